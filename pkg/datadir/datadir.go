@@ -1,0 +1,159 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	lockName       = "lock"
+	markerName     = "annex-data.json"
+	socketDirName  = "socket-dir"
+	etcdName       = "etcd"
+	pkiName        = "pki"
+	kubeconfigName = "admin.kubeconfig"
+	socketName     = "client.sock"
+
+	dirMode  fs.FileMode = 0o700
+	fileMode fs.FileMode = 0o600
+)
+
+// Dir is an open data directory. The holder has exclusive use of it until Close.
+type Dir struct {
+	path string
+	lock *os.File
+
+	mu     sync.Mutex
+	socket socket
+}
+
+// Open creates the data directory, or opens an existing one, and takes
+// exclusive use of it. Errors are one line and name the flag and the path;
+// a directory that is refused is left exactly as it was.
+func Open(path string) (*Dir, error) {
+	d, err := open(path)
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir %s: %w", path, err)
+	}
+	return d, nil
+}
+
+func open(path string) (*Dir, error) {
+	if path == "" {
+		return nil, errors.New("must not be empty")
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("finding the absolute path: %w", err)
+	}
+	if err := os.MkdirAll(abs, dirMode); err != nil {
+		return nil, fmt.Errorf("creating the directory: %w", err)
+	}
+	// Looking before locking keeps a foreign directory free of our lock file.
+	if _, err := inspect(abs); err != nil {
+		return nil, err
+	}
+	if err := tighten(abs); err != nil {
+		return nil, err
+	}
+	lock, err := acquire(filepath.Join(abs, lockName))
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{path: abs, lock: lock}
+	if err := d.claim(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// claim decides, now that nobody else can change the answer, whether the
+// directory is fresh or ours, and marks a fresh one.
+func (d *Dir) claim() error {
+	found, err := inspect(d.path)
+	if err != nil {
+		return err
+	}
+	if found == fresh {
+		if err := writeMarker(filepath.Join(d.path, markerName)); err != nil {
+			return err
+		}
+	}
+	return d.removeStaleSocketDir()
+}
+
+// Path is the absolute path of the data directory.
+func (d *Dir) Path() string { return d.path }
+
+// EtcdDir is the directory of the embedded etcd. Its user creates it.
+func (d *Dir) EtcdDir() string { return filepath.Join(d.path, etcdName) }
+
+// PKIDir is the directory of annex's own certificates. Its user creates it.
+func (d *Dir) PKIDir() string { return filepath.Join(d.path, pkiName) }
+
+// AdminKubeconfig is the path of the kubeconfig of the built-in administrator.
+func (d *Dir) AdminKubeconfig() string { return filepath.Join(d.path, kubeconfigName) }
+
+// Close removes a temporary socket folder and lets the next annex in. The
+// embedded etcd must have stopped before.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lock == nil {
+		return nil
+	}
+	err := d.socket.remove(d.path)
+	// Closing the descriptor releases the flock. The file stays: removing it
+	// would let two processes lock two different files of the same name.
+	err = errors.Join(err, d.lock.Close())
+	d.lock = nil
+	return err
+}
+
+// tighten takes group and other permissions away from a directory of ours.
+// Read permission is simply taken away, because every secret inside is 0600 of
+// its own; write permission is not forgiven, because whoever had it may have
+// replaced what is inside.
+func tighten(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("reading permissions: %w", err)
+	}
+	perm := info.Mode().Perm()
+	if perm&0o077 == 0 {
+		return nil
+	}
+	if perm&0o022 != 0 {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return fmt.Errorf("listing the directory: %w", err)
+		}
+		if len(entries) > 0 {
+			return fmt.Errorf("other users may write to it (mode %04o): make sure of its content, then run chmod 700", perm)
+		}
+	}
+	if err := os.Chmod(path, dirMode); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("other users may enter it (mode %04o) and it belongs to another user: name a sub-directory instead: %w", perm, err)
+		}
+		return fmt.Errorf("taking permissions away from other users: %w", err)
+	}
+	klog.Background().Info("Other users had access to the data directory, took it away", "dataDir", path, "mode", fmt.Sprintf("%04o", perm))
+	return nil
+}
+
+// isOwn reports whether the file belongs to the user annex runs as.
+func isOwn(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}

@@ -1,0 +1,293 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package datadir
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestOpenCreatesAndReopens(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a", "b")
+	for range 2 {
+		d := mustOpen(t, path)
+		for name, mode := range map[string]fs.FileMode{"": 0o700, lockName: 0o600, markerName: 0o600} {
+			info, err := os.Stat(filepath.Join(path, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Mode().Perm() != mode {
+				t.Errorf("%q has mode %04o, want %04o", name, info.Mode().Perm(), mode)
+			}
+		}
+		mustClose(t, d)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		files map[string]string
+		mode  fs.FileMode
+		want  string
+	}{
+		"foreign":       {files: map[string]string{"notes.txt": "mine"}, want: `it contains "notes.txt"`},
+		"foreign etcd":  {files: map[string]string{"member": ""}, want: "not annex's, nothing was changed"},
+		"newer":         {files: map[string]string{markerName: `{"kind":"AnnexDataDir","formatVersion":2}`}, want: "newer annex (format version 2, this one knows 1)"},
+		"damaged":       {files: map[string]string{markerName: "{"}, want: "is damaged"},
+		"empty marker":  {files: map[string]string{markerName: ""}, want: "is damaged"},
+		"other marker":  {files: map[string]string{markerName: `{"kind":"Other","formatVersion":1}`}, want: "not one of annex's"},
+		"others write":  {files: map[string]string{markerName: `{"kind":"AnnexDataDir","formatVersion":1}`}, mode: 0o770, want: "other users may write to it (mode 0770)"},
+		"foreign, open": {files: map[string]string{"notes.txt": "mine"}, mode: 0o755, want: "not annex's"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for file, body := range tt.files {
+				writeFile(t, filepath.Join(dir, file), body)
+			}
+			if tt.mode != 0 {
+				if err := os.Chmod(dir, tt.mode); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := snapshot(t, dir)
+			_, err := Open(dir)
+			wantError(t, err, "--data-dir "+dir+": ", tt.want)
+			if diff := cmp.Diff(before, snapshot(t, dir)); diff != "" {
+				t.Errorf("the refused directory was changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOpenNamesWhatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	writeFile(t, file, "")
+	for _, path := range []string{"", file, filepath.Join(file, "below")} {
+		_, err := Open(path)
+		wantError(t, err, "--data-dir "+path+": ")
+	}
+}
+
+func TestOpenWithoutPermission(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 {
+		t.Skip("root may do everything")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(filepath.Join(dir, "data"))
+	wantError(t, err, "permission denied")
+}
+
+func TestOpenSecondTime(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := mustOpen(t, dir)
+	_, err := Open(dir)
+	wantError(t, err, fmt.Sprintf("--data-dir %s: in use by another annex (pid %d)", dir, os.Getpid()))
+	mustClose(t, d)
+	mustClose(t, mustOpen(t, dir))
+}
+
+func TestOpenGoesOnAfterAKilledFirstStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, lockName), "12345\n")
+	writeFile(t, filepath.Join(dir, markerName+tempSuffix), "{")
+	mustClose(t, mustOpen(t, dir))
+}
+
+func TestOpenTakesReadPermissionFromOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	mustClose(t, mustOpen(t, dir))
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, dir))
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Mode().Perm(); got != 0o700 {
+		t.Errorf("mode is %04o, want 0700", got)
+	}
+}
+
+func TestLockIsNotASymlink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	target := filepath.Join(t.TempDir(), "precious")
+	writeFile(t, target, "precious")
+	if err := os.Symlink(target, filepath.Join(dir, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); err == nil {
+		t.Error("want an error for a lock that is a symlink")
+	}
+	if raw, err := os.ReadFile(target); err != nil || string(raw) != "precious" {
+		t.Errorf("the symlink's target became %q, %v", raw, err)
+	}
+}
+
+func TestEtcdSocketOfShortPath(t *testing.T) {
+	t.Parallel()
+	parent, err := os.MkdirTemp("/tmp", "d-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(parent) })
+	d := mustOpen(t, parent)
+	defer mustClose(t, d)
+	got, err := d.EtcdSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(d.EtcdDir(), socketName); got != want {
+		t.Errorf("socket is %s, want %s", got, want)
+	}
+}
+
+func TestEtcdSocketOfLongPath(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+
+	d := mustOpen(t, dir)
+	path := mustListen(t, d)
+	info, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Mode().Perm(); got != 0o700 {
+		t.Errorf("the socket's folder has mode %04o, want 0700", got)
+	}
+	mustClose(t, d)
+	wantGone(t, filepath.Dir(path))
+
+	killed := mustOpen(t, dir)
+	leftover := filepath.Dir(mustListen(t, killed))
+	if err := killed.lock.Close(); err != nil { // as the kernel does at kill -9
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, dir))
+	wantGone(t, leftover)
+}
+
+func TestStaleSocketDirRemovesNothingElse(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), t.TempDir()
+	writeFile(t, filepath.Join(other, socketName), "not ours")
+	mustClose(t, mustOpen(t, dir))
+	writeFile(t, filepath.Join(dir, socketDirName), other+"\n")
+	mustClose(t, mustOpen(t, dir))
+	if _, err := os.Stat(filepath.Join(other, socketName)); err != nil {
+		t.Error(err)
+	}
+}
+
+func mustOpen(t *testing.T, path string) *Dir {
+	t.Helper()
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func mustClose(t *testing.T, d *Dir) {
+	t.Helper()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mustListen proves that the kernel takes the path.
+func mustListen(t *testing.T, d *Dir) string {
+	t.Helper()
+	path, err := d.EtcdSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := d.EtcdSocket()
+	if err != nil || again != path {
+		t.Fatalf("second call gave %q, %v, want %q", again, err, path)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	return path
+}
+
+func wantGone(t *testing.T, path string) {
+	t.Helper()
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("%s should be gone, got %v", path, err)
+	}
+}
+
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("want an error with %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not contain %q", err, part)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %q is not one line", err)
+	}
+}
+
+func writeFile(t *testing.T, path, body string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// snapshot is every path below dir with mode and content.
+func snapshot(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		var body []byte
+		if info.Mode().IsRegular() {
+			if body, err = os.ReadFile(path); err != nil {
+				return err
+			}
+		}
+		found[path] = info.Mode().String() + " " + string(body)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

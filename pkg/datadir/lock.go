@@ -1,0 +1,56 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// acquire takes the lock at once or fails; waiting would turn a mistake into
+// a hang.
+func acquire(path string) (*os.File, error) {
+	// O_NOFOLLOW: the pid is written into it, which must not reach another file.
+	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, fileMode)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("in use by another annex%s", holder(path))
+		}
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	if err := writePID(lock); err != nil {
+		return nil, errors.Join(fmt.Errorf("writing %s: %w", path, err), lock.Close())
+	}
+	return lock, nil
+}
+
+func writePID(lock *os.File) error {
+	if err := lock.Truncate(0); err != nil {
+		return err
+	}
+	_, err := lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+// holder is " (pid N)", or nothing when the holder has not written it yet.
+func holder(path string) string {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (pid %d)", pid)
+}

@@ -1,0 +1,126 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package datadir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	markerKind = "AnnexDataDir"
+	// formatVersion rises when an older annex could damage the directory.
+	formatVersion = 1
+)
+
+type marker struct {
+	Kind          string `json:"kind"`
+	FormatVersion int    `json:"formatVersion"`
+}
+
+type content int
+
+const (
+	fresh content = iota // nothing of anybody's
+	ours                 // marked, in a format that this annex knows
+)
+
+// inspect decides whose directory it is without changing anything. It returns
+// an error for one that annex must not touch.
+func inspect(path string) (content, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fresh, fmt.Errorf("reading the directory: %w", err)
+	}
+	if !info.IsDir() {
+		return fresh, errors.New("is not a directory")
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return fresh, fmt.Errorf("listing the directory: %w", err)
+	}
+	for _, entry := range entries {
+		if entry.Name() == markerName {
+			return ours, checkMarker(filepath.Join(path, markerName))
+		}
+	}
+	for _, entry := range entries {
+		if !harmless(entry.Name()) {
+			return fresh, fmt.Errorf("has no %s but is not empty (it contains %q): not annex's, nothing was changed", markerName, entry.Name())
+		}
+	}
+	return fresh, nil
+}
+
+// harmless names what a directory may hold before annex has marked it: what a
+// start that was killed left, and what mkfs puts into a fresh volume.
+func harmless(name string) bool {
+	return name == lockName || name == markerName+tempSuffix || name == "lost+found"
+}
+
+func checkMarker(path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reading the marker: %w", err)
+	}
+	var m marker
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return fmt.Errorf("marker %s is damaged: %w", path, err)
+	}
+	if m.Kind != markerKind || m.FormatVersion < 1 {
+		return fmt.Errorf("marker %s is not one of annex's (kind %q, format version %d)", path, m.Kind, m.FormatVersion)
+	}
+	if m.FormatVersion > formatVersion {
+		return fmt.Errorf("was written by a newer annex (format version %d, this one knows %d)", m.FormatVersion, formatVersion)
+	}
+	return nil
+}
+
+const tempSuffix = ".tmp"
+
+// writeMarker is atomic and durable: a directory with data in it must never
+// come back from a power cut without its marker.
+func writeMarker(path string) (err error) {
+	raw, err := json.Marshal(marker{Kind: markerKind, FormatVersion: formatVersion})
+	if err != nil {
+		return fmt.Errorf("encoding the marker: %w", err)
+	}
+	if err := writeSynced(path+tempSuffix, append(raw, '\n')); err != nil {
+		return fmt.Errorf("writing the marker: %w", err)
+	}
+	if err := os.Rename(path+tempSuffix, path); err != nil {
+		return fmt.Errorf("writing the marker: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func writeSynced(path string, raw []byte) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Write(raw); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+func syncDir(path string) (err error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("syncing the directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	// Some file systems cannot sync a directory; they say EINVAL.
+	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("syncing the directory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSocketPath is what the kernel takes as the path of a unix socket, without
+// the closing NUL.
+const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
+
+const socketDirPrefix = "annex-"
+
+// socket is where the client socket of the embedded etcd goes.
+type socket struct {
+	path    string
+	tempDir string // set when the data directory's own path is too long
+}
+
+// EtcdSocket is the path for the client socket of the embedded etcd. It lies
+// in EtcdDir, or, if that path is longer than the kernel allows, in a fresh
+// 0700 directory among the temporary files, which Close removes.
+func (d *Dir) EtcdSocket() (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.socket.path != "" {
+		return d.socket.path, nil
+	}
+	if path := filepath.Join(d.EtcdDir(), socketName); len(path) <= maxSocketPath {
+		d.socket.path = path
+		return path, nil
+	}
+	tempDir, err := shortTempDir()
+	if err != nil {
+		return "", fmt.Errorf("--data-dir %s: making a folder for the etcd socket: %w", d.path, err)
+	}
+	// Remembered, so that the start after a kill -9 can remove it.
+	if err := writeSynced(filepath.Join(d.path, socketDirName), []byte(tempDir+"\n")); err != nil {
+		return "", errors.Join(fmt.Errorf("--data-dir %s: remembering the folder of the etcd socket: %w", d.path, err), os.Remove(tempDir))
+	}
+	d.socket = socket{path: filepath.Join(tempDir, socketName), tempDir: tempDir}
+	return d.socket.path, nil
+}
+
+// shortTempDir prefers the user's own folder for temporary files, but that may
+// be long as well (macOS, test runners).
+func shortTempDir() (string, error) {
+	var errs []error
+	for _, parent := range []string{os.TempDir(), "/tmp"} {
+		dir, err := os.MkdirTemp(parent, socketDirPrefix) // 0700
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if len(filepath.Join(dir, socketName)) <= maxSocketPath {
+			return dir, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: path too long for a socket", dir), os.Remove(dir))
+	}
+	return "", errors.Join(errs...)
+}
+
+func (s *socket) remove(dataDir string) error {
+	if s.tempDir == "" {
+		return nil
+	}
+	return errors.Join(removeSocketDir(s.tempDir), removeIfExists(filepath.Join(dataDir, socketDirName)))
+}
+
+// removeStaleSocketDir removes what a killed annex left among the temporary
+// files. It removes no more than what this package creates there.
+func (d *Dir) removeStaleSocketDir() error {
+	note := filepath.Join(d.path, socketDirName)
+	raw, err := os.ReadFile(note)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the folder of the last etcd socket: %w", err)
+	}
+	dir := strings.TrimSpace(string(raw))
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() && isOwn(info) && strings.HasPrefix(filepath.Base(dir), socketDirPrefix) {
+		if err := removeSocketDir(dir); err != nil {
+			return fmt.Errorf("removing the folder of the last etcd socket: %w", err)
+		}
+	}
+	return removeIfExists(note)
+}
+
+func removeSocketDir(dir string) error {
+	return errors.Join(removeIfExists(filepath.Join(dir, socketName)), removeIfExists(dir))
+}
+
+func removeIfExists(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
