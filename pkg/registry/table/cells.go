@@ -1,0 +1,58 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+const (
+	// None is printed for a value that may be absent and is.
+	None = "<none>"
+	// Unknown is printed for a value that should be there and is not.
+	Unknown = "<unknown>"
+)
+
+// Since is the cell with the time that passed since t, as kubectl users know
+// it: 5s, 3m20s, 47h, 12d.
+func Since(t time.Time) string {
+	if t.IsZero() {
+		return Unknown
+	}
+	return duration.HumanDuration(time.Since(t))
+}
+
+// OrNone is value, or None if it is empty.
+func OrNone[S ~string](value S) string {
+	if value == "" {
+		return None
+	}
+	return string(value)
+}
+
+// Bytes is the cell with a size in the binary units of Kubernetes quantities,
+// rounded to what a person reads: 512, 1.2Ki, 34Mi, 1.5Gi.
+func Bytes(n int64) string {
+	const step = 1024
+	units := []string{"Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	size, unit := float64(n), ""
+	for _, next := range units {
+		// 1023.5 would print as 1024 of the smaller unit.
+		if math.Abs(size) < step-0.5 {
+			break
+		}
+		size /= step
+		unit = next
+	}
+	precision := 1
+	if unit == "" || math.Abs(size) >= 9.95 {
+		precision = 0
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(size, 'f', precision, 64), ".0") + unit
+}

@@ -1,0 +1,166 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package table turns objects into the tables that kubectl prints. A resource
+// names its columns once, each with the function that fills its cells; the
+// convertor does the rest: single objects and lists, list metadata, headers.
+package table
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// Wide is the priority of a column that is printed with `-o wide` only.
+const Wide int32 = 1
+
+var metadataDoc = metav1.ObjectMeta{}.SwaggerDoc()
+
+// Object is what a table can hold: a pointer to an API type.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Column is one column of a table over objects of type T.
+type Column[T Object] struct {
+	// Name is the header, in title case: kubectl prints it in capitals.
+	Name string
+	// Type is the OpenAPI type of the cells: "string" when empty.
+	Type string
+	// Format is the OpenAPI format; "name" marks the column with the identity
+	// of the row.
+	Format string
+	// Description tells clients what the column means.
+	Description string
+	// Priority is zero for a column that is always printed, Wide for one that
+	// is not.
+	Priority int32
+	// Value computes the cell of one object. It must return a JSON scalar:
+	// string, int64, float64 or bool.
+	Value func(T) any
+}
+
+// Name is the column that identifies the row. Nearly every table starts with it.
+func Name[T Object]() Column[T] {
+	return Column[T]{
+		Name:        "Name",
+		Format:      "name",
+		Description: metadataDoc["name"],
+		Value:       func(object T) any { return object.GetName() },
+	}
+}
+
+// Age is the column with the time since the object was created.
+func Age[T Object]() Column[T] {
+	return Column[T]{
+		Name:        "Age",
+		Description: metadataDoc["creationTimestamp"],
+		Value:       func(object T) any { return Since(object.GetCreationTimestamp().Time) },
+	}
+}
+
+// New returns the convertor of a resource whose objects are of type T. The
+// resource is only used to tell a client which one has no table.
+func New[T Object](resource schema.GroupResource, columns ...Column[T]) rest.TableConvertor {
+	definitions := make([]metav1.TableColumnDefinition, 0, len(columns))
+	for _, column := range columns {
+		if column.Type == "" {
+			column.Type = "string"
+		}
+		definitions = append(definitions, metav1.TableColumnDefinition{
+			Name:        column.Name,
+			Type:        column.Type,
+			Format:      column.Format,
+			Description: column.Description,
+			Priority:    column.Priority,
+		})
+	}
+	return &convertor[T]{resource: resource, columns: columns, definitions: definitions}
+}
+
+type convertor[T Object] struct {
+	resource    schema.GroupResource
+	columns     []Column[T]
+	definitions []metav1.TableColumnDefinition
+}
+
+// ConvertToTable implements rest.TableConvertor. Rows carry the whole object;
+// the API server cuts it down to what the client's includeObject asks for.
+func (c *convertor[T]) ConvertToTable(_ context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
+	table := &metav1.Table{Rows: []metav1.TableRow{}}
+	if err := c.addRows(table, object); err != nil {
+		return nil, err
+	}
+	copyListMeta(table, object)
+	// A watch sends the headers once, then asks for rows only.
+	if options, ok := tableOptions.(*metav1.TableOptions); !ok || !options.NoHeaders {
+		table.ColumnDefinitions = c.definitions
+	}
+	return table, nil
+}
+
+func (c *convertor[T]) addRows(table *metav1.Table, object runtime.Object) error {
+	if !meta.IsListType(object) {
+		return c.addRow(table, object)
+	}
+	table.Rows = make([]metav1.TableRow, 0, meta.LenList(object))
+	return meta.EachListItem(object, func(item runtime.Object) error {
+		return c.addRow(table, item)
+	})
+}
+
+func (c *convertor[T]) addRow(table *metav1.Table, object runtime.Object) error {
+	typedObject, ok := object.(T)
+	if !ok {
+		return notAcceptableError{resource: c.resource, object: object}
+	}
+	cells := make([]any, 0, len(c.columns))
+	for _, column := range c.columns {
+		cells = append(cells, column.Value(typedObject))
+	}
+	table.Rows = append(table.Rows, metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Object: object}})
+	return nil
+}
+
+// copyListMeta keeps what a client needs to watch from, or to page through, the
+// list that it gets as a table.
+func copyListMeta(table *metav1.Table, object runtime.Object) {
+	if list, err := meta.ListAccessor(object); err == nil {
+		table.ResourceVersion = list.GetResourceVersion()
+		table.Continue = list.GetContinue()
+		table.RemainingItemCount = list.GetRemainingItemCount()
+		return
+	}
+	if single, err := meta.CommonAccessor(object); err == nil {
+		table.ResourceVersion = single.GetResourceVersion()
+	}
+}
+
+// notAcceptableError says that an object has no table, in the form that makes
+// the API server answer 406 rather than 500.
+type notAcceptableError struct {
+	resource schema.GroupResource
+	object   runtime.Object
+}
+
+func (e notAcceptableError) Error() string {
+	return fmt.Sprintf("the resource %s does not support being converted to a Table: unexpected type %T", e.resource, e.object)
+}
+
+// Status implements apierrors.APIStatus.
+func (e notAcceptableError) Status() metav1.Status {
+	return metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusNotAcceptable,
+		Reason:  metav1.StatusReasonNotAcceptable,
+		Message: e.Error(),
+	}
+}

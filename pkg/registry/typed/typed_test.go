@@ -1,0 +1,175 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package typed_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+)
+
+// strategy is the least that a resource can have.
+type strategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+}
+
+func (strategy) NamespaceScoped() bool                                            { return true }
+func (strategy) AllowCreateOnUpdate(context.Context) bool                         { return true }
+func (strategy) AllowUnconditionalUpdate(context.Context) bool                    { return true }
+func (strategy) PrepareForCreate(context.Context, runtime.Object)                 {}
+func (strategy) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
+func (strategy) Validate(context.Context, runtime.Object) field.ErrorList         { return nil }
+func (strategy) WarningsOnCreate(context.Context, runtime.Object) []string        { return nil }
+func (strategy) Canonicalize(runtime.Object)                                      {}
+func (strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+func (strategy) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
+	return nil
+}
+
+// binaryStrategy updates nothing but binaryData.
+type binaryStrategy struct{ strategy }
+
+func (binaryStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	obj.(*corev1.ConfigMap).Data = old.(*corev1.ConfigMap).Data
+}
+
+func (binaryStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return map[fieldpath.APIVersion]*fieldpath.Set{"v1": fieldpath.NewSet(fieldpath.MakePathOrDie("data"))}
+}
+
+func resource(scheme *runtime.Scheme) typed.Resource {
+	return typed.Resource{
+		Resource:   corev1.Resource("configmaps"),
+		Singular:   "configmap",
+		ShortNames: []string{"cm"},
+		Categories: []string{"all"},
+		New:        func() runtime.Object { return &corev1.ConfigMap{} },
+		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
+		Strategy:   strategy{scheme, names.SimpleNameGenerator},
+		Table:      table.New(corev1.Resource("configmaps"), table.Name[*corev1.ConfigMap]()),
+	}
+}
+
+func newScheme(t *testing.T) (*runtime.Scheme, runtime.Codec) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatalf("AddToScheme: %v", err)
+	}
+	return scheme, serializer.NewCodecFactory(scheme).LegacyCodec(corev1.SchemeGroupVersion)
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	scheme, codec := newScheme(t)
+	storage := typedtest.NewStorage(t, codec)
+	described := resource(scheme)
+	described.TTL = time.Hour + 500*time.Millisecond
+	store, err := typed.NewStore(described, storage)
+	if err != nil {
+		t.Fatalf("NewStore: %v", err)
+	}
+	defer store.Destroy()
+
+	if got := store.ShortNames(); !slices.Equal(got, []string{"cm"}) {
+		t.Errorf("short names %v", got)
+	}
+	if got := store.Categories(); !slices.Equal(got, []string{"all"}) {
+		t.Errorf("categories %v", got)
+	}
+	if got := store.GetSingularName(); got != "configmap" {
+		t.Errorf("singular name %q", got)
+	}
+	if got := store.GetResetFields(); got != nil {
+		t.Errorf("reset fields %v for a strategy that has none", got)
+	}
+
+	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}, Data: map[string]string{"k": "v"}}
+	if _, err := store.Create(ctx, object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
+		t.Fatalf("Create: %v", err)
+	}
+	if storage.Stored(t, "configmaps", "ns", "a") == nil {
+		t.Error("nothing stored under the key of the object")
+	}
+	lease, err := storage.Client.Leases(t.Context())
+	if err != nil {
+		t.Fatalf("Leases: %v", err)
+	}
+	if len(lease.Leases) != 1 {
+		t.Errorf("%d etcd leases, want 1: the object has a TTL", len(lease.Leases))
+	}
+}
+
+func TestSubresource(t *testing.T) {
+	t.Parallel()
+	scheme, codec := newScheme(t)
+	store, err := typed.NewStore(resource(scheme), typedtest.NewStorage(t, codec))
+	if err != nil {
+		t.Fatalf("NewStore: %v", err)
+	}
+	defer store.Destroy()
+	binary := store.Subresource(binaryStrategy{strategy{scheme, names.SimpleNameGenerator}})
+	if got := binary.GetResetFields()["v1"]; got == nil || !got.Has(fieldpath.MakePathOrDie("data")) {
+		t.Errorf("reset fields %v, want data", got)
+	}
+
+	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}, Data: map[string]string{"k": "v"}}
+	update := object.DeepCopy()
+	update.Data["k"] = "changed"
+	update.BinaryData = map[string][]byte{"b": []byte("x")}
+
+	// The strategy of the resource creates on update; the subresource must not.
+	_, _, err = binary.Update(ctx, "a", rest.DefaultUpdatedObjectInfo(update), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Fatalf("update of an object that does not exist: %v, want not found", err)
+	}
+	if _, err := store.Create(ctx, object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
+		t.Fatalf("Create: %v", err)
+	}
+	_, _, err = binary.Update(ctx, "a", rest.DefaultUpdatedObjectInfo(update), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatalf("Update: %v", err)
+	}
+	got, err := binary.Get(ctx, "a", &metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("Get: %v", err)
+	}
+	stored := got.(*corev1.ConfigMap)
+	if stored.Data["k"] != "v" || string(stored.BinaryData["b"]) != "x" {
+		t.Errorf("stored %v and %v, want data unchanged and binaryData updated", stored.Data, stored.BinaryData)
+	}
+}
+
+func TestIncompleteResource(t *testing.T) {
+	t.Parallel()
+	scheme, _ := newScheme(t)
+	described := resource(scheme)
+	described.Resource = schema.GroupResource{}
+	if _, err := typed.NewStore(described, nil); err == nil {
+		t.Error("no error for a resource without a name")
+	}
+}
