@@ -1,0 +1,152 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package queue is the loop that every controller of annex shares: keys wait
+// in a rate-limited work queue, workers hand them to a reconcile function, and
+// what failed comes back later.
+package queue
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// firstBackoff and DefaultMaxBackoff bound the exponential delay before a
+	// failed key is tried again.
+	firstBackoff = 10 * time.Millisecond
+
+	// DefaultMaxBackoff is the longest a failed key waits unless a controller
+	// says otherwise.
+	DefaultMaxBackoff = 30 * time.Second
+
+	// quietRetries is how often a key may fail in a row before its error is
+	// worth an operator's attention: together these retries last about 0.6 s,
+	// which is what a conflict, or a server that is still starting, needs.
+	quietRetries = 6
+)
+
+// Result tells the loop what to do with a key that was reconciled.
+type Result struct {
+	// RequeueAfter, when positive, has the key reconciled again that much later.
+	RequeueAfter time.Duration
+}
+
+// ReconcileFunc brings what a key stands for to its desired state.
+type ReconcileFunc[K comparable] func(ctx context.Context, key K) (Result, error)
+
+// Config says how a Queue works.
+type Config[K comparable] struct {
+	// Name is the controller's: it names the logger and the queue's metrics.
+	Name string
+	// Reconcile is called for each key, never for one key twice at a time.
+	Reconcile ReconcileFunc[K]
+	// MaxBackoff replaces DefaultMaxBackoff when positive.
+	MaxBackoff time.Duration
+}
+
+// Queue holds the keys of one controller and reconciles them while it runs.
+type Queue[K comparable] struct {
+	name      string
+	reconcile ReconcileFunc[K]
+	queue     workqueue.TypedRateLimitingInterface[K]
+}
+
+// New returns a Queue that accepts keys at once and reconciles none before Run.
+func New[K comparable](config Config[K]) *Queue[K] {
+	maxBackoff := DefaultMaxBackoff
+	if config.MaxBackoff > 0 {
+		maxBackoff = config.MaxBackoff
+	}
+	return &Queue[K]{
+		name:      config.Name,
+		reconcile: config.Reconcile,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstBackoff, maxBackoff),
+			workqueue.TypedRateLimitingQueueConfig[K]{Name: config.Name},
+		),
+	}
+}
+
+// Add has key reconciled as soon as a worker is free.
+func (q *Queue[K]) Add(key K) {
+	q.queue.Add(key)
+}
+
+// AddAfter has key reconciled after a delay. Of several delays that run for the
+// same key the one that ends first counts, and the others are dropped: repeated
+// calls therefore coalesce.
+func (q *Queue[K]) AddAfter(key K, delay time.Duration) {
+	q.queue.AddAfter(key, delay)
+}
+
+// Run waits until everything in synced is done and then reconciles keys until
+// ctx is. It returns once every worker has. A Queue runs once.
+func (q *Queue[K]) Run(ctx context.Context, workers int, synced ...cache.DoneChecker) {
+	defer utilruntime.HandleCrashWithContext(ctx)
+	logger := klog.LoggerWithName(klog.FromContext(ctx), q.name)
+	ctx = klog.NewContext(ctx, logger)
+
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer q.queue.ShutDown()
+
+	// The wait is announced at V(2) only: it is part of every start.
+	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", synced...) {
+		return
+	}
+	logger.V(2).Info("Starting workers", "workers", workers)
+	for range workers {
+		running.Go(func() { wait.UntilWithContext(ctx, q.work, time.Second) })
+	}
+	<-ctx.Done()
+	logger.V(2).Info("Stopping workers")
+}
+
+// work reconciles keys until the queue is shut down.
+func (q *Queue[K]) work(ctx context.Context) {
+	for q.next(ctx) {
+	}
+}
+
+// next reconciles one key and reports whether there may be another.
+func (q *Queue[K]) next(ctx context.Context) bool {
+	key, shutDown := q.queue.Get()
+	if shutDown {
+		return false
+	}
+	defer q.queue.Done(key)
+	if ctx.Err() != nil {
+		// What is still queued at shutdown is found again by the next start.
+		return true
+	}
+
+	logger := klog.FromContext(ctx).WithValues("key", key)
+	ctx = klog.NewContext(ctx, logger)
+	started := time.Now()
+	result, err := q.reconcile(ctx, key)
+	logger.V(4).Info("Reconciled", "duration", time.Since(started), "requeueAfter", result.RequeueAfter, "err", err)
+
+	switch {
+	case err == nil:
+		q.queue.Forget(key)
+		if result.RequeueAfter > 0 {
+			q.queue.AddAfter(key, result.RequeueAfter)
+		}
+	case ctx.Err() != nil:
+	case q.queue.NumRequeues(key) < quietRetries:
+		logger.V(2).Info("Reconciling failed, trying again", "err", err)
+		q.queue.AddRateLimited(key)
+	default:
+		logger.Error(err, "Reconciling keeps failing, trying again", "failures", q.queue.NumRequeues(key)+1)
+		q.queue.AddRateLimited(key)
+	}
+	return true
+}
