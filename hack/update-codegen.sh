@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+
+# Copyright The annex Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Regenerates everything that is generated from the types in pkg/apis: deep
+# copies, defaults, conversions, OpenAPI definitions, apply configurations,
+# clientset, listers and informers. Needs Go and nothing else: the generators
+# are built from the k8s.io/code-generator that go.mod names, into a scratch
+# folder.
+#
+# The OpenAPI generator also checks API conventions. What it finds is compared
+# with hack/api-violations.list, and anything new is an error. After thinking
+# twice, accept it with: ACCEPT_API_VIOLATIONS=true hack/update-codegen.sh
+
+set -o errexit -o nounset -o pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+cd "${root}"
+
+module="$(go list -m)"
+boilerplate="${root}/hack/boilerplate.go.txt"
+
+scratch="$(mktemp -d)"
+trap 'rm -rf "${scratch}"' EXIT
+export GOBIN="${scratch}/bin"
+export TMPDIR="${scratch}"
+
+go mod download k8s.io/code-generator
+# shellcheck source=/dev/null
+source "$(go list -m -f '{{.Dir}}' k8s.io/code-generator)/kube_codegen.sh"
+
+# The types that annex serves but does not own. They are described in the same
+# pass as ours, because the k8s.io/api module ships no definitions of its own.
+served_packages=(
+    k8s.io/api/core/v1
+    k8s.io/api/events/v1
+    k8s.io/api/coordination/v1
+    k8s.io/api/autoscaling/v1
+    k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1
+    k8s.io/kube-aggregator/pkg/apis/apiregistration/v1
+    k8s.io/apimachinery/pkg/util/intstr
+)
+extra_packages=()
+for package in "${served_packages[@]}"; do
+    extra_packages+=(--extra-pkgs "${package}")
+done
+# They bring their model names along, and the module cache is not writable.
+KUBE_CODEGEN_READONLY_PKGS+=("${served_packages[@]}")
+
+kube::codegen::gen_helpers \
+    --boilerplate "${boilerplate}" \
+    pkg/apis
+
+kube::codegen::gen_openapi \
+    --boilerplate "${boilerplate}" \
+    --output-dir pkg/generated/openapi \
+    --output-pkg "${module}/pkg/generated/openapi" \
+    --output-model-name-file zz_generated.model_name.go \
+    --report-filename "${root}/hack/api-violations.list" \
+    ${ACCEPT_API_VIOLATIONS:+--update-report} \
+    "${extra_packages[@]}" \
+    pkg/apis
+
+# The generators only replace files of kinds that still exist.
+rm -rf pkg/generated/{applyconfiguration,clientset,informers,listers}
+mkdir -p pkg/generated/{applyconfiguration,clientset,informers,listers}
+
+go run ./hack/codegen/models-schema > "${scratch}/models-schema.json"
+
+kube::codegen::gen_client \
+    --boilerplate "${boilerplate}" \
+    --with-watch \
+    --with-applyconfig \
+    --applyconfig-openapi-schema "${scratch}/models-schema.json" \
+    --output-dir pkg/generated \
+    --output-pkg "${module}/pkg/generated" \
+    pkg/apis

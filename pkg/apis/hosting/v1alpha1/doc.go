@@ -1,0 +1,14 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1
+// +k8s:deepcopy-gen=package
+// +k8s:conversion-gen=github.com/annex-dev/annex/pkg/apis/hosting
+// +k8s:defaulter-gen=TypeMeta
+// +groupName=hosting.annex.dev
+
+// Package v1alpha1 is the first served version of annex's own API group. Its
+// objects are exchanged and kept as JSON (or CBOR): the types have no Protocol
+// Buffers form.
+package v1alpha1
