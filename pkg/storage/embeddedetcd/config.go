@@ -1,0 +1,125 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package embeddedetcd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+)
+
+const (
+	// DefaultQuotaBytes is the size of the database at which etcd refuses
+	// writes. It is the largest that etcd's authors recommend: beyond it a
+	// defragmentation or a restart takes minutes. etcd's own default of 2 GiB
+	// is soon full of custom resources, and the file grows only as it is used.
+	DefaultQuotaBytes = 8 << 30
+
+	memberName = "annex"
+
+	// unusedPeerURL satisfies etcd's bookkeeping of members. Nothing listens.
+	unusedPeerURL = "http://127.0.0.1:0"
+
+	// progressInterval is what Kubernetes sets on its etcd: without it the
+	// watch cache of a resource that nobody writes keeps a resource version
+	// that is compacted away, and its clients have to list again.
+	progressInterval = 5 * time.Second
+
+	privateMode fs.FileMode = 0o700
+)
+
+// Config says where and how the etcd runs.
+type Config struct {
+	// Dir holds etcd's data. It is created when it does not exist.
+	Dir string
+	// SocketPath is the absolute path of the client socket. The kernel takes
+	// about 107 bytes. Its folder is created when it does not exist and must
+	// belong to the user alone.
+	SocketPath string
+	// QuotaBytes limits the size of the database; 0 is DefaultQuotaBytes.
+	QuotaBytes int64
+	// UnsafeNoFsync trades durability for speed. For tests only.
+	UnsafeNoFsync bool
+}
+
+func (cfg *Config) validate() error {
+	if cfg.Dir == "" {
+		return errors.New("no data directory given")
+	}
+	if !filepath.IsAbs(cfg.SocketPath) {
+		return fmt.Errorf("path of the client socket %q is not absolute", cfg.SocketPath)
+	}
+	if cfg.QuotaBytes < 0 {
+		return fmt.Errorf("quota of %d bytes is negative", cfg.QuotaBytes)
+	}
+	return nil
+}
+
+// prepare makes the folders and sees that nobody else may enter them.
+func (cfg *Config) prepare() error {
+	for _, dir := range []string{cfg.Dir, filepath.Dir(cfg.SocketPath)} {
+		if err := os.MkdirAll(dir, privateMode); err != nil {
+			return fmt.Errorf("creating %s: %w", dir, err)
+		}
+		info, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("reading permissions of %s: %w", dir, err)
+		}
+		if perm := info.Mode().Perm(); perm&0o077 != 0 {
+			return fmt.Errorf("other users may enter %s (mode %04o): run chmod 700", dir, perm)
+		}
+	}
+	// etcd replaces the socket which a killed process left, but would also
+	// remove a file that is none.
+	info, err := os.Lstat(cfg.SocketPath)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking for an old socket: %w", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s is in the way: it is not a socket", cfg.SocketPath)
+	}
+	return nil
+}
+
+func (cfg *Config) endpoint() string { return "unix://" + cfg.SocketPath }
+
+func (cfg *Config) embedConfig(log *zap.Logger, register func(*grpc.Server)) (*embed.Config, error) {
+	peerURL, err := url.Parse(unusedPeerURL)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the peer URL: %w", err)
+	}
+	clientURL := url.URL{Scheme: "unix", Path: cfg.SocketPath}
+
+	ec := embed.NewConfig()
+	ec.Name = memberName
+	ec.Dir = cfg.Dir
+	ec.ListenPeerUrls = nil
+	ec.AdvertisePeerUrls = []url.URL{*peerURL}
+	ec.ListenClientUrls = []url.URL{clientURL}
+	ec.AdvertiseClientUrls = []url.URL{clientURL}
+	ec.InitialCluster = ec.InitialClusterFromName(memberName)
+	// The API server compacts, and must be the only one to: it knows how much
+	// history its watches and continue tokens need.
+	ec.AutoCompactionRetention = "0"
+	ec.QuotaBackendBytes = cfg.QuotaBytes
+	if ec.QuotaBackendBytes == 0 {
+		ec.QuotaBackendBytes = DefaultQuotaBytes
+	}
+	ec.WatchProgressNotifyInterval = progressInterval
+	ec.EnableGRPCGateway = false
+	ec.UnsafeNoFsync = cfg.UnsafeNoFsync
+	ec.ServiceRegister = register
+	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
+	return ec, nil
+}

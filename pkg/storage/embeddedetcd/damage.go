@@ -1,0 +1,78 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package embeddedetcd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// dbLockTimeout is how long a database in use by another process is waited
+// for. etcd itself would wait forever.
+const dbLockTimeout = time.Second
+
+func dbPath(dir string) string { return filepath.Join(dir, "member", "snap", "db") }
+
+// checkDatabase opens the database for reading before etcd does. etcd opens it
+// in goroutines of its own, where the panics that bbolt has for a damaged file
+// could only end the process with a stack trace.
+func checkDatabase(dir string) error {
+	path := dbPath(dir)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	err := readDatabase(path)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("database %s is in use by another process", path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("opening the database: %w", err)
+	default:
+		return fmt.Errorf("database %s is damaged, restore it from a backup: %w", path, err)
+	}
+}
+
+func readDatabase(path string) (err error) {
+	// A truncated file faults when its missing pages are read.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("reading it: %v", r)
+		}
+	}()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: dbLockTimeout})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return db.View(func(tx *bolt.Tx) error { return walk(tx, path) })
+}
+
+// walk touches every page that is in use. etcd does the same on each start, so
+// the pages are in memory by then and its own start is the faster for it.
+func walk(tx *bolt.Tx, path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Size() < tx.Size() {
+		return fmt.Errorf("it has %d bytes of %d", info.Size(), tx.Size())
+	}
+	return tx.ForEach(func(_ []byte, bucket *bolt.Bucket) error {
+		cursor := bucket.Cursor()
+		for key, _ := cursor.First(); key != nil; key, _ = cursor.Next() {
+		}
+		return nil
+	})
+}

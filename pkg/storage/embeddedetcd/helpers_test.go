@@ -1,0 +1,94 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package embeddedetcd
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+func testConfig(t testing.TB) Config {
+	t.Helper()
+	// Test names make t.TempDir too long for a socket, and it fails the test when
+	// a damaged etcd still writes while it is removed.
+	dir, err := os.MkdirTemp("/tmp", "annex-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return Config{
+		Dir:           filepath.Join(dir, "etcd"),
+		SocketPath:    filepath.Join(dir, "s", "client.sock"),
+		UnsafeNoFsync: true,
+	}
+}
+
+func mustStart(t *testing.T, cfg Config) *Server {
+	t.Helper()
+	s, err := Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func mustClose(t *testing.T, s *Server) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantError(t *testing.T, s *Server, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		if s != nil {
+			s.Close()
+		}
+		t.Fatalf("want an error with %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not contain %q", err, part)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %q is not one line", err)
+	}
+}
+
+func overwrite(t *testing.T, path string, offset int64, n int) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	must(t, err)
+	defer f.Close()
+	_, err = f.WriteAt(bytes.Repeat([]byte{0x5a}, n), offset)
+	must(t, err)
+}
+
+func walPath(t *testing.T, dir string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+	must(t, err)
+	if len(paths) == 0 {
+		t.Fatal("no write-ahead log found")
+	}
+	return paths[0]
+}
+
+func errorField(err error) zapcore.Field { return zap.Error(err) }

@@ -1,0 +1,248 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package embeddedetcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// closeGrace is how long Close lets requests finish. Watches never do;
+	// etcd alone would wait seven seconds for them.
+	closeGrace = time.Second
+	// closeTimeout bounds Close when etcd has failed and lost goroutines.
+	closeTimeout = 10 * time.Second
+)
+
+// Server is a running etcd.
+type Server struct {
+	cfg     Config
+	log     klog.Logger
+	zap     *zap.Logger
+	etcd    *embed.Etcd
+	client  *clientv3.Client
+	closing atomic.Bool
+
+	failed   chan struct{}
+	failOnce sync.Once
+	failure  error // set before failed is closed
+	errc     chan error
+
+	mu          sync.Mutex
+	grpcServers []*grpc.Server
+	closeOnce   sync.Once
+	closeErr    error
+	done        chan struct{}
+}
+
+// Start runs an etcd and returns when it answers, or with an error that names
+// the path that is at fault. ctx bounds the start and gives the logger; the
+// server runs on until Close, since storage has to outlive what uses it.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("embedded etcd: %w", err)
+	}
+	s := newServer(cfg, klog.LoggerWithName(klog.FromContext(ctx), "etcd"))
+	if err := s.start(ctx); err != nil {
+		return nil, fmt.Errorf("embedded etcd in %s: %w", cfg.Dir, err)
+	}
+	return s, nil
+}
+
+func newServer(cfg Config, log klog.Logger) *Server {
+	s := &Server{
+		cfg:    cfg,
+		log:    log,
+		failed: make(chan struct{}),
+		errc:   make(chan error, 1),
+		done:   make(chan struct{}),
+	}
+	s.zap = newZapLogger(log, &s.closing, s.fail)
+	return s
+}
+
+func (s *Server) start(ctx context.Context) error {
+	if err := s.cfg.prepare(); err != nil {
+		return err
+	}
+	if err := checkDatabase(s.cfg.Dir); err != nil {
+		return err
+	}
+	if err := s.startEtcd(ctx); err != nil {
+		return err
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.Endpoint()},
+		Logger:    s.zap,
+		// As in the API server: nothing of ours limits what etcd may answer.
+		MaxCallRecvMsgSize: 1<<31 - 1,
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("making a client: %w", err), s.Close())
+	}
+	s.client = client
+	go s.forwardErrors()
+	return nil
+}
+
+type started struct {
+	etcd *embed.Etcd
+	err  error
+}
+
+// startEtcd runs etcd's start in a goroutine, which is what ends when etcd
+// finds something fatal.
+func (s *Server) startEtcd(ctx context.Context) error {
+	ec, err := s.cfg.embedConfig(s.zap, s.addGRPCServer)
+	if err != nil {
+		return err
+	}
+	result := make(chan started, 1)
+	go func() {
+		// etcd trusts its write-ahead log further than a damaged one deserves.
+		defer func() {
+			if r := recover(); r != nil {
+				result <- started{err: fmt.Errorf("its data is damaged, restore it from a backup: %v", r)}
+			}
+		}()
+		etcd, err := embed.StartEtcd(ec)
+		result <- started{etcd: etcd, err: err}
+	}()
+	select {
+	case r := <-result:
+		if r.err != nil {
+			return r.err
+		}
+		s.etcd = r.etcd
+	case <-s.failed:
+		return s.failure
+	case <-ctx.Done():
+		s.abandon(result)
+		return fmt.Errorf("starting: %w", context.Cause(ctx))
+	}
+	select {
+	case <-s.etcd.Server.ReadyNotify():
+		return nil
+	case <-s.failed:
+		err = s.failure
+	case err = <-s.etcd.Err():
+	case <-ctx.Done():
+		err = fmt.Errorf("waiting until it is ready: %w", context.Cause(ctx))
+	}
+	return errors.Join(err, s.Close())
+}
+
+// abandon closes an etcd that starts after all: embed cannot be interrupted, and
+// the directory is free only when it is closed.
+func (s *Server) abandon(result <-chan started) {
+	s.closing.Store(true)
+	timeout := time.NewTimer(closeTimeout)
+	defer timeout.Stop()
+	select {
+	case r := <-result:
+		if r.etcd != nil {
+			r.etcd.Close()
+		}
+	case <-s.failed:
+	case <-timeout.C:
+	}
+}
+
+func (s *Server) addGRPCServer(gs *grpc.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grpcServers = append(s.grpcServers, gs)
+}
+
+func (s *Server) fail(err error) {
+	s.failOnce.Do(func() {
+		s.failure = err
+		close(s.failed)
+	})
+}
+
+// forwardErrors hands the first error on until the server is closed.
+func (s *Server) forwardErrors() {
+	var err error
+	select {
+	case <-s.failed:
+		err = s.failure
+	case e, ok := <-s.etcd.Err():
+		if !ok {
+			return
+		}
+		err = e
+	case <-s.done:
+		return
+	}
+	if !s.closing.Load() && err != nil {
+		s.errc <- fmt.Errorf("embedded etcd in %s: %w", s.cfg.Dir, err)
+	}
+}
+
+// Endpoint is where a client in this process, or of this user, reaches etcd.
+func (s *Server) Endpoint() string { return s.cfg.endpoint() }
+
+// Client is shared; Close closes it. It goes through the socket as the API
+// server's own clients do, so that what holds for it holds for them.
+func (s *Server) Client() *clientv3.Client { return s.client }
+
+// Err delivers an error when etcd can run no longer, such as a disk that is
+// full. Nothing is acknowledged from then on; the process has to end.
+func (s *Server) Err() <-chan error { return s.errc }
+
+// Close stops etcd after a short time for requests that are under way. Whatever
+// uses the storage should have stopped before. It may be called twice.
+func (s *Server) Close() error {
+	s.closeOnce.Do(func() {
+		s.closing.Store(true)
+		s.closeErr = s.close()
+		close(s.done)
+	})
+	return s.closeErr
+}
+
+func (s *Server) close() error {
+	var err error
+	if s.client != nil {
+		if closeErr := s.client.Close(); closeErr != nil && !errors.Is(closeErr, context.Canceled) {
+			err = fmt.Errorf("closing the client: %w", closeErr)
+		}
+	}
+	force := time.AfterFunc(closeGrace, s.dropConnections)
+	defer force.Stop()
+
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.etcd.Close()
+	}()
+	timeout := time.NewTimer(closeTimeout)
+	defer timeout.Stop()
+	select {
+	case <-stopped:
+	case <-timeout.C:
+		err = errors.Join(err, fmt.Errorf("embedded etcd in %s did not stop within %s", s.cfg.Dir, closeTimeout))
+	}
+	return err
+}
+
+func (s *Server) dropConnections() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, gs := range s.grpcServers {
+		gs.Stop()
+	}
+}

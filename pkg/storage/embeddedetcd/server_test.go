@@ -1,0 +1,265 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package embeddedetcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/klog/v2"
+)
+
+func TestDataSurvivesRestart(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	first := mustStart(t, cfg)
+	put, err := first.Client().Put(t.Context(), "key", "value")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, first)
+
+	second := mustStart(t, cfg)
+	got, err := second.Client().Get(t.Context(), "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "value" || got.Kvs[0].ModRevision != put.Header.Revision {
+		t.Errorf("got %v, want key=value of revision %d", got.Kvs, put.Header.Revision)
+	}
+	if got.Header.Revision < put.Header.Revision {
+		t.Errorf("revision went back from %d to %d", put.Header.Revision, got.Header.Revision)
+	}
+	mustClose(t, second)
+}
+
+func TestOnlyItsSocketIsOpen(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	s := mustStart(t, cfg)
+	if len(s.etcd.Peers) != 0 {
+		t.Errorf("%d peer listeners, want none", len(s.etcd.Peers))
+	}
+	if len(s.etcd.Clients) != 1 || s.etcd.Clients[0].Addr().Network() != "unix" {
+		t.Errorf("client listeners are %v, want one unix socket", s.etcd.Clients)
+	}
+	for path, want := range map[string]fs.FileMode{
+		cfg.Dir:                      0o700,
+		filepath.Dir(cfg.SocketPath): 0o700,
+		cfg.SocketPath:               0o600,
+	} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if path == cfg.SocketPath {
+			continue // the folder is what guards it
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %04o, want %04o", path, got, want)
+		}
+	}
+}
+
+func TestStaleSocketIsReplaced(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	if err := os.MkdirAll(filepath.Dir(cfg.SocketPath), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", cfg.SocketPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	s := mustStart(t, cfg)
+	if _, err := s.Client().Get(t.Context(), "key"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		prepare func(t *testing.T, cfg *Config)
+		want    string
+	}{
+		"no directory":    {func(_ *testing.T, cfg *Config) { cfg.Dir = "" }, "no data directory"},
+		"relative socket": {func(_ *testing.T, cfg *Config) { cfg.SocketPath = "client.sock" }, "not absolute"},
+		"negative quota":  {func(_ *testing.T, cfg *Config) { cfg.QuotaBytes = -1 }, "is negative"},
+		"open socket folder": {func(t *testing.T, cfg *Config) {
+			must(t, os.Mkdir(filepath.Dir(cfg.SocketPath), 0o755))
+		}, "other users may enter"},
+		"file at the socket's place": {func(t *testing.T, cfg *Config) {
+			must(t, os.Mkdir(filepath.Dir(cfg.SocketPath), 0o700))
+			must(t, os.WriteFile(cfg.SocketPath, nil, 0o600))
+		}, "is not a socket"},
+		"file at the directory's place": {func(t *testing.T, cfg *Config) {
+			must(t, os.WriteFile(cfg.Dir, nil, 0o600))
+		}, "not a directory"},
+		"long socket path": {func(_ *testing.T, cfg *Config) {
+			cfg.SocketPath = filepath.Join(filepath.Dir(cfg.SocketPath), strings.Repeat("x", 120))
+		}, "invalid argument"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig(t)
+			tt.prepare(t, &cfg)
+			s, err := Start(t.Context(), cfg)
+			wantError(t, s, err, tt.want)
+		})
+	}
+}
+
+func TestDamagedDataIsNamed(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		damage func(t *testing.T, dir string)
+		want   string
+	}{
+		"database is garbage":   {func(t *testing.T, dir string) { overwrite(t, dbPath(dir), 0, 1<<14) }, "damaged"},
+		"database is truncated": {func(t *testing.T, dir string) { must(t, os.Truncate(dbPath(dir), 4096*3)) }, "damaged"},
+		"database is empty page": {func(t *testing.T, dir string) { must(t, os.Truncate(dbPath(dir), 100)) },
+			"damaged"},
+		"database has a garbage page": {func(t *testing.T, dir string) { overwrite(t, dbPath(dir), 4096*10, 4096) }, "damaged"},
+		"log is gone":                 {func(t *testing.T, dir string) { must(t, os.Truncate(walPath(t, dir), 0)) }, "damaged"},
+		"log is garbage":              {func(t *testing.T, dir string) { overwrite(t, walPath(t, dir), 0, 1<<12) }, "damaged"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig(t)
+			s := mustStart(t, cfg)
+			for i := range 100 {
+				if _, err := s.Client().Put(t.Context(), fmt.Sprint(i), strings.Repeat("v", 1000)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			mustClose(t, s)
+			tt.damage(t, cfg.Dir)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			s, err := Start(ctx, cfg)
+			wantError(t, s, err, cfg.Dir, tt.want)
+		})
+	}
+}
+
+func TestDatabaseInUseIsNamed(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	mustStart(t, cfg)
+	other := cfg
+	other.SocketPath = testConfig(t).SocketPath
+	s, err := Start(t.Context(), other)
+	wantError(t, s, err, dbPath(cfg.Dir), "in use by another process")
+}
+
+func TestStartEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s, err := Start(ctx, testConfig(t))
+	wantError(t, s, err, "context canceled")
+}
+
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t)
+	cfg.QuotaBytes = 1 << 20
+	s := mustStart(t, cfg)
+	var err error
+	for i := 0; i < 5000 && err == nil; i++ {
+		_, err = s.Client().Put(t.Context(), fmt.Sprint(i), strings.Repeat("v", 1<<16))
+	}
+	if !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("writing beyond the quota gave %v, want %v", err, rpctypes.ErrNoSpace)
+	}
+}
+
+func TestCloseDoesNotWaitForWatches(t *testing.T) {
+	t.Parallel()
+	s := mustStart(t, testConfig(t))
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: s.zap})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	watch := client.Watch(t.Context(), "key", clientv3.WithCreatedNotify())
+	if r := <-watch; !r.Created {
+		t.Fatalf("first response is %v", r)
+	}
+	start := time.Now()
+	mustClose(t, s)
+	if took := time.Since(start); took > closeGrace+3*time.Second {
+		t.Errorf("Close took %s with a watch open", took)
+	}
+	mustClose(t, s) // and a second time does nothing
+}
+
+func TestFatalEndsNoProcess(t *testing.T) {
+	t.Parallel()
+	s := mustStart(t, testConfig(t))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.zap.Fatal("failed to save entries", errorField(errors.New("no space left on device")))
+		t.Error("the goroutine went on after a fatal entry")
+	}()
+	<-ended
+	err := <-s.Err()
+	wantError(t, nil, err, s.cfg.Dir, "failed to save entries: no space left on device")
+}
+
+func TestQuietLog(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := funcr.New(func(prefix, args string) { fmt.Fprintln(&out, prefix, args) }, funcr.Options{})
+	cfg := testConfig(t)
+	s, err := Start(klog.NewContext(t.Context(), log), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client().Put(t.Context(), "key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	if out.Len() > 0 {
+		t.Errorf("a quiet start and stop logged:\n%s", out.String())
+	}
+}
+
+func BenchmarkStart(b *testing.B) {
+	for _, noFsync := range []bool{false, true} {
+		b.Run(fmt.Sprintf("noFsync=%t", noFsync), func(b *testing.B) {
+			for b.Loop() {
+				cfg := testConfig(b)
+				cfg.UnsafeNoFsync = noFsync
+				s, err := Start(b.Context(), cfg)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}
