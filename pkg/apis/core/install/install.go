@@ -1,0 +1,31 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package install adds the core group to a scheme: of its kinds, those that a
+// control plane for custom resources needs.
+package install
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	annexcorev1 "github.com/annex-dev/annex/pkg/apis/core/v1"
+)
+
+// Install registers the core group. One Go type, that of k8s.io/api, serves as
+// v1 and as the hub: the group has one version and always will, and between
+// registrations of one type the scheme converts by itself. All of v1 is known,
+// as clients expect; only what annex serves has a hub.
+func Install(scheme *runtime.Scheme) {
+	utilruntime.Must(annexcorev1.AddToScheme(scheme))
+	scheme.AddKnownTypes(schema.GroupVersion{Group: corev1.GroupName, Version: runtime.APIVersionInternal},
+		&corev1.Namespace{}, &corev1.NamespaceList{},
+		&corev1.ConfigMap{}, &corev1.ConfigMapList{},
+		&corev1.Secret{}, &corev1.SecretList{},
+		&corev1.ServiceAccount{}, &corev1.ServiceAccountList{},
+		&corev1.Event{}, &corev1.EventList{},
+	)
+	utilruntime.Must(scheme.SetVersionPriority(corev1.SchemeGroupVersion))
+}

@@ -1,0 +1,53 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package validation checks objects of the core group. What it says is what
+// kubectl users know from Kubernetes, word for word: the messages are part of
+// the API.
+package validation
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+var standardFinalizers = sets.New(
+	string(corev1.FinalizerKubernetes),
+	metav1.FinalizerOrphanDependents,
+	metav1.FinalizerDeleteDependents,
+)
+
+var metadataPath = field.NewPath("metadata")
+
+// validateObjectMeta is the check of all metadata plus the rule for finalizers
+// that the core group has over the others.
+func validateObjectMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.ValidateNameFunc) field.ErrorList {
+	errs := apivalidation.ValidateObjectMeta(meta, namespaced, name, metadataPath)
+	return append(errs, validateFinalizersQualified(meta)...)
+}
+
+func validateObjectMetaUpdate(newMeta, oldMeta *metav1.ObjectMeta) field.ErrorList {
+	errs := apivalidation.ValidateObjectMetaUpdate(newMeta, oldMeta, metadataPath)
+	return append(errs, validateFinalizersQualified(newMeta)...)
+}
+
+func validateFinalizersQualified(meta *metav1.ObjectMeta) field.ErrorList {
+	var errs field.ErrorList
+	for i, finalizer := range meta.Finalizers {
+		errs = append(errs, validateFinalizerQualified(finalizer, metadataPath.Child("finalizers").Index(i))...)
+	}
+	return errs
+}
+
+// validateFinalizerQualified refuses a finalizer that nobody can be told to own.
+func validateFinalizerQualified(finalizer string, path *field.Path) field.ErrorList {
+	if strings.Contains(finalizer, "/") || standardFinalizers.Has(finalizer) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified")}
+}

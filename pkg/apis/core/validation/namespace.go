@@ -1,0 +1,54 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+var namespaceFinalizersPath = field.NewPath("spec", "finalizers")
+
+// ValidateNamespace checks a new namespace.
+func ValidateNamespace(namespace *corev1.Namespace) field.ErrorList {
+	errs := validateObjectMeta(&namespace.ObjectMeta, false, apivalidation.ValidateNamespaceName)
+	for _, finalizer := range namespace.Spec.Finalizers {
+		errs = append(errs, validateNamespaceFinalizer(finalizer, namespaceFinalizersPath)...)
+	}
+	return errs
+}
+
+// ValidateNamespaceUpdate checks an update of a namespace's metadata.
+func ValidateNamespaceUpdate(newNamespace, oldNamespace *corev1.Namespace) field.ErrorList {
+	errs := validateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
+	return append(errs, ValidateNamespace(newNamespace)...)
+}
+
+// ValidateNamespaceStatusUpdate checks that the phase follows the deletion.
+func ValidateNamespaceStatusUpdate(newNamespace, oldNamespace *corev1.Namespace) field.ErrorList {
+	errs := validateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
+	phase, path := newNamespace.Status.Phase, field.NewPath("status", "Phase")
+	switch deleted := !newNamespace.DeletionTimestamp.IsZero(); {
+	case !deleted && phase != corev1.NamespaceActive:
+		errs = append(errs, field.Invalid(path, phase, "may only be 'Active' if `deletionTimestamp` is empty"))
+	case deleted && phase != corev1.NamespaceTerminating:
+		errs = append(errs, field.Invalid(path, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty"))
+	}
+	return errs
+}
+
+// ValidateNamespaceFinalizeUpdate checks an update of spec.finalizers.
+func ValidateNamespaceFinalizeUpdate(newNamespace, oldNamespace *corev1.Namespace) field.ErrorList {
+	errs := validateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
+	for i, finalizer := range newNamespace.Spec.Finalizers {
+		errs = append(errs, validateNamespaceFinalizer(finalizer, namespaceFinalizersPath.Index(i))...)
+	}
+	return errs
+}
+
+func validateNamespaceFinalizer(finalizer corev1.FinalizerName, path *field.Path) field.ErrorList {
+	errs := apivalidation.ValidateFinalizerName(string(finalizer), path)
+	return append(errs, validateFinalizerQualified(string(finalizer), path)...)
+}

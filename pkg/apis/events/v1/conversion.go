@@ -1,0 +1,91 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func addConversions(scheme *runtime.Scheme) error {
+	return errors.Join(
+		scheme.AddConversionFunc((*eventsv1.Event)(nil), (*corev1.Event)(nil), func(in, out any, _ conversion.Scope) error {
+			toCore(in.(*eventsv1.Event), out.(*corev1.Event))
+			return nil
+		}),
+		scheme.AddConversionFunc((*corev1.Event)(nil), (*eventsv1.Event)(nil), func(in, out any, _ conversion.Scope) error {
+			fromCore(in.(*corev1.Event), out.(*eventsv1.Event))
+			return nil
+		}),
+		scheme.AddConversionFunc((*eventsv1.EventList)(nil), (*corev1.EventList)(nil), func(in, out any, _ conversion.Scope) error {
+			from, to := in.(*eventsv1.EventList), out.(*corev1.EventList)
+			to.ListMeta, to.Items = from.ListMeta, convertItems(from.Items, toCore)
+			return nil
+		}),
+		scheme.AddConversionFunc((*corev1.EventList)(nil), (*eventsv1.EventList)(nil), func(in, out any, _ conversion.Scope) error {
+			from, to := in.(*corev1.EventList), out.(*eventsv1.EventList)
+			to.ListMeta, to.Items = from.ListMeta, convertItems(from.Items, fromCore)
+			return nil
+		}),
+	)
+}
+
+// toCore and fromCore are literals without a field left out: the two types have
+// the same content under different names. As conversions do, they share memory
+// between in and out.
+func toCore(in *eventsv1.Event, out *corev1.Event) {
+	*out = corev1.Event{
+		ObjectMeta:          in.ObjectMeta,
+		InvolvedObject:      in.Regarding,
+		Reason:              in.Reason,
+		Message:             in.Note,
+		Source:              in.DeprecatedSource,
+		FirstTimestamp:      in.DeprecatedFirstTimestamp,
+		LastTimestamp:       in.DeprecatedLastTimestamp,
+		Count:               in.DeprecatedCount,
+		Type:                in.Type,
+		EventTime:           in.EventTime,
+		Series:              (*corev1.EventSeries)(in.Series),
+		Action:              in.Action,
+		Related:             in.Related,
+		ReportingController: in.ReportingController,
+		ReportingInstance:   in.ReportingInstance,
+	}
+}
+
+func fromCore(in *corev1.Event, out *eventsv1.Event) {
+	*out = eventsv1.Event{
+		ObjectMeta:               in.ObjectMeta,
+		EventTime:                in.EventTime,
+		Series:                   (*eventsv1.EventSeries)(in.Series),
+		ReportingController:      in.ReportingController,
+		ReportingInstance:        in.ReportingInstance,
+		Action:                   in.Action,
+		Reason:                   in.Reason,
+		Regarding:                in.InvolvedObject,
+		Related:                  in.Related,
+		Note:                     in.Message,
+		Type:                     in.Type,
+		DeprecatedSource:         in.Source,
+		DeprecatedFirstTimestamp: in.FirstTimestamp,
+		DeprecatedLastTimestamp:  in.LastTimestamp,
+		DeprecatedCount:          in.Count,
+	}
+}
+
+// convertItems keeps nil nil: an empty list is [] on the wire, an absent one null.
+func convertItems[In, Out any](in []In, convert func(*In, *Out)) []Out {
+	if in == nil {
+		return nil
+	}
+	out := make([]Out, len(in))
+	for i := range in {
+		convert(&in[i], &out[i])
+	}
+	return out
+}
