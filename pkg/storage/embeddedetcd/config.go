@@ -34,6 +34,11 @@ const (
 	// that is compacted away, and its clients have to list again.
 	progressInterval = 5 * time.Second
 
+	// A new leader waits for an election timeout, so that members far away can
+	// answer. The only member need not: this takes half a second off each start.
+	tickMillis     = 20
+	electionMillis = 100
+
 	privateMode fs.FileMode = 0o700
 )
 
@@ -117,6 +122,7 @@ func (cfg *Config) embedConfig(log *zap.Logger, register func(*grpc.Server)) (*e
 		ec.QuotaBackendBytes = DefaultQuotaBytes
 	}
 	ec.WatchProgressNotifyInterval = progressInterval
+	ec.TickMs, ec.ElectionMs = tickMillis, electionMillis
 	ec.EnableGRPCGateway = false
 	ec.UnsafeNoFsync = cfg.UnsafeNoFsync
 	ec.ServiceRegister = register

@@ -22,6 +22,12 @@ const (
 	debugVerbosity = 8
 )
 
+// noise is what etcd logs as an error although it repairs it by itself at once.
+var noise = map[string]bool{
+	// The first write of a fresh member has not been applied yet; tried again.
+	"failed to update storage version": true,
+}
+
 // newZapLogger writes etcd's log through klog. What etcd would end the process
 // for goes to fail instead, after which only the goroutine that logged it ends:
 // it can no longer acknowledge anything, and the process can say in one line
@@ -108,7 +114,11 @@ func (c *klogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 			}
 		}
 	}
-	if v := c.verbosity(entry.Level); v > 0 {
+	v := c.verbosity(entry.Level)
+	if noise[entry.Message] {
+		v = max(v, warnVerbosity)
+	}
+	if v > 0 {
 		c.log.V(v).Info(entry.Message, keysAndValues...)
 	} else {
 		c.log.Error(nil, entry.Message, keysAndValues...)
