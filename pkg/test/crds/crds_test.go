@@ -1,0 +1,45 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crds
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestLoadReadsEverySource(t *testing.T) {
+	t.Parallel()
+	atLeast := map[string]int{
+		"cert-manager":             6,
+		"gateway-api":              10,
+		"gateway-api-experimental": 14,
+		"prometheus-operator":      10,
+		"kyverno":                  22,
+	}
+	for _, source := range Sources() {
+		t.Run(source.Name, func(t *testing.T) {
+			t.Parallel()
+			manifests, err := Load(t.Context(), source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := atLeast[source.Name]; want == 0 || len(manifests) < want {
+				t.Errorf("read %d CRDs, want at least %d", len(manifests), want)
+			}
+			for _, manifest := range manifests {
+				if manifest.CRD.Name == "" || len(manifest.CRD.Spec.Versions) == 0 || len(manifest.YAML) == 0 {
+					t.Errorf("CRD %q was not read in full", manifest.CRD.Name)
+				}
+			}
+		})
+	}
+}
+
+func TestLoadRefusesWhatIsNotPinned(t *testing.T) {
+	t.Parallel()
+	_, err := Load(t.Context(), Source{Module: "example.com/unknown", Dir: "."})
+	if err == nil || !strings.Contains(err.Error(), "does not require example.com/unknown") {
+		t.Errorf("got error %v, want one that says the module is not required", err)
+	}
+}
