@@ -1,0 +1,174 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package namespace
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+// leftover is what is still in a namespace after everything was deleted.
+type leftover struct {
+	// objects counts what is left of each resource.
+	objects map[schema.GroupResource]int
+	// finalizers counts the objects that wait for each finalizer.
+	finalizers map[string]int
+	// grace is how long the last object to go says that it still needs.
+	grace time.Duration
+}
+
+// isEmpty reports whether nothing is left.
+func (l leftover) isEmpty() bool {
+	return len(l.objects) == 0
+}
+
+// add takes up what is left of one resource.
+func (l *leftover) add(resource schema.GroupResource, found inventory) {
+	if found.total == 0 {
+		return
+	}
+	if l.objects == nil {
+		l.objects, l.finalizers = map[schema.GroupResource]int{}, map[string]int{}
+	}
+	l.objects[resource] += found.total
+	for name, count := range found.finalizers {
+		l.finalizers[name] += count
+	}
+	l.grace = max(l.grace, found.grace)
+}
+
+// inventory is what one list of a resource showed.
+type inventory struct {
+	total      int
+	finalizers map[string]int
+	grace      time.Duration
+	// toDelete are the objects whose deletion nobody requested yet.
+	toDelete []objectRef
+}
+
+// objectRef is as much of an object as deleting exactly that one takes.
+type objectRef struct {
+	name string
+	uid  types.UID
+}
+
+// contentDeleter deletes the objects of a namespace.
+type contentDeleter struct {
+	annexMetadata metadata.Interface
+	now           func() time.Time
+}
+
+// deleteAll deletes what the namespace holds of the resources. One resource that
+// fails does not keep the others from being deleted.
+func (d *contentDeleter) deleteAll(ctx context.Context, namespace string, resources []resource) (leftover, []error) {
+	var left leftover
+	var failed []error
+	for _, item := range resources {
+		found, err := d.deleteResource(ctx, namespace, item)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("deleting %s: %w", item.gvr.GroupResource(), err))
+		}
+		left.add(item.gvr.GroupResource(), found)
+	}
+	return left, failed
+}
+
+// deleteResource deletes all objects of one resource in the namespace and
+// returns what is left of them. It lists first: most resources have nothing in
+// most namespaces, and then a single request per resource does.
+//
+// Unlike kube-controller-manager it takes no answer from the server for "not
+// supported": where discovery promises a verb, a 404 or 405 is an error like any
+// other, and if the resource is really gone then discovery says so next time.
+func (d *contentDeleter) deleteResource(ctx context.Context, namespace string, item resource) (inventory, error) {
+	objects := d.annexMetadata.Resource(item.gvr).Namespace(namespace)
+	if !item.list {
+		if item.deleteCollection {
+			return inventory{}, deleteCollection(ctx, objects)
+		}
+		// What can neither be listed nor deleted as a whole has no names to delete.
+		return inventory{}, nil
+	}
+
+	found, err := d.list(ctx, objects)
+	if err != nil || len(found.toDelete) == 0 {
+		return found, err
+	}
+	klog.FromContext(ctx).V(4).Info("Deleting contents of namespace", "namespace", namespace, "resource", item.gvr, "objects", len(found.toDelete))
+	if item.deleteCollection {
+		err = deleteCollection(ctx, objects)
+	} else {
+		err = deleteEach(ctx, objects, found.toDelete)
+	}
+	if err != nil {
+		return found, err
+	}
+	return d.list(ctx, objects)
+}
+
+// list takes stock of the objects of one resource, page by page.
+func (d *contentDeleter) list(ctx context.Context, objects metadata.ResourceInterface) (inventory, error) {
+	found := inventory{finalizers: map[string]int{}}
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return objects.List(ctx, options)
+	})
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		object, ok := obj.(*metav1.PartialObjectMetadata)
+		if !ok {
+			return fmt.Errorf("unexpected list item %T", obj)
+		}
+		found.total++
+		for _, name := range object.Finalizers {
+			found.finalizers[name]++
+		}
+		if object.DeletionTimestamp.IsZero() {
+			found.toDelete = append(found.toDelete, objectRef{name: object.Name, uid: object.UID})
+		} else {
+			// The timestamp of a graceful deletion is when the grace ends.
+			found.grace = max(found.grace, object.DeletionTimestamp.Sub(d.now()))
+		}
+		return nil
+	})
+	if err != nil {
+		return found, fmt.Errorf("listing objects: %w", err)
+	}
+	return found, nil
+}
+
+// deleteCollection deletes all objects with one request.
+func deleteCollection(ctx context.Context, objects metadata.ResourceInterface) error {
+	if err := objects.DeleteCollection(ctx, deleteOptions(), metav1.ListOptions{}); err != nil {
+		return fmt.Errorf("deleting the collection: %w", err)
+	}
+	return nil
+}
+
+// deleteEach deletes the named objects one by one.
+func deleteEach(ctx context.Context, objects metadata.ResourceInterface, refs []objectRef) error {
+	for _, ref := range refs {
+		options := deleteOptions()
+		options.Preconditions = &metav1.Preconditions{UID: ptr.To(ref.uid)}
+		if err := objects.Delete(ctx, ref.name, options); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting %s: %w", ref.name, err)
+		}
+	}
+	return nil
+}
+
+// deleteOptions asks for background propagation: with a resource's own default,
+// orphaning could add a finalizer to what is to go.
+func deleteOptions() metav1.DeleteOptions {
+	return metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+}

@@ -1,0 +1,264 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package namespace
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// apiServer answers the requests of a metadata client out of memory, over HTTP:
+// lists in pages, deletes, and deletes of collections, which finalizers and
+// grace periods outlive.
+type apiServer struct {
+	mu       sync.Mutex
+	objects  map[string][]*metav1.PartialObjectMetadata // by resource
+	failures map[string]*apierrors.StatusError          // by "VERB resource"
+	requests []string
+}
+
+// ServeHTTP serves /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE[/NAME].
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parts := strings.Split(strings.TrimPrefix(req.URL.Path, "/apis/example.com/v1/namespaces/team/"), "/")
+	resource, verb := parts[0], map[string]string{http.MethodGet: "list", http.MethodDelete: "deletecollection"}[req.Method]
+	if len(parts) > 1 {
+		verb = "delete"
+	}
+	s.requests = append(s.requests, verb+" "+resource)
+	if failure := s.failures[verb+" "+resource]; failure != nil {
+		respond(w, int(failure.ErrStatus.Code), &failure.ErrStatus)
+		return
+	}
+	switch verb {
+	case "list":
+		respond(w, http.StatusOK, s.page(resource, req))
+	default:
+		var options metav1.DeleteOptions
+		if err := json.NewDecoder(req.Body).Decode(&options); err != nil || options.PropagationPolicy == nil || *options.PropagationPolicy != metav1.DeletePropagationBackground {
+			respond(w, http.StatusBadRequest, &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest, Message: fmt.Sprintf("options %+v: %v", options, err)})
+			return
+		}
+		s.objects[resource] = slices.DeleteFunc(s.objects[resource], func(object *metav1.PartialObjectMetadata) bool {
+			if verb == "delete" && (object.Name != parts[1] || object.UID != *options.Preconditions.UID) {
+				return false
+			}
+			now := metav1.NewTime(epoch)
+			object.DeletionTimestamp = &now
+			return len(object.Finalizers) == 0
+		})
+		respond(w, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess})
+	}
+}
+
+// page returns the part of a list that was asked for.
+func (s *apiServer) page(resource string, req *http.Request) *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
+	from, _ := strconv.Atoi(req.URL.Query().Get("continue"))
+	limit, _ := strconv.Atoi(req.URL.Query().Get("limit"))
+	all := s.objects[resource]
+	to := min(from+max(limit, 1), len(all))
+	if to < len(all) {
+		list.Continue = strconv.Itoa(to)
+	}
+	for _, object := range all[from:to] {
+		list.Items = append(list.Items, *object)
+	}
+	return list
+}
+
+func respond(w http.ResponseWriter, code int, body any) {
+	if status, ok := body.(*metav1.Status); ok {
+		status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// deleter starts the server and returns what deletes contents through it.
+func (s *apiServer) deleter(t *testing.T) *contentDeleter {
+	t.Helper()
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	annexMetadata, err := metadata.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &contentDeleter{annexMetadata: annexMetadata, now: func() time.Time { return epoch }}
+}
+
+// objects makes count objects that are alike.
+func objects(count int, change func(*metav1.PartialObjectMetadata)) []*metav1.PartialObjectMetadata {
+	made := make([]*metav1.PartialObjectMetadata, 0, count)
+	for i := range count {
+		object := &metav1.PartialObjectMetadata{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: fmt.Sprintf("object-%d", i), UID: types.UID(strconv.Itoa(i))},
+		}
+		if change != nil {
+			change(object)
+		}
+		made = append(made, object)
+	}
+	return made
+}
+
+// served is a resource of the test's group.
+func served(name string, verbs string) resource {
+	return resource{
+		gvr:              schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: name},
+		list:             strings.Contains(verbs, "l"),
+		delete:           strings.Contains(verbs, "d"),
+		deleteCollection: strings.Contains(verbs, "c"),
+	}
+}
+
+func TestDeleteAll(t *testing.T) {
+	t.Parallel()
+	group := func(name string) schema.GroupResource {
+		return schema.GroupResource{Group: "example.com", Resource: name}
+	}
+	held := func(object *metav1.PartialObjectMetadata) { object.Finalizers = []string{"example.com/hold"} }
+	going := func(grace time.Duration) func(*metav1.PartialObjectMetadata) {
+		return func(object *metav1.PartialObjectMetadata) {
+			at := metav1.NewTime(epoch.Add(grace))
+			object.DeletionTimestamp = &at
+			object.Finalizers = []string{"example.com/slow"}
+		}
+	}
+	unavailable := apierrors.NewServiceUnavailable("not yet")
+	notFound := apierrors.NewNotFound(group("widgets"), "")
+	notAllowed := apierrors.NewMethodNotSupported(group("widgets"), "deletecollection")
+
+	for name, tc := range map[string]struct {
+		resources    []resource
+		objects      map[string][]*metav1.PartialObjectMetadata
+		failures     map[string]*apierrors.StatusError
+		want         leftover
+		wantErrors   []string
+		wantRequests []string
+	}{
+		"one request tells that there is nothing": {
+			resources:    []resource{served("widgets", "ldc")},
+			wantRequests: []string{"list widgets"},
+		},
+		"collection": {
+			resources:    []resource{served("widgets", "ldc")},
+			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(3, nil)},
+			wantRequests: []string{"list widgets", "deletecollection widgets", "list widgets"},
+		},
+		"more than a page": {
+			resources:    []resource{served("widgets", "ldc")},
+			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(1201, held)},
+			want:         leftover{objects: map[schema.GroupResource]int{group("widgets"): 1201}, finalizers: map[string]int{"example.com/hold": 1201}},
+			wantRequests: []string{"list widgets", "list widgets", "list widgets", "deletecollection widgets", "list widgets", "list widgets", "list widgets"},
+		},
+		"one by one without deletecollection": {
+			resources:    []resource{served("widgets", "ld")},
+			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(2, nil)},
+			wantRequests: []string{"list widgets", "delete widgets", "delete widgets", "list widgets"},
+		},
+		"one by one, gone in between": {
+			resources:    []resource{served("widgets", "ld")},
+			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(1, nil)},
+			failures:     map[string]*apierrors.StatusError{"delete widgets": notFound},
+			want:         leftover{objects: map[schema.GroupResource]int{group("widgets"): 1}},
+			wantRequests: []string{"list widgets", "delete widgets", "list widgets"},
+		},
+		"without list": {
+			resources:    []resource{served("collected", "c"), served("named", "d")},
+			wantRequests: []string{"deletecollection collected"},
+		},
+		"held by finalizers": {
+			resources: []resource{served("gadgets", "ldc"), served("widgets", "ldc")},
+			objects: map[string][]*metav1.PartialObjectMetadata{
+				"gadgets": objects(1, held),
+				"widgets": slices.Concat(objects(2, nil), objects(2, held)),
+			},
+			want: leftover{
+				objects:    map[schema.GroupResource]int{group("gadgets"): 1, group("widgets"): 2},
+				finalizers: map[string]int{"example.com/hold": 3},
+			},
+			wantRequests: []string{"list gadgets", "deletecollection gadgets", "list gadgets", "list widgets", "deletecollection widgets", "list widgets"},
+		},
+		"what is going already is not deleted again": {
+			resources: []resource{served("widgets", "ldc")},
+			objects:   map[string][]*metav1.PartialObjectMetadata{"widgets": objects(2, going(20*time.Second))},
+			want: leftover{
+				objects:    map[schema.GroupResource]int{group("widgets"): 2},
+				finalizers: map[string]int{"example.com/slow": 2},
+				grace:      20 * time.Second,
+			},
+			wantRequests: []string{"list widgets"},
+		},
+		"failures stay with their resource": {
+			resources: []resource{served("gadgets", "ldc"), served("gizmos", "ldc"), served("widgets", "ldc")},
+			objects:   map[string][]*metav1.PartialObjectMetadata{"gizmos": objects(1, nil), "widgets": objects(1, nil)},
+			failures:  map[string]*apierrors.StatusError{"list gadgets": unavailable, "deletecollection gizmos": unavailable},
+			want:      leftover{objects: map[schema.GroupResource]int{group("gizmos"): 1}},
+			wantErrors: []string{
+				"deleting gadgets.example.com: listing objects: not yet",
+				"deleting gizmos.example.com: deleting the collection: not yet",
+			},
+			wantRequests: []string{"list gadgets", "list gizmos", "deletecollection gizmos", "list widgets", "deletecollection widgets", "list widgets"},
+		},
+		"not found is not empty": {
+			resources:    []resource{served("widgets", "ldc")},
+			failures:     map[string]*apierrors.StatusError{"list widgets": notFound},
+			wantErrors:   []string{"deleting widgets.example.com: listing objects: "},
+			wantRequests: []string{"list widgets"},
+		},
+		"not allowed is not deleted": {
+			resources:    []resource{served("widgets", "ldc")},
+			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(1, nil)},
+			failures:     map[string]*apierrors.StatusError{"deletecollection widgets": notAllowed},
+			want:         leftover{objects: map[schema.GroupResource]int{group("widgets"): 1}},
+			wantErrors:   []string{"deleting widgets.example.com: deleting the collection: "},
+			wantRequests: []string{"list widgets", "deletecollection widgets"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := &apiServer{objects: tc.objects, failures: tc.failures}
+			if server.objects == nil {
+				server.objects = map[string][]*metav1.PartialObjectMetadata{}
+			}
+			left, errs := server.deleter(t).deleteAll(t.Context(), "team", tc.resources)
+
+			if diff := cmp.Diff(tc.want, left, cmp.AllowUnexported(leftover{}), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+			if len(errs) != len(tc.wantErrors) {
+				t.Fatalf("errors %v, want %d", errs, len(tc.wantErrors))
+			}
+			for i, err := range errs {
+				if !strings.HasPrefix(err.Error(), tc.wantErrors[i]) {
+					t.Errorf("error %q, want one that begins with %q", err, tc.wantErrors[i])
+				}
+			}
+			if diff := cmp.Diff(tc.wantRequests, server.requests); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
