@@ -1,0 +1,114 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// authority is the CA that signs everything else.
+type authority struct {
+	path string // of the certificate
+	cert *x509.Certificate
+	pem  []byte
+	key  crypto.Signer
+}
+
+// ensureCA loads the CA, or makes one where there is nothing yet. A directory
+// that lost its CA gets no new one: no kubeconfig given out would work any
+// more, and only the operator can know whether a backup exists.
+func ensureCA(dir string, opts Options) (*authority, error) {
+	certPath, keyPath := filepath.Join(dir, caCertName), filepath.Join(dir, caKeyName)
+	haveCert, err := exists(certPath)
+	if err != nil {
+		return nil, err
+	}
+	if haveCert {
+		return loadCA(certPath, keyPath, opts.Clock.Now())
+	}
+	for _, name := range []string{servingName, adminName} {
+		leaf := filepath.Join(dir, name)
+		haveLeaf, err := exists(leaf)
+		if err != nil {
+			return nil, err
+		}
+		if haveLeaf {
+			return nil, fmt.Errorf("%s is missing, yet %s exists: restore it, or move %s away to start over with a new CA", certPath, leaf, dir)
+		}
+	}
+	return makeCA(certPath, keyPath, opts)
+}
+
+func loadCA(certPath, keyPath string, now time.Time) (*authority, error) {
+	raw, err := readPEM(certPath, certMode)
+	if err != nil {
+		return nil, err
+	}
+	cert, certPEM, err := parseCertificate(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", certPath, err)
+	}
+	key, err := loadKey(keyPath)
+	if err != nil {
+		return nil, err
+	}
+	if !matches(cert, key) {
+		return nil, fmt.Errorf("%s does not belong to %s: one of them was replaced, restore it", keyPath, certPath)
+	}
+	if !cert.IsCA || cert.CheckSignatureFrom(cert) != nil {
+		return nil, fmt.Errorf("%s is not the certificate of a self-signed CA: it was replaced, restore it", certPath)
+	}
+	if now.After(cert.NotAfter) {
+		return nil, fmt.Errorf("%s expired on %s: move %s away to start over with a new CA, then hand out the new kubeconfig",
+			certPath, date(cert.NotAfter), filepath.Dir(certPath))
+	}
+	if now.Before(cert.NotBefore) {
+		return nil, fmt.Errorf("%s is not valid before %s: is the clock right?", certPath, date(cert.NotBefore))
+	}
+	return &authority{path: certPath, cert: cert, pem: certPEM, key: key}, nil
+}
+
+// makeCA writes the key first: a start that was killed in between left a key
+// that nothing was signed with, which is taken up here.
+func makeCA(certPath, keyPath string, opts Options) (*authority, error) {
+	haveKey, err := exists(keyPath)
+	if err != nil {
+		return nil, err
+	}
+	if !haveKey {
+		if err := makeKey(keyPath); err != nil {
+			return nil, err
+		}
+	}
+	key, err := loadKey(keyPath)
+	if err != nil {
+		return nil, err
+	}
+	now := opts.Clock.Now()
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("annex-ca@%d", now.Unix())},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(opts.CALifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	cert, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("signing the CA certificate: %w", err)
+	}
+	certPEM := encodeCertificate(cert)
+	if err := writeAtomic(certPath, certPEM, certMode); err != nil {
+		return nil, err
+	}
+	return &authority{path: certPath, cert: cert, pem: certPEM, key: key}, nil
+}
+
+func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,141 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// handshake connects the administrator to a server of the serving certificate.
+func handshake(t *testing.T, files *Files, serverName string, now time.Time) error {
+	t.Helper()
+	serving, err := tls.LoadX509KeyPair(files.ServingCert, files.ServingKey)
+	if err != nil {
+		return err
+	}
+	admin, err := tls.LoadX509KeyPair(files.AdminCert, files.AdminKey)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(mustRead(t, files.CACert))) {
+		return errors.New("no CA")
+	}
+	at := func() time.Time { return now }
+	clientConn, serverConn := net.Pipe()
+	defer clientConn.Close()
+	server := tls.Server(serverConn, &tls.Config{Certificates: []tls.Certificate{serving}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert, Time: at})
+	done := make(chan error, 1)
+	go func() {
+		defer serverConn.Close()
+		done <- server.Handshake()
+	}()
+	if err := tls.Client(clientConn, &tls.Config{Certificates: []tls.Certificate{admin}, RootCAs: roots, ServerName: serverName, Time: at}).Handshake(); err != nil {
+		return err
+	}
+	return <-done
+}
+
+func copyOther(names ...string) func(t *testing.T, dir, otherDir string) {
+	return func(t *testing.T, dir, otherDir string) {
+		t.Helper()
+		for _, name := range names {
+			mustWrite(t, filepath.Join(dir, name), mustRead(t, filepath.Join(otherDir, name)))
+		}
+	}
+}
+
+func truncate(name string, size int64) func(t *testing.T, dir, otherDir string) {
+	return func(t *testing.T, dir, _ string) {
+		t.Helper()
+		if err := os.Truncate(filepath.Join(dir, name), size); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func mustEnsure(t *testing.T, dir string, opts Options) *Files {
+	t.Helper()
+	files, err := Ensure(dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func mustRead(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func mustWrite(t *testing.T, path, body string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustRemove(t *testing.T, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func wantError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("want an error with %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not contain %q", err, part)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("error %q is not one line", err)
+	}
+}
+
+// snapshot is every path below dir with mode and content.
+func snapshot(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		var body []byte
+		if info.Mode().IsRegular() {
+			if body, err = os.ReadFile(path); err != nil {
+				return err
+			}
+		}
+		found[path] = info.Mode().String() + " " + string(body)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

@@ -1,0 +1,155 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// leaf is a certificate that the authority signed, with its key.
+type leaf struct {
+	path string
+	cert *x509.Certificate
+	pem  []byte // of the certificate
+	key  []byte // PEM too
+}
+
+// servingTemplate is for annex's own listener.
+func servingTemplate(opts Options) *x509.Certificate {
+	names := sets.New("localhost")
+	addresses := sets.New("127.0.0.1", "::1")
+	if hostname, err := os.Hostname(); err == nil && hostname != "" {
+		names.Insert(hostname)
+	}
+	if len(opts.BindAddress) > 0 && !opts.BindAddress.IsUnspecified() {
+		addresses.Insert(opts.BindAddress.String())
+	}
+	for _, name := range opts.ExtraNames {
+		if ip := net.ParseIP(name); ip != nil {
+			addresses.Insert(ip.String())
+		} else {
+			names.Insert(name)
+		}
+	}
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "annex"},
+		DNSNames:    sets.List(names),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, address := range sets.List(addresses) {
+		template.IPAddresses = append(template.IPAddresses, net.ParseIP(address))
+	}
+	return template
+}
+
+// adminTemplate is for the administrator's client.
+func adminTemplate() *x509.Certificate {
+	return &x509.Certificate{
+		Subject:     pkix.Name{CommonName: AdminUser, Organization: []string{AdminGroup}},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+}
+
+// ensureLeaf loads, makes or renews one certificate.
+func (a *authority) ensureLeaf(path string, template *x509.Certificate, opts Options) (*leaf, error) {
+	have, err := exists(path)
+	if err != nil {
+		return nil, err
+	}
+	if !have {
+		return a.makeLeaf(path, template, opts)
+	}
+	found, err := a.loadLeaf(path, template)
+	if err != nil {
+		return nil, err
+	}
+	if isFresh(found.cert, opts.Clock.Now()) && sameNames(found.cert, template) {
+		return found, nil
+	}
+	return a.makeLeaf(path, template, opts)
+}
+
+// loadLeaf accepts only what this authority made for this purpose; its age does
+// not matter.
+func (a *authority) loadLeaf(path string, template *x509.Certificate) (*leaf, error) {
+	raw, err := readPEM(path, keyMode)
+	if err != nil {
+		return nil, err
+	}
+	cert, certPEM, err := parseCertificate(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	key, keyPEM, err := parseKey(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	const remedy = "restore it, or remove it to get a new one"
+	if !matches(cert, key) {
+		return nil, fmt.Errorf("%s: key and certificate do not match: %s", path, remedy)
+	}
+	if err := cert.CheckSignatureFrom(a.cert); err != nil {
+		return nil, fmt.Errorf("%s is not signed by %s: one of them was replaced: %s: %w", path, a.path, remedy, err)
+	}
+	if cert.Subject.String() != template.Subject.String() || !slices.Equal(cert.ExtKeyUsage, template.ExtKeyUsage) {
+		return nil, fmt.Errorf("%s is a certificate for something else (%s): %s", path, cert.Subject, remedy)
+	}
+	return &leaf{path: path, cert: cert, pem: certPEM, key: keyPEM}, nil
+}
+
+func (a *authority) makeLeaf(path string, template *x509.Certificate, opts Options) (*leaf, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a key for %s: %w", path, err)
+	}
+	now := opts.Clock.Now()
+	template.NotBefore = now.Add(-backdate)
+	template.NotAfter = earlier(now.Add(opts.LeafLifetime), a.cert.NotAfter)
+	template.BasicConstraintsValid = true
+	cert, err := sign(template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return nil, fmt.Errorf("signing %s: %w", path, err)
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the key of %s: %w", path, err)
+	}
+	made := &leaf{path: path, cert: cert, pem: encodeCertificate(cert), key: keyPEM}
+	if err := writeAtomic(path, slices.Concat(made.pem, made.key), keyMode); err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// isFresh is false also for a certificate from the future: the clock was wrong
+// when it was made.
+func isFresh(cert *x509.Certificate, now time.Time) bool {
+	return now.Before(renewalTime(cert)) && !now.Before(cert.NotBefore)
+}
+
+func sameNames(cert, template *x509.Certificate) bool {
+	return sets.New(cert.DNSNames...).Equal(sets.New(template.DNSNames...)) &&
+		addresses(cert).Equal(addresses(template))
+}
+
+func addresses(cert *x509.Certificate) sets.Set[string] {
+	found := sets.New[string]()
+	for _, ip := range cert.IPAddresses {
+		found.Insert(ip.String())
+	}
+	return found
+}

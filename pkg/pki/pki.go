@@ -1,0 +1,185 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	caCertName  = "ca.crt"
+	caKeyName   = "ca.key"
+	servingName = "serving.pem"
+	adminName   = "admin.pem"
+
+	// AdminUser is the user name of the administrator's client certificate.
+	AdminUser = "annex-admin"
+	// AdminGroup is its group, the one that may do everything.
+	AdminGroup = "system:masters"
+
+	day                 = 24 * time.Hour
+	defaultCALifetime   = 3650 * day
+	defaultLeafLifetime = 365 * day
+
+	// backdate lets clients whose clocks are behind use a new certificate.
+	backdate = 5 * time.Minute
+
+	dirMode  fs.FileMode = 0o700
+	keyMode  fs.FileMode = 0o600
+	certMode fs.FileMode = 0o644
+)
+
+// Options say what the certificates are for.
+type Options struct {
+	// BindAddress is the address annex listens on. It becomes a name of the
+	// serving certificate unless it is empty or unspecified.
+	BindAddress net.IP
+	// ExtraNames are more DNS names or IP addresses for the serving certificate.
+	ExtraNames []string
+
+	// KubeconfigFile is where the administrator's kubeconfig goes. It is written
+	// only when both it and ServerURL are set.
+	KubeconfigFile string
+	// ServerURL is the address that goes into the kubeconfig.
+	ServerURL string
+
+	// CALifetime is 10 years and LeafLifetime one when they are 0.
+	CALifetime, LeafLifetime time.Duration
+	// Clock is the real one when it is nil.
+	Clock clock.Clock
+}
+
+func (o Options) withDefaults() Options {
+	if o.CALifetime == 0 {
+		o.CALifetime = defaultCALifetime
+	}
+	if o.LeafLifetime == 0 {
+		o.LeafLifetime = defaultLeafLifetime
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o
+}
+
+// Files are the paths of what Ensure keeps. A certificate and its key are in
+// one file: both paths of a pair are the same.
+type Files struct {
+	CACert                   string
+	ServingCert, ServingKey  string
+	AdminCert, AdminKey      string
+	AdminKubeconfig          string // empty when none was asked for
+	ServingExpiry, CAExpiry  time.Time
+	AdminExpiry, NextRenewal time.Time
+}
+
+// Ensure creates in dir what is missing, renews what annex made and what is old
+// or has other names than it should, and refuses everything else. It may be
+// called as often as wanted: what is right is left alone.
+func Ensure(dir string, opts Options) (*Files, error) {
+	files, err := ensure(dir, opts.withDefaults())
+	if err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	files.observe()
+	return files, nil
+}
+
+func ensure(dir string, opts Options) (*Files, error) {
+	if err := prepareDir(dir); err != nil {
+		return nil, err
+	}
+	authority, err := ensureCA(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := authority.ensureLeaf(filepath.Join(dir, servingName), servingTemplate(opts), opts)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := authority.ensureLeaf(filepath.Join(dir, adminName), adminTemplate(), opts)
+	if err != nil {
+		return nil, err
+	}
+	files := &Files{
+		CACert:        filepath.Join(dir, caCertName),
+		ServingCert:   serving.path,
+		ServingKey:    serving.path,
+		AdminCert:     admin.path,
+		AdminKey:      admin.path,
+		CAExpiry:      authority.cert.NotAfter,
+		ServingExpiry: serving.cert.NotAfter,
+		AdminExpiry:   admin.cert.NotAfter,
+		NextRenewal:   earlier(renewalTime(serving.cert), renewalTime(admin.cert)),
+	}
+	if opts.KubeconfigFile != "" && opts.ServerURL != "" {
+		if err := writeKubeconfig(opts.KubeconfigFile, opts.ServerURL, authority, admin); err != nil {
+			return nil, err
+		}
+		files.AdminKubeconfig = opts.KubeconfigFile
+	}
+	return files, nil
+}
+
+// prepareDir makes the folder. Read permission of others is taken away, as the
+// keys have none for them either; a folder which others may write to is refused.
+func prepareDir(dir string) error {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return fmt.Errorf("creating %s: %w", dir, err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("reading permissions of %s: %w", dir, err)
+	}
+	perm := info.Mode().Perm()
+	if perm&0o022 != 0 {
+		return fmt.Errorf("other users may write to %s (mode %04o): make sure of its content, then run chmod 700", dir, perm)
+	}
+	return restrict(dir, perm, dirMode)
+}
+
+// restrict takes permissions away that go beyond want.
+func restrict(path string, perm, want fs.FileMode) error {
+	if perm&^want == 0 {
+		return nil
+	}
+	if err := os.Chmod(path, perm&want); err != nil {
+		return fmt.Errorf("taking permissions on %s away from other users: %w", path, err)
+	}
+	klog.Background().Info("Other users had permissions, took them away", "path", path, "mode", fmt.Sprintf("%04o", perm))
+	return nil
+}
+
+// renewalTime is when less than a third of a certificate's life remains.
+func renewalTime(cert *x509.Certificate) time.Time {
+	return cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 3)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking for %s: %w", path, err)
+	}
+	return true, nil
+}

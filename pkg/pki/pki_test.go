@@ -1,0 +1,288 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/clientcmd"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func TestEnsureMakesEverythingOnce(t *testing.T) {
+	t.Parallel()
+	dir, opts, _ := setup(t)
+	first := mustEnsure(t, dir, opts)
+	for path, want := range map[string]fs.FileMode{
+		dir: 0o700, first.CACert: 0o644, filepath.Join(dir, caKeyName): 0o600,
+		first.ServingKey: 0o600, first.AdminKey: 0o600, first.AdminKubeconfig: 0o600,
+	} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %04o, want %04o", path, got, want)
+		}
+	}
+	before := snapshot(t, filepath.Dir(dir))
+	second := mustEnsure(t, dir, opts)
+	if diff := cmp.Diff(first, second); diff != "" {
+		t.Errorf("second call gave other files (-first +second):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, snapshot(t, filepath.Dir(dir))); diff != "" {
+		t.Errorf("second call changed files (-before +after):\n%s", diff)
+	}
+}
+
+func TestCertificatesWorkTogether(t *testing.T) {
+	t.Parallel()
+	dir, opts, clock := setup(t)
+	opts.BindAddress = net.ParseIP("192.0.2.7")
+	opts.ExtraNames = []string{"annex.example.com", "192.0.2.8"}
+	files := mustEnsure(t, dir, opts)
+	hostname, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"localhost", "127.0.0.1", "::1", hostname, "192.0.2.7", "annex.example.com", "192.0.2.8"} {
+		if err := handshake(t, files, name, clock.Now()); err != nil {
+			t.Errorf("as %q: %v", name, err)
+		}
+	}
+	if err := handshake(t, files, "example.com", clock.Now()); err == nil {
+		t.Error("the serving certificate is good for a foreign name")
+	}
+}
+
+func TestEnsureRenews(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		step    time.Duration
+		change  func(*Options)
+		serving bool
+		admin   bool
+	}{
+		"nothing when young":          {step: 240 * day},
+		"both when old":               {step: 250 * day, serving: true, admin: true},
+		"both when expired":           {step: 400 * day, serving: true, admin: true},
+		"both made by a clock ahead":  {step: -24 * time.Hour, serving: true, admin: true},
+		"serving for one more name":   {change: func(o *Options) { o.ExtraNames = []string{"more.example.com"} }, serving: true},
+		"serving for a new address":   {change: func(o *Options) { o.BindAddress = net.ParseIP("192.0.2.9") }, serving: true},
+		"nothing for any address":     {change: func(o *Options) { o.BindAddress = net.IPv4zero }},
+		"nothing for a name it knows": {change: func(o *Options) { o.ExtraNames = []string{"localhost", "127.0.0.1"} }},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, opts, clock := setup(t)
+			clock.SetTime(epoch.Add(-48 * time.Hour)) // the CA is older than the leaves
+			mustEnsure(t, dir, opts)
+			clock.SetTime(epoch)
+			mustRemove(t, filepath.Join(dir, servingName), filepath.Join(dir, adminName))
+			files := mustEnsure(t, dir, opts)
+			before := snapshot(t, filepath.Dir(dir))
+
+			clock.SetTime(epoch.Add(tt.step))
+			if tt.change != nil {
+				tt.change(&opts)
+			}
+			mustEnsure(t, dir, opts)
+			after := snapshot(t, filepath.Dir(dir))
+			for path, want := range map[string]bool{
+				files.CACert: false, filepath.Join(dir, caKeyName): false,
+				files.ServingCert: tt.serving, files.AdminCert: tt.admin, files.AdminKubeconfig: tt.admin,
+			} {
+				if got := before[path] != after[path]; got != want {
+					t.Errorf("%s changed: %t, want %t", filepath.Base(path), got, want)
+				}
+			}
+			if err := handshake(t, files, "localhost", clock.Now()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestEnsureRefuses(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		damage func(t *testing.T, dir, otherDir string)
+		step   time.Duration
+		file   string
+		want   string
+	}{
+		"foreign CA":           {damage: copyOther(caCertName), file: caKeyName, want: "does not belong to"},
+		"foreign CA pair":      {damage: copyOther(caCertName, caKeyName), file: servingName, want: "is not signed by"},
+		"foreign CA key":       {damage: copyOther(caKeyName), file: caKeyName, want: "does not belong to"},
+		"foreign serving pair": {damage: copyOther(servingName), file: servingName, want: "is not signed by"},
+		"foreign admin pair":   {damage: copyOther(adminName), file: adminName, want: "is not signed by"},
+		"damaged CA":           {damage: truncate(caCertName, 40), file: caCertName, want: "contains no certificate"},
+		"empty CA":             {damage: truncate(caCertName, 0), file: caCertName, want: "contains no certificate"},
+		"damaged CA key":       {damage: truncate(caKeyName, 40), file: caKeyName, want: "contains no private key"},
+		"empty serving":        {damage: truncate(servingName, 0), file: servingName, want: "contains no certificate"},
+		"serving without key": {damage: func(t *testing.T, dir, _ string) {
+			path := filepath.Join(dir, servingName)
+			raw := mustRead(t, path)
+			mustWrite(t, path, raw[:strings.Index(raw, "-----BEGIN PRIVATE")])
+		}, file: servingName, want: "contains no private key"},
+		"serving with the admin's key": {damage: func(t *testing.T, dir, _ string) {
+			serving, admin := filepath.Join(dir, servingName), filepath.Join(dir, adminName)
+			cert, key := mustRead(t, serving), mustRead(t, admin)
+			mustWrite(t, serving, cert[:strings.Index(cert, "-----BEGIN PRIVATE")]+key[strings.Index(key, "-----BEGIN PRIVATE"):])
+		}, file: servingName, want: "do not match"},
+		"admin's pair to serve": {damage: func(t *testing.T, dir, _ string) {
+			mustWrite(t, filepath.Join(dir, servingName), mustRead(t, filepath.Join(dir, adminName)))
+		}, file: servingName, want: "for something else"},
+		"leaf as the CA": {damage: func(t *testing.T, dir, _ string) {
+			raw := mustRead(t, filepath.Join(dir, servingName))
+			at := strings.Index(raw, "-----BEGIN PRIVATE")
+			mustWrite(t, filepath.Join(dir, caCertName), raw[:at])
+			mustWrite(t, filepath.Join(dir, caKeyName), raw[at:])
+		}, file: caCertName, want: "not the certificate of a self-signed CA"},
+		"lost CA":            {damage: func(t *testing.T, dir, _ string) { mustRemove(t, filepath.Join(dir, caCertName)) }, file: caCertName, want: "is missing"},
+		"lost CA key":        {damage: func(t *testing.T, dir, _ string) { mustRemove(t, filepath.Join(dir, caKeyName)) }, file: caKeyName, want: "no such file"},
+		"expired CA":         {step: 3651 * day, file: caCertName, want: "expired on 2035-12-31T03:04:05Z: move "},
+		"CA from the future": {step: -day, file: caCertName, want: "is the clock right?"},
+		"folder others write to": {damage: func(t *testing.T, dir, _ string) {
+			if err := os.Chmod(dir, 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}, want: "other users may write to"},
+		"directory for a file": {damage: func(t *testing.T, dir, _ string) {
+			mustRemove(t, filepath.Join(dir, adminName))
+			if err := os.Mkdir(filepath.Join(dir, adminName), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, file: adminName, want: "is a directory"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, opts, clock := setup(t)
+			mustEnsure(t, dir, opts)
+			otherDir, otherOpts, _ := setup(t)
+			mustEnsure(t, otherDir, otherOpts)
+			if tt.damage != nil {
+				tt.damage(t, dir, otherDir)
+			}
+			clock.SetTime(epoch.Add(tt.step))
+			before := snapshot(t, filepath.Dir(dir))
+			_, err := Ensure(dir, opts)
+			wantError(t, err, filepath.Join(dir, tt.file), tt.want)
+			if diff := cmp.Diff(before, snapshot(t, filepath.Dir(dir))); diff != "" {
+				t.Errorf("files were changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEnsureGoesOnAfterAKilledFirstStart(t *testing.T) {
+	t.Parallel()
+	for _, kept := range [][]string{{caKeyName}, {caKeyName, caCertName}, {caKeyName, caCertName, servingName}} {
+		dir, opts, clock := setup(t)
+		mustEnsure(t, dir, opts)
+		for _, name := range []string{caKeyName, caCertName, servingName, adminName} {
+			if !slices.Contains(kept, name) {
+				mustRemove(t, filepath.Join(dir, name))
+			}
+		}
+		if err := handshake(t, mustEnsure(t, dir, opts), "localhost", clock.Now()); err != nil {
+			t.Errorf("after only %v was written: %v", kept, err)
+		}
+	}
+}
+
+func TestEnsureTakesReadPermissionFromOthers(t *testing.T) {
+	t.Parallel()
+	dir, opts, _ := setup(t)
+	files := mustEnsure(t, dir, opts)
+	secrets := []string{dir, filepath.Join(dir, caKeyName), files.ServingKey, files.AdminKey, files.AdminKubeconfig}
+	for _, path := range secrets {
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustEnsure(t, dir, opts)
+	for _, path := range secrets {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if perm := info.Mode().Perm(); perm&0o077 != 0 {
+			t.Errorf("%s still has mode %04o", path, perm)
+		}
+	}
+}
+
+func TestLeavesDoNotOutliveTheCA(t *testing.T) {
+	t.Parallel()
+	dir, opts, clock := setup(t)
+	mustEnsure(t, dir, opts)
+	clock.SetTime(epoch.Add(3600 * day))
+	files := mustEnsure(t, dir, opts)
+	if files.ServingExpiry.After(files.CAExpiry) || !files.NextRenewal.After(clock.Now()) {
+		t.Errorf("serving expires %s, the CA %s, next renewal %s, now %s", files.ServingExpiry, files.CAExpiry, files.NextRenewal, clock.Now())
+	}
+}
+
+func TestKubeconfig(t *testing.T) {
+	t.Parallel()
+	dir, opts, _ := setup(t)
+	url := opts.ServerURL
+	opts.ServerURL = ""
+	if files := mustEnsure(t, dir, opts); files.AdminKubeconfig != "" {
+		t.Errorf("kubeconfig %s without a URL", files.AdminKubeconfig)
+	}
+	mustWrite(t, opts.KubeconfigFile, "left over")
+	opts.ServerURL = url
+	files := mustEnsure(t, dir, opts)
+
+	opts.ServerURL = "https://127.0.0.1:9443"
+	mustEnsure(t, dir, opts)
+	config, err := clientcmd.BuildConfigFromFlags("", files.AdminKubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Host != opts.ServerURL {
+		t.Errorf("host is %s, want %s", config.Host, opts.ServerURL)
+	}
+	if string(config.CAData) != mustRead(t, files.CACert) {
+		t.Error("the CA in the kubeconfig is not ca.crt")
+	}
+	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := cert.Subject.String(), "CN=annex-admin,O=system:masters"; got != want {
+		t.Errorf("subject is %s, want %s", got, want)
+	}
+}
+
+func setup(t *testing.T) (string, Options, *clocktesting.FakeClock) {
+	t.Helper()
+	parent := t.TempDir()
+	clock := clocktesting.NewFakeClock(epoch)
+	return filepath.Join(parent, "pki"), Options{
+		KubeconfigFile: filepath.Join(parent, "admin.kubeconfig"),
+		ServerURL:      "https://127.0.0.1:7443",
+		Clock:          clock,
+	}, clock
+}

@@ -1,0 +1,61 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// checkInterval is far below the shortest life of a certificate and costs a few
+// file reads. A timer until the next renewal would miss a suspended machine or
+// a clock that was set.
+const checkInterval = time.Hour
+
+// caWarning is when to begin to say that the CA, which annex cannot renew
+// without breaking every kubeconfig, nears its end.
+const caWarning = 90 * day
+
+// Renewer keeps certificates fresh while annex runs.
+type Renewer struct {
+	dir  string
+	opts Options
+}
+
+// NewRenewer returns a Renewer for what Ensure made with the same arguments.
+func NewRenewer(dir string, opts Options) *Renewer {
+	return &Renewer{dir: dir, opts: opts.withDefaults()}
+}
+
+// Run renews until ctx ends. A failure is logged and tried again: the old
+// certificate is good for months by then.
+func (r *Renewer) Run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	interval := min(checkInterval, r.opts.LeafLifetime/10)
+	timer := r.opts.Clock.NewTimer(interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C():
+		}
+		r.renew(logger)
+		timer.Reset(interval)
+	}
+}
+
+func (r *Renewer) renew(logger klog.Logger) {
+	files, err := Ensure(r.dir, r.opts)
+	if err != nil {
+		logger.Error(err, "Could not check or renew certificates, will try again")
+		return
+	}
+	logger.V(4).Info("Checked certificates", "nextRenewal", files.NextRenewal)
+	if files.CAExpiry.Sub(r.opts.Clock.Now()) < caWarning {
+		logger.Info("The CA expires soon, and annex will not start then: plan for a new one", "file", files.CACert, "expires", files.CAExpiry)
+	}
+}
