@@ -69,7 +69,7 @@ func TestController(t *testing.T) {
 	})
 	// Discovery lists nothing of the custom resource; its definition does.
 	server := &apiServer{objects: map[string][]*metav1.PartialObjectMetadata{"widgets": objects(2, nil)}}
-	definitions := apiextensionsinformers.NewSharedInformerFactory(apiextensionsfake.NewSimpleClientset(widgets(nil)), 0)
+	definitions := apiextensionsinformers.NewSharedInformerFactory(apiextensionsfake.NewClientset(widgets(nil)), 0)
 	namespaces := informers.NewSharedInformerFactory(annex, 0)
 
 	c, err := New(Config{
