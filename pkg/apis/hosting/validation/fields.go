@@ -1,0 +1,106 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+)
+
+var (
+	resourceNames = sets.New(hosting.ResourceStorage, hosting.ResourceObjects)
+
+	taintEffects = sets.New(hosting.TaintEffectNoSchedule, hosting.TaintEffectPreferNoSchedule)
+)
+
+// validateEnum reports a missing value as required, any other that is not
+// supported with the list of those that are.
+func validateEnum[T ~string](value T, supported sets.Set[T], path *field.Path) field.ErrorList {
+	switch {
+	case value == "":
+		return field.ErrorList{field.Required(path, "")}
+	case !supported.Has(value):
+		return field.ErrorList{field.NotSupported(path, value, sets.List(supported))}
+	default:
+		return nil
+	}
+}
+
+func validateRequiredName(name string, valid apivalidation.ValidateNameFunc, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	var errs field.ErrorList
+	for _, msg := range valid(name, false) {
+		errs = append(errs, field.Invalid(path, name, msg))
+	}
+	return errs
+}
+
+func validateLabelValue(value string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, msg := range validation.IsValidLabelValue(value) {
+		errs = append(errs, field.Invalid(path, value, msg))
+	}
+	return errs
+}
+
+func validateNonNegativeQuantity(quantity *resource.Quantity, path *field.Path) field.ErrorList {
+	if quantity == nil || quantity.Sign() >= 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, quantity.String(), apivalidation.IsNegativeErrorMsg)}
+}
+
+func validateResourceList(list hosting.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		quantity, keyPath := list[name], path.Key(string(name))
+		if !resourceNames.Has(name) {
+			errs = append(errs, field.NotSupported(keyPath, name, sets.List(resourceNames)))
+			continue
+		}
+		errs = append(errs, validateNonNegativeQuantity(&quantity, keyPath)...)
+		// Both resources are counted: there is no half byte and no half object.
+		if rounded := quantity.DeepCopy(); !rounded.RoundUp(0) {
+			errs = append(errs, field.Invalid(keyPath, quantity.String(), "must be a whole number"))
+		}
+	}
+	return errs
+}
+
+func validateTaints(taints []hosting.Taint, path *field.Path) field.ErrorList {
+	type identity struct {
+		key    string
+		effect hosting.TaintEffect
+	}
+	var errs field.ErrorList
+	seen := sets.New[identity]()
+	for i, taint := range taints {
+		taintPath := path.Index(i)
+		if taint.Key == "" {
+			errs = append(errs, field.Required(taintPath.Child("key"), ""))
+		} else {
+			errs = append(errs, metav1validation.ValidateLabelName(taint.Key, taintPath.Child("key"))...)
+		}
+		errs = append(errs, validateLabelValue(taint.Value, taintPath.Child("value"))...)
+		errs = append(errs, validateEnum(taint.Effect, taintEffects, taintPath.Child("effect"))...)
+
+		id := identity{key: taint.Key, effect: taint.Effect}
+		if seen.Has(id) {
+			errs = append(errs, field.Duplicate(taintPath, taint.Key+":"+string(taint.Effect)))
+		}
+		seen.Insert(id)
+	}
+	return errs
+}

@@ -1,0 +1,115 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+)
+
+var (
+	compressions = sets.New(hosting.CompressionNone, hosting.CompressionZstd)
+
+	phases = sets.New(hosting.HostedResourcePending, hosting.HostedResourceHosted, hosting.HostedResourceTerminating)
+
+	tolerationOperators = sets.New(hosting.TolerationOpEqual, hosting.TolerationOpExists)
+)
+
+// ValidateHostedResource checks a new HostedResource.
+func ValidateHostedResource(hosted *hosting.HostedResource) field.ErrorList {
+	errs := apivalidation.ValidateObjectMeta(&hosted.ObjectMeta, false, validateHostedResourceName, field.NewPath("metadata"))
+	return append(errs, validateHostedResourceSpec(&hosted.Spec, field.NewPath("spec"))...)
+}
+
+// ValidateHostedResourceUpdate checks an update of a HostedResource's spec and
+// metadata.
+func ValidateHostedResourceUpdate(newHosted, oldHosted *hosting.HostedResource) field.ErrorList {
+	specPath := field.NewPath("spec")
+	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
+	errs = append(errs, validateHostedResourceSpec(&newHosted.Spec, specPath)...)
+	if oldHosted.Spec.StoreName != "" {
+		errs = append(errs, apivalidation.ValidateImmutableField(newHosted.Spec.StoreName, oldHosted.Spec.StoreName, specPath.Child("storeName"))...)
+	}
+	return errs
+}
+
+// ValidateHostedResourceStatusUpdate checks an update of a HostedResource's
+// status.
+func ValidateHostedResourceStatusUpdate(newHosted, oldHosted *hosting.HostedResource) field.ErrorList {
+	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
+	return append(errs, validateHostedResourceStatus(&newHosted.Status, field.NewPath("status"))...)
+}
+
+// validateHostedResourceName checks that a name is "<plural>.<group>". The parts
+// are held to what a CustomResourceDefinition allows for them.
+func validateHostedResourceName(name string, _ bool) []string {
+	plural, group, found := strings.Cut(name, ".")
+	if !found {
+		return []string{"must be of the form <plural>.<group>"}
+	}
+	var msgs []string
+	for _, msg := range validation.IsDNS1035Label(plural) {
+		msgs = append(msgs, "plural: "+msg)
+	}
+	for _, msg := range validation.IsDNS1123Subdomain(group) {
+		msgs = append(msgs, "group: "+msg)
+	}
+	if len(name) > validation.DNS1123SubdomainMaxLength {
+		msgs = append(msgs, validation.MaxLenError(validation.DNS1123SubdomainMaxLength))
+	}
+	return msgs
+}
+
+func validateHostedResourceSpec(spec *hosting.HostedResourceSpec, specPath *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if spec.StoreName != "" {
+		errs = append(errs, validateRequiredName(spec.StoreName, apivalidation.NameIsDNSSubdomain, specPath.Child("storeName"))...)
+	}
+	errs = append(errs, metav1validation.ValidateLabelSelector(spec.StoreSelector, metav1validation.LabelSelectorValidationOptions{}, specPath.Child("storeSelector"))...)
+	for i := range spec.Tolerations {
+		errs = append(errs, validateToleration(&spec.Tolerations[i], specPath.Child("tolerations").Index(i))...)
+	}
+	errs = append(errs, validateResourceList(spec.Requests, specPath.Child("requests"))...)
+	if spec.Compression != "" {
+		errs = append(errs, validateEnum(spec.Compression, compressions, specPath.Child("compression"))...)
+	}
+	return append(errs, validateRequiredName(spec.SchedulerName, apivalidation.NameIsDNSSubdomain, specPath.Child("schedulerName"))...)
+}
+
+func validateToleration(toleration *hosting.Toleration, tolerationPath *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if toleration.Key != "" {
+		errs = append(errs, metav1validation.ValidateLabelName(toleration.Key, tolerationPath.Child("key"))...)
+	} else if toleration.Operator != hosting.TolerationOpExists {
+		errs = append(errs, field.Invalid(tolerationPath.Child("operator"), toleration.Operator, "must be Exists when `key` is empty"))
+	}
+	errs = append(errs, validateEnum(toleration.Operator, tolerationOperators, tolerationPath.Child("operator"))...)
+	if toleration.Operator == hosting.TolerationOpExists && toleration.Value != "" {
+		errs = append(errs, field.Invalid(tolerationPath.Child("value"), toleration.Value, "must be empty when `operator` is Exists"))
+	}
+	errs = append(errs, validateLabelValue(toleration.Value, tolerationPath.Child("value"))...)
+	if toleration.Effect != "" {
+		errs = append(errs, validateEnum(toleration.Effect, taintEffects, tolerationPath.Child("effect"))...)
+	}
+	return errs
+}
+
+func validateHostedResourceStatus(status *hosting.HostedResourceStatus, statusPath *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if status.Phase != "" {
+		errs = append(errs, validateEnum(status.Phase, phases, statusPath.Child("phase"))...)
+	}
+	errs = append(errs, metav1validation.ValidateConditions(status.Conditions, statusPath.Child("conditions"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Objects, statusPath.Child("objects"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Bytes, statusPath.Child("bytes"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(status.StoredBytes, statusPath.Child("storedBytes"))...)
+	return append(errs, apivalidation.ValidateNonnegativeField(status.CachedBytes, statusPath.Child("cachedBytes"))...)
+}

@@ -1,0 +1,191 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+)
+
+func hostedResource() *hosting.HostedResource {
+	return &hosting.HostedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", ResourceVersion: "1"},
+		Spec: hosting.HostedResourceSpec{
+			StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "ssd"}},
+			Tolerations: []hosting.Toleration{
+				{Operator: hosting.TolerationOpExists},
+				{Key: "annex.dev/heavy", Operator: hosting.TolerationOpEqual, Value: "yes", Effect: hosting.TaintEffectNoSchedule},
+			},
+			Priority:      -5,
+			Requests:      hosting.ResourceList{hosting.ResourceStorage: resource.MustParse("2Gi")},
+			Compression:   hosting.CompressionZstd,
+			SchedulerName: "annex-scheduler",
+		},
+	}
+}
+
+func withTolerations(tolerations ...hosting.Toleration) func(*hosting.HostedResource) {
+	return func(h *hosting.HostedResource) { h.Spec.Tolerations = tolerations }
+}
+
+func withName(name string) func(*hosting.HostedResource) {
+	return func(h *hosting.HostedResource) { h.Name = name }
+}
+
+func TestValidateHostedResource(t *testing.T) {
+	t.Parallel()
+	const toleration = "spec.tolerations[0]"
+	tests := []struct {
+		name   string
+		change func(*hosting.HostedResource)
+		want   []string
+	}{
+		{name: "valid", change: func(*hosting.HostedResource) {}},
+		{name: "placed", change: func(h *hosting.HostedResource) { h.Spec.StoreName = "default" }},
+		{name: "group of one word", change: withName("deployments.apps")},
+		{name: "namespace", change: func(h *hosting.HostedResource) { h.Namespace = "a" }, want: []string{at("metadata.namespace", forbidden)}},
+		{name: "no group", change: withName("widgets"), want: []string{at("metadata.name", invalid)}},
+		{name: "empty group", change: withName("widgets."), want: []string{at("metadata.name", invalid)}},
+		{name: "empty plural", change: withName(".example.com"), want: []string{at("metadata.name", invalid)}},
+		{name: "plural begins with a digit", change: withName("2widgets.example.com"), want: []string{at("metadata.name", invalid)}},
+		{name: "upper case", change: withName("Widgets.example.com"), want: []string{at("metadata.name", invalid)}},
+		{name: "bad group", change: withName("widgets.example_com"), want: []string{at("metadata.name", invalid)}},
+		{
+			// Each part is short enough, the whole is not.
+			name:   "too long",
+			change: withName("widgets." + strings.Repeat("a.", 124) + "a"),
+			want:   []string{at("metadata.name", invalid)},
+		},
+
+		{name: "bad store name", change: func(h *hosting.HostedResource) { h.Spec.StoreName = "A" }, want: []string{at("spec.storeName", invalid)}},
+		{
+			name: "bad selector",
+			change: func(h *hosting.HostedResource) {
+				h.Spec.StoreSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "disk", Operator: "Like"}}}
+			},
+			want: []string{at("spec.storeSelector.matchExpressions[0].operator", invalid)},
+		},
+		{name: "no selector", change: func(h *hosting.HostedResource) { h.Spec.StoreSelector = nil }},
+
+		{name: "tolerate a key", change: withTolerations(hosting.Toleration{Key: "a", Operator: hosting.TolerationOpExists})},
+		{
+			name:   "empty toleration",
+			change: withTolerations(hosting.Toleration{}),
+			want:   []string{at(toleration+".operator", required), at(toleration+".operator", invalid)},
+		},
+		{
+			name:   "equal to no key",
+			change: withTolerations(hosting.Toleration{Operator: hosting.TolerationOpEqual, Value: "a"}),
+			want:   []string{at(toleration+".operator", invalid)},
+		},
+		{
+			name:   "exists with a value",
+			change: withTolerations(hosting.Toleration{Key: "a", Operator: hosting.TolerationOpExists, Value: "b"}),
+			want:   []string{at(toleration+".value", invalid)},
+		},
+		{
+			name:   "unknown words",
+			change: withTolerations(hosting.Toleration{Key: "a b", Operator: "Lt", Value: "c d", Effect: "NoExecute"}),
+			want: []string{
+				at(toleration+".key", invalid), at(toleration+".operator", notSupported),
+				at(toleration+".value", invalid), at(toleration+".effect", notSupported),
+			},
+		},
+
+		{
+			name: "negative request",
+			change: func(h *hosting.HostedResource) {
+				h.Spec.Requests = hosting.ResourceList{hosting.ResourceObjects: resource.MustParse("-1")}
+			},
+			want: []string{at("spec.requests[objects]", invalid)},
+		},
+		{name: "server's compression", change: func(h *hosting.HostedResource) { h.Spec.Compression = "" }},
+		{name: "unknown compression", change: func(h *hosting.HostedResource) { h.Spec.Compression = "Lzw" }, want: []string{at("spec.compression", notSupported)}},
+		{name: "no scheduler", change: func(h *hosting.HostedResource) { h.Spec.SchedulerName = "" }, want: []string{at("spec.schedulerName", required)}},
+		{name: "bad scheduler", change: func(h *hosting.HostedResource) { h.Spec.SchedulerName = "a/b" }, want: []string{at("spec.schedulerName", invalid)}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			hosted := hostedResource()
+			test.change(hosted)
+			expectErrors(t, test.want, ValidateHostedResource(hosted))
+		})
+	}
+}
+
+func TestStoreNameIsSetOnce(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		from, to string
+		want     []string
+	}{
+		{name: "still open"},
+		{name: "set", to: "default"},
+		{name: "kept", from: "default", to: "default"},
+		{name: "changed", from: "default", to: "fast", want: []string{at("spec.storeName", invalid)}},
+		{name: "taken back", from: "default", want: []string{at("spec.storeName", invalid)}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			old, updated := hostedResource(), hostedResource()
+			old.Spec.StoreName, updated.Spec.StoreName = test.from, test.to
+			expectErrors(t, test.want, ValidateHostedResourceUpdate(updated, old))
+		})
+	}
+}
+
+func TestValidateHostedResourceUpdate(t *testing.T) {
+	t.Parallel()
+	updated := hostedResource()
+	updated.Name = "gadgets.example.com"
+	updated.Spec.Compression = "Lzw"
+	expectErrors(t, []string{at("metadata.name", invalid), at("spec.compression", notSupported)},
+		ValidateHostedResourceUpdate(updated, hostedResource()))
+}
+
+func TestValidateHostedResourceStatusUpdate(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		status hosting.HostedResourceStatus
+		want   []string
+	}{
+		{name: "empty"},
+		{
+			name: "full",
+			status: hosting.HostedResourceStatus{
+				Phase:      hosting.HostedResourceHosted,
+				Conditions: []metav1.Condition{readyCondition},
+				Objects:    3, Bytes: 4096, StoredBytes: 1024, CachedBytes: 20480,
+			},
+		},
+		{name: "unknown phase", status: hosting.HostedResourceStatus{Phase: "Lost"}, want: []string{at("status.phase", notSupported)}},
+		{
+			name:   "same condition twice",
+			status: hosting.HostedResourceStatus{Conditions: []metav1.Condition{readyCondition, readyCondition}},
+			want:   []string{at("status.conditions[1]", duplicate)},
+		},
+		{
+			name:   "negative",
+			status: hosting.HostedResourceStatus{Objects: -1, Bytes: -1, StoredBytes: -1, CachedBytes: -1},
+			want:   []string{at("status.objects", invalid), at("status.bytes", invalid), at("status.storedBytes", invalid), at("status.cachedBytes", invalid)},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			updated := hostedResource()
+			updated.Status = test.status
+			expectErrors(t, test.want, ValidateHostedResourceStatusUpdate(updated, hostedResource()))
+		})
+	}
+}

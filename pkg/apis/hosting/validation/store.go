@@ -1,0 +1,161 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"net/url"
+	"path"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+)
+
+var endpointSchemes = []string{"http", "https", "unix"}
+
+// ValidateStore checks a new Store.
+func ValidateStore(store *hosting.Store) field.ErrorList {
+	errs := apivalidation.ValidateObjectMeta(&store.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	return append(errs, validateStoreSpec(&store.Spec, field.NewPath("spec"))...)
+}
+
+// ValidateStoreUpdate checks an update of a Store's spec and metadata.
+func ValidateStoreUpdate(newStore, oldStore *hosting.Store) field.ErrorList {
+	specPath := field.NewPath("spec")
+	errs := apivalidation.ValidateObjectMetaUpdate(&newStore.ObjectMeta, &oldStore.ObjectMeta, field.NewPath("metadata"))
+	errs = append(errs, validateStoreSpec(&newStore.Spec, specPath)...)
+	return append(errs, validateStoreKeepsItsPlace(&newStore.Spec, &oldStore.Spec, specPath)...)
+}
+
+// ValidateStoreStatusUpdate checks an update of a Store's status.
+func ValidateStoreStatusUpdate(newStore, oldStore *hosting.Store) field.ErrorList {
+	statusPath := field.NewPath("status")
+	status := &newStore.Status
+	errs := apivalidation.ValidateObjectMetaUpdate(&newStore.ObjectMeta, &oldStore.ObjectMeta, field.NewPath("metadata"))
+	errs = append(errs, metav1validation.ValidateConditions(status.Conditions, statusPath.Child("conditions"))...)
+	errs = append(errs, validateNonNegativeQuantity(status.Size, statusPath.Child("size"))...)
+	errs = append(errs, validateNonNegativeQuantity(status.SizeInUse, statusPath.Child("sizeInUse"))...)
+	errs = append(errs, validateNonNegativeQuantity(status.Quota, statusPath.Child("quota"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Objects, statusPath.Child("objects"))...)
+	return append(errs, validateMembers(status.Members, statusPath.Child("members"))...)
+}
+
+func validateStoreSpec(spec *hosting.StoreSpec, specPath *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch {
+	case spec.Embedded == nil && spec.Etcd == nil:
+		errs = append(errs, field.Required(specPath, "exactly one of `embedded` and `etcd` must be set"))
+	case spec.Embedded != nil && spec.Etcd != nil:
+		errs = append(errs, field.Forbidden(specPath.Child("etcd"), "may not be set together with `embedded`"))
+	}
+	if spec.Etcd != nil {
+		errs = append(errs, validateEtcdStore(spec.Etcd, specPath.Child("etcd"))...)
+	}
+	errs = append(errs, validateResourceList(spec.Capacity, specPath.Child("capacity"))...)
+	return append(errs, validateTaints(spec.Taints, specPath.Child("taints"))...)
+}
+
+// validateStoreKeepsItsPlace refuses a change after which annex would read and
+// write other data than before.
+func validateStoreKeepsItsPlace(newSpec, oldSpec *hosting.StoreSpec, specPath *field.Path) field.ErrorList {
+	if (newSpec.Embedded == nil) != (oldSpec.Embedded == nil) {
+		return field.ErrorList{field.Forbidden(specPath, "may not change between `embedded` and `etcd`: the objects would not follow")}
+	}
+	if newSpec.Etcd == nil || oldSpec.Etcd == nil {
+		return nil
+	}
+	return apivalidation.ValidateImmutableField(newSpec.Etcd.KeyPrefix, oldSpec.Etcd.KeyPrefix, specPath.Child("etcd", "keyPrefix"))
+}
+
+func validateEtcdStore(etcd *hosting.EtcdStore, etcdPath *field.Path) field.ErrorList {
+	errs := validateEndpoints(etcd.Endpoints, etcdPath.Child("endpoints"))
+	if etcd.TLS != nil {
+		errs = append(errs, validateSecretReference(&etcd.TLS.SecretRef, etcdPath.Child("tls", "secretRef"))...)
+	}
+	prefixPath := etcdPath.Child("keyPrefix")
+	switch prefix := etcd.KeyPrefix; {
+	case prefix == "":
+		errs = append(errs, field.Required(prefixPath, ""))
+	case !strings.HasPrefix(prefix, "/"):
+		errs = append(errs, field.Invalid(prefixPath, prefix, "must begin with a slash"))
+	case path.Clean(prefix) != prefix:
+		errs = append(errs, field.Invalid(prefixPath, prefix, "must not end with a slash, nor have empty, `.` or `..` segments"))
+	}
+	return errs
+}
+
+func validateEndpoints(endpoints []string, endpointsPath *field.Path) field.ErrorList {
+	if len(endpoints) == 0 {
+		return field.ErrorList{field.Required(endpointsPath, "at least one endpoint is needed")}
+	}
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, endpoint := range endpoints {
+		if seen.Has(endpoint) {
+			errs = append(errs, field.Duplicate(endpointsPath.Index(i), endpoint))
+			continue
+		}
+		seen.Insert(endpoint)
+		errs = append(errs, validateEndpoint(endpoint, endpointsPath.Index(i))...)
+	}
+	return errs
+}
+
+func validateEndpoint(endpoint string, endpointPath *field.Path) field.ErrorList {
+	invalid := func(detail string) field.ErrorList {
+		return field.ErrorList{field.Invalid(endpointPath, endpoint, detail)}
+	}
+	parsed, err := url.Parse(endpoint)
+	if err != nil {
+		return invalid("must be a URL such as https://10.0.0.1:2379")
+	}
+	if parsed.User != nil {
+		// The value is left out of the answer: it may hold a password.
+		return field.ErrorList{field.Forbidden(endpointPath, "may not hold a user name or password")}
+	}
+	switch parsed.Scheme {
+	case "http", "https":
+		if parsed.Hostname() == "" || parsed.Port() == "" {
+			return invalid("must have a host and a port")
+		}
+		if parsed.Path != "" {
+			return invalid("must not have a path")
+		}
+	case "unix":
+		if parsed.Host != "" || !path.IsAbs(parsed.Path) {
+			return invalid("must be of the form unix:///path/of/socket")
+		}
+	default:
+		return field.ErrorList{field.NotSupported(endpointPath.Key("scheme"), parsed.Scheme, endpointSchemes)}
+	}
+	if parsed.RawQuery != "" || parsed.Fragment != "" {
+		return invalid("must not have a query or a fragment")
+	}
+	return nil
+}
+
+func validateSecretReference(reference *hosting.SecretReference, referencePath *field.Path) field.ErrorList {
+	errs := validateRequiredName(reference.Namespace, apivalidation.ValidateNamespaceName, referencePath.Child("namespace"))
+	return append(errs, validateRequiredName(reference.Name, apivalidation.NameIsDNSSubdomain, referencePath.Child("name"))...)
+}
+
+func validateMembers(members []hosting.StoreMember, membersPath *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, member := range members {
+		idPath := membersPath.Index(i).Child("id")
+		switch {
+		case member.ID == "":
+			errs = append(errs, field.Required(idPath, ""))
+		case seen.Has(member.ID):
+			errs = append(errs, field.Duplicate(idPath, member.ID))
+		}
+		seen.Insert(member.ID)
+	}
+	return errs
+}

@@ -1,0 +1,275 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+)
+
+func embeddedStore() *hosting.Store {
+	return &hosting.Store{
+		ObjectMeta: metav1.ObjectMeta{Name: "default", ResourceVersion: "1"},
+		Spec:       hosting.StoreSpec{Embedded: &hosting.EmbeddedStore{}},
+	}
+}
+
+func etcdStore() *hosting.Store {
+	return &hosting.Store{
+		ObjectMeta: metav1.ObjectMeta{Name: "fast", ResourceVersion: "1"},
+		Spec: hosting.StoreSpec{
+			Etcd: &hosting.EtcdStore{
+				Endpoints: []string{"https://10.0.0.1:2379", "https://[fd00::1]:2379"},
+				TLS:       &hosting.EtcdTLS{SecretRef: hosting.SecretReference{Namespace: "annex-system", Name: "etcd"}},
+				KeyPrefix: "/annex",
+			},
+			Capacity: hosting.ResourceList{
+				hosting.ResourceStorage: resource.MustParse("8Gi"),
+				hosting.ResourceObjects: resource.MustParse("500k"),
+			},
+			Taints: []hosting.Taint{
+				{Key: "annex.dev/heavy", Effect: hosting.TaintEffectNoSchedule},
+				{Key: "annex.dev/heavy", Value: "yes", Effect: hosting.TaintEffectPreferNoSchedule},
+			},
+		},
+	}
+}
+
+func withEndpoints(endpoints ...string) func(*hosting.Store) {
+	return func(s *hosting.Store) { s.Spec.Etcd.Endpoints = endpoints }
+}
+
+func withPrefix(prefix string) func(*hosting.Store) {
+	return func(s *hosting.Store) { s.Spec.Etcd.KeyPrefix = prefix }
+}
+
+func withCapacity(name hosting.ResourceName, amount string) func(*hosting.Store) {
+	return func(s *hosting.Store) {
+		s.Spec.Capacity = hosting.ResourceList{name: resource.MustParse(amount)}
+	}
+}
+
+func withTaints(taints ...hosting.Taint) func(*hosting.Store) {
+	return func(s *hosting.Store) { s.Spec.Taints = taints }
+}
+
+func TestValidateStore(t *testing.T) {
+	t.Parallel()
+	const endpoint = "spec.etcd.endpoints[0]"
+	tests := []struct {
+		name   string
+		change func(*hosting.Store)
+		want   []string
+	}{
+		{name: "valid", change: func(*hosting.Store) {}},
+		{name: "subdomain as name", change: func(s *hosting.Store) { s.Name = "fast.rack-1" }},
+		{name: "bad name", change: func(s *hosting.Store) { s.Name = "Fast" }, want: []string{at("metadata.name", invalid)}},
+		{name: "namespace", change: func(s *hosting.Store) { s.Namespace = "a" }, want: []string{at("metadata.namespace", forbidden)}},
+		{name: "neither place", change: func(s *hosting.Store) { s.Spec.Etcd = nil }, want: []string{at("spec", required)}},
+		{
+			name:   "both places",
+			change: func(s *hosting.Store) { s.Spec.Embedded = &hosting.EmbeddedStore{} },
+			want:   []string{at("spec.etcd", forbidden)},
+		},
+
+		{name: "unix socket", change: withEndpoints("unix:///run/etcd.sock")},
+		{name: "plain http", change: withEndpoints("http://localhost:2379")},
+		{name: "no endpoint", change: withEndpoints(), want: []string{at("spec.etcd.endpoints", required)}},
+		{name: "same endpoint twice", change: withEndpoints("http://a:1", "http://a:1"), want: []string{at("spec.etcd.endpoints[1]", duplicate)}},
+		{name: "second endpoint bad", change: withEndpoints("http://a:1", "b:1"), want: []string{at("spec.etcd.endpoints[1][scheme]", notSupported)}},
+		{name: "empty endpoint", change: withEndpoints(""), want: []string{at(endpoint+"[scheme]", notSupported)}},
+		{name: "not a URL", change: withEndpoints("http://a b"), want: []string{at(endpoint, invalid)}},
+		{name: "no scheme", change: withEndpoints("10.0.0.1:2379"), want: []string{at(endpoint, invalid)}},
+		{name: "unknown scheme", change: withEndpoints("ftp://a:1"), want: []string{at(endpoint+"[scheme]", notSupported)}},
+		{name: "no host", change: withEndpoints("https://:2379"), want: []string{at(endpoint, invalid)}},
+		{name: "no port", change: withEndpoints("https://a"), want: []string{at(endpoint, invalid)}},
+		{name: "path", change: withEndpoints("https://a:1/b"), want: []string{at(endpoint, invalid)}},
+		{name: "query", change: withEndpoints("https://a:1?b=c"), want: []string{at(endpoint, invalid)}},
+		{name: "fragment", change: withEndpoints("https://a:1#b"), want: []string{at(endpoint, invalid)}},
+		{name: "password", change: withEndpoints("https://u:p@a:1"), want: []string{at(endpoint, forbidden)}},
+		{name: "relative socket", change: withEndpoints("unix://etcd.sock"), want: []string{at(endpoint, invalid)}},
+		{name: "socket without a path", change: withEndpoints("unix://"), want: []string{at(endpoint, invalid)}},
+
+		{name: "no TLS", change: func(s *hosting.Store) { s.Spec.Etcd.TLS = nil }},
+		{
+			name:   "empty secret reference",
+			change: func(s *hosting.Store) { s.Spec.Etcd.TLS.SecretRef = hosting.SecretReference{} },
+			want:   []string{at("spec.etcd.tls.secretRef.name", required), at("spec.etcd.tls.secretRef.namespace", required)},
+		},
+		{
+			name: "bad secret reference",
+			change: func(s *hosting.Store) {
+				s.Spec.Etcd.TLS.SecretRef = hosting.SecretReference{Namespace: "a.b", Name: "a/b"}
+			},
+			want: []string{at("spec.etcd.tls.secretRef.name", invalid), at("spec.etcd.tls.secretRef.namespace", invalid)},
+		},
+
+		{name: "deep prefix", change: withPrefix("/team/a")},
+		{name: "whole key space", change: withPrefix("/")},
+		{name: "no prefix", change: withPrefix(""), want: []string{at("spec.etcd.keyPrefix", required)}},
+		{name: "relative prefix", change: withPrefix("annex"), want: []string{at("spec.etcd.keyPrefix", invalid)}},
+		{name: "trailing slash", change: withPrefix("/annex/"), want: []string{at("spec.etcd.keyPrefix", invalid)}},
+		{name: "climbing prefix", change: withPrefix("/annex/../b"), want: []string{at("spec.etcd.keyPrefix", invalid)}},
+
+		{name: "no capacity left to give", change: withCapacity("storage", "0")},
+		{name: "more than 64 bits hold", change: withCapacity("storage", "100Ei")},
+		{name: "negative storage", change: withCapacity("storage", "-1Gi"), want: []string{at("spec.capacity[storage]", invalid)}},
+		{name: "half an object", change: withCapacity("objects", "500m"), want: []string{at("spec.capacity[objects]", invalid)}},
+		{name: "unknown resource", change: withCapacity("cpu", "1"), want: []string{at("spec.capacity[cpu]", notSupported)}},
+
+		{
+			name:   "empty taint",
+			change: withTaints(hosting.Taint{}),
+			want:   []string{at("spec.taints[0].effect", required), at("spec.taints[0].key", required)},
+		},
+		{
+			name:   "bad taint",
+			change: withTaints(hosting.Taint{Key: "a b", Value: "c d", Effect: "NoExecute"}),
+			want:   []string{at("spec.taints[0].effect", notSupported), at("spec.taints[0].key", invalid), at("spec.taints[0].value", invalid)},
+		},
+		{
+			name: "same taint twice",
+			change: withTaints(
+				hosting.Taint{Key: "a", Value: "1", Effect: hosting.TaintEffectNoSchedule},
+				hosting.Taint{Key: "a", Value: "2", Effect: hosting.TaintEffectNoSchedule},
+			),
+			want: []string{at("spec.taints[1]", duplicate)},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			store := etcdStore()
+			test.change(store)
+			expectErrors(t, test.want, ValidateStore(store))
+		})
+	}
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		expectErrors(t, nil, ValidateStore(embeddedStore()))
+	})
+}
+
+func TestEndpointErrorsDoNotShowPasswords(t *testing.T) {
+	t.Parallel()
+	store := etcdStore()
+	withEndpoints("https://root:hunter2@a:1")(store)
+	if text := ValidateStore(store).ToAggregate().Error(); strings.Contains(text, "hunter2") {
+		t.Errorf("the answer shows the password: %s", text)
+	}
+}
+
+func TestValidateStoreUpdate(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		from, to func() *hosting.Store
+		change   func(*hosting.Store)
+		want     []string
+	}{
+		{name: "nothing", from: etcdStore, to: etcdStore, change: func(*hosting.Store) {}},
+		{
+			name: "another member and other certificates", from: etcdStore, to: etcdStore,
+			change: func(s *hosting.Store) {
+				s.Spec.Etcd.Endpoints = append(s.Spec.Etcd.Endpoints, "https://10.0.0.3:2379")
+				s.Spec.Etcd.TLS = nil
+			},
+		},
+		{
+			name: "capacity, taints and scheduling", from: embeddedStore, to: embeddedStore,
+			change: func(s *hosting.Store) {
+				s.Spec.Unschedulable = true
+				withCapacity("storage", "1Gi")(s)
+				withTaints(hosting.Taint{Key: "a", Effect: hosting.TaintEffectNoSchedule})(s)
+			},
+		},
+		{
+			name: "invalid spec", from: etcdStore, to: etcdStore, change: withEndpoints(),
+			want: []string{at("spec.etcd.endpoints", required)},
+		},
+		{
+			name: "another prefix", from: etcdStore, to: etcdStore, change: withPrefix("/other"),
+			want: []string{at("spec.etcd.keyPrefix", invalid)},
+		},
+		{
+			name: "from embedded to etcd", from: embeddedStore, to: etcdStore,
+			change: func(s *hosting.Store) { s.Name = "default" },
+			want:   []string{at("spec", forbidden)},
+		},
+		{
+			name: "from etcd to embedded", from: etcdStore, to: embeddedStore,
+			change: func(s *hosting.Store) { s.Name = "fast" },
+			want:   []string{at("spec", forbidden)},
+		},
+		{
+			name: "another name", from: etcdStore, to: etcdStore, change: func(s *hosting.Store) { s.Name = "slow" },
+			want: []string{at("metadata.name", invalid)},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			updated := test.to()
+			test.change(updated)
+			expectErrors(t, test.want, ValidateStoreUpdate(updated, test.from()))
+		})
+	}
+}
+
+func TestValidateStoreStatusUpdate(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		status hosting.StoreStatus
+		want   []string
+	}{
+		{name: "empty"},
+		{
+			name: "full",
+			status: hosting.StoreStatus{
+				Conditions: []metav1.Condition{readyCondition},
+				Size:       ptr.To(resource.MustParse("20Mi")),
+				SizeInUse:  ptr.To(resource.MustParse("0")),
+				Quota:      ptr.To(resource.MustParse("8Gi")),
+				Objects:    12,
+				Members:    []hosting.StoreMember{{ID: "8e9e05c52164694d"}, {ID: "91bc3c398fb3c146"}},
+				Version:    "3.7.3",
+			},
+		},
+		{
+			name: "negative",
+			status: hosting.StoreStatus{
+				Size:      ptr.To(resource.MustParse("-1")),
+				SizeInUse: ptr.To(resource.MustParse("-1")),
+				Quota:     ptr.To(resource.MustParse("-1")),
+				Objects:   -1,
+			},
+			want: []string{at("status.objects", invalid), at("status.quota", invalid), at("status.size", invalid), at("status.sizeInUse", invalid)},
+		},
+		{
+			name:   "members without and with the same id",
+			status: hosting.StoreStatus{Members: []hosting.StoreMember{{Name: "a"}, {ID: "1"}, {ID: "1"}}},
+			want:   []string{at("status.members[0].id", required), at("status.members[2].id", duplicate)},
+		},
+		{
+			name:   "bad condition",
+			status: hosting.StoreStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "Maybe", Reason: "X", LastTransitionTime: metav1.Unix(1, 0)}}},
+			want:   []string{at("status.conditions[0].status", notSupported)},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			updated := embeddedStore()
+			updated.Status = test.status
+			expectErrors(t, test.want, ValidateStoreStatusUpdate(updated, embeddedStore()))
+		})
+	}
+}
