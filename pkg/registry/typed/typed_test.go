@@ -15,10 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/registry/table"
@@ -26,30 +24,13 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
 
-// strategy is the least that a resource can have.
-type strategy struct {
-	runtime.ObjectTyper
-	names.NameGenerator
-}
+// createOnUpdate is a strategy that lets a PUT create.
+type createOnUpdate struct{ typed.BaseStrategy }
 
-func (strategy) NamespaceScoped() bool                                            { return true }
-func (strategy) AllowCreateOnUpdate(context.Context) bool                         { return true }
-func (strategy) AllowUnconditionalUpdate(context.Context) bool                    { return true }
-func (strategy) PrepareForCreate(context.Context, runtime.Object)                 {}
-func (strategy) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
-func (strategy) Validate(context.Context, runtime.Object) field.ErrorList         { return nil }
-func (strategy) WarningsOnCreate(context.Context, runtime.Object) []string        { return nil }
-func (strategy) Canonicalize(runtime.Object)                                      {}
-func (strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
-}
-
-func (strategy) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
-	return nil
-}
+func (createOnUpdate) AllowCreateOnUpdate(context.Context) bool { return true }
 
 // binaryStrategy updates nothing but binaryData.
-type binaryStrategy struct{ strategy }
+type binaryStrategy struct{ createOnUpdate }
 
 func (binaryStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	obj.(*corev1.ConfigMap).Data = old.(*corev1.ConfigMap).Data
@@ -67,7 +48,7 @@ func resource(scheme *runtime.Scheme) typed.Resource {
 		Categories: []string{"all"},
 		New:        func() runtime.Object { return &corev1.ConfigMap{} },
 		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
-		Strategy:   strategy{scheme, names.SimpleNameGenerator},
+		Strategy:   createOnUpdate{typed.Namespaced(scheme)},
 		Table:      table.New(corev1.Resource("configmaps"), table.Name[*corev1.ConfigMap]()),
 	}
 }
@@ -131,7 +112,7 @@ func TestSubresource(t *testing.T) {
 		t.Fatalf("NewStore: %v", err)
 	}
 	defer store.Destroy()
-	binary := store.Subresource(binaryStrategy{strategy{scheme, names.SimpleNameGenerator}})
+	binary := store.Subresource(binaryStrategy{createOnUpdate{typed.Namespaced(scheme)}})
 	if got := binary.GetResetFields()["v1"]; got == nil || !got.Has(fieldpath.MakePathOrDie("data")) {
 		t.Errorf("reset fields %v, want data", got)
 	}

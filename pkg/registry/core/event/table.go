@@ -1,0 +1,91 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package event
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/annex-dev/annex/pkg/registry/table"
+)
+
+type column = table.Column[*corev1.Event]
+
+var eventDoc = corev1.Event{}.SwaggerDoc()
+
+var tableConvertor = table.New(corev1.Resource("events"),
+	column{Name: "Last Seen", Description: eventDoc["lastTimestamp"], Value: func(e *corev1.Event) any { return table.Since(lastSeen(e)) }},
+	column{Name: "Type", Description: eventDoc["type"], Value: func(e *corev1.Event) any { return e.Type }},
+	column{Name: "Reason", Description: eventDoc["reason"], Value: func(e *corev1.Event) any { return e.Reason }},
+	column{Name: "Object", Description: eventDoc["involvedObject"], Value: func(e *corev1.Event) any { return object(e) }},
+	column{
+		Name: "Subobject", Description: corev1.ObjectReference{}.SwaggerDoc()["fieldPath"], Priority: table.Wide,
+		Value: func(e *corev1.Event) any { return e.InvolvedObject.FieldPath },
+	},
+	column{Name: "Source", Description: eventDoc["source"], Priority: table.Wide, Value: func(e *corev1.Event) any { return source(e) }},
+	column{Name: "Message", Description: eventDoc["message"], Value: func(e *corev1.Event) any { return strings.TrimSpace(e.Message) }},
+	column{
+		Name: "First Seen", Description: eventDoc["firstTimestamp"], Priority: table.Wide,
+		Value: func(e *corev1.Event) any { return table.Since(firstSeen(e)) },
+	},
+	column{
+		Name: "Count", Type: "integer", Description: eventDoc["count"], Priority: table.Wide,
+		Value: func(e *corev1.Event) any { return count(e) },
+	},
+	nameColumn(),
+)
+
+// nameColumn identifies the row, but the name of an event tells a reader nothing.
+func nameColumn() column {
+	name := table.Name[*corev1.Event]()
+	name.Priority = table.Wide
+	return name
+}
+
+// An event of the old kind has two timestamps and a count; one of the new kind
+// has the time of the first and, once it repeats, a series.
+
+func firstSeen(event *corev1.Event) time.Time {
+	if !event.FirstTimestamp.IsZero() {
+		return event.FirstTimestamp.Time
+	}
+	return event.EventTime.Time
+}
+
+func lastSeen(event *corev1.Event) time.Time {
+	switch {
+	case event.Series != nil:
+		return event.Series.LastObservedTime.Time
+	case !event.LastTimestamp.IsZero():
+		return event.LastTimestamp.Time
+	default:
+		return firstSeen(event)
+	}
+}
+
+func count(event *corev1.Event) int64 {
+	if event.Series != nil {
+		return int64(event.Series.Count)
+	}
+	return max(int64(event.Count), 1)
+}
+
+func object(event *corev1.Event) string {
+	kind := strings.ToLower(event.InvolvedObject.Kind)
+	if event.InvolvedObject.Name == "" {
+		return kind
+	}
+	return kind + "/" + event.InvolvedObject.Name
+}
+
+func source(event *corev1.Event) string {
+	component := firstOf(event.Source.Component, event.ReportingController)
+	instance := firstOf(event.Source.Host, event.ReportingInstance)
+	if instance == "" {
+		return component
+	}
+	return component + ", " + instance
+}

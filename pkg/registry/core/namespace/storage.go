@@ -1,0 +1,80 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package namespace
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// Storage is the endpoints of namespaces.
+type Storage struct {
+	Namespace *REST
+	Status    *typed.Subresource
+	Finalize  *typed.Subresource
+}
+
+// NewStorage returns the endpoints of namespaces.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
+	main := strategy{typed.ClusterScoped(typer)}
+	store, err := typed.NewStore(typed.Resource{
+		Resource:                 corev1.Resource("namespaces"),
+		Singular:                 "namespace",
+		ShortNames:               []string{"ns"},
+		New:                      func() runtime.Object { return &corev1.Namespace{} },
+		NewList:                  func() runtime.Object { return &corev1.NamespaceList{} },
+		Strategy:                 main,
+		Attrs:                    attrs,
+		Table:                    tableConvertor,
+		ReturnDeletedObject:      true,
+		ShouldDeleteDuringUpdate: shouldDeleteDuringUpdate,
+	}, getter)
+	if err != nil {
+		return nil, err
+	}
+	return &Storage{
+		Namespace: &REST{endpoint: store, store: store},
+		Status:    store.Subresource(statusStrategy{main}),
+		Finalize:  store.Subresource(finalizeStrategy{main}),
+	}, nil
+}
+
+// endpoint is what namespaces have of an ordinary resource. It leaves out
+// rest.CollectionDeleter: nobody deletes all namespaces in one request.
+type endpoint interface {
+	rest.Storage
+	rest.StorageWithReadiness
+	rest.StorageVersionProvider
+	rest.Scoper
+	rest.SingularNameProvider
+	rest.ShortNamesProvider
+	rest.CategoriesProvider
+	rest.ResetFieldsStrategy
+	rest.Getter
+	rest.Lister
+	rest.Watcher
+	rest.CreaterUpdater
+}
+
+// REST is the main endpoint of namespaces.
+type REST struct {
+	endpoint
+	store *typed.Store
+}
+
+var _ rest.GracefulDeleter = &REST{}
+
+// shouldDeleteDuringUpdate lets the update that takes the last finalizer, of
+// either list, remove the namespace.
+func shouldDeleteDuringUpdate(ctx context.Context, key string, obj, existing runtime.Object) bool {
+	namespace, ok := obj.(*corev1.Namespace)
+	return ok && len(namespace.Spec.Finalizers) == 0 && genericregistry.ShouldDeleteDuringUpdate(ctx, key, obj, existing)
+}

@@ -1,0 +1,110 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package namespace is the REST storage of namespaces. A namespace is deleted in
+// two steps: a delete marks it Terminating, and it is gone once those named in
+// spec.finalizers have removed what is in it.
+package namespace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	annexcorev1 "github.com/annex-dev/annex/pkg/apis/core/v1"
+	"github.com/annex-dev/annex/pkg/apis/core/validation"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// strategy is that of the main endpoint: it creates, and it updates metadata.
+type strategy struct {
+	typed.BaseStrategy
+}
+
+// GetResetFields implements rest.ResetFieldsStrategy. spec.finalizers is not among
+// them although an update leaves it alone: a create takes it.
+func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return resetFields("status")
+}
+
+// PrepareForCreate makes a namespace start active and be finalized by the
+// namespace controller, whatever its manifest says.
+func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	namespace := obj.(*corev1.Namespace)
+	namespace.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+	if !slices.Contains(namespace.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		namespace.Spec.Finalizers = append(namespace.Spec.Finalizers, corev1.FinalizerKubernetes)
+	}
+}
+
+func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateNamespace(obj.(*corev1.Namespace))
+}
+
+// Canonicalize sets the name label of a namespace whose name was generated:
+// defaulting came too early for it.
+func (strategy) Canonicalize(obj runtime.Object) {
+	annexcorev1.SetNameLabel(obj.(*corev1.Namespace))
+}
+
+func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	newNamespace, oldNamespace := obj.(*corev1.Namespace), old.(*corev1.Namespace)
+	newNamespace.Spec.Finalizers = oldNamespace.Spec.Finalizers
+	newNamespace.Status = oldNamespace.Status
+}
+
+func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateNamespaceUpdate(obj.(*corev1.Namespace), old.(*corev1.Namespace))
+}
+
+// statusStrategy is that of /status.
+type statusStrategy struct {
+	strategy
+}
+
+func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return resetFields("spec")
+}
+
+func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	obj.(*corev1.Namespace).Spec = old.(*corev1.Namespace).Spec
+}
+
+func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateNamespaceStatusUpdate(obj.(*corev1.Namespace), old.(*corev1.Namespace))
+}
+
+// finalizeStrategy is that of /finalize, the only way to change spec.finalizers.
+type finalizeStrategy struct {
+	strategy
+}
+
+func (finalizeStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	obj.(*corev1.Namespace).Status = old.(*corev1.Namespace).Status
+}
+
+func (finalizeStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateNamespaceFinalizeUpdate(obj.(*corev1.Namespace), old.(*corev1.Namespace))
+}
+
+func resetFields(name string) map[fieldpath.APIVersion]*fieldpath.Set {
+	return map[fieldpath.APIVersion]*fieldpath.Set{"v1": fieldpath.NewSet(fieldpath.MakePathOrDie(name))}
+}
+
+// attrs returns what selectors see of a namespace.
+func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	namespace, ok := obj.(*corev1.Namespace)
+	if !ok {
+		return nil, nil, fmt.Errorf("selecting namespaces: unexpected type %T", obj)
+	}
+	selectable := generic.AddObjectMetaFieldsSet(fields.Set{"status.phase": string(namespace.Status.Phase)}, &namespace.ObjectMeta, false)
+	return namespace.Labels, selectable, nil
+}

@@ -1,0 +1,87 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rest is the map of what the core group serves.
+package rest
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/annex-dev/annex/pkg/registry/core/configmap"
+	"github.com/annex-dev/annex/pkg/registry/core/event"
+	"github.com/annex-dev/annex/pkg/registry/core/namespace"
+	"github.com/annex-dev/annex/pkg/registry/core/secret"
+	"github.com/annex-dev/annex/pkg/registry/core/serviceaccount"
+)
+
+// DefaultWatchCacheSizes are the defaults that --watch-cache-sizes should have:
+// size 0 is no watch cache. Events are written far more often than they are read,
+// and a copy of an hour of them in memory helps nobody.
+func DefaultWatchCacheSizes() map[schema.GroupResource]int {
+	return map[schema.GroupResource]int{
+		corev1.Resource("events"):                       0,
+		{Group: eventsv1.GroupName, Resource: "events"}: 0,
+	}
+}
+
+// StorageProvider makes the REST storage of the core group.
+type StorageProvider struct {
+	Scheme         *runtime.Scheme
+	ParameterCodec runtime.ParameterCodec
+	Codecs         serializer.CodecFactory
+	// EventTTL is how long an event is kept after its last write.
+	EventTTL time.Duration
+}
+
+// NewRESTStorage returns the group, to be installed under /api.
+func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+	info := genericapiserver.NewDefaultAPIGroupInfo(corev1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
+	storage, err := p.v1Storage(getter)
+	if err != nil {
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", corev1.SchemeGroupVersion, err)
+	}
+	info.VersionedResourcesStorageMap[corev1.SchemeGroupVersion.Version] = storage
+	return info, nil
+}
+
+func (p StorageProvider) v1Storage(getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
+	namespaces, err := namespace.NewStorage(p.Scheme, getter)
+	if err != nil {
+		return nil, err
+	}
+	configMaps, err := configmap.NewStorage(p.Scheme, getter)
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := secret.NewStorage(p.Scheme, getter)
+	if err != nil {
+		return nil, err
+	}
+	serviceAccounts, err := serviceaccount.NewStorage(p.Scheme, getter)
+	if err != nil {
+		return nil, err
+	}
+	events, err := event.NewStorage(p.Scheme, getter, p.EventTTL)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]rest.Storage{
+		"namespaces":          namespaces.Namespace,
+		"namespaces/status":   namespaces.Status,
+		"namespaces/finalize": namespaces.Finalize,
+		"configmaps":          configMaps,
+		"secrets":             secrets,
+		"serviceaccounts":     serviceAccounts,
+		"events":              events,
+	}, nil
+}
