@@ -1,0 +1,97 @@
+# Copyright The annex Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+# The toolchain that is installed is the one that is used: nothing here needs a newer one.
+export GOTOOLCHAIN := local
+
+VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo v0.0.0-dev)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
+pkg     := github.com/annex-dev/annex
+
+# Stripped: the symbol table is a third of the file. No -trimpath by default, because it
+# would compile every dependency a second time beside `go test`; a release adds it:
+#   make build GO_BUILD_FLAGS=-trimpath
+GO_BUILD_FLAGS ?=
+LDFLAGS := -s -w -X $(pkg)/pkg/version.gitVersion=$(VERSION) -X $(pkg)/pkg/version.gitCommit=$(COMMIT)
+
+# `kubectl version` needs to be told: module k8s.io/kubectl v0.X.Y is Kubernetes v1.X.Y.
+kubectl_version = $(shell sed -n 's/^\tk8s.io\/kubectl v0\./v1./p' hack/tools/kubectl/go.mod)
+kubectl_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
+	gitVersion=$(kubectl_version) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(kubectl_version))))
+
+##@ Use it
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/annex.
+	go build $(GO_BUILD_FLAGS) -ldflags '$(LDFLAGS)' -o bin/annex .
+
+.PHONY: run
+run: build ## Build, then serve from .annex/ on 127.0.0.1:7443 until interrupted.
+	bin/annex serve
+
+##@ Test it
+
+.PHONY: test
+test: build kubectl ## Run every test: unit, race, in-process integration, end-to-end.
+	@go run ./hack/testrun unit race integration e2e
+
+.PHONY: test-unit
+test-unit: ## Run the unit tests and the import rules.
+	@go run ./hack/testrun unit
+
+.PHONY: test-race
+test-race: ## Run the packages with the most concurrency under the race detector.
+	@go run ./hack/testrun race
+
+.PHONY: test-integration
+test-integration: ## Run the tests that start servers inside the test process.
+	@go run ./hack/testrun integration
+
+.PHONY: test-e2e
+test-e2e: build kubectl ## Run bin/annex and kubectl as a user would.
+	@go run ./hack/testrun e2e
+
+.PHONY: bench
+bench: build ## Print start-up time, memory, size and CRD latency beside their targets.
+	@go run ./pkg/test/bench
+
+##@ Change it
+
+.PHONY: generate
+generate: ## Regenerate everything under pkg/generated and every zz_generated file.
+	hack/update-codegen.sh
+
+.PHONY: verify
+verify: ## Fail if generated code or go.mod is not up to date.
+	hack/verify-codegen.sh
+	go mod tidy -diff
+	go mod verify
+
+.PHONY: lint
+lint: bin/golangci-lint ## Check formatting, go vet and the linters of .golangci.yaml.
+	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
+	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	bin/golangci-lint run ./...
+
+.PHONY: kubectl
+kubectl: bin/kubectl ## Build bin/kubectl from the module that hack/tools/kubectl pins.
+
+.PHONY: clean
+clean: ## Remove bin/; .annex/ holds data and is left alone.
+	rm -rf bin
+
+# Tools are rebuilt when the module that pins them changes.
+bin/kubectl: hack/tools/kubectl/main.go hack/tools/kubectl/go.mod hack/tools/kubectl/go.sum
+	cd hack/tools/kubectl && go build -o ../../../$@ -ldflags '$(kubectl_ldflags)' .
+
+bin/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
+	cd hack/tools/lint && go build -o ../../../$@ -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -1,0 +1,113 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/annex-dev/annex"
+
+// level is one kind of tests.
+type level struct {
+	name   string
+	covers string
+	flags  []string
+	// packages lists what go test is called with.
+	packages func(ctx context.Context) ([]string, error)
+	// skip returns why the level cannot run here, or nothing.
+	skip func(ctx context.Context) string
+}
+
+// levels are in the order in which they are worth waiting for.
+var levels = []level{
+	{
+		name:     "unit",
+		covers:   "every package by itself, and the import rules",
+		flags:    []string{"-timeout=10m"},
+		packages: unitPackages,
+		skip:     never,
+	},
+	{
+		name:   "race",
+		covers: "the packages with the most concurrency, under the race detector",
+		flags:  []string{"-race", "-timeout=10m"},
+		// Few and small: each dependency is compiled once more for this.
+		packages: fixed("pkg/controller/internal/...", "pkg/datadir", "pkg/pki"),
+		skip:     needCompiler,
+	},
+	{
+		name:     "integration",
+		covers:   "whole servers inside the test process",
+		flags:    []string{"-timeout=15m"},
+		packages: fixed("pkg/test/integration/..."),
+		skip:     never,
+	},
+	{
+		name:     "e2e",
+		covers:   "bin/annex as a process, used with kubectl and with the CRDs of other projects",
+		flags:    []string{"-tags=e2e", "-timeout=20m"},
+		packages: fixed("pkg/test/e2e/..."),
+		skip:     never,
+	},
+}
+
+func selectLevels(names []string) ([]level, error) {
+	var selected []level
+	for _, name := range names {
+		index := slices.IndexFunc(levels, func(level level) bool { return level.name == name })
+		if index < 0 {
+			return nil, fmt.Errorf("there is no level of tests %q", name)
+		}
+		selected = append(selected, levels[index])
+	}
+	if len(selected) == 0 {
+		return nil, errors.New("name the levels of tests to run")
+	}
+	return selected, nil
+}
+
+func fixed(paths ...string) func(context.Context) ([]string, error) {
+	packages := make([]string, 0, len(paths))
+	for _, path := range paths {
+		packages = append(packages, module+"/"+path)
+	}
+	return func(context.Context) ([]string, error) { return packages, nil }
+}
+
+// unitPackages are all packages that no other level runs.
+func unitPackages(ctx context.Context) ([]string, error) {
+	output, err := exec.CommandContext(ctx, "go", "list", module+"/...").Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing the packages of the module: %w", err)
+	}
+	return slices.DeleteFunc(strings.Fields(string(output)), func(path string) bool {
+		return strings.HasPrefix(path, module+"/pkg/test/integration") || strings.HasPrefix(path, module+"/pkg/test/e2e") ||
+			strings.HasPrefix(path, module+"/pkg/generated/")
+	}), nil
+}
+
+func never(context.Context) string { return "" }
+
+// needCompiler reports a machine without a C compiler: the race detector is
+// linked with cgo.
+func needCompiler(ctx context.Context) string {
+	output, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
+	if err != nil {
+		return fmt.Sprintf("go env: %v", err)
+	}
+	settings := strings.Fields(string(output))
+	if len(settings) < 2 || settings[0] != "1" {
+		return "the race detector needs cgo, which is off"
+	}
+	if _, err := exec.LookPath(settings[1]); err != nil {
+		return fmt.Sprintf("the race detector needs a C compiler: %v", err)
+	}
+	return ""
+}

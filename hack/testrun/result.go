@@ -1,0 +1,150 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// event is one line of `go test -json`; see `go doc test2json`.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64
+}
+
+// result is what became of one level.
+type result struct {
+	level      string
+	skipReason string
+	err        error
+	elapsed    time.Duration
+
+	packages, passed, failures, skipped int
+	// output holds what a running test or package has printed so far.
+	output map[string][]string
+}
+
+func newResult(level string) *result {
+	return &result{level: level, output: map[string][]string{}}
+}
+
+func (r *result) failed() bool { return r.err != nil || r.failures > 0 }
+
+// read follows the events of go test, and prints a line for each package and
+// the whole output of whatever fails.
+func (r *result) read(events io.Reader, out io.Writer) error {
+	lines := bufio.NewReader(events)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil {
+				// Not an event: something that go test itself has to say.
+				fmt.Fprintf(out, "%s", line)
+			} else {
+				r.handle(e, out)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the events of go test: %w", err)
+		}
+	}
+}
+
+func (r *result) handle(e event, out io.Writer) {
+	key := e.Package + e.ImportPath + " " + e.Test
+	switch e.Action {
+	case "output", "build-output":
+		r.output[key] = append(r.output[key], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.packageDone(e, out)
+		} else {
+			r.testDone(e, out)
+		}
+		delete(r.output, key)
+	case "build-fail":
+		fmt.Fprint(out, strings.Join(r.output[key], ""))
+		r.failures++
+	}
+}
+
+func (r *result) testDone(e event, out io.Writer) {
+	switch e.Action {
+	case "pass":
+		r.passed++
+	case "skip":
+		r.skipped++
+		fmt.Fprint(out, relevant(r.output[e.Package+" "+e.Test]))
+	case "fail":
+		r.failures++
+		fmt.Fprint(out, relevant(r.output[e.Package+" "+e.Test]))
+	}
+}
+
+func (r *result) packageDone(e event, out io.Writer) {
+	if e.Action == "skip" {
+		return
+	}
+	r.packages++
+	name := strings.TrimPrefix(e.Package, module+"/")
+	if e.Action == "pass" {
+		fmt.Fprintf(out, "ok    %-44s %6.1fs\n", name, e.Elapsed)
+		return
+	}
+	// A panic or a timeout is in the output of the package and of tests that
+	// never got a verdict.
+	for key, lines := range r.output {
+		if strings.HasPrefix(key, e.Package+" ") {
+			fmt.Fprint(out, strings.Join(lines, ""))
+			delete(r.output, key)
+		}
+	}
+	fmt.Fprintf(out, "FAIL  %-44s %6.1fs\n", name, e.Elapsed)
+	r.failures++
+}
+
+// relevant drops the lines that only say that a test started, paused or went on.
+func relevant(lines []string) string {
+	var kept strings.Builder
+	for _, line := range lines {
+		if !strings.HasPrefix(line, "=== ") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
+
+func printSummary(results []*result) {
+	fmt.Printf("\n=== summary\n")
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LEVEL\tPACKAGES\tPASSED\tFAILED\tSKIPPED\tTIME\tRESULT")
+	verdict, passed, elapsed := "PASS", 0, time.Duration(0)
+	for _, result := range results {
+		word := "ok"
+		switch {
+		case result.failed():
+			word, verdict = "FAILED", "FAIL"
+		case result.skipReason != "":
+			word = "skipped: " + result.skipReason
+		}
+		passed += result.passed
+		elapsed += result.elapsed
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", result.level, result.packages, result.passed, result.failures, result.skipped, result.elapsed.Round(time.Second), word)
+	}
+	if err := table.Flush(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	fmt.Printf("\n%s: %d tests passed in %s\n", verdict, passed, elapsed.Round(time.Second))
+}

@@ -1,0 +1,244 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package imports
+
+// rule says what the packages that match a pattern may import. Beside that every
+// package may import the standard library.
+//
+// Patterns are paths below the module's root, or paths of other modules. An
+// element in braces matches any one element and stands for the same one in ours;
+// `...` at the end matches the path before it and everything below.
+type rule struct {
+	// packages are the packages the rule is about. The first rule that matches
+	// a package holds for it.
+	packages string
+	// duty is what these packages are for, in one sentence.
+	duty string
+	// ours are packages of this module that may be imported.
+	ours []string
+	// others are packages of other modules that may be imported.
+	others []string
+}
+
+// What several rules allow.
+var (
+	machinery = []string{"k8s.io/apimachinery/...", "k8s.io/utils/...", "k8s.io/klog/v2/..."}
+	apiTypes  = append([]string{"k8s.io/api/...", "k8s.io/apiextensions-apiserver/pkg/apis/...", "k8s.io/kube-aggregator/pkg/apis/..."}, machinery...)
+	clients   = append([]string{"k8s.io/client-go/...", "k8s.io/apiextensions-apiserver/pkg/apihelpers", "k8s.io/apiextensions-apiserver/pkg/client/...", "k8s.io/kube-aggregator/pkg/client/..."}, apiTypes...)
+	flags     = []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "k8s.io/component-base/..."}
+)
+
+// rules is the whole architecture: the rows go from what knows nothing to what
+// knows everything.
+var rules = []rule{
+	{
+		packages: "pkg/apis/{group}/fuzzer",
+		duty:     "Random objects of a group for round-trip tests.",
+		ours:     []string{"pkg/apis/{group}/..."},
+		others:   append([]string{"sigs.k8s.io/randfill"}, machinery...),
+	},
+	{
+		packages: "pkg/apis/{group}/validation",
+		duty:     "Checks that need nothing but the object, old and new.",
+		ours:     []string{"pkg/apis/{group}"},
+		others:   append([]string{"k8s.io/apiserver/pkg/apis/...", "k8s.io/component-helpers/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/apis/{group}/...",
+		duty:     "The types of a group, their registration, defaults and conversions; one group never imports another.",
+		ours:     []string{"pkg/apis/{group}/..."},
+		others:   apiTypes,
+	},
+	{
+		packages: "pkg/generated/openapi",
+		duty:     "The schemas of everything that is compiled in; machine-written.",
+		others:   append([]string{"k8s.io/kube-openapi/..."}, apiTypes...),
+		ours:     []string{"pkg/apis/..."},
+	},
+	{
+		packages: "pkg/generated/...",
+		duty:     "Clients, informers, listers and apply configurations; machine-written.",
+		ours:     []string{"pkg/apis/...", "pkg/generated/..."},
+		others:   append([]string{"sigs.k8s.io/structured-merge-diff/...", "k8s.io/kube-openapi/..."}, clients...),
+	},
+	{
+		packages: "pkg/version",
+		duty:     "annex's own version and that of the Kubernetes it is built from.",
+		others:   append([]string{"k8s.io/component-base/..."}, machinery...),
+	},
+	{
+		packages: "pkg/datadir",
+		duty:     "The data directory: its layout, its lock and whose it is.",
+		others:   append([]string{"golang.org/x/sys/..."}, machinery...),
+	},
+	{
+		packages: "pkg/pki",
+		duty:     "The certificates and the kubeconfig that annex makes for itself.",
+		others:   append([]string{"k8s.io/client-go/...", "k8s.io/component-base/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/embeddedetcd",
+		duty:     "The life of the etcd inside the process; knows nothing of ours.",
+		others: append([]string{
+			"go.etcd.io/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "github.com/prometheus/client_golang/...",
+			"k8s.io/component-base/metrics/...",
+		}, machinery...),
+	},
+	{
+		packages: "pkg/storage/usage",
+		duty:     "How many objects and bytes each resource has in etcd.",
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/etcdcheck",
+		duty:     "Whether an etcd that somebody else runs can be used.",
+		others:   append([]string{"go.etcd.io/etcd/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/storagebackend"}, machinery...),
+	},
+	{
+		packages: "pkg/storage/...",
+		duty:     "How objects are kept in etcd.",
+		ours:     []string{"pkg/storage/..."},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/..."}, machinery...),
+	},
+	{
+		packages: "pkg/registry/typed/typedtest",
+		duty:     "A real etcd and helpers for the tests of resources.",
+		ours:     []string{"pkg/storage/embeddedetcd"},
+		others:   append([]string{"go.etcd.io/...", "k8s.io/apiserver/..."}, machinery...),
+	},
+	{
+		packages: "pkg/registry/typed",
+		duty:     "The generic store that every typed resource is kept in.",
+		others:   append([]string{"k8s.io/apiserver/...", "sigs.k8s.io/structured-merge-diff/..."}, machinery...),
+	},
+	{
+		packages: "pkg/registry/table",
+		duty:     "Tables for kubectl out of columns.",
+		others:   append([]string{"k8s.io/apiserver/..."}, machinery...),
+	},
+	{
+		packages: "pkg/registry/events/rest",
+		duty:     "Events are one resource in two groups: the second serves the REST of the first.",
+		ours:     []string{"pkg/apis/core/...", "pkg/apis/events/...", "pkg/registry/core/event", "pkg/registry/events/...", "pkg/registry/typed", "pkg/registry/table"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/registry/{group}/rest",
+		duty:     "The storage map of one group: which REST object serves which resource.",
+		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/{group}/...", "pkg/registry/typed", "pkg/registry/table"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/registry/{group}/{resource}",
+		duty:     "What one resource allows, stores and prints; never a backend, a client or another resource.",
+		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/typed", "pkg/registry/table"},
+		others:   append([]string{"k8s.io/apiserver/...", "sigs.k8s.io/structured-merge-diff/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/admission/plugin/{name}",
+		duty:     "One rule that needs more than the object.",
+		ours:     []string{"pkg/apis/...", "pkg/generated/listers/...", "pkg/generated/informers/..."},
+		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
+	},
+	{
+		packages: "pkg/admission",
+		duty:     "The ordered list of admission plugins and which are on.",
+		ours:     []string{"pkg/admission/...", "pkg/generated/..."},
+		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
+	},
+	{
+		packages: "pkg/apiserver/scheme",
+		duty:     "The scheme and codecs of everything that is compiled in.",
+		ours:     []string{"pkg/apis/{group}/install"},
+		others:   machinery,
+	},
+	{
+		packages: "pkg/apiserver",
+		duty:     "The chain of servers; never a controller or a command.",
+		ours: []string{
+			"pkg/apis/...", "pkg/apiserver/...", "pkg/generated/openapi", "pkg/generated/clientset/...", "pkg/generated/informers/...",
+			"pkg/registry/{group}/rest", "pkg/storage/...", "pkg/version",
+		},
+		others: append([]string{
+			"github.com/prometheus/client_golang/...", "github.com/prometheus/client_model/go", "go.etcd.io/etcd/client/v3/...",
+			"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
+			"k8s.io/component-base/...",
+		}, clients...),
+	},
+	{
+		packages: "pkg/controller/internal/...",
+		duty:     "What controllers share.",
+		ours:     []string{"pkg/controller/internal/..."},
+		others:   clients,
+	},
+	{
+		packages: "pkg/controller/{name}",
+		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/usage"},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/controller",
+		duty:     "The table of controllers.",
+		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/storage/usage"},
+		others:   clients,
+	},
+	{
+		packages: "pkg/cmd/server/options",
+		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/datadir", "pkg/generated/...", "pkg/pki", "pkg/storage/...", "pkg/version"},
+		others: append([]string{
+			"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
+		}, append(flags, clients...)...),
+	},
+	{
+		packages: "pkg/cmd/server",
+		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/pki", "pkg/storage/...", "pkg/version"},
+		others: append([]string{
+			"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
+		}, append(flags, clients...)...),
+	},
+	{
+		packages: "pkg/cmd",
+		duty:     "The root command.",
+		ours:     []string{"pkg/cmd/...", "pkg/version"},
+		others:   append(flags, machinery...),
+	},
+	{
+		packages: ".",
+		duty:     "main: run the root command.",
+		ours:     []string{"pkg/cmd"},
+		others:   []string{"k8s.io/component-base/cli"},
+	},
+	{
+		packages: "pkg/test/testserver",
+		duty:     "Starts the whole chain inside a test, through the real flags.",
+		ours:     []string{"pkg/cmd/...", "pkg/apis/...", "pkg/generated/...", "pkg/apiserver/..."},
+		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/test/...",
+		duty:     "Suites and what they share; the end-to-end ones see processes, not packages of the server.",
+		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/embeddedetcd"},
+		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "sigs.k8s.io/yaml"}, clients...),
+	},
+	{
+		packages: "hack/...",
+		duty:     "Programs for development, never part of annex.",
+		ours:     []string{"pkg/apis/...", "pkg/generated/openapi", "pkg/apiserver/scheme"},
+		others:   append([]string{"k8s.io/kube-openapi/..."}, apiTypes...),
+	},
+}
+
+// neverImported are modules that no package may import, tests included.
+var neverImported = map[string]string{
+	"k8s.io/kubernetes/...":              "annex is built from the staging modules only",
+	"github.com/stretchr/testify/...":    "tests use the standard testing package and go-cmp",
+	"github.com/onsi/...":                "tests use the standard testing package and go-cmp",
+	"gotest.tools/...":                   "tests use the standard testing package and go-cmp",
+	"github.com/pkg/errors":              "errors are wrapped with %w",
+	"k8s.io/utils/pointer":               "it is deprecated: use k8s.io/utils/ptr",
+	"sigs.k8s.io/controller-runtime/...": "controllers are written on client-go",
+}
