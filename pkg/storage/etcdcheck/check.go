@@ -1,0 +1,160 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcdcheck finds out at start whether an external etcd can be used.
+//
+// The API server itself would go on trying for ever and report only that it is
+// not ready. This tells in one line which endpoint is down, refuses the TLS
+// credentials, or is too old.
+package etcdcheck
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+)
+
+// MinimumVersion is the first etcd whose progress notifications on request can
+// be relied on: before, they could overtake events (etcd issues 15220, 17507).
+// The API server serves consistent lists and streaming lists from its watch
+// cache with them, and without them sends every list to etcd. 3.4.31 has the
+// fix too, but the 3.4 line is no longer maintained.
+const MinimumVersion = "3.5.13"
+
+// Timeout is how long Check waits for each endpoint.
+const Timeout = 5 * time.Second
+
+var minimumVersion = version.MustParseSemantic(MinimumVersion)
+
+// errTooOld marks what no other endpoint can make good: the API server uses
+// features of etcd only if all endpoints have them.
+var errTooOld = errors.New("too old")
+
+// Check asks every endpoint for its status, all at once. It returns nil if at
+// least one can be used and none is too old; what is wrong with the others is
+// logged. The error names the flag and the endpoint.
+func Check(ctx context.Context, config storagebackend.TransportConfig) error {
+	if len(config.ServerList) == 0 {
+		return errors.New("--etcd-servers: no endpoint given")
+	}
+	tlsConfig, err := loadTLS(config)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(config.ServerList))
+	var wg sync.WaitGroup
+	for i, endpoint := range config.ServerList {
+		wg.Go(func() {
+			if err := checkEndpoint(ctx, endpoint, tlsConfig); err != nil {
+				errs[i] = fmt.Errorf("--etcd-servers: %s: %w", endpoint, err)
+			}
+		})
+	}
+	wg.Wait()
+	return judge(ctx, errs)
+}
+
+func judge(ctx context.Context, errs []error) error {
+	usable := false
+	var first error
+	for _, err := range errs {
+		if errors.Is(err, errTooOld) {
+			return err
+		}
+		if err == nil {
+			usable = true
+		} else if first == nil {
+			first = err
+		}
+	}
+	if !usable {
+		if others := len(errs) - 1; others > 0 {
+			return fmt.Errorf("%w (and none of %d other endpoints can be used)", first, others)
+		}
+		return first
+	}
+	for _, err := range errs {
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "An etcd endpoint cannot be used, going on with the others")
+		}
+	}
+	return nil
+}
+
+// loadTLS is nil when no endpoint needs it.
+func loadTLS(config storagebackend.TransportConfig) (*tls.Config, error) {
+	info := transport.TLSInfo{
+		CertFile:      config.CertFile,
+		KeyFile:       config.KeyFile,
+		TrustedCAFile: config.TrustedCAFile,
+	}
+	if info.CertFile == "" && info.KeyFile == "" && info.TrustedCAFile == "" {
+		return nil, nil
+	}
+	// A file without a certificate would just trust nobody, at the first use.
+	if info.TrustedCAFile != "" {
+		if _, err := certutil.CertsFromFile(info.TrustedCAFile); err != nil {
+			return nil, fmt.Errorf("--etcd-cafile %s: %w", info.TrustedCAFile, err)
+		}
+	}
+	tlsConfig, err := info.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("--etcd-certfile %s, --etcd-keyfile %s: %w", info.CertFile, info.KeyFile, err)
+	}
+	return tlsConfig, nil
+}
+
+func checkEndpoint(ctx context.Context, endpoint string, tlsConfig *tls.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	if err := probe(ctx, endpoint, tlsConfig); err != nil {
+		return explain(err, Timeout)
+	}
+	response, err := readStatus(ctx, endpoint, tlsConfig)
+	if err != nil {
+		return explain(err, Timeout)
+	}
+	return checkStatus(ctx, endpoint, response)
+}
+
+func readStatus(ctx context.Context, endpoint string, tlsConfig *tls.Config) (response *clientv3.StatusResponse, err error) {
+	client, err := clientv3.New(clientv3.Config{
+		Context:   ctx,
+		Endpoints: []string{endpoint},
+		TLS:       tlsConfig,
+		Logger:    zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	defer client.Close() // its error is only that ctx ended
+	return client.Status(ctx, endpoint)
+}
+
+func checkStatus(ctx context.Context, endpoint string, response *clientv3.StatusResponse) error {
+	found, err := version.ParseSemantic(response.Version)
+	if err != nil {
+		return fmt.Errorf("has the version %q: %w", response.Version, err)
+	}
+	if found.LessThan(minimumVersion) {
+		return fmt.Errorf("etcd %s is %w, annex needs %s or newer", response.Version, errTooOld, MinimumVersion)
+	}
+	if response.Leader == 0 {
+		return errors.New("its cluster has no leader")
+	}
+	for _, problem := range response.Errors {
+		klog.FromContext(ctx).Info("Etcd reports a problem", "endpoint", endpoint, "problem", problem)
+	}
+	return nil
+}

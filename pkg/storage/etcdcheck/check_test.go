@@ -1,0 +1,228 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdcheck
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/version"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+)
+
+func TestCheckAcceptsThisEtcd(t *testing.T) {
+	t.Parallel()
+	plain := startEtcd(t, "http", nil)
+	certs := newCerts(t)
+	secure := startEtcd(t, "https", certs)
+	down := closedPort(t)
+	tests := map[string]storagebackend.TransportConfig{
+		"plain":             {ServerList: []string{plain}},
+		"TLS":               {ServerList: []string{secure}, TrustedCAFile: certs.ca, CertFile: certs.cert, KeyFile: certs.key},
+		"one of two":        {ServerList: []string{"http://" + down, plain}},
+		"one of two, again": {ServerList: []string{plain, "http://" + down}},
+	}
+	for name, config := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := Check(t.Context(), config); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestCheckNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	certs := newCerts(t)
+	secure := startEtcd(t, "https", certs)
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	down := closedPort(t)
+	junk := filepath.Join(t.TempDir(), "junk")
+	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		config storagebackend.TransportConfig
+		want   string
+	}{
+		"none":            {servers(), "--etcd-servers: no endpoint given"},
+		"down":            {servers("http://" + down), "--etcd-servers: http://" + down + ": dial tcp " + down + ": connect: connection refused"},
+		"all down":        {servers("http://"+down, "https://"+down), "connection refused (and none of 1 other endpoints can be used)"},
+		"no socket":       {servers("unix:///nowhere/client.sock"), "no such file or directory"},
+		"no URL":          {servers("127.0.0.1:2379"), "is not a URL that begins with"},
+		"no port":         {servers("http://127.0.0.1"), "names no port"},
+		"unknown CA":      {servers(secure), "TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+		"no client cert":  {storagebackend.TransportConfig{ServerList: []string{secure}, TrustedCAFile: certs.ca}, "TLS handshake: remote error: tls: certificate required"},
+		"plain to TLS":    {servers(strings.Replace(secure, "https", "http", 1)), "did not answer as an etcd does, does it want https?"},
+		"TLS to plain":    {servers(strings.Replace(web.URL, "http", "https", 1)), "TLS handshake: tls: first record does not look like a TLS handshake"},
+		"a web server":    {servers(web.URL), "did not answer as an etcd does"},
+		"CA file missing": {storagebackend.TransportConfig{ServerList: []string{secure}, TrustedCAFile: "/nowhere/ca"}, "--etcd-cafile /nowhere/ca: open /nowhere/ca: no such file"},
+		"CA file is junk": {storagebackend.TransportConfig{ServerList: []string{secure}, TrustedCAFile: junk}, junk},
+		"cert is junk":    {storagebackend.TransportConfig{ServerList: []string{secure}, TrustedCAFile: certs.ca, CertFile: junk, KeyFile: certs.key}, junk},
+		"too old":         {servers(startFake(t, "3.5.12", 1)), "etcd 3.5.12 is too old, annex needs 3.5.13 or newer"},
+		"one is too old":  {servers(startFake(t, version.Version, 1), startFake(t, "3.4.33", 1)), "etcd 3.4.33 is too old"},
+		"no leader":       {servers(startFake(t, version.Version, 0)), "its cluster has no leader"},
+		"odd version":     {servers(startFake(t, "latest", 1)), `has the version "latest"`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := Check(t.Context(), tt.config)
+			if err == nil {
+				t.Fatalf("want an error with %q", tt.want)
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %q does not contain %q", err, tt.want)
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %q is not one line", err)
+			}
+		})
+	}
+}
+
+func TestCheckGivesUpOnSilence(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := Check(ctx, servers("http://"+l.Addr().String()))
+	if err == nil || !strings.Contains(err.Error(), "no answer within") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func servers(list ...string) storagebackend.TransportConfig {
+	return storagebackend.TransportConfig{ServerList: list}
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l := listen(t)
+	l.Close()
+	return l.Addr().String()
+}
+
+type certFiles struct{ ca, cert, key string }
+
+// newCerts makes one certificate that is its own CA, for both sides.
+func newCerts(t *testing.T) *certFiles {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		NotAfter:              time.Now().Add(time.Hour),
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	certDER, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cert := write("cert", "CERTIFICATE", certDER)
+	return &certFiles{ca: cert, cert: cert, key: write("key", "PRIVATE KEY", keyDER)}
+}
+
+func startEtcd(t *testing.T, scheme string, certs *certFiles) string {
+	t.Helper()
+	config := embed.NewConfig()
+	config.Dir = t.TempDir()
+	config.UnsafeNoFsync = true
+	config.ListenPeerUrls = nil
+	config.ListenClientUrls = []url.URL{{Scheme: scheme, Host: "127.0.0.1:0"}}
+	config.AdvertiseClientUrls = config.ListenClientUrls
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	config.EnableGRPCGateway = false
+	if certs != nil {
+		config.ClientTLSInfo.CertFile = certs.cert
+		config.ClientTLSInfo.KeyFile = certs.key
+		config.ClientTLSInfo.TrustedCAFile = certs.ca
+		config.ClientTLSInfo.ClientCertAuth = true
+	}
+	etcd, err := embed.StartEtcd(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(etcd.Close)
+	<-etcd.Server.ReadyNotify()
+	return scheme + "://" + etcd.Clients[0].Addr().String()
+}
+
+// fakeEtcd stands for versions that cannot run in this process.
+type fakeEtcd struct {
+	etcdserverpb.UnimplementedMaintenanceServer
+	version string
+	leader  uint64
+}
+
+// Status implements etcdserverpb.MaintenanceServer.
+func (f *fakeEtcd) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
+	return &etcdserverpb.StatusResponse{Version: f.version, Leader: f.leader}, nil
+}
+
+func startFake(t *testing.T, version string, leader uint64) string {
+	t.Helper()
+	l := listen(t)
+	server := grpc.NewServer()
+	etcdserverpb.RegisterMaintenanceServer(server, &fakeEtcd{version: version, leader: leader})
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := server.Serve(l); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() {
+		server.Stop()
+		<-served
+	})
+	return "http://" + l.Addr().String()
+}

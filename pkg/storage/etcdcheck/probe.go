@@ -1,0 +1,127 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdcheck
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// probe opens one connection as gRPC would, up to the server's first frame.
+// gRPC itself keeps the cause of a failure to its log and goes on trying; and a
+// TLS server rejects a client certificate only after the client's handshake is
+// over, so dialling alone would not find out.
+func probe(ctx context.Context, endpoint string, tlsConfig *tls.Config) error {
+	network, address, secure, err := parseEndpoint(endpoint)
+	if err != nil {
+		return err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return fmt.Errorf("setting a deadline: %w", err)
+		}
+	}
+	if secure {
+		tlsConn := tls.Client(conn, clientTLS(tlsConfig, address))
+		if err := tlsConn.HandshakeContext(ctx); err != nil {
+			return fmt.Errorf("TLS handshake: %w", err)
+		}
+		conn = tlsConn
+	}
+	return greet(conn, secure)
+}
+
+func parseEndpoint(endpoint string) (network, address string, secure bool, err error) {
+	const notURL = "is not a URL that begins with https://, http:// or unix://"
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return "", "", false, errors.New(notURL) // the parser's words do not help
+	}
+	switch u.Scheme {
+	case "http", "https":
+		if u.Port() == "" {
+			return "", "", false, errors.New("names no port")
+		}
+		return "tcp", u.Host, u.Scheme == "https", nil
+	case "unix", "unixs":
+		return "unix", u.Host + u.Path, u.Scheme == "unixs", nil
+	default:
+		return "", "", false, errors.New(notURL)
+	}
+}
+
+func clientTLS(base *tls.Config, address string) *tls.Config {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if base != nil {
+		config = base.Clone()
+	}
+	if config.ServerName == "" {
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			config.ServerName = host
+		} else {
+			config.ServerName = "localhost"
+		}
+	}
+	config.NextProtos = []string{http2.NextProtoTLS}
+	return config
+}
+
+// greet begins an HTTP/2 connection and waits for the server to do so too.
+func greet(conn net.Conn, secure bool) error {
+	var hello bytes.Buffer
+	hello.WriteString(http2.ClientPreface)
+	if err := http2.NewFramer(&hello, nil).WriteSettings(); err != nil {
+		return fmt.Errorf("making a greeting: %w", err)
+	}
+	_, writeErr := conn.Write(hello.Bytes())
+	// What the server said before it closed explains more than the failed write.
+	frame, err := http2.NewFramer(nil, conn).ReadFrame()
+	var remote *net.OpError
+	switch {
+	case err == nil:
+		if frame.Header().Type == http2.FrameSettings {
+			return nil
+		}
+	case errors.As(err, &remote) && remote.Op == "remote error":
+		return fmt.Errorf("TLS handshake: %w", err)
+	case isTimeout(err):
+		return err
+	}
+	hint := "does it want https?"
+	if secure {
+		hint = "is it an etcd?"
+	}
+	for _, cause := range []error{err, writeErr} {
+		if cause != nil {
+			return fmt.Errorf("did not answer as an etcd does, %s: %w", hint, cause)
+		}
+	}
+	return fmt.Errorf("did not answer as an etcd does, %s", hint)
+}
+
+func isTimeout(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &netErr) && netErr.Timeout())
+}
+
+// explain replaces what says that time ran out by how long was waited.
+func explain(err error, timeout time.Duration) error {
+	if isTimeout(err) {
+		return fmt.Errorf("no answer within %s", timeout)
+	}
+	return err
+}
