@@ -1,0 +1,73 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostedresource
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/registry/table"
+)
+
+type column = table.Column[*hosting.HostedResource]
+
+var tableConvertor = table.New(hosting.Resource("hostedresources"),
+	table.Name[*hosting.HostedResource](),
+	column{
+		Name:        "Store",
+		Description: "The Store that holds the objects of the resource.",
+		Value:       func(hosted *hosting.HostedResource) any { return table.OrNone(hosted.Spec.StoreName) },
+	},
+	column{
+		Name:        "Phase",
+		Description: "Where the resource is in its life: Pending, Hosted or Terminating.",
+		Value:       func(hosted *hosting.HostedResource) any { return string(hosted.Status.Phase) },
+	},
+	column{
+		Name:        "Objects",
+		Type:        "integer",
+		Description: "The number of objects of the resource, in all namespaces.",
+		Value:       func(hosted *hosting.HostedResource) any { return hosted.Status.Objects },
+	},
+	column{
+		Name:        "Bytes",
+		Description: "The size of those objects before compression.",
+		Value:       func(hosted *hosting.HostedResource) any { return table.Bytes(hosted.Status.Bytes) },
+	},
+	table.Age[*hosting.HostedResource](),
+	column{
+		Name:        "Stored",
+		Description: "The size of those objects in the Store.",
+		Priority:    table.Wide,
+		Value:       func(hosted *hosting.HostedResource) any { return table.Bytes(hosted.Status.StoredBytes) },
+	},
+	column{
+		Name:        "Cached",
+		Description: "The memory that annex uses to serve those objects.",
+		Priority:    table.Wide,
+		Value:       cached,
+	},
+	column{
+		Name:        "Reason",
+		Description: "Why the resource is not ready.",
+		Priority:    table.Wide,
+		Value:       reason,
+	},
+)
+
+func cached(hosted *hosting.HostedResource) any {
+	if hosted.Status.CachedBytes == 0 {
+		return table.Unknown
+	}
+	return table.Bytes(hosted.Status.CachedBytes)
+}
+
+func reason(hosted *hosting.HostedResource) any {
+	ready := meta.FindStatusCondition(hosted.Status.Conditions, hosting.HostedResourceReady)
+	if ready == nil || ready.Status == metav1.ConditionTrue {
+		return ""
+	}
+	return ready.Reason
+}

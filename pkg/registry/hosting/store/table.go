@@ -1,0 +1,110 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/registry/table"
+)
+
+type column = table.Column[*hosting.Store]
+
+var tableConvertor = table.New(hosting.Resource("stores"),
+	table.Name[*hosting.Store](),
+	column{
+		Name:        "Ready",
+		Description: "Whether the store answers reads and writes.",
+		Value:       ready,
+	},
+	column{
+		Name:        "Objects",
+		Type:        "integer",
+		Description: "The number of objects that annex keeps in the store.",
+		Value:       func(store *hosting.Store) any { return store.Status.Objects },
+	},
+	column{
+		Name:        "Size",
+		Description: "The space that the store's database takes on disk.",
+		Value:       func(store *hosting.Store) any { return size(store.Status.Size) },
+	},
+	column{
+		Name:        "In Use",
+		Description: "The part of the size that holds data.",
+		Value:       func(store *hosting.Store) any { return size(store.Status.SizeInUse) },
+	},
+	column{
+		Name:        "Quota",
+		Description: "The size at which the store stops taking writes.",
+		Value:       func(store *hosting.Store) any { return size(store.Status.Quota) },
+	},
+	column{
+		Name:        "Version",
+		Description: "The version of etcd that the store runs.",
+		Value:       func(store *hosting.Store) any { return store.Status.Version },
+	},
+	table.Age[*hosting.Store](),
+	column{
+		Name:        "Members",
+		Type:        "integer",
+		Description: "The number of members of the etcd cluster.",
+		Priority:    table.Wide,
+		Value:       func(store *hosting.Store) any { return int64(len(store.Status.Members)) },
+	},
+	column{
+		Name:        "Endpoints",
+		Description: "The endpoints of the etcd cluster, or embedded for the one inside annex.",
+		Priority:    table.Wide,
+		Value:       endpoints,
+	},
+	column{
+		Name:        "Taints",
+		Description: "The taints that keep resources off the store, and whether it is unschedulable.",
+		Priority:    table.Wide,
+		Value:       taints,
+	},
+)
+
+func ready(store *hosting.Store) any {
+	condition := meta.FindStatusCondition(store.Status.Conditions, hosting.StoreReady)
+	if condition == nil {
+		return string(metav1.ConditionUnknown)
+	}
+	return string(condition.Status)
+}
+
+// size is the cell of a size that may not be known yet.
+func size(quantity *resource.Quantity) string {
+	if quantity == nil {
+		return table.Unknown
+	}
+	return table.Bytes(quantity.Value())
+}
+
+func endpoints(store *hosting.Store) any {
+	if store.Spec.Etcd == nil {
+		return "embedded"
+	}
+	return strings.Join(store.Spec.Etcd.Endpoints, ",")
+}
+
+func taints(store *hosting.Store) any {
+	var cells []string
+	if store.Spec.Unschedulable {
+		cells = append(cells, "unschedulable")
+	}
+	for _, taint := range store.Spec.Taints {
+		cell := taint.Key
+		if taint.Value != "" {
+			cell += "=" + taint.Value
+		}
+		cells = append(cells, cell+":"+string(taint.Effect))
+	}
+	return table.OrNone(strings.Join(cells, ","))
+}
