@@ -598,7 +598,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 				Properties: map[string]spec.Schema{
 					"storeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storeName is the Store that holds the objects of the resource. It may be set once and never changes after that: the objects would not follow.",
+							Description: "storeName is the Store that holds the objects of the resource. It may be set once and never changes after that: the objects would not follow. This version of annex keeps every object in the Store \"default\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},

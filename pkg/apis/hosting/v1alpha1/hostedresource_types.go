@@ -68,7 +68,8 @@ type HostedResourceList struct {
 // chosen.
 type HostedResourceSpec struct {
 	// storeName is the Store that holds the objects of the resource. It may be
-	// set once and never changes after that: the objects would not follow.
+	// set once and never changes after that: the objects would not follow. This
+	// version of annex keeps every object in the Store "default".
 	// +optional
 	StoreName string `json:"storeName,omitempty"`
 

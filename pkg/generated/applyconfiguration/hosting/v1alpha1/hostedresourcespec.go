@@ -17,7 +17,8 @@ import (
 // chosen.
 type HostedResourceSpecApplyConfiguration struct {
 	// storeName is the Store that holds the objects of the resource. It may be
-	// set once and never changes after that: the objects would not follow.
+	// set once and never changes after that: the objects would not follow. This
+	// version of annex keeps every object in the Store "default".
 	StoreName *string `json:"storeName,omitempty"`
 	// storeSelector restricts the choice of a Store to those with these labels.
 	// Not set, every Store may be chosen. It has no effect once storeName is set.
