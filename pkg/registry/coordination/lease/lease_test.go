@@ -1,0 +1,110 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lease_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/rest"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/apis/coordination/install"
+	coordinationrest "github.com/annex-dev/annex/pkg/registry/coordination/rest"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+)
+
+// Not parallel: it sets a feature gate of the process.
+func TestLeases(t *testing.T) {
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	codecs := serializer.NewCodecFactory(scheme)
+	provider := coordinationrest.StorageProvider{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}
+	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(coordinationv1.SchemeGroupVersion))
+	info, err := provider.NewRESTStorage(etcd)
+	if err != nil {
+		t.Fatalf("NewRESTStorage: %v", err)
+	}
+	leases := info.VersionedResourcesStorageMap["v1"]["leases"].(*typed.Store)
+	t.Cleanup(leases.Destroy)
+	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
+
+	coordinated := func(name string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: ptr.To("me"), PreferredHolder: ptr.To("you"), Strategy: ptr.To(coordinationv1.OldestEmulationVersion),
+			},
+		}
+	}
+	put := func(t *testing.T, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+		t.Helper()
+		stored, _, err := leases.Update(ctx, lease.Name, rest.DefaultUpdatedObjectInfo(lease),
+			rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return stored.(*coordinationv1.Lease), nil
+	}
+
+	t.Run("a holder renews what somebody deleted", func(t *testing.T) {
+		stored, err := put(t, coordinated("a"))
+		if err != nil {
+			t.Fatalf("putting a lease that does not exist: %v", err)
+		}
+		if diff := cmp.Diff(coordinationv1.LeaseSpec{HolderIdentity: ptr.To("me")}, stored.Spec); diff != "" {
+			t.Errorf("spec while the feature is off (-want +got):\n%s", diff)
+		}
+		if etcd.Stored(t, "leases", "ns", "a") == nil {
+			t.Error("the lease is not stored under /leases/ns/a")
+		}
+	})
+	t.Run("a holder must say what it read", func(t *testing.T) {
+		if _, err := put(t, coordinated("a")); !apierrors.IsInvalid(err) {
+			t.Errorf("update without a resource version: %v, want invalid", err)
+		}
+	})
+	t.Run("coordinated fields", func(t *testing.T) {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CoordinatedLeaderElection, true)
+		stored, err := put(t, coordinated("b"))
+		if err != nil {
+			t.Fatalf("putting: %v", err)
+		}
+		if diff := cmp.Diff(coordinated("b").Spec, stored.Spec); diff != "" {
+			t.Errorf("spec while the feature is on (-want +got):\n%s", diff)
+		}
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CoordinatedLeaderElection, false)
+		stored.Spec.LeaseTransitions = ptr.To[int32](1)
+		updated, err := put(t, stored)
+		if err != nil {
+			t.Fatalf("updating with the feature off again: %v", err)
+		}
+		if updated.Spec.PreferredHolder == nil || updated.Spec.Strategy == nil {
+			t.Error("fields that were stored are lost when the feature goes off")
+		}
+	})
+	t.Run("table", func(t *testing.T) {
+		lease := coordinated("c")
+		table, err := leases.ConvertToTable(t.Context(), &coordinationv1.LeaseList{Items: []coordinationv1.Lease{*lease, {}}}, nil)
+		if err != nil {
+			t.Fatalf("ConvertToTable: %v", err)
+		}
+		if diff := cmp.Diff([]any{"c", "me", "<unknown>"}, table.Rows[0].Cells); diff != "" {
+			t.Errorf("cells (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]any{"", "", "<unknown>"}, table.Rows[1].Cells); diff != "" {
+			t.Errorf("cells without a holder (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,82 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package event
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	tests := []struct {
+		name  string
+		event corev1.Event
+		want  []any
+	}{
+		{
+			name: "old",
+			event: corev1.Event{
+				InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "p", FieldPath: "spec.x"},
+				FirstTimestamp: metav1.NewTime(ago(3 * time.Hour)), LastTimestamp: metav1.NewTime(ago(time.Hour)), Count: 5,
+				Source: corev1.EventSource{Component: "kubelet", Host: "node"}, Type: "Warning", Reason: "Failed", Message: " m\n",
+			},
+			want: []any{"60m", "Warning", "Failed", "pod/p", "spec.x", "kubelet, node", "m", "3h", int64(5), "e"},
+		},
+		{
+			name: "new",
+			event: corev1.Event{
+				InvolvedObject: corev1.ObjectReference{Kind: "Pod"}, EventTime: metav1.NewMicroTime(ago(3 * time.Hour)),
+				ReportingController: "a.com/c", ReportingInstance: "c-0", Type: "Normal", Reason: "Made", Message: "m",
+			},
+			want: []any{"3h", "Normal", "Made", "pod", "", "a.com/c, c-0", "m", "3h", int64(1), "e"},
+		},
+		{
+			name: "series",
+			event: corev1.Event{
+				EventTime: metav1.NewMicroTime(ago(3 * time.Hour)), ReportingController: "a.com/c",
+				Series: &corev1.EventSeries{Count: 9, LastObservedTime: metav1.NewMicroTime(ago(2 * time.Minute))},
+			},
+			want: []any{"2m", "", "", "", "", "a.com/c", "", "3h", int64(9), "e"},
+		},
+		{
+			name: "without any time",
+			want: []any{"<unknown>", "", "", "", "", "", "", "<unknown>", int64(1), "e"},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.event.Name = "e"
+			table, err := tableConvertor.ConvertToTable(t.Context(), &test.event, nil)
+			if err != nil {
+				t.Fatalf("ConvertToTable: %v", err)
+			}
+			if diff := cmp.Diff(test.want, table.Rows[0].Cells); diff != "" {
+				t.Errorf("cells (-want +got):\n%s", diff)
+			}
+			var narrow []string
+			for _, column := range table.ColumnDefinitions {
+				if column.Priority == 0 {
+					narrow = append(narrow, column.Name)
+				}
+			}
+			if diff := cmp.Diff([]string{"Last Seen", "Type", "Reason", "Object", "Message"}, narrow); diff != "" {
+				t.Errorf("columns without -o wide (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAttrsOfForeignObject(t *testing.T) {
+	t.Parallel()
+	if _, _, err := attrs(&corev1.Pod{}); err == nil {
+		t.Error("no error for a pod")
+	}
+}
