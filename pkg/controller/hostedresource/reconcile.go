@@ -1,0 +1,163 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostedresource
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/pace"
+	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+)
+
+const (
+	// LabelAutomanaged marks, with the value "true", the HostedResources that
+	// annex made by itself and deletes by itself.
+	LabelAutomanaged = "annex.dev/automanaged"
+
+	automanaged = "true"
+)
+
+// Short names for signatures.
+type (
+	definition = apiextensionsv1.CustomResourceDefinition
+	hosted     = hostingv1alpha1.HostedResource
+)
+
+// reconciler holds what one pass over a HostedResource needs. What get… return
+// comes from caches and is never changed.
+type reconciler struct {
+	getHosted         func(name string) (*hosted, error)
+	getDefinition     func(name string) (*definition, error)
+	getStore          func(name string) (*hostingv1alpha1.Store, error)
+	getLiveDefinition func(ctx context.Context, name string) (*definition, error)
+
+	create       func(ctx context.Context, resource *hosted) error
+	update       func(ctx context.Context, resource *hosted) error
+	updateStatus func(ctx context.Context, resource *hosted) error
+	delete       func(ctx context.Context, name string, options metav1.DeleteOptions) error
+
+	usage UsageFunc
+	// pace keeps writes of nothing but numbers apart.
+	pace *pace.Pace
+	now  func() time.Time
+}
+
+// reconcile brings the HostedResource of one name to its desired state, by one
+// write at the most: what that write changes comes back as the next pass.
+func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
+	crd, err := found(r.getDefinition(name))
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("reading custom resource definition %s: %w", name, err)
+	}
+	resource, err := found(r.getHosted(name))
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("reading hosted resource %s: %w", name, err)
+	}
+
+	switch {
+	case resource == nil:
+		r.pace.Forget(name)
+		return queue.Result{}, r.make(ctx, name, crd)
+	case crd == nil && resource.Labels[LabelAutomanaged] == automanaged && resource.DeletionTimestamp.IsZero():
+		return queue.Result{}, r.remove(ctx, resource)
+	case crd != nil && resource.Spec.StoreName == "" && resource.DeletionTimestamp.IsZero():
+		return queue.Result{}, r.place(ctx, resource)
+	}
+	return r.report(ctx, resource, crd)
+}
+
+// found turns "not found" into nil.
+func found[T any](object *T, err error) (*T, error) {
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return object, err
+}
+
+// make makes the HostedResource of a definition that is there to stay.
+func (r *reconciler) make(ctx context.Context, name string, crd *definition) error {
+	if crd == nil || !crd.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	err := r.create(ctx, &hosted{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelAutomanaged: automanaged}},
+		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName},
+	})
+	// One that exists already has not reached the cache yet; it will.
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making hosted resource %s: %w", name, err)
+	}
+	klog.FromContext(ctx).V(3).Info("Made a hosted resource", "hostedResource", name)
+	return nil
+}
+
+// place writes down where the objects of a resource are, in a HostedResource
+// that was made without saying so: this annex keeps every resource in one Store.
+func (r *reconciler) place(ctx context.Context, resource *hosted) error {
+	placed := resource.DeepCopy()
+	placed.Spec.StoreName = hostingv1alpha1.DefaultStoreName
+	if err := r.update(ctx, placed); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("placing hosted resource %s: %w", resource.Name, err)
+	}
+	return nil
+}
+
+// remove deletes a HostedResource that annex made and whose definition is gone.
+// It asks the server, because a cache that lags would cost the settings that
+// somebody may have added.
+func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
+	crd, err := found(r.getLiveDefinition(ctx, resource.Name))
+	if err != nil {
+		return fmt.Errorf("making sure that custom resource definition %s is gone: %w", resource.Name, err)
+	}
+	if crd != nil {
+		return nil
+	}
+	err = r.delete(ctx, resource.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+		UID:             ptr.To(resource.UID),
+		ResourceVersion: ptr.To(resource.ResourceVersion),
+	}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting hosted resource %s: %w", resource.Name, err)
+	}
+	klog.FromContext(ctx).V(3).Info("Deleted a hosted resource after its definition", "hostedResource", resource.Name)
+	return nil
+}
+
+// report writes the status if there is news, and puts off news of nothing but
+// numbers if such were just written.
+func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definition) (queue.Result, error) {
+	store, err := found(r.getStore(resource.Spec.StoreName))
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("reading store %s: %w", resource.Spec.StoreName, err)
+	}
+	status := resource.Status.DeepCopy()
+	setState(status, resource, crd, store, r.now())
+	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)
+	numbers := setUsage(status, resource.Name, r.usage)
+	if !urgent && !numbers {
+		return queue.Result{}, nil
+	}
+	if wait := r.pace.Wait(resource.Name); wait > 0 && !urgent {
+		return queue.Result{RequeueAfter: wait}, nil
+	}
+
+	reported := resource.DeepCopy()
+	reported.Status = *status
+	if err := r.updateStatus(ctx, reported); err != nil && !apierrors.IsNotFound(err) {
+		return queue.Result{}, fmt.Errorf("writing status of hosted resource %s: %w", resource.Name, err)
+	}
+	r.pace.Mark(resource.Name)
+	return queue.Result{}, nil
+}

@@ -1,0 +1,208 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostedresource
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/pace"
+)
+
+// world is the reconciler's surroundings in a test: what there is, what there
+// will be an error about, and what was done.
+type world struct {
+	crd, liveCRD *definition
+	resource     *hosted
+	store        *hostingv1alpha1.Store
+	objects      int64
+	unknown      bool
+	errs         map[string]error // by the name of what was done
+	lastWrite    time.Duration    // ago; zero: never
+
+	done    []string
+	written *hosted
+	options metav1.DeleteOptions
+}
+
+// get is a lister's Get over one object that may not exist.
+func get[T any](w *world, what string, object *T) func(string) (*T, error) {
+	return func(name string) (*T, error) {
+		if err := w.errs[what]; err != nil {
+			return nil, err
+		}
+		if object == nil {
+			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: what}, name)
+		}
+		return object, nil
+	}
+}
+
+func (w *world) do(what string) func(context.Context, *hosted) error {
+	return func(_ context.Context, resource *hosted) error {
+		w.done = append(w.done, what)
+		w.written = resource
+		return w.errs[what]
+	}
+}
+
+func (w *world) reconciler() *reconciler {
+	now := epoch.Add(-w.lastWrite)
+	p := pace.New(time.Second, func() time.Time { return now })
+	if w.lastWrite > 0 {
+		p.Mark(widgets)
+		now = epoch
+	}
+	live := get(w, "liveDefinition", w.liveCRD)
+	return &reconciler{
+		getHosted:         get(w, "hosted", w.resource),
+		getDefinition:     get(w, "definition", w.crd),
+		getStore:          get(w, "store", w.store),
+		getLiveDefinition: func(_ context.Context, name string) (*definition, error) { return live(name) },
+		create:            w.do("create"),
+		update:            w.do("update"),
+		updateStatus:      w.do("updateStatus"),
+		delete: func(_ context.Context, _ string, options metav1.DeleteOptions) error {
+			w.done = append(w.done, "delete")
+			w.options = options
+			return w.errs["delete"]
+		},
+		usage: func(schema.GroupResource) (int64, int64, bool) { return w.objects, w.objects * 100, !w.unknown },
+		pace:  p,
+		now:   func() time.Time { return epoch },
+	}
+}
+
+// resource makes a HostedResource whose status fits an established definition, a
+// ready store and the given number of objects.
+func resource(objects int64, change func(*hosted)) *hosted {
+	r := &hosted{
+		ObjectMeta: metav1.ObjectMeta{Name: widgets, UID: "1", ResourceVersion: "5", Generation: 1},
+		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
+	}
+	setState(&r.Status, r, established(), ready(metav1.ConditionTrue, ""), epoch.Add(-time.Hour))
+	r.Status.Objects, r.Status.Bytes, r.Status.StoredBytes = objects, objects*100, objects*100
+	if change != nil {
+		change(r)
+	}
+	return r
+}
+
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	fine := ready(metav1.ConditionTrue, "")
+	conflict := apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), widgets, errors.New("changed"))
+	exists := apierrors.NewAlreadyExists(hostingv1alpha1.Resource("hostedresources"), widgets)
+	gone := apierrors.NewNotFound(hostingv1alpha1.Resource("hostedresources"), widgets)
+	own := func(r *hosted) { r.Labels = map[string]string{LabelAutomanaged: automanaged} }
+	unplaced := func(r *hosted) { r.Spec.StoreName = "" }
+	ending := func(r *hosted) { own(r); r.DeletionTimestamp = ptr.To(metav1.NewTime(epoch)) }
+
+	for name, tc := range map[string]struct {
+		world       world
+		want        []string
+		wantErr     string
+		wantRequeue time.Duration
+		wantPhase   hostingv1alpha1.HostedResourcePhase
+	}{
+		"neither":                     {},
+		"defined":                     {world: world{crd: established()}, want: []string{"create"}},
+		"defined, not yet served":     {world: world{crd: defined()}, want: []string{"create"}},
+		"defined, made a moment ago":  {world: world{crd: established(), errs: map[string]error{"create": exists}}, want: []string{"create"}},
+		"defined, making it fails":    {world: world{crd: established(), errs: map[string]error{"create": conflict}}, want: []string{"create"}, wantErr: "making hosted resource"},
+		"definition about to go":      {world: world{crd: terminating(established())}},
+		"all as it should be":         {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 3}},
+		"usage not known":             {world: world{crd: established(), resource: resource(3, own), store: fine, unknown: true}},
+		"more objects":                {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 4}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"more objects, too early":     {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 4, lastWrite: 400 * time.Millisecond}, wantRequeue: 600 * time.Millisecond},
+		"more objects, time again":    {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 4, lastWrite: time.Second}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"definition going, at once":   {world: world{crd: terminating(established()), resource: resource(3, own), store: fine, objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceTerminating},
+		"store down, at once":         {world: world{crd: established(), resource: resource(3, own), store: ready(metav1.ConditionFalse, "down"), objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"status conflicts":            {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": conflict}}, want: []string{"updateStatus"}, wantErr: "writing status", wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"gone meanwhile":              {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": gone}}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"not placed":                  {world: world{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"update"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"own, definition gone":        {world: world{resource: resource(0, own), store: fine}, want: []string{"delete"}},
+		"own, definition made again":  {world: world{resource: resource(0, own), store: fine, liveCRD: established()}},
+		"own, definition not read":    {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "making sure"},
+		"own, changed meanwhile":      {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"delete": conflict}}, want: []string{"delete"}, wantErr: "deleting hosted resource"},
+		"own, deleted meanwhile":      {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"delete": gone}}, want: []string{"delete"}},
+		"own, held by a finalizer":    {world: world{resource: resource(0, ending), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"user's, not defined":         {world: world{resource: resource(0, nil), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"user's, not defined, placed": {world: world{resource: resource(0, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"definition not read":         {world: world{errs: map[string]error{"definition": errors.New("broken")}}, wantErr: "reading custom resource definition"},
+		"resource not read":           {world: world{errs: map[string]error{"hosted": errors.New("broken")}}, wantErr: "reading hosted resource"},
+		"store not read":              {world: world{crd: established(), resource: resource(3, own), errs: map[string]error{"store": errors.New("broken")}}, wantErr: "reading store"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := tc.world
+			cached := w.resource.DeepCopy()
+			result, err := w.reconciler().reconcile(t.Context(), widgets)
+			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("error %v, want one with %q", err, tc.wantErr)
+			}
+			if diff := cmp.Diff(tc.want, w.done); diff != "" {
+				t.Errorf("done (-want +got):\n%s", diff)
+			}
+			if result.RequeueAfter != tc.wantRequeue {
+				t.Errorf("requeued after %s, want %s", result.RequeueAfter, tc.wantRequeue)
+			}
+			if tc.wantPhase != "" && w.written != nil && w.written.Status.Phase != tc.wantPhase {
+				t.Errorf("phase %s, want %s", w.written.Status.Phase, tc.wantPhase)
+			}
+			if diff := cmp.Diff(cached, w.resource); diff != "" {
+				t.Errorf("the cached object was changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReconcileMarksAndPlacesWhatItMakes(t *testing.T) {
+	t.Parallel()
+	w := world{crd: established()}
+	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
+		t.Fatal(err)
+	}
+	want := &hosted{
+		ObjectMeta: metav1.ObjectMeta{Name: widgets, Labels: map[string]string{"annex.dev/automanaged": "true"}},
+		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
+	}
+	if diff := cmp.Diff(want, w.written); diff != "" {
+		t.Errorf("made (-want +got):\n%s", diff)
+	}
+}
+
+func TestReconcileDeletesOnlyWhatItSaw(t *testing.T) {
+	t.Parallel()
+	w := world{resource: resource(0, func(r *hosted) { r.Labels = map[string]string{LabelAutomanaged: automanaged} })}
+	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
+		t.Fatal(err)
+	}
+	want := &metav1.Preconditions{UID: &w.resource.UID, ResourceVersion: ptr.To("5")}
+	if diff := cmp.Diff(want, w.options.Preconditions); diff != "" {
+		t.Errorf("preconditions (-want +got):\n%s", diff)
+	}
+}
+
+func TestReconcilePlacesAndKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	mine := resource(3, func(r *hosted) { r.Spec = hostingv1alpha1.HostedResourceSpec{Priority: 7} })
+	w := world{crd: established(), resource: mine}
+	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(hostingv1alpha1.HostedResourceSpec{StoreName: "default", Priority: 7}, w.written.Spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,152 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostedresource
+
+import (
+	"fmt"
+	"time"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// Reasons in the conditions of a HostedResource, beside those that the
+// CustomResourceDefinition gives.
+const (
+	reasonNotDefined     = "NotDefined"
+	reasonNotEstablished = "NotEstablished"
+	reasonEstablished    = "Established"
+	reasonNoStore        = "NoStore"
+	reasonStoreNotFound  = "StoreNotFound"
+	reasonStoreUnknown   = "StoreUnknown"
+	reasonStoreNotReady  = "StoreNotReady"
+	reasonStoreReady     = "StoreReady"
+	reasonTerminating    = "Terminating"
+	reasonServed         = "Served"
+)
+
+// setState states everything in the status but the numbers. A nil definition or
+// store does not exist.
+func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, crd *definition, store *hostingv1alpha1.Store, now time.Time) {
+	established := establishedCondition(resource.Name, crd)
+	stored := storedCondition(resource.Spec.StoreName, store)
+	status.Phase = phase(crd, established)
+	for _, condition := range []metav1.Condition{established, stored, readyCondition(status.Phase, established, stored)} {
+		condition.ObservedGeneration = resource.Generation
+		condition.LastTransitionTime = metav1.NewTime(now)
+		meta.SetStatusCondition(&status.Conditions, condition)
+	}
+}
+
+// setUsage states how much there is of the resource and reports whether that is
+// news. While it is not known, the last that was known stays.
+func setUsage(status *hostingv1alpha1.HostedResourceStatus, name string, usage UsageFunc) bool {
+	objects, bytes, known := usage(schema.ParseGroupResource(name))
+	if !known || status.Objects == objects && status.Bytes == bytes && status.StoredBytes == bytes {
+		return false
+	}
+	// Nothing is compressed, so both sizes are the same.
+	status.Objects, status.Bytes, status.StoredBytes = objects, bytes, bytes
+	return true
+}
+
+func phase(crd *definition, established metav1.Condition) hostingv1alpha1.HostedResourcePhase {
+	switch {
+	case crd == nil:
+		return hostingv1alpha1.HostedResourcePending
+	case !crd.DeletionTimestamp.IsZero():
+		return hostingv1alpha1.HostedResourceTerminating
+	case established.Status == metav1.ConditionTrue:
+		return hostingv1alpha1.HostedResourceHosted
+	default:
+		return hostingv1alpha1.HostedResourcePending
+	}
+}
+
+// establishedCondition says what the definition says, in its own words. If its
+// names were refused, that is the cause and its Established only the effect.
+func establishedCondition(name string, crd *definition) metav1.Condition {
+	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceEstablished, Status: metav1.ConditionFalse}
+	if crd == nil {
+		condition.Reason = reasonNotDefined
+		condition.Message = fmt.Sprintf("There is no CustomResourceDefinition %q", name)
+		return condition
+	}
+	source := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Established)
+	fallback := reasonEstablished
+	if source == nil || source.Status != apiextensionsv1.ConditionTrue {
+		fallback = reasonNotEstablished
+		if names := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted); names != nil && names.Status == apiextensionsv1.ConditionFalse {
+			source = names
+		}
+	}
+	if source == nil {
+		condition.Reason = fallback
+		condition.Message = "The names of the resource have not been checked yet"
+		return condition
+	}
+	condition.Status = metav1.ConditionStatus(source.Status)
+	condition.Reason = source.Reason
+	if condition.Reason == "" {
+		condition.Reason = fallback
+	}
+	condition.Message = source.Message
+	return condition
+}
+
+// storedCondition says whether the Store that holds the resource works.
+func storedCondition(storeName string, store *hostingv1alpha1.Store) metav1.Condition {
+	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceStored, Status: metav1.ConditionFalse}
+	switch {
+	case storeName == "":
+		condition.Reason = reasonNoStore
+		condition.Message = "No store has been chosen yet"
+		return condition
+	case store == nil:
+		condition.Reason = reasonStoreNotFound
+		condition.Message = fmt.Sprintf("There is no store %q", storeName)
+		return condition
+	}
+	ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
+	switch {
+	case ready == nil || ready.Status == metav1.ConditionUnknown:
+		condition.Status = metav1.ConditionUnknown
+		condition.Reason = reasonStoreUnknown
+		condition.Message = fmt.Sprintf("Whether store %q is ready is not known", storeName)
+	case ready.Status == metav1.ConditionTrue:
+		condition.Status = metav1.ConditionTrue
+		condition.Reason = reasonStoreReady
+		condition.Message = fmt.Sprintf("Store %q holds the objects", storeName)
+	default:
+		condition.Reason = reasonStoreNotReady
+		condition.Message = fmt.Sprintf("Store %q is not ready: %s", storeName, ready.Message)
+	}
+	return condition
+}
+
+// readyCondition sums up the others.
+func readyCondition(phase hostingv1alpha1.HostedResourcePhase, established, stored metav1.Condition) metav1.Condition {
+	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceReady}
+	if phase == hostingv1alpha1.HostedResourceTerminating {
+		condition.Status = metav1.ConditionFalse
+		condition.Reason = reasonTerminating
+		condition.Message = "The definition of the resource is being deleted, and its objects with it"
+		return condition
+	}
+	for _, cause := range []metav1.Condition{established, stored} {
+		if cause.Status != metav1.ConditionTrue {
+			condition.Status, condition.Reason, condition.Message = cause.Status, cause.Reason, cause.Message
+			return condition
+		}
+	}
+	condition.Status = metav1.ConditionTrue
+	condition.Reason = reasonServed
+	condition.Message = "The resource is served"
+	return condition
+}

@@ -1,0 +1,219 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostedresource
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+const widgets = "widgets.example.com"
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// defined is a definition with the given conditions.
+func defined(conditions ...apiextensionsv1.CustomResourceDefinitionCondition) *definition {
+	return &definition{
+		ObjectMeta: metav1.ObjectMeta{Name: widgets},
+		Status:     apiextensionsv1.CustomResourceDefinitionStatus{Conditions: conditions},
+	}
+}
+
+// says is a condition of a definition.
+func says(kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
+	return apiextensionsv1.CustomResourceDefinitionCondition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+// established is a definition that is served.
+func established() *definition {
+	return defined(
+		says(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found"),
+		says(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "InitialNamesAccepted", "the initial names have been accepted"),
+	)
+}
+
+func terminating(crd *definition) *definition {
+	at := metav1.NewTime(epoch)
+	crd.DeletionTimestamp = &at
+	return crd
+}
+
+// ready is the default store, with the given readiness.
+func ready(status metav1.ConditionStatus, message string) *hostingv1alpha1.Store {
+	return &hostingv1alpha1.Store{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Status: hostingv1alpha1.StoreStatus{Conditions: []metav1.Condition{
+			{Type: hostingv1alpha1.StoreReady, Status: status, Reason: "Whatever", Message: message},
+		}},
+	}
+}
+
+func TestSetState(t *testing.T) {
+	t.Parallel()
+	const (
+		pending = hostingv1alpha1.HostedResourcePending
+		hosting = hostingv1alpha1.HostedResourceHosted
+		ending  = hostingv1alpha1.HostedResourceTerminating
+	)
+	fine := ready(metav1.ConditionTrue, "")
+	stored := `Stored=True StoreReady: Store "default" holds the objects`
+
+	for name, tc := range map[string]struct {
+		storeName  string
+		crd        *definition
+		store      *hostingv1alpha1.Store
+		wantPhase  hostingv1alpha1.HostedResourcePhase
+		wantStates []string
+	}{
+		"served": {
+			storeName: "default", crd: established(), store: fine, wantPhase: hosting,
+			wantStates: []string{
+				"Established=True InitialNamesAccepted: the initial names have been accepted", stored,
+				"Ready=True Served: The resource is served",
+			},
+		},
+		"not defined, not placed": {
+			wantPhase: pending,
+			wantStates: []string{
+				`Established=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
+				"Stored=False NoStore: No store has been chosen yet",
+				`Ready=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
+			},
+		},
+		"just defined": {
+			storeName: "default", crd: defined(), store: fine, wantPhase: pending,
+			wantStates: []string{
+				"Established=False NotEstablished: The names of the resource have not been checked yet", stored,
+				"Ready=False NotEstablished: The names of the resource have not been checked yet",
+			},
+		},
+		"names refused": {
+			storeName: "default", store: fine, wantPhase: pending,
+			crd: defined(
+				says(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "PluralConflict", `"widgets" is already in use`),
+				says(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted"),
+			),
+			wantStates: []string{
+				`Established=False PluralConflict: "widgets" is already in use`, stored,
+				`Ready=False PluralConflict: "widgets" is already in use`,
+			},
+		},
+		"short name refused later: it is served all the same": {
+			storeName: "default", store: fine, wantPhase: hosting,
+			crd: defined(
+				says(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "ShortNamesConflict", `"w" is already in use`),
+				says(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "", ""),
+			),
+			wantStates: []string{"Established=True Established: ", stored, "Ready=True Served: The resource is served"},
+		},
+		"being established": {
+			storeName: "default", store: fine, wantPhase: pending,
+			crd: defined(
+				says(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found"),
+				says(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "Installing", "the initial names have been accepted"),
+			),
+			wantStates: []string{
+				"Established=False Installing: the initial names have been accepted", stored,
+				"Ready=False Installing: the initial names have been accepted",
+			},
+		},
+		"being deleted": {
+			storeName: "default", crd: terminating(established()), store: fine, wantPhase: ending,
+			wantStates: []string{
+				"Established=True InitialNamesAccepted: the initial names have been accepted", stored,
+				"Ready=False Terminating: The definition of the resource is being deleted, and its objects with it",
+			},
+		},
+		"store missing": {
+			storeName: "other", crd: established(), wantPhase: hosting,
+			wantStates: []string{
+				"Established=True InitialNamesAccepted: the initial names have been accepted",
+				`Stored=False StoreNotFound: There is no store "other"`,
+				`Ready=False StoreNotFound: There is no store "other"`,
+			},
+		},
+		"store down": {
+			storeName: "default", crd: established(), store: ready(metav1.ConditionFalse, "no endpoint answers"), wantPhase: hosting,
+			wantStates: []string{
+				"Established=True InitialNamesAccepted: the initial names have been accepted",
+				`Stored=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
+				`Ready=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
+			},
+		},
+		"store not looked at": {
+			storeName: "default", crd: established(), store: &hostingv1alpha1.Store{}, wantPhase: hosting,
+			wantStates: []string{
+				"Established=True InitialNamesAccepted: the initial names have been accepted",
+				`Stored=Unknown StoreUnknown: Whether store "default" is ready is not known`,
+				`Ready=Unknown StoreUnknown: Whether store "default" is ready is not known`,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			resource := &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets, Generation: 7}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: tc.storeName}}
+			var status hostingv1alpha1.HostedResourceStatus
+			setState(&status, resource, tc.crd, tc.store, epoch)
+			if status.Phase != tc.wantPhase {
+				t.Errorf("phase %s, want %s", status.Phase, tc.wantPhase)
+			}
+			var states []string
+			for _, c := range status.Conditions {
+				states = append(states, c.Type+"="+string(c.Status)+" "+c.Reason+": "+c.Message)
+				if c.ObservedGeneration != 7 {
+					t.Errorf("condition %s observed generation %d, want 7", c.Type, c.ObservedGeneration)
+				}
+			}
+			if diff := cmp.Diff(tc.wantStates, states); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			before := status.DeepCopy()
+			setState(&status, resource, tc.crd, tc.store, epoch.Add(time.Hour))
+			if diff := cmp.Diff(before, &status); diff != "" {
+				t.Errorf("the same state an hour later changed the status (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSetUsage(t *testing.T) {
+	t.Parallel()
+	some := hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 300, StoredBytes: 300}
+	for name, tc := range map[string]struct {
+		objects, bytes int64
+		known          bool
+		want           hostingv1alpha1.HostedResourceStatus
+		wantNews       bool
+	}{
+		"the same":     {objects: 3, bytes: 300, known: true, want: some},
+		"not known":    {want: some},
+		"more":         {objects: 4, bytes: 401, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 4, Bytes: 401, StoredBytes: 401}},
+		"larger only":  {objects: 3, bytes: 301, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 301, StoredBytes: 301}},
+		"nothing left": {known: true, wantNews: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status := some
+			news := setUsage(&status, widgets, func(resource schema.GroupResource) (int64, int64, bool) {
+				if want := (schema.GroupResource{Group: "example.com", Resource: "widgets"}); resource != want {
+					t.Errorf("asked for the usage of %v, want %v", resource, want)
+				}
+				return tc.objects, tc.bytes, tc.known
+			})
+			if news != tc.wantNews {
+				t.Errorf("news: %v, want %v", news, tc.wantNews)
+			}
+			if diff := cmp.Diff(tc.want, status); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
