@@ -107,6 +107,9 @@ func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object)
 	return validation.ValidateHostedResourceStatusUpdate(obj.(*hosting.HostedResource), old.(*hosting.HostedResource))
 }
 
+// WarningsOnUpdate has nothing to say: the spec is not written.
+func (statusStrategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
+
 func resetFields(names ...string) map[fieldpath.APIVersion]*fieldpath.Set {
 	set := fieldpath.NewSet()
 	for _, name := range names {

@@ -1,0 +1,127 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostedresource_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/apis/hosting/install"
+	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/registry/hosting/hostedresource"
+	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+)
+
+func newStorage(t *testing.T) *hostedresource.Storage {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	etcd := typedtest.NewStorage(t, serializer.NewCodecFactory(scheme).LegacyCodec(v1alpha1.SchemeGroupVersion))
+	storage, err := hostedresource.NewStorage(scheme, etcd)
+	if err != nil {
+		t.Fatalf("NewStorage: %v", err)
+	}
+	t.Cleanup(storage.HostedResource.Destroy)
+	return storage
+}
+
+// requestContext is the context of a request for a cluster-scoped object.
+func requestContext(t *testing.T) context.Context {
+	t.Helper()
+	return request.WithNamespace(t.Context(), metav1.NamespaceNone)
+}
+
+func create(t *testing.T, storage *hostedresource.Storage, name, storeName string) *hosting.HostedResource {
+	t.Helper()
+	object := &hosting.HostedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       hosting.HostedResourceSpec{StoreName: storeName, SchedulerName: v1alpha1.DefaultSchedulerName},
+	}
+	created, err := storage.HostedResource.Create(requestContext(t), object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("creating %q: %v", name, err)
+	}
+	return created.(*hosting.HostedResource)
+}
+
+func TestSelectByStore(t *testing.T) {
+	t.Parallel()
+	storage := newStorage(t)
+	create(t, storage, "gadgets.example.com", "fast")
+	create(t, storage, "gizmos.example.com", "")
+	create(t, storage, "widgets.example.com", "default")
+
+	tests := map[string][]string{
+		"spec.storeName=default":  {"widgets.example.com"},
+		"spec.storeName=":         {"gizmos.example.com"},
+		"spec.storeName!=default": {"gadgets.example.com", "gizmos.example.com"},
+		"spec.storeName=fast,metadata.name=widgets.example.com": nil,
+	}
+	for selector, want := range tests {
+		options := &internalversion.ListOptions{FieldSelector: fields.ParseSelectorOrDie(selector)}
+		list, err := storage.HostedResource.List(requestContext(t), options)
+		if err != nil {
+			t.Fatalf("listing %s: %v", selector, err)
+		}
+		var got []string
+		for _, item := range list.(*hosting.HostedResourceList).Items {
+			got = append(got, item.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s selects %q, want %q", selector, got, want)
+		}
+	}
+}
+
+func TestLife(t *testing.T) {
+	t.Parallel()
+	storage := newStorage(t)
+	created := create(t, storage, "widgets.example.com", "")
+	if created.Status.Phase != hosting.HostedResourcePending || created.Generation != 1 {
+		t.Errorf("created with phase %q and generation %d, want Pending and 1", created.Status.Phase, created.Generation)
+	}
+
+	placed := created.DeepCopy()
+	placed.Spec.StoreName = "default"
+	updated, _, err := storage.HostedResource.Update(requestContext(t), placed.Name, rest.DefaultUpdatedObjectInfo(placed),
+		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatalf("placing: %v", err)
+	}
+	if got := updated.(*hosting.HostedResource).Generation; got != 2 {
+		t.Errorf("generation %d after placing, want 2", got)
+	}
+
+	moved := updated.DeepCopyObject().(*hosting.HostedResource)
+	moved.Spec.StoreName = "fast"
+	_, _, err = storage.HostedResource.Update(requestContext(t), moved.Name, rest.DefaultUpdatedObjectInfo(moved),
+		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("moving: %v, want invalid", err)
+	}
+
+	hosted := updated.DeepCopyObject().(*hosting.HostedResource)
+	hosted.Spec.StoreName = ""
+	hosted.Status.Phase = hosting.HostedResourceHosted
+	updated, _, err = storage.Status.Update(requestContext(t), hosted.Name, rest.DefaultUpdatedObjectInfo(hosted),
+		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatalf("updating status: %v", err)
+	}
+	got := updated.(*hosting.HostedResource)
+	if got.Spec.StoreName != "default" || got.Status.Phase != hosting.HostedResourceHosted || got.Generation != 2 {
+		t.Errorf("after a status update: store %q, phase %q, generation %d; want default, Hosted, 2", got.Spec.StoreName, got.Status.Phase, got.Generation)
+	}
+}

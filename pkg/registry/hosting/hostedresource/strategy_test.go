@@ -1,0 +1,173 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostedresource
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// stored is a HostedResource as an earlier request left it.
+func stored() *hosting.HostedResource {
+	return &hosting.HostedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", Generation: 3, Finalizers: []string{"example.com/a"}},
+		Spec:       hosting.HostedResourceSpec{SchedulerName: "annex-scheduler"},
+		Status:     hosting.HostedResourceStatus{Phase: hosting.HostedResourceHosted, Objects: 7},
+	}
+}
+
+func TestPrepareForCreate(t *testing.T) {
+	t.Parallel()
+	got, want := stored(), stored()
+	strategy{}.PrepareForCreate(t.Context(), got)
+	want.Generation = 1
+	want.Status = hosting.HostedResourceStatus{Phase: hosting.HostedResourcePending}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("new HostedResource (-want +got):\n%s", diff)
+	}
+}
+
+func TestPrepareForUpdate(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		change func(*hosting.HostedResource)
+		// main and status change what is stored into what the update through that
+		// endpoint is to store.
+		main, status func(*hosting.HostedResource)
+	}{
+		{
+			name:   "nothing",
+			change: func(*hosting.HostedResource) {},
+			main:   func(*hosting.HostedResource) {},
+			status: func(*hosting.HostedResource) {},
+		},
+		{
+			name:   "spec",
+			change: func(h *hosting.HostedResource) { h.Spec.StoreName = "default" },
+			main:   func(h *hosting.HostedResource) { h.Spec.StoreName, h.Generation = "default", 4 },
+			status: func(*hosting.HostedResource) {},
+		},
+		{
+			name:   "spec, to what means the same",
+			change: func(h *hosting.HostedResource) { h.Spec.Requests = hosting.ResourceList{} },
+			main:   func(h *hosting.HostedResource) { h.Spec.Requests = hosting.ResourceList{} },
+			status: func(*hosting.HostedResource) {},
+		},
+		{
+			name:   "status",
+			change: func(h *hosting.HostedResource) { h.Status.Phase = hosting.HostedResourceTerminating },
+			main:   func(*hosting.HostedResource) {},
+			status: func(h *hosting.HostedResource) { h.Status.Phase = hosting.HostedResourceTerminating },
+		},
+		{
+			name:   "finalizers",
+			change: func(h *hosting.HostedResource) { h.Finalizers = nil },
+			main:   func(h *hosting.HostedResource) { h.Finalizers = nil },
+			status: func(*hosting.HostedResource) {},
+		},
+		{
+			name: "spec and status",
+			change: func(h *hosting.HostedResource) {
+				h.Spec.Priority = 9
+				h.Status.Objects = 8
+			},
+			main:   func(h *hosting.HostedResource) { h.Spec.Priority, h.Generation = 9, 4 },
+			status: func(h *hosting.HostedResource) { h.Status.Objects = 8 },
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got, want := stored(), stored()
+			test.change(got)
+			strategy{}.PrepareForUpdate(t.Context(), got, stored())
+			test.main(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("updated HostedResource (-want +got):\n%s", diff)
+			}
+
+			got, want = stored(), stored()
+			test.change(got)
+			statusStrategy{}.PrepareForUpdate(t.Context(), got, stored())
+			test.status(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("HostedResource with updated status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestUpdatesAreValidated(t *testing.T) {
+	t.Parallel()
+	invalid := stored()
+	invalid.ResourceVersion = "1"
+	invalid.Spec.Compression = "Lzw"
+	if errs := (strategy{}).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
+		t.Errorf("update: %d errors for an invalid spec, want 1", len(errs))
+	}
+	if errs := (statusStrategy{}).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 0 {
+		t.Errorf("status update: spec is none of its business: %v", errs.ToAggregate())
+	}
+	invalid.Status.Phase = "Lost"
+	if errs := (statusStrategy{}).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
+		t.Errorf("status update: %d errors for an invalid status, want 1", len(errs))
+	}
+}
+
+func TestResetFields(t *testing.T) {
+	t.Parallel()
+	version := fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String())
+	want := fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
+	if got := (strategy{}).GetResetFields()[version]; !got.Equals(want) {
+		t.Errorf("main endpoint resets %v, want %v", got, want)
+	}
+	want = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
+	if got := (statusStrategy{}).GetResetFields()[version]; !got.Equals(want) {
+		t.Errorf("status endpoint resets %v, want %v", got, want)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "ssd"}}
+	all := hosting.HostedResourceSpec{StoreName: "fast", StoreSelector: selector, Compression: hosting.CompressionZstd}
+	tests := []struct {
+		name     string
+		old, new hosting.HostedResourceSpec
+		want     []string
+	}{
+		{name: "nothing set"},
+		{name: "what annex does anyway", new: hosting.HostedResourceSpec{StoreName: "default", Compression: hosting.CompressionNone}},
+		{name: "all that is not acted on", new: all, want: []string{"spec.storeName", "spec.storeSelector", "spec.compression"}},
+		{name: "said before", old: all, new: all},
+		{name: "set back", old: all},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, warning := range (strategy{}).WarningsOnUpdate(t.Context(), &hosting.HostedResource{Spec: test.new}, &hosting.HostedResource{Spec: test.old}) {
+				path, _, _ := strings.Cut(warning, ":")
+				got = append(got, path)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("fields warned of (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if got := (strategy{}).WarningsOnCreate(t.Context(), &hosting.HostedResource{Spec: all}); len(got) != 3 {
+		t.Errorf("warnings on create: %q, want 3", got)
+	}
+	if got := (statusStrategy{}).WarningsOnUpdate(t.Context(), &hosting.HostedResource{Spec: all}, stored()); len(got) != 0 {
+		t.Errorf("warnings on a status update: %q, want none", got)
+	}
+}

@@ -1,0 +1,119 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/apis/hosting/install"
+	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/registry/hosting/store"
+	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+)
+
+// newStorage returns the endpoints of Stores over an etcd, with Stores of these
+// names in it.
+func newStorage(t *testing.T, names ...string) (*store.Storage, *typedtest.Storage) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	etcd := typedtest.NewStorage(t, serializer.NewCodecFactory(scheme).LegacyCodec(v1alpha1.SchemeGroupVersion))
+	storage, err := store.NewStorage(scheme, etcd)
+	if err != nil {
+		t.Fatalf("NewStorage: %v", err)
+	}
+	t.Cleanup(storage.Store.Destroy)
+	for _, name := range names {
+		object := &hosting.Store{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: hosting.StoreSpec{Embedded: &hosting.EmbeddedStore{}}}
+		if _, err := storage.Store.Create(requestContext(t), object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
+			t.Fatalf("creating the Store %q: %v", name, err)
+		}
+	}
+	return storage, etcd
+}
+
+// requestContext is the context of a request for a cluster-scoped object.
+func requestContext(t *testing.T) context.Context {
+	t.Helper()
+	return request.WithNamespace(t.Context(), metav1.NamespaceNone)
+}
+
+func exists(t *testing.T, storage *store.Storage, name string) bool {
+	t.Helper()
+	_, err := storage.Store.Get(requestContext(t), name, &metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatalf("reading the Store %q: %v", name, err)
+	}
+	return err == nil
+}
+
+func TestDefaultStoreCannotBeDeleted(t *testing.T) {
+	t.Parallel()
+	storage, _ := newStorage(t, hosting.DefaultStoreName, "fast", "slow")
+	ctx := requestContext(t)
+
+	_, _, err := storage.Store.Delete(ctx, hosting.DefaultStoreName, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("deleting the default Store: %v, want forbidden", err)
+	}
+	if _, _, err := storage.Store.Delete(ctx, "fast", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
+		t.Errorf("deleting another Store: %v", err)
+	}
+	_, err = storage.Store.DeleteCollection(ctx, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, &internalversion.ListOptions{})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("deleting all Stores: %v, want forbidden", err)
+	}
+	if !exists(t, storage, hosting.DefaultStoreName) || exists(t, storage, "fast") {
+		t.Error("want the default Store to be there still, and the other gone")
+	}
+}
+
+func TestDeleteAsksAdmission(t *testing.T) {
+	t.Parallel()
+	storage, _ := newStorage(t, "fast")
+	refusal := apierrors.NewBadRequest("refused")
+	refuse := func(context.Context, runtime.Object) error { return refusal }
+	if _, _, err := storage.Store.Delete(requestContext(t), "fast", refuse, &metav1.DeleteOptions{}); !apierrors.IsBadRequest(err) {
+		t.Errorf("Delete: %v, want the refusal of the validation that was passed", err)
+	}
+}
+
+func TestStatusEndpoint(t *testing.T) {
+	t.Parallel()
+	storage, etcd := newStorage(t, "fast")
+	ctx := requestContext(t)
+	current, err := storage.Status.Get(ctx, "fast", &metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("Get: %v", err)
+	}
+	update := current.DeepCopyObject().(*hosting.Store)
+	update.Spec.Unschedulable = true
+	update.Status.Objects = 7
+	if _, _, err := storage.Status.Update(ctx, "fast", rest.DefaultUpdatedObjectInfo(update), rest.ValidateAllObjectFunc,
+		rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{}); err != nil {
+		t.Fatalf("Update: %v", err)
+	}
+
+	var got v1alpha1.Store
+	if err := json.Unmarshal(etcd.Stored(t, "stores", "fast"), &got); err != nil {
+		t.Fatalf("what etcd holds is not JSON: %v", err)
+	}
+	if got.APIVersion != v1alpha1.SchemeGroupVersion.String() || got.Kind != "Store" {
+		t.Errorf("stored as %s %s", got.APIVersion, got.Kind)
+	}
+	if got.Spec.Unschedulable || got.Status.Objects != 7 || got.Generation != 1 {
+		t.Errorf("stored spec %+v, status %+v, generation %d; want only the status changed", got.Spec, got.Status, got.Generation)
+	}
+}

@@ -1,0 +1,92 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+)
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		store *hosting.Store
+		want  []any
+	}{
+		{
+			name:  "never reached",
+			store: &hosting.Store{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: hosting.StoreSpec{Embedded: &hosting.EmbeddedStore{}}},
+			want:  []any{"new", "Unknown", int64(0), "<unknown>", "<unknown>", "<unknown>", "", "<unknown>", int64(0), "embedded", "<none>"},
+		},
+		{
+			name: "in use",
+			store: &hosting.Store{
+				ObjectMeta: metav1.ObjectMeta{Name: "fast", CreationTimestamp: metav1.NewTime(time.Now().Add(-36 * time.Hour))},
+				Spec: hosting.StoreSpec{
+					Etcd:          &hosting.EtcdStore{Endpoints: []string{"https://a:2379", "https://b:2379"}},
+					Unschedulable: true,
+					Taints: []hosting.Taint{
+						{Key: "heavy", Effect: hosting.TaintEffectNoSchedule},
+						{Key: "disk", Value: "hdd", Effect: hosting.TaintEffectPreferNoSchedule},
+					},
+				},
+				Status: hosting.StoreStatus{
+					Conditions: []metav1.Condition{{Type: "Other", Status: metav1.ConditionFalse}, {Type: "Ready", Status: metav1.ConditionTrue}},
+					Size:       ptr.To(resource.MustParse("1258291")),
+					SizeInUse:  ptr.To(resource.MustParse("0")),
+					Quota:      ptr.To(resource.MustParse("8Gi")),
+					Objects:    1234,
+					Members:    []hosting.StoreMember{{ID: "1"}, {ID: "2"}},
+					Version:    "3.7.3",
+				},
+			},
+			want: []any{
+				"fast", "True", int64(1234), "1.2Mi", "0", "8Gi", "3.7.3", "36h",
+				int64(2), "https://a:2379,https://b:2379", "unschedulable,heavy:NoSchedule,disk=hdd:PreferNoSchedule",
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := tableConvertor.ConvertToTable(t.Context(), test.store, nil)
+			if err != nil {
+				t.Fatalf("ConvertToTable: %v", err)
+			}
+			if diff := cmp.Diff(test.want, got.Rows[0].Cells); diff != "" {
+				t.Errorf("cells (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestColumns(t *testing.T) {
+	t.Parallel()
+	got, err := tableConvertor.ConvertToTable(t.Context(), &hosting.StoreList{}, nil)
+	if err != nil {
+		t.Fatalf("ConvertToTable: %v", err)
+	}
+	var always, wide []string
+	for _, column := range got.ColumnDefinitions {
+		if column.Priority == 0 {
+			always = append(always, column.Name)
+		} else {
+			wide = append(wide, column.Name)
+		}
+	}
+	if diff := cmp.Diff([]string{"Name", "Ready", "Objects", "Size", "In Use", "Quota", "Version", "Age"}, always); diff != "" {
+		t.Errorf("columns (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"Members", "Endpoints", "Taints"}, wide); diff != "" {
+		t.Errorf("wide columns (-want +got):\n%s", diff)
+	}
+}
