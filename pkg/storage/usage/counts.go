@@ -1,0 +1,106 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"bytes"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// counts are the usage per resource below root.
+type counts struct {
+	root       string
+	total      Usage
+	byPrefix   map[string]*counter
+	byResource map[schema.GroupResource]*counter
+}
+
+type counter struct {
+	resource schema.GroupResource
+	usage    Usage
+	changed  bool // while the events of one response are counted
+}
+
+func newCounts(root string) *counts {
+	return &counts{root: root, byPrefix: map[string]*counter{}, byResource: map[schema.GroupResource]*counter{}}
+}
+
+func (c *counts) of(resource schema.GroupResource) Usage {
+	if found := c.byResource[resource]; found != nil {
+		return found.usage
+	}
+	return Usage{}
+}
+
+func (c *counts) all() map[schema.GroupResource]Usage {
+	all := make(map[schema.GroupResource]Usage, len(c.byResource))
+	for resource, counter := range c.byResource {
+		all[resource] = counter.usage
+	}
+	return all
+}
+
+// count adds to the counter that a key belongs to, and returns it unless nothing
+// changed.
+func (c *counts) count(key []byte, d Usage) *counter {
+	if len(key) < len(c.root) || d == (Usage{}) {
+		return nil
+	}
+	prefix, groupLength := resourcePrefix(key[len(c.root):])
+	found := c.byPrefix[string(prefix)] // does not allocate
+	if found == nil {
+		found = &counter{resource: toResource(string(prefix), groupLength)}
+		c.byPrefix[string(prefix)] = found
+		c.byResource[found.resource] = found
+	}
+	found.usage.add(d)
+	c.total.add(d)
+	return found
+}
+
+// settle ends the counting of one response. Resources that are gone go from memory
+// too, or a server with ever new CRDs would grow.
+func (c *counts) settle(changed []schema.GroupResource) {
+	for _, resource := range changed {
+		counter := c.byResource[resource]
+		counter.changed = false
+		if counter.usage == (Usage{}) {
+			delete(c.byResource, resource)
+			delete(c.byPrefix, toPrefix(resource))
+		}
+	}
+}
+
+// resourcePrefix is the part of a key below the root that names the resource:
+// its first segment, or its first two if the first is a group, which has a dot in
+// it. groupLength is 0 if there is no group.
+func resourcePrefix(key []byte) (prefix []byte, groupLength int) {
+	first := bytes.IndexByte(key, '/')
+	if first < 0 {
+		return key, 0
+	}
+	if bytes.IndexByte(key[:first], '.') < 0 {
+		return key[:first], 0
+	}
+	second := bytes.IndexByte(key[first+1:], '/')
+	if second < 0 {
+		return key, first
+	}
+	return key[:first+1+second], first
+}
+
+func toResource(prefix string, groupLength int) schema.GroupResource {
+	if groupLength == 0 {
+		return schema.GroupResource{Resource: prefix}
+	}
+	return schema.GroupResource{Group: prefix[:groupLength], Resource: prefix[groupLength+1:]}
+}
+
+func toPrefix(resource schema.GroupResource) string {
+	if resource.Group == "" {
+		return resource.Resource
+	}
+	return resource.Group + "/" + resource.Resource
+}

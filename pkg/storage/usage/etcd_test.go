@@ -1,0 +1,258 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+)
+
+// testEtcd is a real etcd with a client that survives restarts.
+type testEtcd struct {
+	config embeddedetcd.Config
+	server *embeddedetcd.Server
+	client *clientv3.Client
+}
+
+func startEtcd(t testing.TB) *testEtcd {
+	t.Helper()
+	dir := shortDir(t)
+	etcd := &testEtcd{config: embeddedetcd.Config{
+		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: true,
+	}}
+	etcd.start(t)
+	t.Cleanup(func() { etcd.server.Close() })
+	etcd.client = newClient(t, etcd.endpoint())
+	return etcd
+}
+
+func (e *testEtcd) start(t testing.TB) {
+	t.Helper()
+	server, err := embeddedetcd.Start(t.Context(), e.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.server = server
+}
+
+func (e *testEtcd) restart(t testing.TB) {
+	t.Helper()
+	if err := e.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e.start(t)
+}
+
+func (e *testEtcd) endpoint() string { return "unix://" + e.config.SocketPath }
+
+func (e *testEtcd) put(t testing.TB, key string, size int) int64 {
+	t.Helper()
+	r, err := e.client.Put(t.Context(), key, strings.Repeat("v", size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Header.Revision
+}
+
+func (e *testEtcd) delete(t testing.TB, key string) int64 {
+	t.Helper()
+	r, err := e.client.Delete(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Header.Revision
+}
+
+func (e *testEtcd) compact(t testing.TB, revision int64) {
+	t.Helper()
+	if _, err := e.client.Compact(t.Context(), revision); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (e *testEtcd) track(t testing.TB, prefix string) *Tracker {
+	t.Helper()
+	return e.trackThrough(t, e.endpoint(), prefix)
+}
+
+func (e *testEtcd) trackThrough(t testing.TB, endpoint, prefix string) *Tracker {
+	t.Helper()
+	tracker := NewTracker(newClient(t, endpoint), prefix)
+	run(t, tracker)
+	return tracker
+}
+
+// caughtUp waits until the tracker has counted every write.
+func (e *testEtcd) caughtUp(t testing.TB, tracker *Tracker) {
+	t.Helper()
+	r, err := e.client.Get(t.Context(), tracker.root, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortDescend), clientv3.WithLimit(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := int64(1)
+	if len(r.Kvs) > 0 {
+		last = r.Kvs[0].ModRevision
+	}
+	eventually(t, func() bool { return tracker.HasSynced() && tracker.Revision() >= last })
+	// Deletions leave no key behind, so one more write marks the end.
+	end := e.put(t, tracker.root+"end-of-test", 1)
+	eventually(t, func() bool { return tracker.Revision() >= end })
+	end = e.delete(t, tracker.root+"end-of-test")
+	eventually(t, func() bool { return tracker.Revision() >= end })
+}
+
+// wantExact compares with what one plain reading of everything counts.
+func (e *testEtcd) wantExact(t testing.TB, tracker *Tracker) {
+	t.Helper()
+	e.caughtUp(t, tracker)
+	r, err := e.client.Get(t.Context(), tracker.root, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, total := map[schema.GroupResource]Usage{}, Usage{}
+	for _, kv := range r.Kvs {
+		parts := strings.Split(strings.TrimPrefix(string(kv.Key), tracker.root), "/")
+		resource := schema.GroupResource{Resource: parts[0]}
+		if strings.Contains(parts[0], ".") {
+			resource = schema.GroupResource{Group: parts[0], Resource: parts[1]}
+		}
+		one := Usage{Objects: 1, Bytes: int64(len(kv.Value))}
+		sum := want[resource]
+		sum.add(one)
+		want[resource] = sum
+		total.add(one)
+	}
+	if diff := cmp.Diff(want, tracker.All()); diff != "" {
+		t.Errorf("usage differs (-want +got):\n%s", diff)
+	}
+	if got := tracker.Total(); got != total {
+		t.Errorf("total is %+v, want %+v", got, total)
+	}
+}
+
+func newClient(t testing.TB, endpoint string) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func run(t testing.TB, tracker *Tracker) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tracker.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+// shortDir is short enough for a socket, as t.TempDir is not.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "annex-usage-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// line is a connection to etcd that can be cut.
+type line struct {
+	path string
+
+	mu       sync.Mutex
+	target   string
+	listener net.Listener
+	conns    []net.Conn
+}
+
+func newLine(t *testing.T, endpoint string) *line {
+	t.Helper()
+	l := &line{path: filepath.Join(shortDir(t), "line.sock")}
+	l.to(endpoint)
+	l.mend()
+	t.Cleanup(l.cut)
+	return l
+}
+
+func (l *line) endpoint() string { return "unix://" + l.path }
+
+func (l *line) to(endpoint string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = strings.TrimPrefix(endpoint, "unix://")
+}
+
+func (l *line) mend() {
+	listener, err := net.Listen("unix", l.path)
+	if err != nil {
+		panic(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.listener = listener
+	go l.accept(listener, l.target)
+}
+
+// cut ends every connection and lets no new one in.
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.listener.Close()
+	for _, conn := range l.conns {
+		conn.Close()
+	}
+	l.conns = nil
+}
+
+func (l *line) accept(listener net.Listener, target string) {
+	for {
+		near, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("unix", target)
+		if err != nil {
+			near.Close()
+			continue
+		}
+		l.mu.Lock()
+		if l.listener != listener {
+			near.Close()
+			far.Close()
+		}
+		l.conns = append(l.conns, near, far)
+		l.mu.Unlock()
+		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+			go func() {
+				defer pair[0].Close()
+				defer pair[1].Close()
+				_, _ = io.Copy(pair[0], pair[1])
+			}()
+		}
+	}
+}

@@ -1,0 +1,382 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	configMaps = schema.GroupResource{Resource: "configmaps"}
+	widgets    = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	stores     = schema.GroupResource{Group: "hosting.annex.dev", Resource: "stores"}
+)
+
+func TestTrackerCountsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	etcd.put(t, "/annex/configmaps/default/a", 10)
+	etcd.put(t, "/annex/configmaps/kube-system/b", 20)
+	etcd.put(t, "/annex/example.com/widgets/default/w", 30)
+	etcd.put(t, "/annex/example.com/widgetsets/default/w", 1)
+	etcd.put(t, "/annex/hosting.annex.dev/stores/default", 5)
+	etcd.put(t, "/annexed/configmaps/default/a", 1000)
+	etcd.put(t, "/ann", 1000)
+	etcd.put(t, "compact_rev_key", 1000)
+	tracker := etcd.track(t, "annex")
+	etcd.caughtUp(t, tracker)
+
+	want := map[schema.GroupResource]Usage{
+		configMaps: {Objects: 2, Bytes: 30},
+		widgets:    {Objects: 1, Bytes: 30},
+		stores:     {Objects: 1, Bytes: 5},
+		{Group: "example.com", Resource: "widgetsets"}: {Objects: 1, Bytes: 1},
+	}
+	if diff := cmp.Diff(want, tracker.All()); diff != "" {
+		t.Errorf("usage differs (-want +got):\n%s", diff)
+	}
+	if got, want := tracker.Total(), (Usage{Objects: 5, Bytes: 66}); got != want {
+		t.Errorf("total is %+v, want %+v", got, want)
+	}
+	if got := tracker.Usage(schema.GroupResource{Group: "example.com", Resource: "configmaps"}); got != (Usage{}) {
+		t.Errorf("a resource without objects has %+v", got)
+	}
+}
+
+func TestTrackerFollows(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	tracker := etcd.track(t, "/annex")
+	const key = "/annex/example.com/widgets/default/w"
+	txn := func(ops ...clientv3.Op) func(t *testing.T) {
+		return func(t *testing.T) {
+			if _, err := etcd.client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	steps := []struct {
+		name string
+		do   func(t *testing.T)
+		want Usage
+	}{
+		{"nothing", func(*testing.T) {}, Usage{}},
+		{"create", func(t *testing.T) { etcd.put(t, key, 100) }, Usage{1, 100}},
+		{"grow", func(t *testing.T) { etcd.put(t, key, 300) }, Usage{1, 300}},
+		{"shrink", func(t *testing.T) { etcd.put(t, key, 50) }, Usage{1, 50}},
+		{"same size", func(t *testing.T) { etcd.put(t, key, 50) }, Usage{1, 50}},
+		{"a second", func(t *testing.T) { etcd.put(t, key+"2", 7) }, Usage{2, 57}},
+		{"big value", func(t *testing.T) { etcd.put(t, key+"3", 1<<20) }, Usage{3, 57 + 1<<20}},
+		{"big value again", func(t *testing.T) { etcd.put(t, key+"3", 1<<20+1) }, Usage{3, 58 + 1<<20}},
+		{"transaction", txn(
+			clientv3.OpDelete(key+"3"), clientv3.OpPut(key, "1"), clientv3.OpPut(key+"4", "22"),
+		), Usage{3, 1 + 7 + 2}},
+		{"empty value", func(t *testing.T) { etcd.put(t, key+"5", 0) }, Usage{4, 10}},
+		{"create and delete in a range", txn(clientv3.OpDelete(key, clientv3.WithPrefix())), Usage{}},
+		{"create again", func(t *testing.T) { etcd.put(t, key, 9) }, Usage{1, 9}},
+		{"lease runs out", func(t *testing.T) {
+			lease, err := etcd.client.Grant(t.Context(), 60)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := etcd.client.Put(t.Context(), key+"6", "x", clientv3.WithLease(lease.ID)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := etcd.client.Revoke(t.Context(), lease.ID); err != nil {
+				t.Fatal(err)
+			}
+		}, Usage{1, 9}},
+	}
+	for _, step := range steps {
+		step.do(t)
+		etcd.caughtUp(t, tracker)
+		if got := tracker.Usage(widgets); got != step.want {
+			t.Fatalf("after %s: %+v, want %+v", step.name, got, step.want)
+		}
+	}
+	etcd.wantExact(t, tracker)
+}
+
+func TestTrackerForgetsEmptyResources(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	tracker := etcd.track(t, "annex")
+	for i := range 20 {
+		key := fmt.Sprintf("/annex/g%d.example.com/widgets/w", i)
+		etcd.put(t, key, 5)
+		etcd.delete(t, key)
+	}
+	etcd.put(t, "/annex/configmaps/a/b", 5)
+	etcd.caughtUp(t, tracker)
+	tracker.mu.RLock()
+	defer tracker.mu.RUnlock()
+	if len(tracker.counts.byPrefix) != 1 || len(tracker.counts.byResource) != 1 {
+		t.Errorf("%d prefixes and %d resources are remembered, want 1", len(tracker.counts.byPrefix), len(tracker.counts.byResource))
+	}
+}
+
+func TestTrackerReadsInPages(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	for i := range 3 * firstPage {
+		etcd.put(t, fmt.Sprintf("/annex/configmaps/a/%04d", i), 10)
+	}
+	for i := range 5 {
+		etcd.put(t, fmt.Sprintf("/annex/example.com/widgets/a/%04d", i), 1<<20)
+	}
+	for i := range 10 * firstPage {
+		etcd.put(t, fmt.Sprintf("/annex/secrets/a/%04d", i), 10)
+	}
+	etcd.wantExact(t, etcd.track(t, "annex"))
+}
+
+func TestNextLimit(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		objects, size int
+		want          int64
+	}{
+		"small values double":       {20, 20 * 100, 40},
+		"up to the largest":         {400, 400, largestPage},
+		"big values by size":        {20, 20 << 20, 2},
+		"one at a time at the most": {1, 100 << 20, 1},
+		"empty":                     {20, 0, 40},
+	}
+	for name, tt := range tests {
+		if got := nextLimit(tt.objects, tt.size); got != tt.want {
+			t.Errorf("%s: %d, want %d", name, got, tt.want)
+		}
+	}
+}
+
+func TestTrackerWithConcurrentWriters(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	tracker := etcd.track(t, "annex")
+	var wg sync.WaitGroup
+	for writer := range 8 {
+		random := rand.New(rand.NewPCG(uint64(writer), 1))
+		wg.Go(func() {
+			for range 200 {
+				key := fmt.Sprintf("/annex/g%d.example.com/widgets/%d", random.IntN(3), random.IntN(20))
+				if random.IntN(3) == 0 {
+					if _, err := etcd.client.Delete(t.Context(), key); err != nil {
+						t.Error(err)
+					}
+				} else if _, err := etcd.client.Put(t.Context(), key, strings.Repeat("v", random.IntN(2000))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	// A second one starts in the middle of it.
+	late := etcd.track(t, "annex")
+	wg.Wait()
+	etcd.wantExact(t, tracker)
+	etcd.wantExact(t, late)
+}
+
+func TestTrackerSurvivesRestartOfEtcd(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	etcd.put(t, "/annex/configmaps/a/b", 5)
+	tracker := etcd.track(t, "annex")
+	etcd.caughtUp(t, tracker)
+	etcd.restart(t)
+	etcd.put(t, "/annex/configmaps/a/b", 50)
+	etcd.put(t, "/annex/configmaps/a/c", 1)
+	etcd.wantExact(t, tracker)
+}
+
+func TestTrackerBehindACompaction(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(t *testing.T, etcd *testEtcd){
+		"what it would continue from is gone": func(t *testing.T, etcd *testEtcd) {
+			etcd.put(t, "/annex/configmaps/a/b", 50)
+			etcd.delete(t, "/annex/configmaps/a/c")
+			etcd.compact(t, etcd.put(t, "/annex/configmaps/a/d", 5))
+		},
+		// etcd sends the event but leaves out the value that it replaced.
+		"what an event replaced is gone": func(t *testing.T, etcd *testEtcd) {
+			etcd.compact(t, etcd.put(t, "/annex/configmaps/a/b", 50))
+		},
+		"what a deletion deleted is gone": func(t *testing.T, etcd *testEtcd) {
+			etcd.compact(t, etcd.delete(t, "/annex/configmaps/a/b"))
+		},
+	}
+	for name, behind := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			etcd := startEtcd(t)
+			etcd.put(t, "/annex/configmaps/a/b", 5)
+			etcd.put(t, "/annex/configmaps/a/c", 5)
+			line := newLine(t, etcd.endpoint())
+			tracker := etcd.trackThrough(t, line.endpoint(), "annex")
+			etcd.caughtUp(t, tracker)
+			line.cut()
+			behind(t, etcd)
+			line.mend()
+			etcd.put(t, "/annex/configmaps/a/e", 1)
+			etcd.wantExact(t, tracker)
+		})
+	}
+}
+
+func TestTrackerNoticesAnOlderState(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	etcd.put(t, "/annex/configmaps/a/b", 5)
+	tracker := NewTracker(etcd.client, "annex")
+	tracker.revision = 1000 // what it counted of the etcd that was there before
+	if _, err := tracker.step(t.Context()); !errors.Is(err, errWentBack) {
+		t.Errorf("got %v, want %v", err, errWentBack)
+	}
+	run(t, tracker)
+	etcd.wantExact(t, tracker)
+}
+
+func TestTrackerWaitsForEtcd(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	etcd.put(t, "/annex/configmaps/a/b", 5)
+	line := newLine(t, etcd.endpoint())
+	line.cut()
+	tracker := etcd.trackThrough(t, line.endpoint(), "annex")
+	if tracker.HasSynced() {
+		t.Error("synced without an etcd")
+	}
+	line.mend()
+	<-tracker.Synced()
+	if !tracker.HasSynced() {
+		t.Error("not synced")
+	}
+	etcd.wantExact(t, tracker)
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	tracker := NewTracker(etcd.client, "annex")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tracker.Run(ctx)
+	}()
+	<-tracker.Synced()
+	cancel()
+	<-done
+}
+
+// recorder is a Handler.
+type recorder struct {
+	mu      sync.Mutex
+	all     int
+	changed map[schema.GroupResource]int
+}
+
+func (r *recorder) UsageChanged(resource schema.GroupResource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed[resource]++
+}
+
+func (r *recorder) AllUsageChanged() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all++
+}
+
+func TestHandlers(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	tracker := NewTracker(etcd.client, "annex")
+	seen := &recorder{changed: map[schema.GroupResource]int{}}
+	tracker.AddHandler(seen)
+	run(t, tracker)
+	<-tracker.Synced()
+
+	etcd.put(t, "/annex/configmaps/a/b", 5)
+	etcd.put(t, "/annex/configmaps/a/b", 5) // changes nothing
+	if _, err := etcd.client.Txn(t.Context()).Then(
+		clientv3.OpPut("/annex/example.com/widgets/a", "1"),
+		clientv3.OpPut("/annex/example.com/widgets/b", "1"),
+	).Commit(); err != nil {
+		t.Fatal(err)
+	}
+	etcd.delete(t, "/annex/example.com/widgets/a")
+	etcd.caughtUp(t, tracker)
+	eventually(t, func() bool {
+		seen.mu.Lock()
+		defer seen.mu.Unlock()
+		return seen.all == 1 && seen.changed[configMaps] == 1 && seen.changed[widgets] >= 1 && seen.changed[widgets] <= 2
+	})
+}
+
+func TestApplyIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	tracker := NewTracker(nil, "annex")
+	err := tracker.apply([]*clientv3.Event{
+		{Type: clientv3.EventTypePut, Kv: &mvccpb.KeyValue{Key: []byte("/annex/configmaps/a"), CreateRevision: 5, ModRevision: 5, Value: []byte("v")}},
+		{Type: clientv3.EventTypePut, Kv: &mvccpb.KeyValue{Key: []byte("/annex/configmaps/b"), CreateRevision: 2, ModRevision: 5, Value: []byte("v")}},
+	}, 5)
+	if !errors.Is(err, errReload) {
+		t.Errorf("got %v", err)
+	}
+	if got := tracker.Total(); got != (Usage{}) {
+		t.Errorf("counted %+v all the same", got)
+	}
+}
+
+func TestResourceOfKey(t *testing.T) {
+	t.Parallel()
+	tests := map[string]schema.GroupResource{
+		"configmaps/default/a":              configMaps,
+		"namespaces/default":                {Resource: "namespaces"},
+		"namespaces/with.dot":               {Resource: "namespaces"},
+		"example.com/widgets/default/a":     widgets,
+		"example.com/widgets/a":             widgets,
+		"example.com/widgets":               widgets,
+		"apiextensions.k8s.io/x/a.b.c/d":    {Group: "apiextensions.k8s.io", Resource: "x"},
+		"alone":                             {Resource: "alone"},
+		"":                                  {},
+		"example.com/":                      {Group: "example.com"},
+		"a.b":                               {Resource: "a.b"},
+		"configmaps/name.with.dots/another": configMaps,
+	}
+	for key, want := range tests {
+		prefix, groupLength := resourcePrefix([]byte(key))
+		got := toResource(string(prefix), groupLength)
+		if got != want {
+			t.Errorf("%q is of %+v, want %+v", key, got, want)
+		}
+		if back := toPrefix(got); back != string(prefix) {
+			t.Errorf("%q: prefix %q became %q", key, prefix, back)
+		}
+	}
+}
+
+const patience = 20 * time.Second
+
+// eventually polls a condition that another goroutine makes true.
+func eventually(t testing.TB, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("condition did not become true")
+		}
+	}
+}
