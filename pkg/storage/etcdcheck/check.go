@@ -18,7 +18,6 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	certutil "k8s.io/client-go/util/cert"
@@ -56,7 +55,7 @@ func Check(ctx context.Context, config storagebackend.TransportConfig) error {
 	var wg sync.WaitGroup
 	for i, endpoint := range config.ServerList {
 		wg.Go(func() {
-			if err := checkEndpoint(ctx, endpoint, tlsConfig); err != nil {
+			if err := checkEndpoint(ctx, endpoint, config, tlsConfig); err != nil {
 				errs[i] = fmt.Errorf("--etcd-servers: %s: %w", endpoint, err)
 			}
 		})
@@ -115,30 +114,26 @@ func loadTLS(config storagebackend.TransportConfig) (*tls.Config, error) {
 	return tlsConfig, nil
 }
 
-func checkEndpoint(ctx context.Context, endpoint string, tlsConfig *tls.Config) error {
+func checkEndpoint(ctx context.Context, endpoint string, config storagebackend.TransportConfig, tlsConfig *tls.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	if err := probe(ctx, endpoint, tlsConfig); err != nil {
 		return explain(err, Timeout)
 	}
-	response, err := readStatus(ctx, endpoint, tlsConfig)
+	response, err := readStatus(ctx, endpoint, config)
 	if err != nil {
 		return explain(err, Timeout)
 	}
 	return checkStatus(ctx, endpoint, response)
 }
 
-func readStatus(ctx context.Context, endpoint string, tlsConfig *tls.Config) (response *clientv3.StatusResponse, err error) {
-	client, err := clientv3.New(clientv3.Config{
-		Context:   ctx,
-		Endpoints: []string{endpoint},
-		TLS:       tlsConfig,
-		Logger:    zap.NewNop(),
-	})
+func readStatus(ctx context.Context, endpoint string, config storagebackend.TransportConfig) (*clientv3.StatusResponse, error) {
+	config.ServerList = []string{endpoint}
+	client, err := NewClient(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, err
 	}
-	defer client.Close() // its error is only that ctx ended
+	defer client.Close() // nothing is lost if that fails
 	return client.Status(ctx, endpoint)
 }
 

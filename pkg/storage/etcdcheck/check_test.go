@@ -47,6 +47,14 @@ func TestCheckAcceptsThisEtcd(t *testing.T) {
 			if err := Check(t.Context(), config); err != nil {
 				t.Error(err)
 			}
+			annexEtcd, err := NewClient(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer annexEtcd.Close()
+			if _, err := annexEtcd.Get(t.Context(), "key"); err != nil {
+				t.Errorf("reading through NewClient: %v", err)
+			}
 		})
 	}
 }
