@@ -1,0 +1,54 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package localapiservice refuses APIServices that point to another server:
+// annex serves what it has and does not proxy.
+package localapiservice
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
+)
+
+// PluginName is the name in --enable-admission-plugins.
+const PluginName = "LocalAPIService"
+
+// Register makes the plugin known.
+func Register(plugins *admission.Plugins) {
+	plugins.Register(PluginName, func(io.Reader) (admission.Interface, error) { return New(), nil })
+}
+
+// Plugin refuses APIServices with spec.service.
+type Plugin struct {
+	*admission.Handler
+}
+
+var _ admission.ValidationInterface = &Plugin{}
+
+// New returns the plugin; it needs no initialization.
+func New() *Plugin {
+	return &Plugin{admission.NewHandler(admission.Create, admission.Update)}
+}
+
+// Validate refuses an APIService whose requests would have to be forwarded.
+func (p *Plugin) Validate(_ context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
+	if attributes.GetResource().GroupResource() != apiregistration.Resource("apiservices") || attributes.GetSubresource() != "" {
+		return nil
+	}
+	apiService, ok := attributes.GetObject().(*apiregistration.APIService)
+	if !ok {
+		return apierrors.NewInternalError(fmt.Errorf("expected an APIService, got %T", attributes.GetObject()))
+	}
+	if apiService.Spec.Service == nil {
+		return nil
+	}
+	return apierrors.NewInvalid(attributes.GetKind().GroupKind(), apiService.Name, field.ErrorList{
+		field.Forbidden(field.NewPath("spec", "service"), "annex does not proxy requests to other servers; only local APIServices (without spec.service) are allowed"),
+	})
+}

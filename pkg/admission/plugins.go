@@ -1,0 +1,43 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package admission holds the ordered list of admission plugins that annex
+// runs on writes, its own among them.
+package admission
+
+import (
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+
+	"github.com/annex-dev/annex/pkg/admission/plugin/defaultstore"
+	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
+)
+
+// Order returns the names of all plugins in the order they run.
+func Order() []string {
+	return []string{
+		// First, so that nothing else looks at objects for a namespace that is
+		// missing or going away.
+		lifecycle.PluginName,
+
+		// annex's own only validate; they come last, to see what the others made.
+		localapiservice.PluginName,
+		defaultstore.PluginName,
+	}
+}
+
+// DefaultOff returns the plugins that run only where --enable-admission-plugins
+// names them: none.
+func DefaultOff() sets.Set[string] { return sets.New[string]() }
+
+// NewPlugins returns a registry that knows every plugin in Order. Upstream's
+// webhook and policy plugins are not in it: they wait for configuration kinds
+// that annex does not serve, and would refuse all writes.
+func NewPlugins() *admission.Plugins {
+	plugins := admission.NewPlugins()
+	lifecycle.Register(plugins)
+	localapiservice.Register(plugins)
+	defaultstore.Register(plugins)
+	return plugins
+}
