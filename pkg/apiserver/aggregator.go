@@ -1,0 +1,59 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+
+	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+)
+
+func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarget, crds apiextensionsinformers.SharedInformerFactory) (*aggregatorapiserver.APIAggregator, error) {
+	generic := c.copyForDelegate()
+	// The aggregator serves the OpenAPI of the whole chain itself.
+	generic.SkipOpenAPIInstallation = true
+	etcd := c.extra.Etcd
+	etcd.SkipHealthEndpoints = true
+	etcd.StorageConfig.Codec = aggregatorscheme.Codecs.LegacyCodec(apiregistrationv1.SchemeGroupVersion)
+	etcd.StorageConfig.EncodeVersioner = apiregistrationv1.SchemeGroupVersion
+	if err := etcd.ApplyTo(&generic); err != nil {
+		return nil, fmt.Errorf("configure storage: %w", err)
+	}
+	if err := c.extra.APIEnablement.ApplyTo(&generic, aggregatorapiserver.DefaultAPIResourceConfigSource(), aggregatorscheme.Scheme); err != nil {
+		return nil, fmt.Errorf("--runtime-config: %w", err)
+	}
+	config := aggregatorapiserver.Config{
+		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
+		ExtraConfig: aggregatorapiserver.ExtraConfig{
+			ServiceResolver: noProxying{},
+			// It would watch Services and EndpointSlices, which annex has not.
+			DisableRemoteAvailableConditionController: true,
+		},
+	}
+	aggregator, err := config.Complete().NewWithDelegate(delegate)
+	if err != nil {
+		return nil, err
+	}
+	installMetrics(aggregator.GenericAPIServer.Handler.NonGoRestfulMux)
+	return aggregator, registerAPIServices(aggregator, delegate, crds.Apiextensions().V1().CustomResourceDefinitions())
+}
+
+var errNoProxying = errors.New("annex does not proxy requests to other servers")
+
+// noProxying resolves no Service: admission refuses APIServices that have one,
+// and one that got in another way must not be dialled.
+type noProxying struct{}
+
+var _ aggregatorapiserver.ServiceResolver = noProxying{}
+
+// ResolveEndpoint always fails.
+func (noProxying) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {
+	return nil, fmt.Errorf("resolve Service %s/%s: %w", namespace, name, errNoProxying)
+}

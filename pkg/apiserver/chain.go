@@ -1,0 +1,66 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/notfoundhandler"
+	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
+)
+
+// Chain is annex's chain of API servers. A request enters at the aggregator;
+// what a server does not know it hands to the next.
+type Chain struct {
+	Aggregator *aggregatorapiserver.APIAggregator
+	Core       *genericapiserver.GenericAPIServer
+	Extensions *apiextensionsapiserver.CustomResourceDefinitions
+}
+
+// NewChain builds the chain, the innermost server first.
+func (c CompletedConfig) NewChain() (*Chain, error) {
+	// 1. Not found: 404, but 503 as long as paths are still being added, so that
+	//    nobody takes a server that is starting for one that has no such resource.
+	notFound := genericapiserver.NewEmptyDelegateWithCustomHandler(
+		notfoundhandler.New(c.generic.Serializer, filters.NoMuxAndDiscoveryIncompleteKey))
+
+	// 2. Extensions: CRDs and their objects.
+	extensions, err := c.newExtensions(notFound)
+	if err != nil {
+		return nil, fmt.Errorf("build the extensions server: %w", err)
+	}
+
+	// 3. Core: the kinds that are compiled in.
+	core, err := c.newCore(extensions.GenericAPIServer)
+	if err != nil {
+		return nil, fmt.Errorf("build the core server: %w", err)
+	}
+
+	// 4. Aggregator: APIServices, discovery and OpenAPI of the whole.
+	aggregator, err := c.newAggregator(core, extensions.Informers)
+	if err != nil {
+		return nil, fmt.Errorf("build the aggregator: %w", err)
+	}
+	return &Chain{Aggregator: aggregator, Core: core, Extensions: extensions}, nil
+}
+
+// AddPostStartHook adds a hook that runs once the chain serves. Readiness
+// waits until the hook returns.
+func (c *Chain) AddPostStartHook(name string, hook genericapiserver.PostStartHookFunc) error {
+	return c.Aggregator.GenericAPIServer.AddPostStartHook(name, hook)
+}
+
+// Run serves until ctx is done and requests in flight are answered. Only the
+// outermost server runs; it takes the others' hooks and checks along.
+func (c *Chain) Run(ctx context.Context) error {
+	prepared, err := c.Aggregator.PrepareRun()
+	if err != nil {
+		return fmt.Errorf("prepare the aggregator: %w", err)
+	}
+	return prepared.Run(ctx)
+}

@@ -1,0 +1,107 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apiserver wires the chain of API servers that annex is made of:
+// aggregator, core, extensions, not found. chain.go has the order; each server
+// has a file of its own.
+package apiserver
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/client-go/informers"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	"github.com/annex-dev/annex/pkg/version"
+)
+
+// Config is what the chain is built from.
+type Config struct {
+	// Generic is applied in full: serving, authentication, authorization,
+	// admission, audit. The servers of the chain share it through copies, so
+	// that their life cycle signals are the same.
+	Generic *genericapiserver.Config
+	Extra   ExtraConfig
+}
+
+// ExtraConfig is what upstream's generic configuration has no place for.
+type ExtraConfig struct {
+	// Etcd names the etcd that objects are kept in. Its codec is set for each
+	// server.
+	Etcd genericoptions.EtcdOptions
+	// APIEnablement says which of the versions are served.
+	APIEnablement *genericoptions.APIEnablementOptions
+	// Informers watch annex itself, for admission plugins.
+	Informers informers.SharedInformerFactory
+	// EventTTL is how long events are kept.
+	EventTTL time.Duration
+}
+
+type completedConfig struct {
+	generic        *genericapiserver.Config
+	extra          *ExtraConfig
+	storageFactory *serverstorage.DefaultStorageFactory
+}
+
+// CompletedConfig can be built from. Only Complete makes one.
+type CompletedConfig struct {
+	*completedConfig
+}
+
+// Complete settles which versions are served and how they are stored.
+func (c *Config) Complete() (CompletedConfig, error) {
+	if err := version.AssertEmulated(c.Generic.EffectiveVersion); err != nil {
+		return CompletedConfig{}, err
+	}
+	if err := c.Extra.APIEnablement.ApplyTo(c.Generic, coreResourceConfig(), scheme.Scheme); err != nil {
+		return CompletedConfig{}, fmt.Errorf("--runtime-config: %w", err)
+	}
+	for _, required := range []schema.GroupVersion{corev1.SchemeGroupVersion, hostingv1alpha1.SchemeGroupVersion} {
+		if !c.Generic.MergedResourceConfig.AnyResourceForGroupEnabled(required.Group) {
+			return CompletedConfig{}, fmt.Errorf("--runtime-config: %s cannot be disabled, annex itself needs it", required)
+		}
+	}
+	factory := newStorageFactory(c.Generic, c.Extra.Etcd)
+	if err := c.Extra.Etcd.ApplyWithStorageFactoryTo(factory, c.Generic); err != nil {
+		return CompletedConfig{}, fmt.Errorf("configure storage: %w", err)
+	}
+	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory}}, nil
+}
+
+// newStorageFactory says how the core server's kinds are stored: protobuf
+// where the kind has it, in the version that the scheme prefers.
+func newStorageFactory(generic *genericapiserver.Config, etcd genericoptions.EtcdOptions) *serverstorage.DefaultStorageFactory {
+	// Without the tracker flow control cannot tell what a list costs.
+	etcd.StorageConfig.StorageObjectCountTracker = generic.StorageObjectCountTracker
+	factory := serverstorage.NewDefaultStorageFactory(
+		etcd.StorageConfig,
+		etcd.DefaultStorageMediaType,
+		scheme.Codecs,
+		serverstorage.NewDefaultResourceEncodingConfigForEffectiveVersion(scheme.Scheme, generic.EffectiveVersion),
+		generic.MergedResourceConfig,
+		resourcePrefixes(),
+	)
+	// annex's own kinds have no protobuf encoding.
+	factory.SetSerializer(schema.GroupResource{Group: hosting.GroupName, Resource: serverstorage.AllResources}, runtime.ContentTypeJSON, nil)
+	return factory
+}
+
+// resourcePrefixes puts annex's own kinds under their group, as custom
+// resources are. Kubernetes' kinds keep the plain names that upstream gives
+// them; a group of custom resources always has a dot, so they cannot meet.
+func resourcePrefixes() map[schema.GroupResource]string {
+	prefixes := map[schema.GroupResource]string{}
+	for _, resource := range []string{"stores", "hostedresources"} {
+		prefixes[hosting.Resource(resource)] = hosting.GroupName + "/" + resource
+	}
+	return prefixes
+}

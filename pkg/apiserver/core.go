@@ -1,0 +1,102 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"fmt"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	coordinationrest "github.com/annex-dev/annex/pkg/registry/coordination/rest"
+	corerest "github.com/annex-dev/annex/pkg/registry/core/rest"
+	eventsrest "github.com/annex-dev/annex/pkg/registry/events/rest"
+	hostingrest "github.com/annex-dev/annex/pkg/registry/hosting/rest"
+)
+
+// storageProvider builds the storage of one API group.
+type storageProvider interface {
+	NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error)
+}
+
+// coreResourceConfig lists the versions that are served unless --runtime-config
+// says otherwise. A version missing here is not served.
+func coreResourceConfig() *serverstorage.ResourceConfig {
+	config := serverstorage.NewResourceConfig()
+	config.EnableVersions(
+		corev1.SchemeGroupVersion,
+		coordinationv1.SchemeGroupVersion,
+		eventsv1.SchemeGroupVersion,
+		hostingv1alpha1.SchemeGroupVersion,
+	)
+	return config
+}
+
+func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*genericapiserver.GenericAPIServer, error) {
+	server, err := c.generic.Complete(c.extra.Informers).New("annex-core", delegate)
+	if err != nil {
+		return nil, err
+	}
+	legacy, groups, err := c.apiGroups()
+	if err != nil {
+		return nil, err
+	}
+	if err := server.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, legacy); err != nil {
+		return nil, fmt.Errorf("install the API group v1: %w", err)
+	}
+	if err := server.InstallAPIGroups(groups...); err != nil {
+		return nil, fmt.Errorf("install API groups: %w", err)
+	}
+	// Readiness waits for the watch caches of these kinds; upstream leaves it
+	// to the embedding server to add the hook.
+	return server, server.AddPostStartHook("storage-readiness", server.StorageReadinessHook.Hook)
+}
+
+// apiGroups builds the storage of every group that is served.
+func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, groups []*genericapiserver.APIGroupInfo, err error) {
+	providers := []storageProvider{
+		corerest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, EventTTL: c.extra.EventTTL},
+		eventsrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, TTL: c.extra.EventTTL},
+		coordinationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+		hostingrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+	}
+	for _, provider := range providers {
+		info, err := provider.NewRESTStorage(c.generic.RESTOptionsGetter)
+		if err != nil {
+			return nil, nil, fmt.Errorf("storage of %T: %w", provider, err)
+		}
+		dropDisabled(&info, c.generic.MergedResourceConfig)
+		switch {
+		case info.PrioritizedVersions[0].Group == "":
+			legacy = &info
+		case len(info.VersionedResourcesStorageMap) > 0:
+			groups = append(groups, &info)
+		}
+	}
+	return legacy, groups, nil
+}
+
+// dropDisabled removes what --runtime-config switched off.
+func dropDisabled(info *genericapiserver.APIGroupInfo, config serverstorage.APIResourceConfigSource) {
+	group := info.PrioritizedVersions[0].Group
+	for version, storage := range info.VersionedResourcesStorageMap {
+		for path := range storage {
+			resource, _, _ := strings.Cut(path, "/")
+			if !config.ResourceEnabled(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}) {
+				delete(storage, path)
+			}
+		}
+		if len(storage) == 0 {
+			delete(info.VersionedResourcesStorageMap, version)
+		}
+	}
+}

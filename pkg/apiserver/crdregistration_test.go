@@ -1,0 +1,129 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
+	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// registered stands in for upstream's controller, which writes APIServices; it
+// only remembers what it is told.
+type registered struct {
+	mu    sync.Mutex
+	names sets.Set[string]
+}
+
+func (r *registered) AddAPIServiceToSyncOnStart(in *apiregistrationv1.APIService) {
+	r.AddAPIServiceToSync(in)
+}
+
+func (r *registered) AddAPIServiceToSync(in *apiregistrationv1.APIService) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names.Insert(in.Name)
+}
+
+func (r *registered) RemoveAPIServiceToSync(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names.Delete(name)
+}
+
+func (r *registered) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return sets.List(r.names)
+}
+
+func crd(plural, group string, served map[string]bool) *apiextensionsv1.CustomResourceDefinition {
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group}}
+	crd.Spec.Group = group
+	for version, isServed := range served {
+		crd.Spec.Versions = append(crd.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{Name: version, Served: isServed})
+	}
+	return crd
+}
+
+func TestCRDRegistration(t *testing.T) {
+	t.Parallel()
+	first, second := crd("as", "x.com", map[string]bool{"v1": true, "v2": false}), crd("bs", "x.com", map[string]bool{"v1": true})
+	annexClient := fake.NewClientset(first, second)
+	informers := crdinformers.NewSharedInformerFactory(annexClient, 0)
+	got := &registered{names: sets.New[string]()}
+	registration, err := newCRDRegistration(informers.Apiextensions().V1().CustomResourceDefinitions(), got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer informers.Shutdown()
+	defer cancel()
+	informers.Start(ctx.Done())
+	running.Go(func() { registration.Run(ctx) })
+
+	if !registration.WaitForInitialSync(ctx) {
+		t.Fatal("no initial sync")
+	}
+	if diff := cmp.Diff([]string{"v1.x.com"}, got.list()); diff != "" {
+		t.Fatalf("after the initial sync (-want +got):\n%s", diff)
+	}
+	crds := annexClient.ApiextensionsV1().CustomResourceDefinitions()
+	steps := []struct {
+		name string
+		do   func() error
+		want []string
+	}{
+		{"a version is switched on", func() error {
+			first = crd("as", "x.com", map[string]bool{"v1": true, "v2": true})
+			_, err := crds.Update(ctx, first, metav1.UpdateOptions{})
+			return err
+		}, []string{"v1.x.com", "v2.x.com"}},
+		{"a CRD is removed, another still serves v1", func() error { return crds.Delete(ctx, first.Name, metav1.DeleteOptions{}) }, []string{"v1.x.com"}},
+		{"a version is renamed", func() error {
+			_, err := crds.Update(ctx, crd("bs", "x.com", map[string]bool{"v3": true}), metav1.UpdateOptions{})
+			return err
+		}, []string{"v3.x.com"}},
+		{"the last CRD is removed", func() error { return crds.Delete(ctx, second.Name, metav1.DeleteOptions{}) }, []string{}},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		err := wait.PollUntilContextTimeout(ctx, time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+			return cmp.Equal(step.want, got.list()), nil
+		})
+		if err != nil {
+			t.Fatalf("when %s: last seen %v, want %v", step.name, got.list(), step.want)
+		}
+	}
+}
+
+func TestCRDRegistrationStops(t *testing.T) {
+	t.Parallel()
+	informers := crdinformers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	registration, err := newCRDRegistration(informers.Apiextensions().V1().CustomResourceDefinitions(), &registered{names: sets.New[string]()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	registration.Run(ctx) // returns although the informer never syncs
+	if registration.WaitForInitialSync(ctx) {
+		t.Error("an initial sync is reported that never was")
+	}
+}

@@ -1,0 +1,67 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/webhook"
+)
+
+// replicas is how many servers may accept a CRD's first object. Upstream holds
+// a new CRD back for five seconds if there are several.
+const replicas = 1
+
+func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*apiextensionsapiserver.CustomResourceDefinitions, error) {
+	generic := c.copyForDelegate()
+	etcd := c.extra.Etcd
+	etcd.SkipHealthEndpoints = true
+	// Upstream's recipe stores CRDs as v1beta1 for clusters of old; annex has none.
+	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
+	etcd.StorageConfig.EncodeVersioner = apiextensionsv1.SchemeGroupVersion
+	if err := etcd.ApplyTo(&generic); err != nil {
+		return nil, fmt.Errorf("configure storage: %w", err)
+	}
+	if err := c.extra.APIEnablement.ApplyTo(&generic, apiextensionsapiserver.DefaultAPIResourceConfigSource(), apiextensionsapiserver.Scheme); err != nil {
+		return nil, fmt.Errorf("--runtime-config: %w", err)
+	}
+	config := apiextensionsapiserver.Config{
+		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
+		ExtraConfig: apiextensionsapiserver.ExtraConfig{
+			CRDRESTOptionsGetter: apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, generic.ResourceTransformers, generic.StorageObjectCountTracker),
+			MasterCount:          replicas,
+			ServiceResolver:      noServices{},
+			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, generic.LoopbackClientConfig, generic.TracerProvider),
+		},
+	}
+	return config.Complete().New(delegate)
+}
+
+// copyForDelegate returns a copy of the generic configuration for one of the
+// outer or inner servers. Hooks belong to one server only and would be refused
+// as duplicates; each server has its own storage.
+func (c CompletedConfig) copyForDelegate() genericapiserver.Config {
+	generic := *c.generic
+	generic.PostStartHooks = map[string]genericapiserver.PostStartHookConfigEntry{}
+	generic.RESTOptionsGetter = nil
+	return generic
+}
+
+var errNoServices = errors.New("annex has no Services: use a URL instead of a Service reference")
+
+// noServices resolves no Service: there are none to point a webhook at.
+type noServices struct{}
+
+var _ webhook.ServiceResolver = noServices{}
+
+// ResolveEndpoint always fails.
+func (noServices) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {
+	return nil, fmt.Errorf("resolve Service %s/%s: %w", namespace, name, errNoServices)
+}

@@ -1,0 +1,30 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestEtcdMetricsLeavesOutWhatOthersHave(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	for _, name := range []string{"etcd_server_proposals", "go_goroutines", "process_open_fds"} {
+		registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: name}))
+	}
+	families, err := etcdMetrics(registry).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, family := range families {
+		got = append(got, family.GetName())
+	}
+	if diff := cmp.Diff([]string{"etcd_server_proposals"}, got); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
