@@ -1,0 +1,59 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cmd is the root of annex's commands.
+package cmd
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/logs"
+
+	"github.com/annex-dev/annex/pkg/cmd/server"
+	"github.com/annex-dev/annex/pkg/version"
+)
+
+// Execute runs the command that args name and returns the process' exit code.
+// What went wrong is one line on errOut.
+func Execute(args []string, out, errOut io.Writer) int {
+	defer logs.FlushLogs()
+	root := newCommand(out, errOut)
+	root.SetArgs(args)
+	if err := root.Execute(); err != nil {
+		_, _ = fmt.Fprintf(errOut, "annex: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func newCommand(out, errOut io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "annex",
+		Short: "An API server for custom resources",
+		Long:  "annex serves custom resources, any CRD, from stores of its own. It is used with kubectl.",
+		// Errors are printed once, by Execute, and usage only where it is asked for.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetOut(out)
+	root.SetErr(errOut)
+	root.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
+	root.AddCommand(server.NewCommand(out), newVersionCommand(out))
+	return root
+}
+
+func newVersionCommand(out io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print annex's version and the Kubernetes version it serves",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(out, "annex %s (Kubernetes v%s)\n", version.Annex(), version.Kubernetes())
+			return err
+		},
+	}
+}

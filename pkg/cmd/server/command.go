@@ -1,0 +1,67 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server is the command `annex serve`: flags to options to
+// configuration to a running chain, with its storage, certificates and
+// controllers. It is the only package that sees all of them.
+package server
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/term"
+
+	"github.com/annex-dev/annex/pkg/cmd/server/options"
+	"github.com/annex-dev/annex/pkg/version"
+)
+
+// NewCommand returns `annex serve`.
+func NewCommand(out io.Writer) *cobra.Command {
+	o := options.New()
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve custom resources",
+		Long: "Serve an API server for custom resources, on its own: no Kubernetes and no etcd are needed.\n" +
+			"Everything it keeps is in --data-dir. When it is ready it prints how to use it.",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			completed, err := o.Complete()
+			if err != nil {
+				return err
+			}
+			if err := completed.Validate(); err != nil {
+				return err
+			}
+			if err := applyLogs(completed); err != nil {
+				return err
+			}
+			return Run(genericapiserver.SetupSignalContext(), completed, func(ready Ready) { announce(out, ready) })
+		},
+	}
+	sets := o.Flags()
+	for _, set := range sets.FlagSets {
+		cmd.Flags().AddFlagSet(set)
+	}
+	columns, _, _ := term.TerminalSize(out)
+	cliflag.SetUsageAndHelpFunc(cmd, sets, columns)
+	return cmd
+}
+
+// announce prints the one line that a person needs next.
+func announce(out io.Writer, ready Ready) {
+	_, _ = fmt.Fprintf(out, "annex %s is ready at %s, use it with: export KUBECONFIG=%s\n", version.Annex(), ready.URL, shellQuote(ready.Kubeconfig))
+}
+
+// shellQuote quotes a path for a shell if a shell would read it as more than a word.
+func shellQuote(path string) string {
+	if !strings.ContainsAny(path, " \t\n'\"\\$`!*?[]{}()<>|&;#~") {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

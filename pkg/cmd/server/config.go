@@ -1,0 +1,92 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/annex-dev/annex/pkg/apiserver"
+	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	"github.com/annex-dev/annex/pkg/cmd/server/options"
+)
+
+// informerResync is how often informers of admission plugins hand out again
+// what they have, as kube-apiserver's do.
+const informerResync = 10 * time.Minute
+
+// newConfig applies the options to the chain's configuration. The order
+// matters: what comes later uses what was applied before.
+func newConfig(o options.CompletedOptions, etcd genericoptions.EtcdOptions, caFile string) (*apiserver.Config, error) {
+	generic := genericapiserver.NewConfig(scheme.Codecs)
+	// The chain serves its own /metrics, with the embedded etcd's beside them.
+	generic.EnableMetrics = false
+	// One manager for all three servers, or discovery would know only one's groups.
+	generic.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
+
+	if err := o.Generic.ApplyTo(generic); err != nil {
+		return nil, fmt.Errorf("apply the generic flags: %w", err)
+	}
+	if err := o.Serving.ApplyToConfig(generic); err != nil {
+		return nil, fmt.Errorf("apply the serving flags: %w", err)
+	}
+	generic.LoopbackClientConfig.ContentType = runtime.ContentTypeProtobuf
+	generic.LoopbackClientConfig.DisableCompression = true
+	if err := o.Features.ApplyTo(generic); err != nil {
+		return nil, fmt.Errorf("apply the feature flags: %w", err)
+	}
+	if err := o.Traces.ApplyTo(nil, generic); err != nil {
+		return nil, fmt.Errorf("--tracing-config-file: %w", err)
+	}
+	etcd.StorageConfig.Transport.TracerProvider = generic.TracerProvider
+	apiserver.ConfigureOpenAPI(generic)
+	if err := o.Authentication.ApplyTo(generic, caFile); err != nil {
+		return nil, err
+	}
+	if err := o.Authorization.ApplyTo(generic); err != nil {
+		return nil, err
+	}
+	if err := o.Audit.ApplyTo(generic); err != nil {
+		return nil, fmt.Errorf("apply the audit flags: %w", err)
+	}
+	annexInformers, err := applyAdmission(o, generic)
+	if err != nil {
+		return nil, err
+	}
+	return &apiserver.Config{
+		Generic: generic,
+		Extra: apiserver.ExtraConfig{
+			Etcd:          etcd,
+			APIEnablement: o.API.APIEnablementOptions,
+			Informers:     annexInformers,
+			EventTTL:      o.API.EventTTL,
+		},
+	}, nil
+}
+
+// applyAdmission builds the admission plugins and the informers they read,
+// which watch annex itself.
+func applyAdmission(o options.CompletedOptions, generic *genericapiserver.Config) (informers.SharedInformerFactory, error) {
+	annexClient, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for admission: %w", err)
+	}
+	annexDynamicClient, err := dynamic.NewForConfig(generic.LoopbackClientConfig)
+	if err != nil {
+		return nil, fmt.Errorf("make a dynamic client for admission: %w", err)
+	}
+	annexInformers := informers.NewSharedInformerFactory(annexClient, informerResync)
+	if err := o.Admission.ApplyTo(generic, annexInformers, annexClient, annexDynamicClient); err != nil {
+		return nil, err
+	}
+	return annexInformers, nil
+}

@@ -1,0 +1,41 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+
+	"github.com/annex-dev/annex/pkg/cmd/server/options"
+)
+
+// applyLogs applies upstream's logging flags, once in a process. Without a
+// verbosity only errors are shown: upstream's libraries tell a lot at level 0.
+func applyLogs(o options.CompletedOptions) error {
+	streams := &logsapi.LoggingOptions{ErrorStream: os.Stderr, InfoStream: os.Stderr}
+	if o.Logs.Verbosity == 0 && o.Logs.Format == logsapi.DefaultLogFormat {
+		streams.ErrorStream = errorsOnly{os.Stderr}
+	}
+	if err := logsapi.ValidateAndApplyWithOptions(o.Logs, streams, utilfeature.DefaultFeatureGate); err != nil {
+		return fmt.Errorf("apply the logging flags: %w", err)
+	}
+	return nil
+}
+
+// errorsOnly passes on error entries of klog's text format, whose first byte is
+// the severity.
+type errorsOnly struct{ out io.Writer }
+
+// Write drops p unless it is an error, and never reports that it did.
+func (w errorsOnly) Write(p []byte) (int, error) {
+	if len(p) > 0 && (p[0] == 'I' || p[0] == 'W') {
+		return len(p), nil
+	}
+	return w.out.Write(p)
+}

@@ -1,0 +1,42 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+
+	"github.com/annex-dev/annex/pkg/apiserver"
+)
+
+// API says which versions are served and how long events are kept.
+type API struct {
+	*genericoptions.APIEnablementOptions
+
+	EventTTL time.Duration
+}
+
+// NewAPI returns the defaults: everything is served, events live one hour.
+func NewAPI() *API {
+	return &API{APIEnablementOptions: genericoptions.NewAPIEnablementOptions(), EventTTL: time.Hour}
+}
+
+// AddFlags adds flags with upstream's names and meaning.
+func (o *API) AddFlags(fs *pflag.FlagSet) {
+	o.APIEnablementOptions.AddFlags(fs)
+	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "Amount of time to retain events.")
+}
+
+// Validate checks that --runtime-config names groups that annex has.
+func (o *API) Validate() []error {
+	errs := o.APIEnablementOptions.Validate(apiserver.GroupRegistries()...)
+	if o.EventTTL <= 0 {
+		errs = append(errs, fmt.Errorf("--event-ttl must be positive"))
+	}
+	return errs
+}

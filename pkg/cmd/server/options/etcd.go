@@ -1,0 +1,90 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+)
+
+// defaultEtcdPrefix differs from kube-apiserver's /registry, so that an etcd
+// shared with a cluster by mistake keeps the two apart.
+const defaultEtcdPrefix = "/annex"
+
+// Etcd says where objects are kept: in the embedded etcd, or in the servers
+// that --etcd-servers names.
+type Etcd struct {
+	*genericoptions.EtcdOptions
+
+	// QuotaBackendBytes bounds the embedded etcd's database; 0 is
+	// embeddedetcd's default.
+	QuotaBackendBytes int64
+
+	// UnsafeNoFsync makes the embedded etcd start and write faster and lose
+	// data on a crash of the machine. It is for tests and has no flag.
+	UnsafeNoFsync bool
+}
+
+// NewEtcd returns the defaults: embedded, protobuf at rest for the kinds that
+// have it.
+func NewEtcd() *Etcd {
+	upstream := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig(defaultEtcdPrefix, nil))
+	upstream.DefaultStorageMediaType = runtime.ContentTypeProtobuf
+	// Finalizers of the garbage collector would never be removed: annex does
+	// not run one yet.
+	upstream.EnableGarbageCollection = false
+	// Events are many, short-lived and hardly watched.
+	upstream.WatchCacheSizes = []string{"events#0", "events.events.k8s.io#0"}
+	// Deleting a namespace deletes its contents by collection.
+	upstream.DeleteCollectionWorkers = 4
+	return &Etcd{EtcdOptions: upstream}
+}
+
+// AddFlags adds upstream's etcd flags and the embedded etcd's own.
+func (o *Etcd) AddFlags(fs *pflag.FlagSet) {
+	o.EtcdOptions.AddFlags(fs)
+	fs.Lookup("etcd-servers").Usage += " If not set, annex runs an etcd of its own inside --data-dir."
+	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes,
+		"The size at which the embedded etcd refuses writes. 0 means the default of 8 GiB.")
+	hide(fs, "etcd-servers-overrides", "enable-garbage-collector", "storage-backend")
+}
+
+// Embedded reports whether annex runs its own etcd.
+func (o *Etcd) Embedded() bool { return len(o.StorageConfig.Transport.ServerList) == 0 }
+
+// Validate checks the flags, not the servers they name.
+func (o *Etcd) Validate() []error {
+	upstream := *o.EtcdOptions
+	if o.Embedded() {
+		// Upstream insists on a server; the embedded one is known only once it runs.
+		upstream.StorageConfig.Transport.ServerList = []string{"embedded"}
+	}
+	errs := upstream.Validate()
+	if len(o.EtcdServersOverrides) > 0 {
+		errs = append(errs, fmt.Errorf("--etcd-servers-overrides is not supported: all resources live in one store"))
+	}
+	if o.EnableGarbageCollection {
+		errs = append(errs, fmt.Errorf("--enable-garbage-collector is not supported: annex does not run a garbage collector"))
+	}
+	if o.QuotaBackendBytes < 0 {
+		errs = append(errs, fmt.Errorf("--quota-backend-bytes must not be negative"))
+	}
+	if o.QuotaBackendBytes > 0 && !o.Embedded() {
+		errs = append(errs, fmt.Errorf("--quota-backend-bytes is for the embedded etcd and cannot be combined with --etcd-servers"))
+	}
+	return errs
+}
+
+// Served returns upstream's options for a server that keeps its objects at the
+// given endpoints; the receiver is not changed.
+func (o *Etcd) Served(endpoints []string) genericoptions.EtcdOptions {
+	served := *o.EtcdOptions
+	served.StorageConfig.Transport.ServerList = endpoints
+	return served
+}

@@ -1,0 +1,147 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package options holds the flags of `annex serve`, one file for each concern
+// with its defaults, flags and checks. Names and meaning are upstream's where
+// upstream has the flag.
+package options
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/spf13/pflag"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	utilcompatibility "k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	cliflag "k8s.io/component-base/cli/flag"
+	basecompatibility "k8s.io/component-base/compatibility"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/annex-dev/annex/pkg/version"
+)
+
+// Options are the flags of `annex serve` before they are completed.
+type Options struct {
+	Data           *Data
+	Etcd           *Etcd
+	Serving        *Serving
+	Authentication *Authentication
+	Authorization  *Authorization
+	Admission      *Admission
+	Audit          *genericoptions.AuditOptions
+	Features       *Features
+	API            *API
+	Generic        *genericoptions.ServerRunOptions
+	Traces         *genericoptions.TracingOptions
+	Logs           *logsapi.LoggingConfiguration
+}
+
+// New returns the defaults.
+func New() *Options {
+	registerGlobals()
+	return &Options{
+		Data:           NewData(),
+		Etcd:           NewEtcd(),
+		Serving:        NewServing(),
+		Authentication: NewAuthentication(),
+		Authorization:  NewAuthorization(),
+		Admission:      NewAdmission(),
+		Audit:          genericoptions.NewAuditOptions(),
+		Features:       NewFeatures(),
+		API:            NewAPI(),
+		Generic:        genericoptions.NewServerRunOptions(),
+		Traces:         genericoptions.NewTracingOptions(),
+		Logs:           logsapi.NewLoggingConfiguration(),
+	}
+}
+
+// registerGlobals fills upstream's registries, of which a process has one each.
+var registerGlobals = sync.OnceFunc(func() {
+	registerVersion()
+	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
+	utilfeature.DefaultMutableFeatureGate.AddMetrics()
+})
+
+// registerVersion puts annex's idea of the Kubernetes version in place of the
+// one that upstream's init derived from the binary's.
+func registerVersion() {
+	registry := utilcompatibility.DefaultComponentGlobalsRegistry
+	registry.Reset()
+	utilruntime.Must(registry.Register(basecompatibility.DefaultKubeComponent, version.NewEffectiveVersion(), utilfeature.DefaultMutableFeatureGate))
+}
+
+// Flags returns all flags, grouped as --help shows them.
+func (o *Options) Flags() cliflag.NamedFlagSets {
+	var sets cliflag.NamedFlagSets
+	o.Data.AddFlags(sets.FlagSet("annex"))
+	o.Serving.AddFlags(sets.FlagSet("secure serving"))
+	o.Etcd.AddFlags(sets.FlagSet("etcd"))
+	o.Authentication.AddFlags(sets.FlagSet("authentication"))
+	o.Admission.AddFlags(sets.FlagSet("admission"))
+	o.API.AddFlags(sets.FlagSet("API enablement"))
+	o.Audit.AddFlags(sets.FlagSet("auditing"))
+	o.Features.AddFlags(sets.FlagSet("features"))
+	o.Traces.AddFlags(sets.FlagSet("traces"))
+	o.Generic.AddUniversalFlags(sets.FlagSet("generic"))
+	logsapi.AddFlags(o.Logs, sets.FlagSet("logs"))
+	return sets
+}
+
+type completedOptions struct {
+	Options
+}
+
+// CompletedOptions are options whose defaults are filled in. Only Complete
+// makes them, so the compiler keeps uncompleted ones from being served.
+type CompletedOptions struct {
+	*completedOptions
+}
+
+// Complete fills in what depends on other flags. It opens nothing.
+func (o *Options) Complete() (CompletedOptions, error) {
+	// Feature gates and the emulated version take effect here, once, before
+	// anything reads them.
+	if err := o.Generic.ComponentGlobalsRegistry.Set(); err != nil {
+		return CompletedOptions{}, fmt.Errorf("--feature-gates, --emulated-version: %w", err)
+	}
+	if err := o.Data.Complete(); err != nil {
+		return CompletedOptions{}, err
+	}
+	if o.Generic.AdvertiseAddress == nil && !o.Serving.BindAddress.IsUnspecified() {
+		// Upstream looks for a routed interface when it is told to bind to
+		// loopback, and fails on a machine without a network.
+		o.Generic.AdvertiseAddress = o.Serving.BindAddress
+	}
+	if err := o.Generic.DefaultAdvertiseAddress(o.Serving.SecureServingOptions); err != nil {
+		return CompletedOptions{}, fmt.Errorf("--advertise-address, --bind-address: %w", err)
+	}
+	return CompletedOptions{&completedOptions{*o}}, nil
+}
+
+// Validate checks all flags and returns all that is wrong with them.
+func (o CompletedOptions) Validate() error {
+	var errs []error
+	errs = append(errs, o.Data.Validate()...)
+	errs = append(errs, o.Serving.Validate()...)
+	errs = append(errs, o.Etcd.Validate()...)
+	errs = append(errs, o.Authentication.Validate()...)
+	errs = append(errs, o.Admission.Validate()...)
+	errs = append(errs, o.API.Validate()...)
+	errs = append(errs, o.Audit.Validate()...)
+	errs = append(errs, o.Features.Validate()...)
+	errs = append(errs, o.Traces.Validate()...)
+	errs = append(errs, o.Generic.Validate()...)
+	return utilerrors.NewAggregate(errs)
+}
+
+// hide keeps flags out of --help that upstream adds and annex refuses or has
+// no use for.
+func hide(fs *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		fs.Lookup(name).Hidden = true
+	}
+}

@@ -1,0 +1,171 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	apiextensionsfeatures "k8s.io/apiextensions-apiserver/pkg/features"
+	"k8s.io/apimachinery/pkg/util/sets"
+	genericfeatures "k8s.io/apiserver/pkg/features"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/annex-dev/annex/pkg/version"
+)
+
+// parse runs the flags through everything that `annex serve` does before it
+// opens anything. It is not safe for parallel use: upstream's registry of
+// feature gates is global.
+func parse(t *testing.T, args ...string) (CompletedOptions, error) {
+	t.Helper()
+	o := New()
+	registerVersion() // forget the gates and versions that other tests asked for
+	set := pflag.NewFlagSet(t.Name(), pflag.ContinueOnError)
+	named := o.Flags()
+	for _, group := range named.FlagSets {
+		set.AddFlagSet(group)
+	}
+	if err := set.Parse(args); err != nil {
+		return CompletedOptions{}, err
+	}
+	completed, err := o.Complete()
+	if err != nil {
+		return CompletedOptions{}, err
+	}
+	return completed, completed.Validate()
+}
+
+func TestDefaults(t *testing.T) {
+	o, err := parse(t)
+	if err != nil {
+		t.Fatalf("the defaults are refused: %v", err)
+	}
+	if !o.Etcd.Embedded() {
+		t.Error("the default is not the embedded etcd")
+	}
+	if !filepath.IsAbs(o.Data.Dir) || filepath.Base(o.Data.Dir) != ".annex" {
+		t.Errorf("--data-dir is %q, want an absolute path to .annex", o.Data.Dir)
+	}
+	if got := o.Serving.URL(); got != "https://127.0.0.1:7443" {
+		t.Errorf("serves at %s by default", got)
+	}
+	if !o.Generic.AdvertiseAddress.Equal(net.ParseIP("127.0.0.1")) {
+		t.Errorf("advertises %s, which may be an interface that it does not listen on", o.Generic.AdvertiseAddress)
+	}
+	if o.Etcd.StorageConfig.Prefix != "/annex" {
+		t.Errorf("--etcd-prefix is %q", o.Etcd.StorageConfig.Prefix)
+	}
+}
+
+// TestEmulatedVersion guards against a build that quietly emulates a Kubernetes
+// that never was, and with it loses every feature that is on by default.
+func TestEmulatedVersion(t *testing.T) {
+	o, err := parse(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	effective := o.Generic.ComponentGlobalsRegistry.EffectiveVersionFor(o.Generic.ComponentName)
+	if err := version.AssertEmulated(effective); err != nil {
+		t.Error(err)
+	}
+	if got := effective.Info().GitVersion; got != version.Full() {
+		t.Errorf("/version would say %q, want %q", got, version.Full())
+	}
+	gates := o.Generic.ComponentGlobalsRegistry.FeatureGateFor(o.Generic.ComponentName)
+	for _, feature := range []featuregate.Feature{genericfeatures.WatchList, apiextensionsfeatures.CRDValidationRatcheting} {
+		if !gates.Enabled(feature) {
+			t.Errorf("feature %s is off", feature)
+		}
+	}
+}
+
+func TestRefusedFlags(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want string // names the flag
+	}{
+		"unknown flag":            {[]string{"--no-such-flag"}, "--no-such-flag"},
+		"empty data dir":          {[]string{"--data-dir="}, "--data-dir"},
+		"port out of range":       {[]string{"--secure-port=70000"}, "--secure-port"},
+		"certificate without key": {[]string{"--tls-cert-file=/tls.crt"}, "--tls-private-key-file"},
+		"certificate not there":   {[]string{"--tls-cert-file=/no/tls.crt", "--tls-private-key-file=/no/tls.key"}, "--tls-cert-file"},
+		"cert dir":                {[]string{"--cert-dir=/certs"}, "--cert-dir"},
+		"etcd overrides":          {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2379"}, "--etcd-servers-overrides"},
+		"garbage collector":       {[]string{"--enable-garbage-collector"}, "--enable-garbage-collector"},
+		"negative quota":          {[]string{"--quota-backend-bytes=-1"}, "--quota-backend-bytes"},
+		"quota of a foreign etcd": {[]string{"--quota-backend-bytes=1", "--etcd-servers=http://127.0.0.1:1"}, "--quota-backend-bytes"},
+		"unknown media type":      {[]string{"--storage-media-type=text/plain"}, "--storage-media-type"},
+		"unknown plugin":          {[]string{"--enable-admission-plugins=NoSuchPlugin"}, "NoSuchPlugin"},
+		"plugin both on and off":  {[]string{"--enable-admission-plugins=DefaultStore", "--disable-admission-plugins=DefaultStore"}, "DefaultStore"},
+		"priority and fairness":   {[]string{"--enable-priority-and-fairness"}, "--enable-priority-and-fairness"},
+		"debug socket":            {[]string{"--debug-socket-path=/tmp/socket"}, "--debug-socket-path"},
+		"no event ttl":            {[]string{"--event-ttl=0"}, "--event-ttl"},
+		"unknown group":           {[]string{"--runtime-config=example.com/v1=true"}, "example.com"},
+		"emulating the future":    {[]string{"--emulated-version=1.99"}, "1.99"},
+		"emulating the past":      {[]string{"--emulated-version=1.20"}, "1.20"},
+		"unknown audit format":    {[]string{"--audit-log-path=/log", "--audit-log-format=never"}, "audit log format"},
+		"tracing file not there":  {[]string{"--tracing-config-file=/no/tracing.yaml"}, "tracing"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(t, tc.args...)
+			if err == nil {
+				t.Fatalf("%v is accepted", tc.args)
+			}
+			if !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %q does not name %q", err, tc.want)
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("error is more than one line: %q", err)
+			}
+		})
+	}
+	// Leave the global registry as the other tests expect it.
+	if _, err := parse(t); err != nil {
+		t.Fatalf("defaults after refused flags: %v", err)
+	}
+}
+
+func TestFlagsAreGrouped(t *testing.T) {
+	named := New().Flags()
+	want := []string{"API enablement", "admission", "annex", "auditing", "authentication", "etcd", "features", "generic", "logs", "secure serving", "traces"}
+	if diff := cmp.Diff(want, sets.List(sets.KeySet(named.FlagSets))); diff != "" {
+		t.Errorf("groups of --help (-want +got):\n%s", diff)
+	}
+	for group, set := range named.FlagSets {
+		set.VisitAll(func(flag *pflag.Flag) {
+			if flag.Usage == "" {
+				t.Errorf("--%s in %q has no help", flag.Name, group)
+			}
+		})
+	}
+}
+
+func TestListen(t *testing.T) {
+	o := NewServing()
+	o.BindPort = 0
+	if err := o.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.Close)
+	if o.BindPort == 0 {
+		t.Error("the port that 0 stands for is not known")
+	}
+	second := NewServing()
+	second.BindPort = o.BindPort
+	err := second.Listen(t.Context())
+	if err == nil {
+		second.Close()
+		t.Fatal("two servers listen on one port")
+	}
+	if !strings.Contains(err.Error(), "--secure-port") {
+		t.Errorf("error %q does not name the flag", err)
+	}
+}

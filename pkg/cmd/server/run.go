@@ -1,0 +1,122 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/apiserver"
+	"github.com/annex-dev/annex/pkg/cmd/server/options"
+	"github.com/annex-dev/annex/pkg/datadir"
+)
+
+// readyPollInterval is short, because start-up takes about a second in all.
+const readyPollInterval = 10 * time.Millisecond
+
+// Ready is what a caller needs to use a server that has become ready.
+type Ready struct {
+	// URL is the address of the server.
+	URL string
+	// Kubeconfig is the path of the administrator's kubeconfig.
+	Kubeconfig string
+}
+
+// Run serves until ctx is done, drains, and stops the embedded etcd last. It
+// calls onReady once, when the server answers for everything it has. Errors
+// name the flag or file that has to change.
+func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (err error) {
+	dir, err := datadir.Open(o.Data.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	if err := o.Serving.Listen(ctx); err != nil {
+		return err
+	}
+	// A taken over listener is closed by the HTTP server; closing it twice is harmless.
+	defer o.Serving.Close()
+
+	// Storage outlives everything that writes to it.
+	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+
+	identity, err := ensureIdentity(o, dir)
+	if err != nil {
+		return err
+	}
+	config, err := newConfig(o, o.Etcd.Served(store.Endpoints()), identity.CAFile())
+	if err != nil {
+		return err
+	}
+	completed, err := config.Complete()
+	if err != nil {
+		return err
+	}
+	chain, err := completed.NewChain()
+	if err != nil {
+		return err
+	}
+	return serve(ctx, chain, config.Generic.LoopbackClientConfig, store, identity, func() {
+		onReady(Ready{URL: o.Serving.URL(), Kubeconfig: dir.AdminKubeconfig()})
+	})
+}
+
+// serve runs the chain and all that runs beside it, and returns when all of it
+// has stopped.
+func serve(ctx context.Context, chain *apiserver.Chain, loopback *restclient.Config, store *storage, identity *identity, onReady func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel(nil)
+
+	running.Go(func() { identity.Run(ctx) })
+	running.Go(func() { store.Usage.Run(ctx) })
+	running.Go(func() {
+		select {
+		case <-ctx.Done():
+		case err := <-store.Failed():
+			cancel(fmt.Errorf("the embedded etcd stopped: %w", err))
+		}
+	})
+	if err := startControllers(chain, loopback, store, &running); err != nil {
+		return err
+	}
+	running.Go(func() {
+		if waitReady(ctx, loopback) {
+			onReady()
+		}
+	})
+	if err := chain.Run(ctx); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// waitReady polls /readyz and returns false if ctx is done first.
+func waitReady(ctx context.Context, loopback *restclient.Config) bool {
+	annexClient, err := kubernetes.NewForConfig(loopback)
+	if err != nil {
+		// The chain made the same client from the same configuration already.
+		return false
+	}
+	err = wait.PollUntilContextCancel(ctx, readyPollInterval, true, func(ctx context.Context) (bool, error) {
+		return annexClient.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
+	})
+	return err == nil
+}

@@ -1,0 +1,105 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/server/options"
+	"github.com/annex-dev/annex/pkg/datadir"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/etcdcheck"
+	"github.com/annex-dev/annex/pkg/storage/usage"
+)
+
+// storage is the etcd that objects are kept in, annex's own or another.
+type storage struct {
+	// Usage knows how many objects and bytes each resource has.
+	Usage *usage.Tracker
+
+	endpoints []string
+	prefix    string
+	client    *clientv3.Client
+	embedded  *embeddedetcd.Server // nil when the etcd is another's
+}
+
+// startStorage starts the embedded etcd, or makes sure that the one that
+// --etcd-servers names can be used. ctx must outlive the servers that use it.
+func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir) (*storage, error) {
+	s := &storage{prefix: o.StorageConfig.Prefix}
+	open := s.openExternal
+	if o.Embedded() {
+		open = func(ctx context.Context, o *options.Etcd) error { return s.startEmbedded(ctx, o, dir) }
+	}
+	if err := open(ctx, o); err != nil {
+		return nil, err
+	}
+	s.Usage = usage.NewTracker(s.client, s.prefix)
+	return s, nil
+}
+
+func (s *storage) startEmbedded(ctx context.Context, o *options.Etcd, dir *datadir.Dir) error {
+	socket, err := dir.EtcdSocket()
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	s.embedded, err = embeddedetcd.Start(ctx, embeddedetcd.Config{
+		Dir:           dir.EtcdDir(),
+		SocketPath:    socket,
+		QuotaBytes:    o.QuotaBackendBytes,
+		UnsafeNoFsync: o.UnsafeNoFsync,
+	})
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	s.client = s.embedded.Client()
+	s.endpoints = []string{s.embedded.Endpoint()}
+	return nil
+}
+
+func (s *storage) openExternal(ctx context.Context, o *options.Etcd) error {
+	transport := o.StorageConfig.Transport
+	if err := etcdcheck.Check(ctx, transport); err != nil {
+		return err
+	}
+	var err error
+	if s.client, err = etcdcheck.NewClient(transport); err != nil {
+		return err
+	}
+	s.endpoints = transport.ServerList
+	return nil
+}
+
+// Endpoints are the URLs of the etcd.
+func (s *storage) Endpoints() []string { return s.endpoints }
+
+// Spec describes the etcd as the Store `default` does.
+func (s *storage) Spec() hostingv1alpha1.StoreSpec {
+	if s.embedded != nil {
+		return hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}}
+	}
+	return hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: s.endpoints, KeyPrefix: s.prefix}}
+}
+
+// Failed delivers an error when the embedded etcd stops by itself. An etcd that
+// is another's never fails for good: its clients try again.
+func (s *storage) Failed() <-chan error {
+	if s.embedded == nil {
+		return nil
+	}
+	return s.embedded.Err()
+}
+
+// Close stops the embedded etcd or leaves the other one alone. Everything that
+// uses it must have stopped.
+func (s *storage) Close() error {
+	if s.embedded == nil {
+		return s.client.Close()
+	}
+	return s.embedded.Close()
+}

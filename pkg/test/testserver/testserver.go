@@ -1,0 +1,133 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package testserver runs annex inside a test process: the whole of `annex
+// serve`, through its real flags, on a free port and in a folder of its own.
+package testserver
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/annex-dev/annex/pkg/cmd/server"
+	"github.com/annex-dev/annex/pkg/cmd/server/options"
+)
+
+const (
+	startTimeout = 30 * time.Second
+	stopTimeout  = 30 * time.Second
+)
+
+// Server is a running annex.
+type Server struct {
+	// URL is where it serves.
+	URL string
+	// DataDir holds its data; start another server on it after Stop.
+	DataDir string
+	// Kubeconfig is the path of the administrator's kubeconfig.
+	Kubeconfig string
+	// AnnexConfig logs in as the administrator, without a limit on requests.
+	AnnexConfig *restclient.Config
+
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+// Start starts annex on a fresh data directory, waits until it is ready, and
+// stops it when the test ends. Flags are those of `annex serve`.
+func Start(t testing.TB, flags ...string) *Server {
+	t.Helper()
+	return StartIn(t, t.TempDir(), flags...)
+}
+
+// StartIn starts annex on the given data directory.
+func StartIn(t testing.TB, dataDir string, flags ...string) *Server {
+	t.Helper()
+	s, err := TryStartIn(t, dataDir, flags...)
+	if err != nil {
+		t.Fatalf("annex did not start: %v", err)
+	}
+	return s
+}
+
+// TryStartIn is StartIn for servers that may refuse to start.
+func TryStartIn(t testing.TB, dataDir string, flags ...string) (*Server, error) {
+	t.Helper()
+	completed, err := completeOptions(append([]string{"--data-dir=" + dataDir, "--secure-port=0"}, flags...))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{DataDir: dataDir, cancel: cancel, done: make(chan struct{})}
+	readyc := make(chan server.Ready, 1)
+	go func() {
+		defer close(s.done)
+		s.err = server.Run(ctx, completed, func(ready server.Ready) { readyc <- ready })
+	}()
+	t.Cleanup(func() { s.Stop(t) })
+	select {
+	case ready := <-readyc:
+		return s, s.use(ready)
+	case <-s.done:
+		if s.err == nil {
+			s.err = errors.New("it stopped before it was ready")
+		}
+		err := s.err
+		s.err = nil // returned here; Stop must not report it again
+		return nil, err
+	case <-time.After(startTimeout):
+		return nil, errors.New("it was not ready in time")
+	}
+}
+
+func completeOptions(args []string) (options.CompletedOptions, error) {
+	o := options.New()
+	o.Etcd.UnsafeNoFsync = true
+	set := pflag.NewFlagSet("annex serve", pflag.ContinueOnError)
+	sets := o.Flags()
+	for _, named := range sets.FlagSets {
+		set.AddFlagSet(named)
+	}
+	if err := set.Parse(args); err != nil {
+		return options.CompletedOptions{}, err
+	}
+	completed, err := o.Complete()
+	if err != nil {
+		return options.CompletedOptions{}, err
+	}
+	return completed, completed.Validate()
+}
+
+func (s *Server) use(ready server.Ready) error {
+	config, err := clientcmd.BuildConfigFromFlags("", ready.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	s.URL, s.Kubeconfig, s.AnnexConfig = ready.URL, ready.Kubeconfig, config
+	return nil
+}
+
+// Stop stops annex as SIGTERM does and waits until it is gone. More calls do
+// nothing.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	s.cancel()
+	select {
+	case <-s.done:
+	case <-time.After(stopTimeout):
+		t.Fatalf("annex did not stop in %s", stopTimeout)
+	}
+	if s.err != nil {
+		t.Errorf("annex stopped with an error: %v", s.err)
+		s.err = nil
+	}
+}
