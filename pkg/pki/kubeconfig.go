@@ -18,9 +18,14 @@ const kubeconfigName = "annex"
 
 // writeKubeconfig writes a kubeconfig that works wherever it is copied to, and
 // leaves one alone that is already right.
-func writeKubeconfig(path, serverURL string, ca *authority, admin *leaf) error {
+func writeKubeconfig(opts Options, ca *authority, admin *leaf) error {
+	path := opts.KubeconfigFile
 	config := clientcmdapi.NewConfig()
-	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{Server: serverURL, CertificateAuthorityData: ca.pem}
+	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{
+		Server:                   opts.ServerURL,
+		TLSServerName:            opts.ServerName,
+		CertificateAuthorityData: ca.pem,
+	}
 	config.AuthInfos[AdminUser] = &clientcmdapi.AuthInfo{ClientCertificateData: admin.pem, ClientKeyData: admin.key}
 	config.Contexts[kubeconfigName] = &clientcmdapi.Context{Cluster: kubeconfigName, AuthInfo: AdminUser}
 	config.CurrentContext = kubeconfigName

@@ -36,6 +36,9 @@ func servingTemplate(opts Options) *x509.Certificate {
 	if len(opts.BindAddress) > 0 && !opts.BindAddress.IsUnspecified() {
 		addresses.Insert(opts.BindAddress.String())
 	}
+	if opts.ServerName != "" {
+		names.Insert(opts.ServerName)
+	}
 	for _, name := range opts.ExtraNames {
 		if ip := net.ParseIP(name); ip != nil {
 			addresses.Insert(ip.String())

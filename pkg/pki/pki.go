@@ -53,6 +53,10 @@ type Options struct {
 	KubeconfigFile string
 	// ServerURL is the address that goes into the kubeconfig.
 	ServerURL string
+	// ServerName is the name that the kubeconfig asks the server to prove, for
+	// when the address answers with a certificate of somebody else's otherwise.
+	// It becomes a name of the serving certificate. Empty means the address.
+	ServerName string
 
 	// CALifetime is 10 years and LeafLifetime one when they are 0.
 	CALifetime, LeafLifetime time.Duration
@@ -124,7 +128,7 @@ func ensure(dir string, opts Options) (*Files, error) {
 		NextRenewal:   earlier(renewalTime(serving.cert), renewalTime(admin.cert)),
 	}
 	if opts.KubeconfigFile != "" && opts.ServerURL != "" {
-		if err := writeKubeconfig(opts.KubeconfigFile, opts.ServerURL, authority, admin); err != nil {
+		if err := writeKubeconfig(opts, authority, admin); err != nil {
 			return nil, err
 		}
 		files.AdminKubeconfig = opts.KubeconfigFile

@@ -276,6 +276,23 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
+func TestKubeconfigAsksForTheServerName(t *testing.T) {
+	t.Parallel()
+	dir, opts, _ := setup(t)
+	opts.ServerName = "annex.test"
+	files := mustEnsure(t, dir, opts)
+	config, err := clientcmd.BuildConfigFromFlags("", files.AdminKubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.ServerName != opts.ServerName {
+		t.Errorf("the kubeconfig asks for %q, want %q", config.ServerName, opts.ServerName)
+	}
+	if err := handshake(t, files, opts.ServerName, epoch); err != nil {
+		t.Errorf("the serving certificate is not good for the name: %v", err)
+	}
+}
+
 func setup(t *testing.T) (string, Options, *clocktesting.FakeClock) {
 	t.Helper()
 	parent := t.TempDir()

@@ -12,6 +12,11 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
+// ownServerName is what admin.kubeconfig asks for where --tls-cert-file is set:
+// that certificate need not be good for the local address, nor is its authority
+// known. annex answers to this name with a certificate of its own.
+const ownServerName = "annex.local-administrator"
+
 // identity is annex's own authority and what it signed.
 type identity struct {
 	files   *pki.Files
@@ -26,17 +31,19 @@ func ensureIdentity(o options.CompletedOptions, dir *datadir.Dir) (*identity, er
 		KubeconfigFile: dir.AdminKubeconfig(),
 		ServerURL:      o.Serving.URL(),
 	}
-	if o.Generic.ExternalHost != "" {
-		wanted.ExtraNames = append(wanted.ExtraNames, o.Generic.ExternalHost)
+	for _, name := range []string{o.Generic.ExternalHost, o.Generic.AdvertiseAddress.String()} {
+		if name != "" {
+			wanted.ExtraNames = append(wanted.ExtraNames, name)
+		}
+	}
+	if !o.Serving.OwnCertificate() {
+		wanted.ServerName = ownServerName
 	}
 	files, err := pki.Ensure(dir.PKIDir(), wanted)
 	if err != nil {
 		return nil, fmt.Errorf("--data-dir: %w", err)
 	}
-	if o.Serving.OwnCertificate() {
-		o.Serving.ServerCert.CertKey.CertFile = files.ServingCert
-		o.Serving.ServerCert.CertKey.KeyFile = files.ServingKey
-	}
+	o.Serving.UseOwnCertificate(files.ServingCert, files.ServingKey, wanted.ServerName)
 	return &identity{files: files, renewer: pki.NewRenewer(dir.PKIDir(), wanted)}, nil
 }
 

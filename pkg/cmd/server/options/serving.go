@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	genericoptions "k8s.io/apiserver/pkg/server/options"
+	cliflag "k8s.io/component-base/cli/flag"
 	netutils "k8s.io/utils/net"
 
 	"github.com/annex-dev/annex/pkg/pki"
@@ -72,6 +73,17 @@ func (o *Serving) Validate() []error {
 
 // OwnCertificate reports whether annex serves with a certificate it makes itself.
 func (o *Serving) OwnCertificate() bool { return o.ServerCert.CertKey.CertFile == "" }
+
+// UseOwnCertificate serves with the certificate that annex made: to everybody,
+// or, beside the one that --tls-cert-file names, to who asks for serverName.
+func (o *Serving) UseOwnCertificate(certFile, keyFile, serverName string) {
+	if o.OwnCertificate() {
+		o.ServerCert.CertKey.CertFile, o.ServerCert.CertKey.KeyFile = certFile, keyFile
+		return
+	}
+	own := cliflag.NamedCertKey{Names: []string{serverName}, CertFile: certFile, KeyFile: keyFile}
+	o.SNICertKeys = append(o.SNICertKeys, own)
+}
 
 // Listen opens the port, so that one that is taken is reported before anything
 // else is started, and so that the port that 0 stands for is known. Sharing
