@@ -156,7 +156,7 @@ func testEventsAreOne(t *testing.T, g *groups) {
 		t.Fatalf("reading from etcd: %v", err)
 	}
 	// The store may reuse a lease that ends a little later.
-	lease, err := g.etcd.Client.Lease.TimeToLive(t.Context(), clientv3.LeaseID(response.Kvs[0].Lease))
+	lease, err := g.etcd.Client.TimeToLive(t.Context(), clientv3.LeaseID(response.Kvs[0].Lease))
 	if err != nil || lease.GrantedTTL < int64(ttl/time.Second) || lease.GrantedTTL > int64(2*ttl/time.Second) {
 		t.Errorf("the event's lease is %+v (error %v), want about %s", lease, err, ttl)
 	}
