@@ -9,9 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -23,16 +21,6 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/core/secret"
 	"github.com/annex-dev/annex/pkg/registry/core/serviceaccount"
 )
-
-// DefaultWatchCacheSizes are the defaults that --watch-cache-sizes should have:
-// size 0 is no watch cache. Events are written far more often than they are read,
-// and a copy of an hour of them in memory helps nobody.
-func DefaultWatchCacheSizes() map[schema.GroupResource]int {
-	return map[schema.GroupResource]int{
-		corev1.Resource("events"):                       0,
-		{Group: eventsv1.GroupName, Resource: "events"}: 0,
-	}
-}
 
 // StorageProvider makes the REST storage of the core group.
 type StorageProvider struct {
