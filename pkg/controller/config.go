@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/metadata"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/namespace"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
@@ -41,9 +40,6 @@ type Config struct {
 	AnnexAPIExtensions apiextensionsclient.Interface
 	AnnexHosting       annexclient.Interface
 	AnnexMetadata      metadata.Interface
-	// Discover lists the namespaced resources that annex serves, in their
-	// preferred versions. It must not cache.
-	Discover namespace.DiscoverFunc
 
 	// AnnexInformers and AnnexAPIExtensionsInformers may be shared with the
 	// server, and run already.

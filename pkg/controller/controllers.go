@@ -51,7 +51,7 @@ func newNamespace(config Config) (controller, error) {
 	return namespace.New(namespace.Config{
 		AnnexNamespaces:           config.AnnexKube.CoreV1().Namespaces(),
 		AnnexMetadata:             config.AnnexMetadata,
-		Discover:                  config.Discover,
+		Discover:                  config.AnnexKube.Discovery().ServerPreferredNamespacedResourcesWithContext,
 		Namespaces:                config.AnnexInformers.Core().V1().Namespaces(),
 		CustomResourceDefinitions: config.AnnexAPIExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
 		SettlePeriod:              config.NamespaceSettlePeriod,
@@ -85,8 +85,14 @@ func newStore(config Config) (controller, error) {
 
 // Controllers are all controllers, ready to run.
 type Controllers struct {
-	config      Config
-	controllers []controller
+	config  Config
+	entries []entry
+}
+
+// entry is a controller that was made, and how many workers it gets.
+type entry struct {
+	controller controller
+	workers    int
 }
 
 // New makes all controllers. They do nothing before Run, but those that follow
@@ -94,15 +100,15 @@ type Controllers struct {
 // runs and before the informers are shut down.
 func New(config Config) (*Controllers, error) {
 	c := &Controllers{config: config}
-	for _, entry := range descriptors() {
-		made, err := entry.new(config)
+	for _, d := range descriptors() {
+		made, err := d.new(config)
 		if err != nil {
-			return nil, fmt.Errorf("making the %s controller: %w", entry.name, err)
+			return nil, fmt.Errorf("making the %s controller: %w", d.name, err)
 		}
 		if handler, ok := made.(usage.Handler); ok {
 			config.Usage.AddHandler(handler)
 		}
-		c.controllers = append(c.controllers, made)
+		c.entries = append(c.entries, entry{controller: made, workers: d.workers})
 	}
 	return c, nil
 }
@@ -128,7 +134,7 @@ func (c *Controllers) Run(ctx context.Context) {
 
 	var running sync.WaitGroup
 	defer running.Wait()
-	for i, entry := range descriptors() {
-		running.Go(func() { c.controllers[i].Run(ctx, entry.workers) })
+	for _, e := range c.entries {
+		running.Go(func() { e.controller.Run(ctx, e.workers) })
 	}
 }

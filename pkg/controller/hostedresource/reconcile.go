@@ -98,7 +98,7 @@ func (r *reconciler) make(ctx context.Context, name string, crd *definition) err
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making hosted resource %s: %w", name, err)
 	}
-	klog.FromContext(ctx).V(3).Info("Made a hosted resource", "hostedResource", name)
+	klog.FromContext(ctx).V(3).Info("Made the hosted resource of a definition")
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting hosted resource %s: %w", resource.Name, err)
 	}
-	klog.FromContext(ctx).V(3).Info("Deleted a hosted resource after its definition", "hostedResource", resource.Name)
+	klog.FromContext(ctx).V(3).Info("Deleted the hosted resource after its definition")
 	return nil
 }
 

@@ -136,7 +136,7 @@ func (r *reconciler) release(ctx context.Context, namespace *corev1.Namespace) e
 	if _, err := r.finalize(ctx, finalized); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalizing namespace %s: %w", namespace.Name, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Namespace is empty and was released", "namespace", namespace.Name)
+	klog.FromContext(ctx).V(2).Info("The namespace is empty and was released")
 	return nil
 }
 

@@ -94,7 +94,7 @@ func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store) 
 		// The store is where its status is kept: that this cannot be written
 		// there now is no further trouble.
 		if err != nil {
-			klog.FromContext(ctx).V(2).Info("The status of a store that is not ready was not written", "store", store.Name, "err", err)
+			klog.FromContext(ctx).V(2).Info("The status of a store that is not ready was not written", "err", err)
 		}
 		return queue.Result{RequeueAfter: troubleInterval}, nil
 	}
@@ -122,10 +122,10 @@ func (r *reconciler) announce(ctx context.Context, name string, ready *metav1.Co
 	switch {
 	case ready.Status != metav1.ConditionTrue && last != ready.Message:
 		r.trouble[name] = ready.Message
-		logger.Error(nil, "A store is not ready", "store", name, "reason", ready.Reason, "message", ready.Message)
+		logger.Error(nil, "The store is not ready", "reason", ready.Reason, "message", ready.Message)
 	case ready.Status == metav1.ConditionTrue && troubled:
 		delete(r.trouble, name)
-		logger.Info("A store is ready again", "store", name)
+		logger.Info("The store is ready again")
 	}
 }
 

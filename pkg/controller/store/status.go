@@ -115,16 +115,17 @@ func setSizes(status *hostingv1alpha1.StoreStatus, seen observation) {
 		return
 	}
 	answer := seen.endpoints[largest].status
-	status.Size = bytes(answer.DbSize)
-	status.SizeInUse = bytes(answer.DbSizeInUse)
+	status.Size = quantity(answer.DbSize)
+	status.SizeInUse = quantity(answer.DbSizeInUse)
 	status.Quota = nil
 	if answer.DbSizeQuota > 0 {
 		// Etcd before 3.6 does not tell.
-		status.Quota = bytes(answer.DbSizeQuota)
+		status.Quota = quantity(answer.DbSizeQuota)
 	}
 }
 
-func bytes(n int64) *resource.Quantity {
+// quantity is a number of bytes.
+func quantity(n int64) *resource.Quantity {
 	return resource.NewQuantity(n, resource.BinarySI)
 }
 
