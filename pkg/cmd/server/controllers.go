@@ -7,42 +7,80 @@ import (
 	"fmt"
 	"sync"
 
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/apiserver"
-	"github.com/annex-dev/annex/pkg/controller/bootstrap"
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/controller"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 )
 
-// startControllers adds the hooks that make the system's objects and run the
-// controllers once the chain serves. Controllers run in running.
-func startControllers(chain *apiserver.Chain, loopback *restclient.Config, store *storage, running *sync.WaitGroup) error {
-	annexClient, err := kubernetes.NewForConfig(loopback)
+// addControllers adds the hooks that make the system's objects and run the
+// controllers once the chain serves. Controllers run in running. It must be
+// called before the usage tracker runs: controllers ask to be told of changes.
+func addControllers(chain *apiserver.Chain, annexInformers informers.SharedInformerFactory, loopback *restclient.Config, store *storage, running *sync.WaitGroup) error {
+	config, err := controllerConfig(chain, annexInformers, loopback, store)
 	if err != nil {
-		return fmt.Errorf("make a client for controllers: %w", err)
+		return err
 	}
-	jsonLoopback := restclient.CopyConfig(loopback)
-	jsonLoopback.ContentType = runtime.ContentTypeJSON // annex's own kinds have no protobuf
-	annexHosting, err := hostingclient.NewForConfig(jsonLoopback)
+	controllers, err := controller.New(config)
 	if err != nil {
-		return fmt.Errorf("make a client for annex's own kinds: %w", err)
+		return err
 	}
 	// Readiness waits for this hook: who sees a ready annex finds the namespaces.
-	return chain.AddPostStartHook("annex-bootstrap", func(hook genericapiserver.PostStartHookContext) error {
-		err := bootstrap.Run(hook, bootstrap.Config{
-			AnnexNamespaces: annexClient.CoreV1().Namespaces(),
-			AnnexStores:     annexHosting.HostingV1alpha1().Stores(),
-			DefaultStore:    store.Spec(),
-		})
-		if err != nil {
+	err = chain.AddPostStartHook("annex-bootstrap", func(hook genericapiserver.PostStartHookContext) error {
+		if err := controllers.Bootstrap(hook); err != nil {
 			// The hook's context is done: an error would end the process instead
 			// of letting it drain.
 			klog.FromContext(hook).V(1).Info("Stopped before the system's objects were made", "err", err)
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return chain.AddPostStartHook("annex-controllers", func(hook genericapiserver.PostStartHookContext) error {
+		running.Go(func() { controllers.Run(hook) })
+		return nil
+	})
+}
+
+// controllerConfig makes the clients that controllers use: of annex itself,
+// with the rights of the loopback.
+func controllerConfig(chain *apiserver.Chain, annexInformers informers.SharedInformerFactory, loopback *restclient.Config, store *storage) (controller.Config, error) {
+	config := controller.Config{
+		AnnexInformers:              annexInformers,
+		AnnexAPIExtensionsInformers: chain.Extensions.Informers,
+		Usage:                       store.Usage,
+		AnnexEtcd:                   store.client,
+		EtcdEndpoints:               store.Endpoints(),
+		DefaultStore:                store.Spec(),
+	}
+	// annex's own kinds have no protobuf encoding.
+	jsonLoopback := restclient.CopyConfig(loopback)
+	jsonLoopback.ContentType = runtime.ContentTypeJSON
+	var err error
+	if config.AnnexKube, err = kubernetes.NewForConfig(loopback); err != nil {
+		return config, fmt.Errorf("make a client of the Kubernetes kinds: %w", err)
+	}
+	if config.AnnexAPIExtensions, err = apiextensionsclient.NewForConfig(loopback); err != nil {
+		return config, fmt.Errorf("make a client of CRDs: %w", err)
+	}
+	if config.AnnexMetadata, err = metadata.NewForConfig(loopback); err != nil {
+		return config, fmt.Errorf("make a client of metadata: %w", err)
+	}
+	annexHosting, err := annexclient.NewForConfig(jsonLoopback)
+	if err != nil {
+		return config, fmt.Errorf("make a client of annex's own kinds: %w", err)
+	}
+	config.AnnexHosting = annexHosting
+	config.AnnexHostingInformers = annexinformers.NewSharedInformerFactory(annexHosting, informerResync)
+	return config, nil
 }

@@ -68,38 +68,47 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err != nil {
 		return err
 	}
-	return serve(ctx, chain, config.Generic.LoopbackClientConfig, store, identity, func() {
+	server := &server{config: config, chain: chain, store: store, identity: identity}
+	return server.run(ctx, func() {
 		onReady(Ready{URL: o.Serving.URL(), Kubeconfig: dir.AdminKubeconfig()})
 	})
 }
 
-// serve runs the chain and all that runs beside it, and returns when all of it
-// has stopped.
-func serve(ctx context.Context, chain *apiserver.Chain, loopback *restclient.Config, store *storage, identity *identity, onReady func()) error {
+// server is the chain and all that runs beside it.
+type server struct {
+	config   *apiserver.Config
+	chain    *apiserver.Chain
+	store    *storage
+	identity *identity
+}
+
+// run returns when everything has stopped: because ctx is done, or because the
+// embedded etcd failed.
+func (s *server) run(ctx context.Context, onReady func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
 
-	running.Go(func() { identity.Run(ctx) })
-	running.Go(func() { store.Usage.Run(ctx) })
+	loopback := s.config.Generic.LoopbackClientConfig
+	if err := addControllers(s.chain, s.config.Extra.Informers, loopback, s.store, &running); err != nil {
+		return err
+	}
+	running.Go(func() { s.identity.Run(ctx) })
+	running.Go(func() { s.store.Usage.Run(ctx) })
 	running.Go(func() {
 		select {
 		case <-ctx.Done():
-		case err := <-store.Failed():
+		case err := <-s.store.Failed():
 			cancel(fmt.Errorf("the embedded etcd stopped: %w", err))
 		}
 	})
-	if err := startControllers(chain, loopback, store, &running); err != nil {
-		return err
-	}
 	running.Go(func() {
 		if waitReady(ctx, loopback) {
 			onReady()
 		}
 	})
-	if err := chain.Run(ctx); err != nil {
+	if err := s.chain.Run(ctx); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
