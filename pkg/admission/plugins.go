@@ -10,7 +10,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 
-	"github.com/annex-dev/annex/pkg/admission/plugin/defaultstore"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 )
 
@@ -21,9 +20,8 @@ func Order() []string {
 		// missing or going away.
 		lifecycle.PluginName,
 
-		// annex's own only validate; they come last, to see what the others made.
+		// annex's own only validates; it comes last, to see what the others made.
 		localapiservice.PluginName,
-		defaultstore.PluginName,
 	}
 }
 
@@ -38,6 +36,5 @@ func NewPlugins() *admission.Plugins {
 	plugins := admission.NewPlugins()
 	lifecycle.Register(plugins)
 	localapiservice.Register(plugins)
-	defaultstore.Register(plugins)
 	return plugins
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/server/options"
 
-	"github.com/annex-dev/annex/pkg/admission/plugin/defaultstore"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 )
 
@@ -40,7 +39,7 @@ func TestUpstreamDefaults(t *testing.T) {
 	if diff := cmp.Diff(decided, options.NewAdmissionOptions().RecommendedPluginOrder); diff != "" {
 		t.Errorf("upstream's default plugins changed (-decided +upstream):\n%s", diff)
 	}
-	own := sets.New(localapiservice.PluginName, defaultstore.PluginName)
+	own := sets.New(localapiservice.PluginName)
 	for _, name := range Order() {
 		if !own.Has(name) && !sets.New(decided...).Has(name) {
 			t.Errorf("plugin %s is neither annex's own nor one of upstream's defaults", name)

@@ -103,7 +103,7 @@ func TestRefusedFlags(t *testing.T) {
 		"quota of a foreign etcd": {[]string{"--quota-backend-bytes=1", "--etcd-servers=http://127.0.0.1:1"}, "--quota-backend-bytes"},
 		"unknown media type":      {[]string{"--storage-media-type=text/plain"}, "--storage-media-type"},
 		"unknown plugin":          {[]string{"--enable-admission-plugins=NoSuchPlugin"}, "NoSuchPlugin"},
-		"plugin both on and off":  {[]string{"--enable-admission-plugins=DefaultStore", "--disable-admission-plugins=DefaultStore"}, "DefaultStore"},
+		"plugin both on and off":  {[]string{"--enable-admission-plugins=LocalAPIService", "--disable-admission-plugins=LocalAPIService"}, "LocalAPIService"},
 		"priority and fairness":   {[]string{"--enable-priority-and-fairness"}, "--enable-priority-and-fairness"},
 		"debug socket":            {[]string{"--debug-socket-path=/tmp/socket"}, "--debug-socket-path"},
 		"no event ttl":            {[]string{"--event-ttl=0"}, "--event-ttl"},
