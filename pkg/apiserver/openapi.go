@@ -4,12 +4,16 @@
 package apiserver
 
 import (
+	"maps"
+
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/runtime"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/openapi"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	generatedopenapi "github.com/annex-dev/annex/pkg/generated/openapi"
@@ -23,8 +27,37 @@ func ConfigureOpenAPI(generic *genericapiserver.Config) {
 	namer := openapinamer.NewDefinitionNamer(scheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme)
 	generic.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
 	generic.OpenAPIConfig.Info.Title = "annex"
+	generic.OpenAPIConfig.GetDefinitionName = servedKindsOnly(namer.GetDefinitionName)
 	generic.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
 	generic.OpenAPIV3Config.Info.Title = "annex"
+	generic.OpenAPIV3Config.GetDefinitionName = servedKindsOnly(namer.GetDefinitionName)
+}
+
+// groupVersionKinds is the extension that names the kinds a definition is of.
+const groupVersionKinds = "x-kubernetes-group-version-kind"
+
+// definitionName is what upstream asks for a definition's name and extensions.
+type definitionName = func(name string) (string, spec.Extensions)
+
+// servedKindsOnly leaves internal versions out of the documents. Kubernetes'
+// kinds have one Go type for both, which upstream does not expect.
+func servedKindsOnly(name definitionName) definitionName {
+	return func(definition string) (string, spec.Extensions) {
+		named, extensions := name(definition)
+		all, ok := extensions[groupVersionKinds].([]any)
+		if !ok {
+			return named, extensions
+		}
+		var served []any
+		for _, kind := range all {
+			if fields, ok := kind.(map[string]any); !ok || fields["version"] != runtime.APIVersionInternal {
+				served = append(served, kind)
+			}
+		}
+		extensions = maps.Clone(extensions)
+		extensions[groupVersionKinds] = served
+		return named, extensions
+	}
 }
 
 // GroupRegistries returns the schemes of every server in the chain, which know
