@@ -38,6 +38,8 @@ func newCommand(out, errOut io.Writer) *cobra.Command {
 		// Errors are printed once, by Execute, and usage only where it is asked for.
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		// They would make several lines of an error.
+		DisableSuggestions: true,
 	}
 	root.SetOut(out)
 	root.SetErr(errOut)

@@ -1,0 +1,45 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bytes"
+	"testing"
+)
+
+func TestAnnounce(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ kubeconfig, want string }{
+		"plain path":   {"/data/admin.kubeconfig", "export KUBECONFIG=/data/admin.kubeconfig\n"},
+		"with a space": {"/my data/admin.kubeconfig", "export KUBECONFIG='/my data/admin.kubeconfig'\n"},
+		"with a quote": {"/it's/admin.kubeconfig", `export KUBECONFIG='/it'\''s/admin.kubeconfig'` + "\n"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			announce(&out, Ready{URL: "https://127.0.0.1:7443", Kubeconfig: tc.kubeconfig})
+			if !bytes.HasSuffix(out.Bytes(), []byte(tc.want)) || !bytes.Contains(out.Bytes(), []byte("https://127.0.0.1:7443")) {
+				t.Errorf("got %q, want the URL and at the end %q", out.String(), tc.want)
+			}
+			if n := bytes.Count(out.Bytes(), []byte("\n")); n != 1 {
+				t.Errorf("%d lines, want one", n)
+			}
+		})
+	}
+}
+
+func TestErrorsOnly(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	quiet := errorsOnly{&out}
+	for _, line := range []string{"I1121 04:00:31 told\n", "W1121 04:00:31 warned\n", "E1121 04:00:31 failed\n", "", "panic: x\n"} {
+		if n, err := quiet.Write([]byte(line)); n != len(line) || err != nil {
+			t.Errorf("Write(%q) = %d, %v", line, n, err)
+		}
+	}
+	if want := "E1121 04:00:31 failed\npanic: x\n"; out.String() != want {
+		t.Errorf("passed on %q, want %q", out.String(), want)
+	}
+}
