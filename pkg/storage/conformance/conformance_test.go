@@ -1,0 +1,114 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+)
+
+func TestRawStorage(t *testing.T) { runSuite(t, false) }
+
+func TestCachedStorage(t *testing.T) { runSuite(t, true) }
+
+func runSuite(t *testing.T, cached bool) {
+	for _, name := range slices.Sorted(maps.Keys(suite)) {
+		e := suite[name]
+		t.Run(name, func(t *testing.T) {
+			if reason := e.excuse(cached); reason != "" {
+				t.Skip(reason)
+			}
+			// Those that run alone are over before the parallel ones go on.
+			if e.gateOff != "" {
+				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, e.gateOff, false)
+			} else if !e.alone {
+				t.Parallel()
+			}
+			e.run(t.Context(), t, newSubject(t, cached, e.shape))
+		})
+	}
+}
+
+func (e entry) excuse(cached bool) string {
+	if cached {
+		return e.notCached
+	}
+	return e.notRaw
+}
+
+// TestSuiteIsComplete fails when upstream has a function that is not in the suite.
+func TestSuiteIsComplete(t *testing.T) {
+	t.Parallel()
+	upstream := upstreamFunctions(t)
+	for _, name := range upstream {
+		if _, ok := suite[name]; !ok {
+			t.Errorf("upstream's %s is neither run nor excused: add it to the suite", name)
+		}
+	}
+	for name := range suite {
+		if !slices.Contains(upstream, name) {
+			t.Errorf("upstream has no %s any more: remove it from the suite", name)
+		}
+	}
+	if len(upstream) < 54 {
+		t.Errorf("found only %d functions upstream: the search is wrong", len(upstream))
+	}
+}
+
+// upstreamFunctions are the exported functions that run a test.
+func upstreamFunctions(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "k8s.io/apiserver/pkg/storage/testing").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, declaration := range file.Decls {
+			if f, ok := declaration.(*ast.FuncDecl); ok && runsTest(f) {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return names
+}
+
+func runsTest(f *ast.FuncDecl) bool {
+	if f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Run") {
+		return false
+	}
+	return slices.ContainsFunc(f.Type.Params.List, func(param *ast.Field) bool {
+		kind := param.Type
+		if pointer, ok := kind.(*ast.StarExpr); ok {
+			kind = pointer.X
+		}
+		selector, ok := kind.(*ast.SelectorExpr)
+		if !ok {
+			return false
+		}
+		pkg, ok := selector.X.(*ast.Ident)
+		return ok && pkg.Name == "testing" && (selector.Sel.Name == "T" || selector.Sel.Name == "TB")
+	})
+}

@@ -1,0 +1,332 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	storagetesting "k8s.io/apiserver/pkg/storage/testing"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/cmd/server/options"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+)
+
+const (
+	// resourcePrefix is where upstream's suite expects its pods.
+	resourcePrefix = "/pods/"
+	// valuePrefix is what the transformer puts before each value.
+	valuePrefix = "test!"
+)
+
+var (
+	pods   = schema.GroupResource{Resource: "pods"}
+	scheme = runtime.NewScheme()
+	codecs = serializer.NewCodecFactory(scheme)
+	codec  = codecs.LegacyCodec(examplev1.SchemeGroupVersion)
+)
+
+func init() {
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	utilruntime.Must(example.AddToScheme(scheme))
+	utilruntime.Must(examplev1.AddToScheme(scheme))
+}
+
+// subject is the storage under test.
+type subject struct {
+	storage.Interface
+
+	cached      bool
+	etcd        *embeddedetcd.Server
+	transformer *transformerSwitch
+	codec       *failingCodec
+	recorder    *storagetesting.KubernetesRecorder // only of one made of parts
+}
+
+// shape is how the storage of one test differs from the usual one.
+type shape struct {
+	clusterScoped bool
+	indexed       bool
+	shortLeases   bool
+	parts         bool
+}
+
+// newSubject builds the storage as annex builds it for each of its resources: by
+// way of its options, their REST options, and the decorator among these.
+func newSubject(t *testing.T, cached bool, s shape) *subject {
+	t.Helper()
+	subject := &subject{
+		cached:      cached,
+		etcd:        startEtcd(t),
+		transformer: newTransformerSwitch(),
+		codec:       &failingCodec{Codec: codec},
+	}
+	etcdOptions := options.NewEtcd().Served([]string{subject.etcd.Endpoint()})
+	etcdOptions.EnableWatchCache = cached
+	etcdOptions.StorageConfig.Codec = subject.codec
+	etcdOptions.StorageConfig.Transformer = subject.transformer
+	if s.shortLeases {
+		// A lease is shared for a minute, longer than the suite waits for its end.
+		etcdOptions.StorageConfig.LeaseManagerConfig.ReuseDurationSeconds = 1
+	}
+	// The suite compares whole keys, in errors and continue tokens, with its own.
+	etcdOptions.StorageConfig.Prefix = ""
+	if s.parts {
+		buildOfParts(t, subject, &etcdOptions, s)
+	} else {
+		build(t, subject, &etcdOptions, s)
+	}
+	// While a watch cache fills, it answers that the client should come again.
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+		return subject.ReadinessCheck() == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("storage did not become ready: %v", err)
+	}
+	return subject
+}
+
+func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions, s shape) {
+	t.Helper()
+	factory := &genericoptions.SimpleStorageFactory{StorageConfig: etcdOptions.StorageConfig}
+	rest, err := etcdOptions.CreateRESTOptionsGetter(factory, nil).GetRESTOptions(pods, newPod())
+	if err != nil {
+		t.Fatal(err)
+	}
+	triggers, indexers := s.indexes()
+	built, destroy, err := rest.Decorator(rest.StorageConfig, resourcePrefix, s.keyFunc(), newPod, newPodList, podAttrs, triggers, indexers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(destroy)
+	subject.Interface = built
+}
+
+func (s shape) keyFunc() func(runtime.Object) (string, error) {
+	return func(obj runtime.Object) (string, error) {
+		if s.clusterScoped {
+			return storage.NoNamespaceKeyFunc(resourcePrefix, obj)
+		}
+		return storage.NamespaceKeyFunc(resourcePrefix, obj)
+	}
+}
+
+// indexes are those of real pods.
+func (s shape) indexes() (storage.IndexerFuncs, *cache.Indexers) {
+	if !s.indexed {
+		return nil, nil
+	}
+	nodeName := func(obj runtime.Object) string { return obj.(*example.Pod).Spec.NodeName }
+	return storage.IndexerFuncs{"spec.nodeName": nodeName}, &cache.Indexers{
+		storage.FieldIndex("spec.nodeName"): func(obj any) ([]string, error) {
+			return []string{obj.(*example.Pod).Spec.NodeName}, nil
+		},
+		storage.FieldIndex("metadata.namespace"): func(obj any) ([]string, error) {
+			return []string{obj.(*example.Pod).Namespace}, nil
+		},
+	}
+}
+
+func newPod() runtime.Object     { return &example.Pod{} }
+func newPodList() runtime.Object { return &example.PodList{} }
+
+func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	pod, ok := obj.(*example.Pod)
+	if !ok {
+		return nil, nil, fmt.Errorf("a %T is not a pod", obj)
+	}
+	return pod.Labels, fields.Set{
+		"metadata.name":      pod.Name,
+		"metadata.namespace": pod.Namespace,
+		"spec.nodeName":      pod.Spec.NodeName,
+		"spec.restartPolicy": string(pod.Spec.RestartPolicy),
+		"status.phase":       string(pod.Status.Phase),
+	}, nil
+}
+
+func startEtcd(t *testing.T) *embeddedetcd.Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "annex-conformance-") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
+		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := etcd.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return etcd
+}
+
+// checkStored sees that what etcd holds can be decoded and has no resource version,
+// which is etcd's to give.
+func (s *subject) checkStored(ctx context.Context, t *testing.T, key string) {
+	t.Helper()
+	found, err := s.etcd.Client().Get(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found.Kvs) != 1 {
+		t.Fatalf("etcd holds %d values of %s, want one", len(found.Kvs), key)
+	}
+	obj, err := runtime.Decode(codec, []byte(strings.TrimPrefix(string(found.Kvs[0].Value), valuePrefix)))
+	if err != nil {
+		t.Fatalf("decoding what etcd holds of %s: %v", key, err)
+	}
+	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
+		t.Errorf("stored with resource version %q and self link %q", pod.ResourceVersion, pod.SelfLink)
+	}
+}
+
+// increaseRV writes something that is none of the storage's.
+func (s *subject) increaseRV(ctx context.Context, t *testing.T) int64 {
+	t.Helper()
+	put, err := s.etcd.Client().Put(ctx, "elsewhere", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return put.Header.Revision
+}
+
+// compact compacts etcd as the API server does, and waits until the storage has
+// noticed. A watch cache looks for compactions every 15 seconds.
+func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion string) {
+	t.Helper()
+	revision, err := s.Versioner().ParseResourceVersion(resourceVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first call may have to learn what the last compaction was.
+	seen, _, _, err := etcd3.Compact(ctx, s.etcd.Client(), 0, int64(revision))
+	if err != nil {
+		_, _, _, err = etcd3.Compact(ctx, s.etcd.Client(), seen, int64(revision))
+	}
+	if err != nil {
+		t.Fatalf("compacting: %v", err)
+	}
+	before := fmt.Sprint(revision - 1)
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 2*wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
+		if s.CompactRevision() != int64(revision) {
+			return false, nil
+		}
+		err := s.GetList(ctx, resourcePrefix, storage.ListOptions{
+			Predicate: storage.Everything, Recursive: true,
+			ResourceVersion: before, ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+		}, &example.PodList{})
+		return err != nil, nil
+	})
+	if err != nil {
+		t.Fatalf("the storage did not notice a compaction at %d: it knows of %d", revision, s.CompactRevision())
+	}
+}
+
+// synced is a subject whose watch cache has seen an object when Create returns.
+type synced struct{ *subject }
+
+// Create implements storage.Interface.
+func (s synced) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	if err := s.subject.Create(ctx, key, obj, out, ttl); err != nil || !s.cached {
+		return err
+	}
+	return wait.PollUntilContextTimeout(ctx, time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
+		seen := newPod()
+		err := s.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, seen)
+		if storage.IsNotFound(err) {
+			return false, nil
+		}
+		return apiequality.Semantic.DeepEqual(seen, out), err
+	})
+}
+
+// UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
+func (s *subject) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {
+	return s.UpdateTransformer(func(value.Transformer) value.Transformer {
+		// A copy of the current one would race with its own count of reads.
+		return modify(newPrefixTransformer())
+	})
+}
+
+// UpdateTransformer implements storagetesting.InterfaceWithTransformerOverride.
+func (s *subject) UpdateTransformer(modify storagetesting.TransformerModifier) func() {
+	current := s.transformer.current.Load()
+	changed := modify(*current)
+	s.transformer.current.Store(&changed)
+	return func() { s.transformer.current.Store(current) }
+}
+
+// transformerSwitch is a transformer that tests exchange while it is in use.
+type transformerSwitch struct {
+	current atomic.Pointer[value.Transformer]
+	fail    atomic.Bool
+}
+
+func newTransformerSwitch() *transformerSwitch {
+	s := &transformerSwitch{}
+	var prefix value.Transformer = newPrefixTransformer()
+	s.current.Store(&prefix)
+	return s
+}
+
+func newPrefixTransformer() *storagetesting.PrefixTransformer {
+	return storagetesting.NewPrefixTransformer([]byte(valuePrefix), false)
+}
+
+var errSynthetic = errors.New("synthetic error")
+
+// TransformFromStorage implements value.Transformer.
+func (s *transformerSwitch) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+	if s.fail.Load() {
+		return nil, false, errSynthetic
+	}
+	return (*s.current.Load()).TransformFromStorage(ctx, data, dataCtx)
+}
+
+// TransformToStorage implements value.Transformer.
+func (s *transformerSwitch) TransformToStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, error) {
+	return (*s.current.Load()).TransformToStorage(ctx, data, dataCtx)
+}
+
+// failingCodec is a codec that fails on demand.
+type failingCodec struct {
+	runtime.Codec
+	fail atomic.Bool
+}
+
+// Decode implements runtime.Decoder.
+func (c *failingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if c.fail.Load() {
+		return nil, nil, errSynthetic
+	}
+	return c.Codec.Decode(data, defaults, into)
+}
