@@ -8,6 +8,7 @@ package testserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -61,6 +62,17 @@ func StartIn(t testing.TB, dataDir string, flags ...string) *Server {
 // TryStartIn is StartIn for servers that may refuse to start.
 func TryStartIn(t testing.TB, dataDir string, flags ...string) (*Server, error) {
 	t.Helper()
+	s, err := Launch(dataDir, flags...)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { s.Stop(t) })
+	return s, nil
+}
+
+// Launch starts annex on the given data directory and waits until it is ready.
+// It is for servers that outlive a test: Shutdown has to be called.
+func Launch(dataDir string, flags ...string) (*Server, error) {
 	completed, err := completeOptions(append([]string{"--data-dir=" + dataDir, "--secure-port=0"}, flags...))
 	if err != nil {
 		return nil, err
@@ -72,20 +84,22 @@ func TryStartIn(t testing.TB, dataDir string, flags ...string) (*Server, error) 
 		defer close(s.done)
 		s.err = server.Run(ctx, completed, func(ready server.Ready) { readyc <- ready })
 	}()
-	t.Cleanup(func() { s.Stop(t) })
 	select {
 	case ready := <-readyc:
-		return s, s.use(ready)
+		err = s.use(ready)
 	case <-s.done:
+		cancel()
 		if s.err == nil {
-			s.err = errors.New("it stopped before it was ready")
+			return nil, errors.New("it stopped before it was ready")
 		}
-		err := s.err
-		s.err = nil // returned here; Stop must not report it again
-		return nil, err
+		return nil, s.err
 	case <-time.After(startTimeout):
-		return nil, errors.New("it was not ready in time")
+		err = errors.New("it was not ready in time")
 	}
+	if err != nil {
+		return nil, errors.Join(err, s.Shutdown())
+	}
+	return s, nil
 }
 
 func completeOptions(args []string) (options.CompletedOptions, error) {
@@ -120,14 +134,23 @@ func (s *Server) use(ready server.Ready) error {
 // nothing.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
+	if err := s.Shutdown(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Shutdown is Stop for servers that outlive a test. It returns the error that
+// annex stopped with, once.
+func (s *Server) Shutdown() error {
 	s.cancel()
 	select {
 	case <-s.done:
 	case <-time.After(stopTimeout):
-		t.Fatalf("annex did not stop in %s", stopTimeout)
+		return fmt.Errorf("annex did not stop in %s", stopTimeout)
 	}
-	if s.err != nil {
-		t.Errorf("annex stopped with an error: %v", s.err)
+	if err := s.err; err != nil {
 		s.err = nil
+		return fmt.Errorf("annex stopped with an error: %w", err)
 	}
+	return nil
 }
