@@ -1,0 +1,377 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+// refusalTime is how long annex may take to say that it cannot start.
+const refusalTime = 10 * time.Second
+
+// TestRefusesToStart gives annex everything that can be wrong at a start. Each
+// time it must end soon, with code 1 and one line that names what to change.
+func TestRefusesToStart(t *testing.T) {
+	t.Parallel()
+	running := sharedServer(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { taken.Close() }) // the tests below run after this function
+	_, takenPort, err := net.SplitHostPort(taken.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	down := "http://127.0.0.1:" + freePort(t)
+	tooOld := startOldEtcd(t)
+	expired := writePair(t, time.Now().Add(-time.Hour))
+	valid := writePair(t, time.Now().Add(time.Hour))
+	file := func(content string) string { return writeFile(t, content) }
+	notADir, junk := file("x"), file("{{{")
+	foreign := t.TempDir()
+	if err := os.WriteFile(filepath.Join(foreign, "thesis.txt"), []byte("years of work"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	tests := map[string]struct {
+		flags []string
+		// names is what the line has to mention.
+		names []string
+	}{
+		"data dir is a file":          {flags: []string{"--data-dir=" + notADir}, names: []string{"--data-dir", notADir}},
+		"data dir is empty":           {flags: []string{"--data-dir="}, names: []string{"--data-dir"}},
+		"data dir cannot be made":     {flags: []string{"--data-dir=/proc/annex"}, names: []string{"--data-dir", "/proc/annex"}},
+		"data dir is another's":       {flags: []string{"--data-dir=" + foreign}, names: []string{"--data-dir", foreign, "thesis.txt"}},
+		"data dir is in use":          {flags: []string{"--data-dir=" + running.dataDir}, names: []string{"--data-dir", running.dataDir, "in use"}},
+		"port in use":                 {flags: []string{"--secure-port=" + takenPort}, names: []string{"--secure-port", takenPort, "in use"}},
+		"port out of range":           {flags: []string{"--secure-port=70000"}, names: []string{"--secure-port"}},
+		"address of another machine":  {flags: []string{"--bind-address=192.0.2.1"}, names: []string{"--bind-address", "192.0.2.1"}},
+		"unknown flag":                {flags: []string{"--no-such-flag"}, names: []string{"--no-such-flag"}},
+		"flag without sense":          {flags: []string{"--secure-port=many"}, names: []string{"--secure-port", "many"}},
+		"argument":                    {flags: []string{"now"}, names: []string{"now"}},
+		"unknown feature gate":        {flags: []string{"--feature-gates=NoSuchGate=true"}, names: []string{"feature", "NoSuchGate"}},
+		"unknown admission plugin":    {flags: []string{"--enable-admission-plugins=NoSuchPlugin"}, names: []string{"enable-admission-plugins", "NoSuchPlugin"}},
+		"emulation of the far past":   {flags: []string{"--emulated-version=1.20"}, names: []string{"1.20"}},
+		"emulation of the future":     {flags: []string{"--emulated-version=9.9"}, names: []string{"9.9"}},
+		"certificate without key":     {flags: []string{"--tls-cert-file=" + valid.cert}, names: []string{"--tls-private-key-file"}},
+		"certificate is not there":    {flags: []string{"--tls-cert-file=/nowhere.crt", "--tls-private-key-file=/nowhere.key"}, names: []string{"--tls-cert-file", "/nowhere.crt"}},
+		"certificate has expired":     {flags: []string{"--tls-cert-file=" + expired.cert, "--tls-private-key-file=" + expired.key}, names: []string{"--tls-cert-file", expired.cert, "expired"}},
+		"certificate of another key":  {flags: []string{"--tls-cert-file=" + valid.cert, "--tls-private-key-file=" + expired.key}, names: []string{"--tls-private-key-file", expired.key}},
+		"certificate is junk":         {flags: []string{"--tls-cert-file=" + junk, "--tls-private-key-file=" + valid.key}, names: []string{"--tls-cert-file", junk}},
+		"client CA is not there":      {flags: []string{"--client-ca-file=/nowhere.crt"}, names: []string{"--client-ca-file", "/nowhere.crt"}},
+		"client CA is junk":           {flags: []string{"--client-ca-file=" + junk}, names: []string{"--client-ca-file", junk}},
+		"tokens are not there":        {flags: []string{"--token-auth-file=/nowhere.csv"}, names: []string{"--token-auth-file", "/nowhere.csv"}},
+		"tokens are junk":             {flags: []string{"--token-auth-file=" + file("only-a-token\n")}, names: []string{"--token-auth-file"}},
+		"audit policy is not there":   {flags: []string{"--audit-policy-file=/nowhere.yaml", "--audit-log-path=-"}, names: []string{"audit", "/nowhere.yaml"}},
+		"encryption config is junk":   {flags: []string{"--encryption-provider-config=" + junk}, names: []string{"--encryption-provider-config", junk}},
+		"admission config is junk":    {flags: []string{"--admission-control-config-file=" + junk}, names: []string{"--admission-control-config-file"}},
+		"tracing config is not there": {flags: []string{"--tracing-config-file=/nowhere.yaml"}, names: []string{"tracing-config-file", "/nowhere.yaml"}},
+		"etcd is down":                {flags: []string{"--etcd-servers=" + down}, names: []string{"--etcd-servers", down, "refused"}},
+		"etcd is too old":             {flags: []string{"--etcd-servers=" + tooOld}, names: []string{"--etcd-servers", tooOld, "3.4.0", "too old"}},
+		"etcd is something else":      {flags: []string{"--etcd-servers=" + web.URL}, names: []string{"--etcd-servers", web.URL}},
+		"etcd is not a URL":           {flags: []string{"--etcd-servers=::"}, names: []string{"--etcd-servers"}},
+		"etcd CA is not there":        {flags: []string{"--etcd-servers=https://127.0.0.1:1", "--etcd-cafile=/nowhere.crt"}, names: []string{"--etcd-cafile", "/nowhere.crt"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := snapshot(t, foreign)
+			flags := append([]string{"serve", "--data-dir=" + filepath.Join(t.TempDir(), "data"), "--secure-port=0"}, test.flags...)
+			refuses(t, exec.Command(programs.annex, flags...), test.names...)
+			if diff := cmp.Diff(before, snapshot(t, foreign)); diff != "" {
+				t.Errorf("another's folder changed:\n%s", diff)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if code, err := running.Wait(canceled(t)); err == nil {
+			t.Errorf("the annex that uses the data directory ended with code %d", code)
+		}
+	})
+}
+
+// TestRefusesADamagedDataDir starts annex on its own data directory after
+// something in it was replaced, expired, damaged or hidden.
+func TestRefusesADamagedDataDir(t *testing.T) {
+	t.Parallel()
+	dataDir := filepath.Join(t.TempDir(), "data")
+	s := startServerIn(t, dataDir)
+	s.kubectl.run(t, "create", "configmap", "kept", "-n", "default")
+	stop(t, s.Annex)
+
+	foreign := writePair(t, time.Now().Add(time.Hour))
+	certificate, err := os.ReadFile(foreign.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(foreign.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expiredCA := writePair(t, time.Now().Add(-time.Hour))
+	old, err := os.ReadFile(expiredCA.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldKey, err := os.ReadFile(expiredCA.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]map[string][]byte{ // by the file to blame: what is replaced, nil to remove it
+		"pki/serving.pem": {"pki/serving.pem": append(certificate, key...)},
+		"pki/admin.pem":   {"pki/admin.pem": []byte("junk")},
+		"pki/ca.key":      {"pki/ca.key": key},
+		"pki/ca.crt":      {"pki/ca.crt": nil},
+		"ca.crt":          {"pki/ca.crt": old, "pki/ca.key": oldKey},
+		"annex-data.json": {"annex-data.json": []byte("junk")},
+		"etcd":            {"etcd/member/snap/db": []byte("junk")},
+	}
+	// One after the other: they share the folder.
+	for blamed, replacements := range tests {
+		t.Run(strings.ReplaceAll(blamed, "/", "-"), func(t *testing.T) {
+			for name, content := range replacements {
+				restore := replace(t, filepath.Join(dataDir, name), content)
+				defer restore()
+			}
+			before := snapshot(t, dataDir)
+			refuses(t, exec.Command(programs.annex, "serve", "--data-dir="+dataDir, "--secure-port=0"), "--data-dir", blamed)
+			if diff := cmp.Diff(before, snapshot(t, dataDir)); diff != "" {
+				t.Errorf("the data directory changed:\n%s", diff)
+			}
+		})
+	}
+
+	// Put back, everything is as it was.
+	again := startServerIn(t, dataDir)
+	again.kubectl.run(t, "get", "configmap", "kept", "-n", "default")
+}
+
+// TestRefusesAnUnreadableDataDir runs annex as somebody who may not look into
+// the data directory.
+func TestRefusesAnUnreadableDataDir(t *testing.T) {
+	t.Parallel()
+	home, err := os.MkdirTemp("", "annex-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	dataDir := filepath.Join(home, "data")
+	if err := os.Mkdir(dataDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(programs.annex, "serve", "--data-dir="+dataDir, "--secure-port=0")
+	if os.Geteuid() == 0 {
+		// Nothing is hidden from root, so somebody else has to try.
+		const nobody = 65534
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		command.Path = filepath.Join(home, "annex")
+		copyProgram(t, programs.annex, command.Path)
+		if err := os.Chmod(home, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		command.Dir = home
+	} else if err := os.Chmod(dataDir, 0); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, command, "--data-dir", dataDir, "permission denied")
+}
+
+// refuses runs annex, which must end as a refusal does.
+func refuses(t *testing.T, command *exec.Cmd, names ...string) {
+	t.Helper()
+	annex, err := process.StartCommand(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer annex.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), refusalTime)
+	defer cancel()
+	code, err := annex.Wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := annex.Stderr()
+	if code != 1 {
+		t.Errorf("the exit code is %d: %s", code, line)
+	}
+	if strings.Count(line, "\n") != 1 || !strings.HasSuffix(line, "\n") {
+		t.Errorf("stderr is not one line:\n%s", line)
+	}
+	for _, name := range names {
+		if !strings.Contains(line, name) {
+			t.Errorf("stderr does not name %q: %s", name, line)
+		}
+	}
+}
+
+// snapshot describes every file below a folder, but for the lock: a refused
+// annex may have held it for a moment.
+func snapshot(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.Name() == "lock" {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		description := info.Mode().String()
+		if info.Mode().IsRegular() {
+			description += " " + info.ModTime().String() + " " + big.NewInt(info.Size()).String()
+		}
+		found[path] = description
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// replace puts content into a file, or moves the file away, and returns what
+// undoes that.
+func replace(t *testing.T, path string, content []byte) func() {
+	t.Helper()
+	away := filepath.Join(t.TempDir(), "away")
+	if err := os.Rename(path, away); err != nil {
+		t.Fatal(err)
+	}
+	if content != nil {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := os.Rename(away, path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func copyProgram(t *testing.T, from, to string) {
+	t.Helper()
+	source, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(target, source); err != nil {
+		t.Fatal(err)
+	}
+	if err := target.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pair are the files of a certificate and its key.
+type pair struct{ cert, key string }
+
+// writePair makes a self-signed certificate that is valid until a time.
+func writePair(t *testing.T, until time.Time) pair {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "somebody else"},
+		NotBefore:             until.Add(-48 * time.Hour),
+		NotAfter:              until,
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var certPEM, keyPEM bytes.Buffer
+	if err := pem.Encode(&certPEM, &pem.Block{Type: "CERTIFICATE", Bytes: certificate}); err != nil {
+		t.Fatal(err)
+	}
+	if err := pem.Encode(&keyPEM, &pem.Block{Type: "PRIVATE KEY", Bytes: encoded}); err != nil {
+		t.Fatal(err)
+	}
+	return pair{cert: writeFile(t, certPEM.String()), key: writeFile(t, keyPEM.String())}
+}
+
+// oldEtcd answers as an etcd of the past would when it is asked who it is.
+type oldEtcd struct {
+	etcdserverpb.UnimplementedMaintenanceServer
+}
+
+// Status says which version this is.
+func (oldEtcd) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
+	return &etcdserverpb.StatusResponse{Version: "3.4.0", Leader: 1}, nil
+}
+
+func startOldEtcd(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	etcdserverpb.RegisterMaintenanceServer(server, oldEtcd{})
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	return "http://" + listener.Addr().String()
+}
+
+// canceled is a context for a look that does not wait.
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	cancel()
+	return ctx
+}

@@ -1,0 +1,355 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+
+// write is a write that the server acknowledged.
+type write struct {
+	resource schema.GroupVersionResource
+	name     string
+	uid      string
+	revision int64
+}
+
+// TestKillLosesNothing kills annex again and again while objects are written,
+// and looks for every acknowledged one after each start.
+func TestKillLosesNothing(t *testing.T) {
+	t.Parallel()
+	dataDir := t.TempDir()
+	configMaps := corev1.SchemeGroupVersion.WithResource("configmaps")
+	var acknowledged []write
+	for round := range 4 {
+		s := startServerIn(t, dataDir)
+		if round == 0 {
+			s.kubectl.run(t, "apply", "-f", widgetCRD)
+			s.kubectl.run(t, "wait", "--for=condition=Established", "-f", widgetCRD)
+		}
+		s.findAll(t, acknowledged)
+		acknowledged = append(acknowledged, s.writeUntilKilled(t, round, widgets, configMaps)...)
+	}
+	s := startServerIn(t, dataDir)
+	s.findAll(t, acknowledged)
+	t.Logf("%d acknowledged writes survived", len(acknowledged))
+	if len(acknowledged) < 100 {
+		t.Errorf("only %d writes were acknowledged, too few to prove anything", len(acknowledged))
+	}
+}
+
+// writeUntilKilled creates objects from several clients at once, kills the
+// server in the middle of it, and returns what was acknowledged.
+func (s *server) writeUntilKilled(t *testing.T, round int, resources ...schema.GroupVersionResource) []write {
+	t.Helper()
+	var (
+		mu           sync.Mutex
+		acknowledged []write
+		count        atomic.Int64
+		writers      sync.WaitGroup
+	)
+	enough := make(chan struct{})
+	for worker := range 8 {
+		resource := resources[worker%len(resources)]
+		writers.Go(func() {
+			for i := 0; ; i++ {
+				object := &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": resource.GroupVersion().String(),
+					"kind":       map[string]string{"widgets": "Widget", "configmaps": "ConfigMap"}[resource.Resource],
+					"metadata":   map[string]any{"name": fmt.Sprintf("r%d-w%d-%d", round, worker, i)},
+				}}
+				if resource == widgets {
+					object.Object["spec"] = map[string]any{}
+				}
+				created, err := s.annexDynamicClient.Resource(resource).Namespace("default").Create(t.Context(), object, metav1.CreateOptions{})
+				if err != nil {
+					return // the server is gone: the fate of this one is open
+				}
+				revision, err := strconv.ParseInt(created.GetResourceVersion(), 10, 64)
+				if err != nil {
+					t.Errorf("resource version %q: %v", created.GetResourceVersion(), err)
+					return
+				}
+				mu.Lock()
+				acknowledged = append(acknowledged, write{resource: resource, name: created.GetName(), uid: string(created.GetUID()), revision: revision})
+				mu.Unlock()
+				if count.Add(1) == 60 {
+					close(enough)
+				}
+			}
+		})
+	}
+	select {
+	case <-enough:
+	case <-time.After(patience):
+		t.Errorf("only %d writes in %s", count.Load(), patience)
+	}
+	s.Kill()
+	writers.Wait()
+	return acknowledged
+}
+
+// findAll looks for every write, and for a resource version that went back.
+func (s *server) findAll(t *testing.T, writes []write) {
+	t.Helper()
+	found := map[schema.GroupVersionResource]map[string]unstructured.Unstructured{}
+	for _, w := range writes {
+		if found[w.resource] == nil {
+			list, err := s.annexDynamicClient.Resource(w.resource).Namespace("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatalf("listing %s after a start: %v", w.resource.Resource, err)
+			}
+			found[w.resource] = map[string]unstructured.Unstructured{}
+			for _, item := range list.Items {
+				found[w.resource][item.GetName()] = item
+			}
+			if revision, err := strconv.ParseInt(list.GetResourceVersion(), 10, 64); err != nil || revision < w.revision {
+				t.Errorf("the list of %s is at revision %q, but %d was acknowledged", w.resource.Resource, list.GetResourceVersion(), w.revision)
+			}
+		}
+		object, ok := found[w.resource][w.name]
+		switch {
+		case !ok:
+			t.Errorf("%s %s was acknowledged and is lost", w.resource.Resource, w.name)
+		case string(object.GetUID()) != w.uid || object.GetResourceVersion() != strconv.FormatInt(w.revision, 10):
+			t.Errorf("%s %s changed: uid %s, revision %s, want %+v", w.resource.Resource, w.name, object.GetUID(), object.GetResourceVersion(), w)
+		}
+	}
+}
+
+// TestNeverNotFoundWhileStarting asks for things that exist from the moment
+// that the port is open: until all is loaded the answer is "later", never "no".
+func TestNeverNotFoundWhileStarting(t *testing.T) {
+	t.Parallel()
+	dataDir := t.TempDir()
+	s := startServerIn(t, dataDir)
+	s.kubectl.run(t, "apply", "-f", widgetCRD)
+	s.kubectl.run(t, "wait", "--for=condition=Established", "-f", widgetCRD)
+	s.kubectl.feed(t, widget("default", "a", `{}`), "create", "-f", "-")
+	s.Kill()
+
+	port := freePort(t)
+	restarted, err := process.Start(programs.annex, dataDir, "--secure-port="+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, restarted) })
+	// The certificates are those of before, so the client is made before the
+	// server answers.
+	config := rest.CopyConfig(s.config)
+	config.Host = "https://127.0.0.1:" + port
+	admin, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{
+		"/apis/example.com/v1/namespaces/default/widgets/a",
+		"/apis/example.com/v1beta1/namespaces/default/widgets",
+		"/apis/example.com",
+		"/api/v1/namespaces/default",
+		"/apis/hosting.annex.dev/v1alpha1/stores/default",
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com",
+	}
+	allowed := []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusTooManyRequests}
+	answers := map[int]int{}
+	eventually(t, "all paths answer", func() (bool, string) {
+		good := 0
+		for _, path := range paths {
+			code, err := status(admin, config.Host+path, "")
+			if err != nil {
+				continue // not listening yet
+			}
+			answers[code]++
+			if !slices.Contains(allowed, code) {
+				t.Errorf("%s answers %d while annex starts", path, code)
+			}
+			if code == http.StatusOK {
+				good++
+			}
+		}
+		return good == len(paths), fmt.Sprint(answers)
+	})
+	t.Logf("answers while starting: %v", answers)
+}
+
+// TestTerminateDrains stops annex while requests run: each is either refused or
+// answered in full, and the process leaves with code 0.
+func TestTerminateDrains(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dataDir := t.TempDir()
+			s := startServerIn(t, dataDir)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			watch, err := s.annexClient.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer watch.Stop()
+
+			var written []string
+			var writer sync.WaitGroup
+			half := make(chan struct{})
+			writer.Go(func() {
+				for i := 0; ; i++ {
+					name := fmt.Sprint("c", i)
+					object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+					if _, err := s.annexClient.CoreV1().ConfigMaps("default").Create(ctx, object, metav1.CreateOptions{}); err != nil {
+						return
+					}
+					if written = append(written, name); i == 20 {
+						close(half)
+					}
+				}
+			})
+			<-half
+			stopped := time.Now()
+			if err := s.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			code, err := s.Wait(ctx)
+			if err != nil || code != 0 {
+				t.Errorf("annex left with code %d (%v): %s", code, err, s.Stderr())
+			}
+			t.Logf("drained in %s", time.Since(stopped).Round(time.Millisecond))
+			writer.Wait()
+
+			again := startServerIn(t, dataDir)
+			list, err := again.annexClient.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range written {
+				if !slices.ContainsFunc(list.Items, func(item corev1.ConfigMap) bool { return item.Name == name }) {
+					t.Errorf("configmap %s was acknowledged and is lost", name)
+				}
+			}
+		})
+	}
+}
+
+// TestFilesArePrivate looks at who may read what annex leaves on disk.
+func TestFilesArePrivate(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	err := filepath.WalkDir(s.dataDir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // etcd renames files while it runs
+		}
+		if err != nil {
+			return err
+		}
+		// A folder of 0700 hides what is in it; certificates may be read.
+		if info.IsDir() && info.Mode().Perm()&0o077 != 0 && path != s.dataDir {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(s.dataDir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the data directory: %v, %v", info, err)
+	}
+	if info, err := os.Stat(s.Kubeconfig); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the kubeconfig: %v, %v", info, err)
+	}
+}
+
+// TestOnlyOnePort makes sure that nothing but the API is listening: etcd is
+// reached through a socket in the data directory only.
+func TestOnlyOnePort(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	listening := listeningPorts(t, s.PID())
+	if len(listening) != 1 {
+		t.Errorf("annex listens on %v, want the API's port only", listening)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(s.config.CAData)
+	connection, err := tls.Dial("tcp", s.URL[len("https://"):], &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11})
+	if err == nil {
+		_ = connection.Close()
+		t.Error("the server speaks TLS 1.1")
+	}
+}
+
+// TestRunAnywhere runs annex from a folder with a long name, without a home
+// directory and with nothing in its environment.
+func TestRunAnywhere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for len(dir) < 150 {
+		dir = filepath.Join(dir, "a folder with a long name")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(programs.annex, "serve", "--secure-port=0")
+	command.Dir, command.Env = dir, []string{}
+	annex, err := process.StartCommand(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, annex) })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := annex.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(dir, ".annex", "admin.kubeconfig"); annex.Kubeconfig != want {
+		t.Errorf("the kubeconfig is %s, want %s", annex.Kubeconfig, want)
+	}
+	contains(t, kubectl{kubeconfig: annex.Kubeconfig, home: t.TempDir()}.run(t, "get", "namespaces"), "default")
+}
+
+// freePort is a port that nothing listens on, for the tests that have to know
+// it before annex runs.
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}

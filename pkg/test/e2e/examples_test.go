@@ -1,0 +1,65 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const examplesDir = "../../../artifacts/examples"
+
+// widgetCRD is the example CRD, which the other tests use as well.
+const widgetCRD = examplesDir + "/30-customresourcedefinition.yaml"
+
+// TestExamples applies the examples in the order of their numbers, twice, and
+// makes sure that each kind that annex has compiled in has one.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	files, err := filepath.Glob(examplesDir + "/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]bool{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var object struct{ Kind string }
+		if err := yaml.Unmarshal(content, &object); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		kind := strings.ToLower(object.Kind)
+		if !strings.HasSuffix(file, "-"+kind+".yaml") {
+			t.Errorf("%s holds a %s: its name should say so", file, object.Kind)
+		}
+		kinds[kind] = true
+		contains(t, s.kubectl.run(t, "apply", "-f", file), " created")
+		if object.Kind == "CustomResourceDefinition" {
+			s.kubectl.run(t, "wait", "--for=condition=Established", "-f", file)
+		}
+		contains(t, s.kubectl.run(t, "apply", "-f", file), " unchanged")
+	}
+	for _, row := range strings.Fields(s.kubectl.run(t, "api-resources", "--no-headers", "-o", "name")) {
+		plural, group, _ := strings.Cut(row, ".")
+		kind := strings.TrimSuffix(plural, "s")
+		if group == "apiregistration.k8s.io" {
+			continue // made by annex, not by people
+		}
+		if !kinds[kind] {
+			t.Errorf("there is no example of %s", row)
+		}
+	}
+	contains(t, s.kubectl.run(t, "get", "widgets", "-n", "annex-examples"), "first", "green")
+	contains(t, s.kubectl.run(t, "get", "hostedresource", "widgets.example.com", "-o", "jsonpath={.spec.priority} {.spec.storeName}"), "10 default")
+	s.kubectl.run(t, "delete", "namespace", "annex-examples")
+}

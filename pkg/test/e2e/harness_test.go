@@ -1,0 +1,300 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+// patience is how long a wait may take on a busy machine. Nothing here takes
+// more than a second or two on an idle one.
+const patience = 60 * time.Second
+
+// programs are the paths of what the tests run; TestMain finds them.
+var programs struct{ annex, kubectl string }
+
+func TestMain(m *testing.M) {
+	code, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (int, error) {
+	ctx := context.Background()
+	var err error
+	if programs.annex, err = process.Bin(ctx, "annex"); err != nil {
+		return 0, err
+	}
+	if programs.kubectl, err = process.Bin(ctx, "kubectl"); err != nil {
+		return 0, err
+	}
+	defer stopShared()
+	return m.Run(), nil
+}
+
+// server is a running annex and ways to talk to it.
+type server struct {
+	*process.Annex
+	dataDir string
+	kubectl kubectl
+	config  *restclient.Config
+
+	annexClient        kubernetes.Interface
+	annexDynamicClient dynamic.Interface
+	annexCRDClient     apiextensionsclient.Interface
+	annexHostingClient hostingclient.Interface
+}
+
+// startServer starts an annex for one test, on a fresh data directory.
+func startServer(t *testing.T, flags ...string) *server {
+	t.Helper()
+	return startServerIn(t, t.TempDir(), flags...)
+}
+
+// startServerIn starts an annex for one test.
+func startServerIn(t *testing.T, dataDir string, flags ...string) *server {
+	t.Helper()
+	s, err := newServer(t.Context(), dataDir, flags...)
+	if s != nil {
+		t.Cleanup(func() { stop(t, s.Annex) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// newServer returns the server even if there is an error, if it has a process.
+func newServer(ctx context.Context, dataDir string, flags ...string) (*server, error) {
+	annex, err := process.Start(programs.annex, dataDir, flags...)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{Annex: annex, dataDir: dataDir}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := annex.WaitReady(ctx); err != nil {
+		return s, err
+	}
+	return s, s.connect()
+}
+
+func (s *server) connect() error {
+	var err error
+	if s.config, err = s.Config(); err != nil {
+		return err
+	}
+	s.config.WarningHandler = restclient.NoWarnings{} // deprecated versions are used on purpose
+	s.kubectl = kubectl{kubeconfig: s.Kubeconfig, home: filepath.Join(filepath.Dir(s.dataDir), "home-"+filepath.Base(s.dataDir))}
+	var errs [4]error
+	s.annexClient, errs[0] = kubernetes.NewForConfig(s.config)
+	s.annexDynamicClient, errs[1] = dynamic.NewForConfig(s.config)
+	s.annexCRDClient, errs[2] = apiextensionsclient.NewForConfig(s.config)
+	s.annexHostingClient, errs[3] = hostingclient.NewForConfig(s.config)
+	return errors.Join(errs[:]...)
+}
+
+// stop ends a server as a user would, and checks that it goes willingly.
+func stop(t testing.TB, annex *process.Annex) {
+	t.Helper()
+	select {
+	case <-annex.Exited():
+		return
+	default:
+	}
+	if err := annex.Signal(syscall.SIGTERM); err != nil {
+		t.Errorf("asking annex to stop: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	code, err := annex.Wait(ctx)
+	if err != nil {
+		t.Error(err)
+		annex.Kill()
+		return
+	}
+	if code != 0 {
+		t.Errorf("annex exited with code %d after SIGTERM: %s", code, annex.Stderr())
+	}
+	if t.Failed() && annex.Stderr() != "" {
+		t.Logf("stderr of annex:\n%s", annex.Stderr())
+	}
+}
+
+// shared is one server for all tests that leave it running and use names and
+// namespaces of their own.
+var shared struct {
+	once   sync.Once
+	dir    string
+	server *server
+	err    error
+}
+
+func sharedServer(t *testing.T) *server {
+	t.Helper()
+	shared.once.Do(func() {
+		if shared.dir, shared.err = os.MkdirTemp("", "annex-e2e-"); shared.err != nil {
+			return
+		}
+		shared.server, shared.err = newServer(context.Background(), filepath.Join(shared.dir, "data"))
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.server
+}
+
+func stopShared() {
+	if shared.server != nil {
+		_ = shared.server.Signal(syscall.SIGTERM)
+		select {
+		case <-shared.server.Exited():
+		case <-time.After(patience):
+			shared.server.Kill()
+		}
+		if code, _ := shared.server.Wait(context.Background()); code != 0 {
+			fmt.Fprintf(os.Stderr, "the shared annex exited with code %d: %s\n", code, shared.server.Stderr())
+		}
+	}
+	if shared.dir != "" {
+		_ = os.RemoveAll(shared.dir)
+	}
+}
+
+// kubectl runs the real kubectl against one server.
+type kubectl struct {
+	kubeconfig string
+	// home keeps kubectl's discovery cache away from other servers'.
+	home string
+}
+
+// output is what one run of kubectl left behind.
+type output struct {
+	stdout, stderr string
+	code           int
+}
+
+func (k kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, programs.kubectl, args...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+k.kubeconfig, "HOME="+k.home, "KUBECTL_KUBERC=false")
+	return command
+}
+
+// try runs kubectl, which may fail.
+func (k kubectl) try(t *testing.T, stdin string, args ...string) output {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	command := k.command(ctx, args...)
+	var stdout, stderr bytes.Buffer
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	err := command.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
+	}
+	return output{stdout: stdout.String(), stderr: stderr.String(), code: command.ProcessState.ExitCode()}
+}
+
+// run runs kubectl, which must succeed, and returns what it printed.
+func (k kubectl) run(t *testing.T, args ...string) string {
+	t.Helper()
+	return k.feed(t, "", args...)
+}
+
+// feed is run with a manifest on stdin.
+func (k kubectl) feed(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	result := k.try(t, stdin, args...)
+	if result.code != 0 {
+		t.Fatalf("kubectl %s: exit code %d\n%s%s", strings.Join(args, " "), result.code, result.stdout, result.stderr)
+	}
+	return result.stdout
+}
+
+// refuse runs kubectl, which must fail and say each of reasons.
+func (k kubectl) refuse(t *testing.T, stdin string, args []string, reasons ...string) {
+	t.Helper()
+	result := k.try(t, stdin, args...)
+	if result.code == 0 {
+		t.Errorf("kubectl %s succeeded:\n%s", strings.Join(args, " "), result.stdout)
+		return
+	}
+	for _, reason := range reasons {
+		if !strings.Contains(result.stderr, reason) {
+			t.Errorf("kubectl %s: stderr lacks %q:\n%s", strings.Join(args, " "), reason, result.stderr)
+		}
+	}
+}
+
+// namespace makes a namespace that goes with the test.
+func (s *server) namespace(t *testing.T) string {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	s.kubectl.run(t, "create", "namespace", name)
+	return name
+}
+
+// eventually polls until done and fails with what was last seen.
+func eventually(t *testing.T, what string, check func() (done bool, saw string)) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		done, saw := check()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s; last seen: %s", what, patience, saw)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%s: the test ended; last seen: %s", what, saw)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// contains fails for each part that text lacks.
+func contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("lacks %q:\n%s", part, text)
+		}
+	}
+}
+
+// matchesColumns checks the header of a table that kubectl printed.
+func matchesColumns(t *testing.T, table string, columns ...string) {
+	t.Helper()
+	header, _, _ := strings.Cut(table, "\n")
+	if got, want := strings.Join(strings.Fields(header), " "), strings.Join(columns, " "); got != want {
+		t.Errorf("columns are %q, want %q:\n%s", got, want, table)
+	}
+}

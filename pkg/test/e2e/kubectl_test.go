@@ -1,0 +1,366 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// widget is a manifest of one Widget.
+func widget(namespace, name, spec string) string {
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":%q,"name":%q},"spec":%s}`, namespace, name, spec)
+}
+
+// TestKubectl walks through what people do with kubectl, on one server.
+func TestKubectl(t *testing.T) {
+	t.Parallel()
+	s := sharedServer(t)
+	s.kubectl.run(t, "apply", "-f", widgetCRD)
+	s.kubectl.run(t, "wait", "--for=condition=Established", "-f", widgetCRD)
+	eventually(t, "discovery of widgets", func() (bool, string) {
+		result := s.kubectl.try(t, "", "api-resources", "--cached=false", "--api-group=example.com")
+		return strings.Contains(result.stdout, "widgets"), result.stdout + result.stderr
+	})
+
+	for name, test := range map[string]func(*testing.T, *server){
+		"discovery":       testDiscovery,
+		"explain":         testExplain,
+		"get-watch":       testGetWatch,
+		"apply-client":    testApplyClientSide,
+		"apply-server":    testApplyServerSide,
+		"diff":            testDiff,
+		"edit":            testEdit,
+		"patch-typed":     testPatchTyped,
+		"patch-custom":    testPatchCustom,
+		"scale":           testScale,
+		"status":          testStatus,
+		"selectors":       testSelectors,
+		"validation":      testValidation,
+		"create-typed":    testCreateTyped,
+		"events":          testEvents,
+		"wait":            testWait,
+		"hosting":         testHosting,
+		"tables":          testTables,
+		"versions":        testVersions,
+		"delete-ns":       testDeleteNamespace,
+		"delete-crd":      testDeleteCRD,
+		"bad-requests":    testBadRequests,
+		"too-large":       testTooLarge,
+		"who-may-what":    testAuthorization,
+		"apiservice":      testAPIServices,
+		"generated-names": testGeneratedNames,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, s)
+		})
+	}
+}
+
+func testDiscovery(t *testing.T, s *server) {
+	resources := s.kubectl.run(t, "api-resources", "--no-headers")
+	for _, want := range []string{
+		"namespaces", "configmaps", "secrets", "serviceaccounts", "events", "leases", "customresourcedefinitions", "apiservices",
+		"stores", "hostedresources", "widgets",
+	} {
+		if !strings.Contains("\n"+resources, "\n"+want+" ") {
+			t.Errorf("api-resources lacks %s:\n%s", want, resources)
+		}
+	}
+	contains(t, s.kubectl.run(t, "api-versions"),
+		"v1\n", "apiextensions.k8s.io/v1\n", "apiregistration.k8s.io/v1\n", "coordination.k8s.io/v1\n", "events.k8s.io/v1\n",
+		"example.com/v1\n", "example.com/v1beta1\n", "hosting.annex.dev/v1alpha1\n")
+	contains(t, s.kubectl.run(t, "api-resources", "--categories=examples"), "widgets")
+
+	version := s.kubectl.run(t, "version", "-o", "json")
+	var versions struct {
+		ServerVersion struct{ Major, Minor, GitVersion string }
+	}
+	if err := json.Unmarshal([]byte(version), &versions); err != nil {
+		t.Fatal(err)
+	}
+	if got := versions.ServerVersion; got.Major != "1" || got.Minor != "37" || !strings.HasPrefix(got.GitVersion, "v1.37.") || !strings.Contains(got.GitVersion, "+annex.") {
+		t.Errorf("the server says it is %+v", got)
+	}
+}
+
+func testExplain(t *testing.T, s *server) {
+	contains(t, s.kubectl.run(t, "explain", "configmap.data"), "KIND:", "ConfigMap", "FIELD: data")
+	contains(t, s.kubectl.run(t, "explain", "crd.spec.versions.schema"), "openAPIV3Schema")
+	contains(t, s.kubectl.run(t, "explain", "store.spec"), "embedded", "etcd", "taints", "unschedulable")
+	contains(t, s.kubectl.run(t, "explain", "hostedresource.spec.storeName"), "FIELD: storeName", "Store that holds")
+	contains(t, s.kubectl.run(t, "explain", "hostedresource.status", "--recursive"), "storedBytes", "conditions", "lastTransitionTime")
+	// OpenAPI of a CRD follows a moment after its discovery.
+	eventually(t, "explain of a custom resource", func() (bool, string) {
+		result := s.kubectl.try(t, "", "explain", "widget.spec.parts.count")
+		return strings.Contains(result.stdout, "How many of the part"), result.stdout + result.stderr
+	})
+	contains(t, s.kubectl.run(t, "explain", "widget", "--api-version=example.com/v1beta1"), "VERSION:    v1beta1", "something to count")
+}
+
+func testGetWatch(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	command := s.kubectl.command(ctx, "get", "widgets", "-n", namespace, "-w", "--output-watch-events", "-o", "custom-columns=E:.type,N:.object.metadata.name,R:.object.spec.replicas", "--no-headers")
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
+			lines <- strings.Join(strings.Fields(scanner.Text()), " ")
+		}
+	}()
+	expect := func(want string) {
+		t.Helper()
+		if got, ok := <-lines; !ok || got != want {
+			t.Fatalf("the watch printed %q, want %q", got, want)
+		}
+	}
+	s.kubectl.feed(t, widget(namespace, "one", `{"replicas":1}`), "create", "-f", "-")
+	expect("ADDED one 1")
+	s.kubectl.run(t, "scale", "widget/one", "-n", namespace, "--replicas=2")
+	expect("MODIFIED one 2")
+	s.kubectl.run(t, "delete", "widget/one", "-n", namespace)
+	expect("DELETED one 2")
+	cancel()
+	for range lines { // until the pipe is closed
+	}
+	_ = command.Wait() // killed by cancel
+}
+
+func testApplyClientSide(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"color":"red","replicas":2}`), "apply", "-f", "-"), "created")
+	contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"color":"red","replicas":2}`), "apply", "-f", "-"), "unchanged")
+	// A field that is no longer applied goes back to its default.
+	contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"replicas":3}`), "apply", "-f", "-"), "configured")
+	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.color} {.spec.replicas}"); got != "blue 3" {
+		t.Errorf("after apply the widget is %q", got)
+	}
+
+	configMap := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"a"},"data":%s}`
+	contains(t, s.kubectl.feed(t, fmt.Sprintf(configMap, namespace, `{"x":"1","y":"1"}`), "apply", "-f", "-"), "created")
+	contains(t, s.kubectl.feed(t, fmt.Sprintf(configMap, namespace, `{"x":"2"}`), "apply", "-f", "-"), "configured")
+	if got := s.kubectl.run(t, "get", "configmap", "a", "-n", namespace, "-o", "jsonpath={.data}"); got != `{"x":"2"}` {
+		t.Errorf("after apply the data is %s", got)
+	}
+}
+
+func testApplyServerSide(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	apply := func(spec, manager string) output {
+		return s.kubectl.try(t, widget(namespace, "a", spec), "apply", "--server-side", "--field-manager="+manager, "-f", "-")
+	}
+	if result := apply(`{"color":"red","parts":[{"name":"wheel","count":4}]}`, "alice"); result.code != 0 {
+		t.Fatal(result.stderr)
+	}
+	// A part of one's own in a list that belongs to several.
+	if result := apply(`{"parts":[{"name":"axle"}]}`, "bob"); result.code != 0 {
+		t.Fatal(result.stderr)
+	}
+	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.parts[*].name}"); got != "wheel axle" {
+		t.Errorf("the parts are %q", got)
+	}
+	if result := apply(`{"color":"green"}`, "bob"); result.code == 0 || !strings.Contains(result.stderr, `conflict with "alice"`) {
+		t.Errorf("a conflict was not refused: %+v", result)
+	}
+	s.kubectl.feed(t, widget(namespace, "a", `{"color":"green"}`), "apply", "--server-side", "--field-manager=bob", "--force-conflicts", "-f", "-")
+	if result := apply(`{}`, "alice"); result.code != 0 {
+		t.Fatal(result.stderr)
+	}
+	// Nobody owns the wheel any more, bob took over the color and gave up the axle.
+	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.color} {.spec.parts[*].name}"); got != "green " {
+		t.Errorf("the widget is %q", got)
+	}
+}
+
+func testDiff(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	s.kubectl.feed(t, widget(namespace, "a", `{"replicas":2}`), "apply", "-f", "-")
+	if result := s.kubectl.try(t, widget(namespace, "a", `{"replicas":2}`), "diff", "-f", "-"); result.code != 0 {
+		t.Errorf("diff of nothing: %+v", result)
+	}
+	result := s.kubectl.try(t, widget(namespace, "a", `{"replicas":5}`), "diff", "-f", "-")
+	if result.code != 1 {
+		t.Errorf("diff exits with %d: %s", result.code, result.stderr)
+	}
+	contains(t, result.stdout, "-  replicas: 2", "+  replicas: 5")
+	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.replicas}"); got != "2" {
+		t.Errorf("diff changed the widget: %s replicas", got)
+	}
+}
+
+func testEdit(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	s.kubectl.feed(t, widget(namespace, "a", `{"color":"red"}`), "create", "-f", "-")
+	editor := filepath.Join(t.TempDir(), "editor")
+	if err := os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/color: red/color: green/' \"$1\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	command := s.kubectl.command(t.Context(), "edit", "widget", "a", "-n", namespace)
+	command.Env = append(command.Env, "KUBE_EDITOR="+editor)
+	if printed, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("kubectl edit: %v: %s", err, printed)
+	}
+	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.color}"); got != "green" {
+		t.Errorf("after the edit the color is %s", got)
+	}
+}
+
+func testPatchTyped(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	s.kubectl.run(t, "create", "configmap", "a", "-n", namespace, "--from-literal=x=1", "--from-literal=y=1")
+	for kind, patch := range map[string]string{
+		"strategic": `{"data":{"strategic":"1"}}`,
+		"merge":     `{"data":{"merge":"1","x":null}}`,
+		"json":      `[{"op":"add","path":"/data/json","value":"1"},{"op":"test","path":"/data/y","value":"1"}]`,
+	} {
+		s.kubectl.run(t, "patch", "configmap", "a", "-n", namespace, "--type="+kind, "-p", patch)
+	}
+	got := s.kubectl.run(t, "get", "configmap", "a", "-n", namespace, "-o", "jsonpath={.data}")
+	contains(t, got, `"strategic":"1"`, `"merge":"1"`, `"json":"1"`, `"y":"1"`)
+	if strings.Contains(got, `"x"`) {
+		t.Errorf("null did not remove a field: %s", got)
+	}
+}
+
+func testPatchCustom(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	s.kubectl.feed(t, widget(namespace, "a", `{"color":"red"}`), "create", "-f", "-")
+	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--type=merge", "-p", `{"spec":{"replicas":4}}`)
+	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--type=json", "-p", `[{"op":"replace","path":"/spec/color","value":"green"}]`)
+	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.color} {.spec.replicas}"); got != "green 4" {
+		t.Errorf("after the patches the widget is %q", got)
+	}
+	s.kubectl.refuse(t, "", []string{"patch", "widget", "a", "-n", namespace, "--type=strategic", "-p", `{"spec":{}}`}, "strategic")
+	s.kubectl.refuse(t, "", []string{"patch", "widget", "a", "-n", namespace, "--type=json", "-p", `[{"op":"test","path":"/spec/color","value":"red"}]`}, "The request is invalid")
+	s.kubectl.refuse(t, "", []string{"patch", "widget", "a", "-n", namespace, "--type=merge", "-p", `{"spec":{"color":"pink"}}`}, "Unsupported value", "pink")
+}
+
+func testScale(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	s.kubectl.feed(t, widget(namespace, "a", `{"replicas":2}`), "create", "-f", "-")
+	s.kubectl.run(t, "scale", "widget/a", "-n", namespace, "--current-replicas=2", "--replicas=5")
+	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.replicas}"); got != "5" {
+		t.Errorf("after scale there are %s replicas", got)
+	}
+	s.kubectl.refuse(t, "", []string{"scale", "widget/a", "-n", namespace, "--current-replicas=2", "--replicas=6"}, "Expected replicas to be 2, was 5")
+	s.kubectl.refuse(t, "", []string{"scale", "widget/a", "-n", namespace, "--replicas=11"}, "replicas must not be above limit")
+}
+
+func testStatus(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	s.kubectl.feed(t, widget(namespace, "a", `{"replicas":2}`), "create", "-f", "-")
+	both := `{"spec":{"replicas":7},"status":{"phase":"Painted","replicas":2}}`
+	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--subresource=status", "--type=merge", "-p", both)
+	get := []string{"get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.replicas} {.status.phase} {.metadata.generation}"}
+	if got := s.kubectl.run(t, get...); got != "2 Painted 1" {
+		t.Errorf("after a patch of the status the widget is %q", got)
+	}
+	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--type=merge", "-p", `{"spec":{"replicas":7},"status":{"phase":"Lost"}}`)
+	if got := s.kubectl.run(t, get...); got != "7 Painted 2" {
+		t.Errorf("after a patch of the spec the widget is %q", got)
+	}
+	contains(t, s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "--subresource=status", "-o", "yaml"), "phase: Painted")
+}
+
+func testSelectors(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	for name, spec := range map[string]string{"a": `{"color":"red"}`, "b": `{"color":"green"}`, "c": `{"color":"red"}`} {
+		s.kubectl.feed(t, widget(namespace, name, spec), "create", "-f", "-")
+	}
+	s.kubectl.run(t, "label", "widget", "a", "b", "-n", namespace, "shop=corner")
+	s.kubectl.run(t, "annotate", "widget", "a", "-n", namespace, "note=first")
+	names := func(args ...string) string {
+		t.Helper()
+		return s.kubectl.run(t, append([]string{"get", "-n", namespace, "-o", "jsonpath={.items[*].metadata.name}"}, args...)...)
+	}
+	for selection, want := range map[string]string{
+		"-l shop=corner":                                 "a b",
+		"-l !shop":                                       "c",
+		"-l shop in (corner,main)":                       "a b",
+		"--field-selector metadata.name=b":               "b",
+		"--field-selector spec.color=red":                "a c",
+		"--field-selector spec.color!=red":               "b",
+		"-l shop=corner --field-selector spec.color=red": "a",
+	} {
+		var args []string
+		for _, flag := range strings.Split(strings.ReplaceAll(selection, " --", "\n--"), "\n") {
+			name, value, _ := strings.Cut(flag, " ")
+			args = append(args, name, value)
+		}
+		if got := names(append([]string{"widgets"}, args...)...); got != want {
+			t.Errorf("get %s: %q, want %q", selection, got, want)
+		}
+	}
+	s.kubectl.refuse(t, "", []string{"get", "widgets", "-n", namespace, "--field-selector", "spec.replicas=1"}, "field label not supported")
+	s.kubectl.run(t, "create", "secret", "generic", "s", "-n", namespace, "--type=example.com/own")
+	if got := names("secrets", "--field-selector", "type=example.com/own"); got != "s" {
+		t.Errorf("secrets of a type: %q", got)
+	}
+	s.kubectl.run(t, "delete", "widgets", "-n", namespace, "-l", "shop=corner")
+	if got := names("widgets"); got != "c" {
+		t.Errorf("after a delete by label: %q", got)
+	}
+	// Chunks of one object each.
+	if got := names("configmaps,widgets", "--chunk-size=1"); got != "c" {
+		t.Errorf("in chunks: %q", got)
+	}
+}
+
+func testValidation(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	create := []string{"create", "-f", "-"}
+	s.kubectl.refuse(t, widget(namespace, "a", `{"color":"pink"}`), create, `spec.color: Unsupported value: "pink"`)
+	s.kubectl.refuse(t, widget(namespace, "a", `{"replicas":11}`), create, "replicas must not be above limit")
+	s.kubectl.refuse(t, widget(namespace, "a", `{"colour":"red"}`), create, `unknown field "spec.colour"`)
+	s.kubectl.refuse(t, widget(namespace, "a", `{"parts":[{"name":"x"},{"name":"x"}]}`), create, "Duplicate value")
+	s.kubectl.refuse(t, widget("nowhere-at-all", "a", `{}`), create, `namespaces "nowhere-at-all" not found`)
+
+	// What is not known is warned about and dropped.
+	result := s.kubectl.try(t, widget(namespace, "a", `{"colour":"red","serial":"A-1"}`), "create", "--validate=warn", "-f", "-")
+	if result.code != 0 || !strings.Contains(result.stderr, `unknown field "spec.colour"`) {
+		t.Errorf("with --validate=warn: %+v", result)
+	}
+	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec}"); strings.Contains(got, "colour") {
+		t.Errorf("an unknown field was stored: %s", got)
+	}
+	s.kubectl.refuse(t, "", []string{"patch", "widget", "a", "-n", namespace, "--type=merge", "-p", `{"spec":{"serial":"B-2"}}`}, "serial is written once")
+	s.kubectl.refuse(t, widget(namespace, "a", `{}`), create, "AlreadyExists")
+	s.kubectl.refuse(t, "", []string{"get", "widget", "none", "-n", namespace}, "NotFound")
+	contains(t, s.kubectl.feed(t, widget(namespace, "dry", `{}`), "create", "--dry-run=server", "-o", "jsonpath={.spec.color}", "-f", "-"), "blue")
+	s.kubectl.refuse(t, "", []string{"get", "widget", "dry", "-n", namespace}, "NotFound")
+}
+
+func testGeneratedNames(t *testing.T, s *server) {
+	namespace := s.namespace(t)
+	manifest := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":%q,"generateName":"some-"},"spec":{}}`, namespace)
+	names := map[string]bool{}
+	for range 3 {
+		name := s.kubectl.feed(t, manifest, "create", "-f", "-", "-o", "name")
+		if !strings.HasPrefix(name, "widget.example.com/some-") {
+			t.Errorf("the generated name is %q", name)
+		}
+		names[name] = true
+	}
+	if len(names) != 3 {
+		t.Errorf("generated names repeat: %v", names)
+	}
+}

@@ -1,0 +1,201 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package process runs bin/annex as a process of its own, as a user does, and
+// watches it from outside.
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// announcement is the line that annex prints when it is ready.
+var announcement = regexp.MustCompile(`is ready at (https://\S+), use it with: export KUBECONFIG=(.+)$`)
+
+// Annex is a running `annex serve`.
+type Annex struct {
+	// URL and Kubeconfig are known once WaitReady has returned.
+	URL        string
+	Kubeconfig string
+
+	command *exec.Cmd
+	started time.Time
+	stderr  lockedBuffer
+	readyc  chan [2]string // URL and kubeconfig
+	exited  chan struct{}
+	exitErr error
+}
+
+// Bin returns the path of a program under bin/ of the repository.
+func Bin(ctx context.Context, name string) (string, error) {
+	output, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the repository: %w", err)
+	}
+	path := filepath.Join(filepath.Dir(strings.TrimSpace(string(output))), "bin", name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("run `make build kubectl` first: %w", err)
+	}
+	return path, nil
+}
+
+// Start starts `annex serve` on a data directory and a free port; flags come
+// after those two. It does not wait.
+func Start(binary, dataDir string, flags ...string) (*Annex, error) {
+	return StartCommand(exec.Command(binary, append([]string{"serve", "--data-dir=" + dataDir, "--secure-port=0"}, flags...)...))
+}
+
+// StartCommand is Start with a command line, environment and working directory
+// of the caller's choice.
+func StartCommand(command *exec.Cmd) (*Annex, error) {
+	a := &Annex{command: command, readyc: make(chan [2]string, 1), exited: make(chan struct{})}
+	command.Stderr = &a.stderr
+	// An own pipe: Cmd.StdoutPipe is closed by Wait, before the last line is read.
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("making a pipe for %s: %w", command.Path, err)
+	}
+	command.Stdout = writer
+	a.started = time.Now()
+	err = command.Start()
+	closeErr := writer.Close()
+	if err := errors.Join(err, closeErr); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s: %w", command.Path, err), reader.Close())
+	}
+	go a.watchOutput(reader)
+	go func() {
+		defer close(a.exited)
+		a.exitErr = command.Wait()
+	}()
+	return a, nil
+}
+
+func (a *Annex) watchOutput(output io.ReadCloser) {
+	defer output.Close()
+	lines := bufio.NewScanner(output)
+	for lines.Scan() {
+		if found := announcement.FindStringSubmatch(lines.Text()); found != nil {
+			select {
+			case a.readyc <- [2]string{found[1], found[2]}:
+			default: // annex announces itself once
+			}
+		}
+	}
+}
+
+// WaitReady waits for the line that says that annex is ready.
+func (a *Annex) WaitReady(ctx context.Context) error {
+	select {
+	case ready := <-a.readyc:
+		a.URL, a.Kubeconfig = ready[0], strings.Trim(ready[1], "'")
+		return nil
+	case <-a.exited:
+		return fmt.Errorf("annex exited with code %d before it was ready: %s", a.exitCode(), a.Stderr())
+	case <-ctx.Done():
+		return fmt.Errorf("annex did not become ready in %s, stderr so far: %s: %w", time.Since(a.started).Round(time.Millisecond), a.Stderr(), context.Cause(ctx))
+	}
+}
+
+// Config logs in as the administrator, without a limit on requests.
+func (a *Annex) Config() (*restclient.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", a.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig that annex wrote: %w", err)
+	}
+	config.QPS = -1
+	return config, nil
+}
+
+// PID is the process' id.
+func (a *Annex) PID() int { return a.command.Process.Pid }
+
+// Started is when the process was started.
+func (a *Annex) Started() time.Time { return a.started }
+
+// Stderr is what the process has written to stderr so far.
+func (a *Annex) Stderr() string { return a.stderr.String() }
+
+// Signal sends a signal.
+func (a *Annex) Signal(signal os.Signal) error { return a.command.Process.Signal(signal) }
+
+// Exited is closed when the process has ended.
+func (a *Annex) Exited() <-chan struct{} { return a.exited }
+
+// Wait waits until the process has ended and returns its exit code, -1 if a
+// signal ended it.
+func (a *Annex) Wait(ctx context.Context) (int, error) {
+	select {
+	case <-a.exited:
+		return a.exitCode(), nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("annex still runs, stderr so far: %s: %w", a.Stderr(), context.Cause(ctx))
+	}
+}
+
+func (a *Annex) exitCode() int {
+	var exit *exec.ExitError
+	if errors.As(a.exitErr, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+// Kill ends the process at once, as kill -9 does, and waits for its end.
+func (a *Annex) Kill() {
+	_ = a.command.Process.Kill() // it may have ended already
+	<-a.exited
+}
+
+// RSS is the resident memory of the process in bytes.
+func (a *Annex) RSS() (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
+	if err != nil {
+		return 0, fmt.Errorf("reading the memory of the process: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("reading the memory of the process: %w", err)
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.New("the kernel does not say how much memory the process has")
+}
+
+// lockedBuffer can be read while the process writes to it.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+// Write appends p.
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+// String returns what was written so far.
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
