@@ -11,8 +11,10 @@ package etcdcheck
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -20,7 +22,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
-	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 )
 
@@ -103,8 +104,12 @@ func loadTLS(config storagebackend.TransportConfig) (*tls.Config, error) {
 	}
 	// A file without a certificate would just trust nobody, at the first use.
 	if info.TrustedCAFile != "" {
-		if _, err := certutil.CertsFromFile(info.TrustedCAFile); err != nil {
-			return nil, fmt.Errorf("--etcd-cafile %s: %w", info.TrustedCAFile, err)
+		raw, err := os.ReadFile(info.TrustedCAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--etcd-cafile: %w", err)
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(raw) {
+			return nil, fmt.Errorf("--etcd-cafile %s: contains no PEM certificate", info.TrustedCAFile)
 		}
 	}
 	tlsConfig, err := info.ClientConfig()

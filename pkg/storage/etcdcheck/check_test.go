@@ -85,7 +85,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		"plain to TLS":    {servers(strings.Replace(secure, "https", "http", 1)), "did not answer as an etcd does, does it want https?"},
 		"TLS to plain":    {servers(strings.Replace(web.URL, "http", "https", 1)), "TLS handshake: tls: first record does not look like a TLS handshake"},
 		"a web server":    {servers(web.URL), "did not answer as an etcd does"},
-		"CA file missing": {storagebackend.TransportConfig{ServerList: []string{secure}, TrustedCAFile: "/nowhere/ca"}, "--etcd-cafile /nowhere/ca: open /nowhere/ca: no such file"},
+		"CA file missing": {storagebackend.TransportConfig{ServerList: []string{secure}, TrustedCAFile: "/nowhere/ca"}, "--etcd-cafile: open /nowhere/ca: no such file"},
 		"CA file is junk": {storagebackend.TransportConfig{ServerList: []string{secure}, TrustedCAFile: junk}, junk},
 		"cert is junk":    {storagebackend.TransportConfig{ServerList: []string{secure}, TrustedCAFile: certs.ca, CertFile: junk, KeyFile: certs.key}, junk},
 		"too old":         {servers(startFake(t, "3.5.12", 1)), "etcd 3.5.12 is too old, annex needs 3.5.13 or newer"},
