@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -100,8 +101,10 @@ func newStorageFactory(generic *genericapiserver.Config, etcd genericoptions.Etc
 // them; a group of custom resources always has a dot, so they cannot meet.
 func resourcePrefixes() map[schema.GroupResource]string {
 	prefixes := map[schema.GroupResource]string{}
-	for _, resource := range []string{"stores", "hostedresources"} {
-		prefixes[hosting.Resource(resource)] = hosting.GroupName + "/" + resource
+	// Some of these types are no resources; upstream never asks for their prefix.
+	for kind := range scheme.Scheme.KnownTypes(hostingv1alpha1.SchemeGroupVersion) {
+		plural, _ := meta.UnsafeGuessKindToResource(hostingv1alpha1.SchemeGroupVersion.WithKind(kind))
+		prefixes[plural.GroupResource()] = plural.Group + "/" + plural.Resource
 	}
 	return prefixes
 }
