@@ -173,6 +173,12 @@ var rules = []rule{
 		others:   clients,
 	},
 	{
+		packages: "pkg/controller/store",
+		duty:     "The controller of Stores; the only one that asks an etcd how it is.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/..."},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
+	},
+	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/usage"},
