@@ -58,6 +58,7 @@ func Bin(ctx context.Context, name string) (string, error) {
 // Start starts `annex serve` on a data directory and a free port; flags come
 // after those two. It does not wait.
 func Start(binary, dataDir string, flags ...string) (*Annex, error) {
+	//nolint:noctx // the process outlives what starts it
 	return StartCommand(exec.Command(binary, append([]string{"serve", "--data-dir=" + dataDir, "--secure-port=0"}, flags...)...))
 }
 
