@@ -32,7 +32,7 @@ const (
 	DefaultSettlePeriod = 5 * time.Second
 
 	// maxBackoff bounds the wait after errors, such as partial discovery.
-	maxBackoff = 15 * time.Second
+	maxBackoff = 8 * time.Second
 )
 
 // DiscoverFunc lists the namespaced resources that the server has, in their

@@ -8,6 +8,7 @@ package queue
 
 import (
 	"context"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -27,10 +28,11 @@ const (
 	// says otherwise.
 	DefaultMaxBackoff = 30 * time.Second
 
-	// quietRetries is how often a key may fail in a row before its error is
-	// worth an operator's attention: together these retries last about 0.6 s,
-	// which is what a conflict, or a server that is still starting, needs.
-	quietRetries = 6
+	// quietFailures is how often a key may fail in a row before its error is
+	// worth an operator's attention: with the delays between them that takes
+	// about a second, as long as a conflict, or a server that is still starting,
+	// may need.
+	quietFailures = 8
 )
 
 // Result tells the loop what to do with a key that was reconciled.
@@ -141,12 +143,20 @@ func (q *Queue[K]) next(ctx context.Context) bool {
 			q.queue.AddAfter(key, result.RequeueAfter)
 		}
 	case ctx.Err() != nil:
-	case q.queue.NumRequeues(key) < quietRetries:
-		logger.V(2).Info("Reconciling failed, trying again", "err", err)
-		q.queue.AddRateLimited(key)
 	default:
-		logger.Error(err, "Reconciling keeps failing, trying again", "failures", q.queue.NumRequeues(key)+1)
+		failures := q.queue.NumRequeues(key) + 1
+		if isLoud(failures) {
+			logger.Error(err, "Reconciling keeps failing, trying again", "failures", failures)
+		} else {
+			logger.V(2).Info("Reconciling failed, trying again", "failures", failures, "err", err)
+		}
 		q.queue.AddRateLimited(key)
 	}
 	return true
+}
+
+// isLoud reports whether a failure in a row is one to log as an error: ever fewer
+// are, or what fails for days would fill the log.
+func isLoud(failures int) bool {
+	return failures >= quietFailures && bits.OnesCount(uint(failures)) == 1
 }

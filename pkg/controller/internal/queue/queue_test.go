@@ -6,6 +6,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -191,4 +192,17 @@ func TestStopLeavesQueuedKeysAlone(t *testing.T) {
 			t.Errorf("reconciled %d keys, want only the one that was under way", got)
 		}
 	})
+}
+
+func TestLogsEverFewerFailures(t *testing.T) {
+	t.Parallel()
+	var loud []int
+	for failures := range 100 {
+		if isLoud(failures) {
+			loud = append(loud, failures)
+		}
+	}
+	if want := []int{8, 16, 32, 64}; !slices.Equal(loud, want) {
+		t.Errorf("of 100 failures in a row %v are logged as errors, want %v", loud, want)
+	}
 }
