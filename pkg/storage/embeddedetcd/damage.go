@@ -27,10 +27,15 @@ func dbPath(dir string) string { return filepath.Join(dir, "member", "snap", "db
 // could only end the process with a stack trace.
 func checkDatabase(dir string) error {
 	path := dbPath(dir)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	err := readDatabase(path)
+	// A first start that was killed left a file with nothing in it. etcd fills it.
+	if err == nil && info.Size() == 0 {
+		return nil
+	}
+	err = readDatabase(path)
 	switch {
 	case err == nil:
 		return nil

@@ -22,6 +22,9 @@ const (
 	// closeGrace is how long Close lets requests finish. Watches never do;
 	// etcd alone would wait seven seconds for them.
 	closeGrace = time.Second
+	// readyTimeout bounds the election of the only member, and the applying of the
+	// last part of the log before it.
+	readyTimeout = time.Minute
 	// closeTimeout bounds Close when etcd has failed and lost goroutines.
 	closeTimeout = 10 * time.Second
 )
@@ -80,6 +83,9 @@ func (s *Server) start(ctx context.Context) error {
 	if err := checkDatabase(s.cfg.Dir); err != nil {
 		return err
 	}
+	if err := s.removeUnfinished(); err != nil {
+		return err
+	}
 	if err := s.startEtcd(ctx); err != nil {
 		return err
 	}
@@ -132,9 +138,13 @@ func (s *Server) startEtcd(ctx context.Context) error {
 		s.abandon(result)
 		return fmt.Errorf("starting: %w", context.Cause(ctx))
 	}
+	timeout := time.NewTimer(readyTimeout)
+	defer timeout.Stop()
 	select {
 	case <-s.etcd.Server.ReadyNotify():
 		return nil
+	case <-timeout.C:
+		err = fmt.Errorf("it is not ready after %s", readyTimeout)
 	case <-s.failed:
 		err = s.failure
 	case err = <-s.etcd.Err():

@@ -136,9 +136,15 @@ func TestDamagedDataIsNamed(t *testing.T) {
 		"database is truncated": {func(t *testing.T, dir string) { must(t, os.Truncate(dbPath(dir), 4096*3)) }, "damaged"},
 		"database is empty page": {func(t *testing.T, dir string) { must(t, os.Truncate(dbPath(dir), 100)) },
 			"damaged"},
-		"database has a garbage page": {func(t *testing.T, dir string) { overwrite(t, dbPath(dir), 4096*10, 4096) }, "damaged"},
-		"log is gone":                 {func(t *testing.T, dir string) { must(t, os.Truncate(walPath(t, dir), 0)) }, "damaged"},
-		"log is garbage":              {func(t *testing.T, dir string) { overwrite(t, walPath(t, dir), 0, 1<<12) }, "damaged"},
+		// Behind the two meta pages, which alone still look right.
+		"database has garbage pages": {func(t *testing.T, dir string) {
+			info, err := os.Stat(dbPath(dir))
+			must(t, err)
+			metas := 2 * int64(os.Getpagesize())
+			overwrite(t, dbPath(dir), metas, int(info.Size()-metas))
+		}, "damaged"},
+		"log is gone":    {func(t *testing.T, dir string) { must(t, os.Truncate(walPath(t, dir), 0)) }, "damaged"},
+		"log is garbage": {func(t *testing.T, dir string) { overwrite(t, walPath(t, dir), 0, 1<<12) }, "damaged"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,86 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package embeddedetcd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.uber.org/zap"
+)
+
+func memberDir(dir string) string { return filepath.Join(dir, "member") }
+func walDir(dir string) string    { return filepath.Join(memberDir(dir), "wal") }
+
+// removeUnfinished removes what a first start left that was killed after it made
+// the write-ahead log but before it made itself a member in it. etcd would take it
+// for the log of a cluster without members, and wait for ever for a leader.
+//
+// There is nothing to lose: a write is acknowledged only when it is committed, and
+// the first thing that is ever committed is that membership. The database, which
+// is filled from the log, must say the same.
+func (s *Server) removeUnfinished() error {
+	unfinished, err := isUnfinished(s.cfg.Dir, s.zap)
+	if err != nil || !unfinished {
+		return err
+	}
+	s.log.V(1).Info("Starting over, the first start did not come to its end", "directory", s.cfg.Dir)
+	if err := os.RemoveAll(memberDir(s.cfg.Dir)); err != nil {
+		return fmt.Errorf("removing what an unfinished first start left: %w", err)
+	}
+	return nil
+}
+
+func isUnfinished(dir string, log *zap.Logger) (bool, error) {
+	// Without one, etcd makes a new one; with more, the start is long past.
+	if segments, err := filepath.Glob(filepath.Join(walDir(dir), "*.wal")); err != nil || len(segments) != 1 {
+		return false, err
+	}
+	empty, err := isEmptyDatabase(dbPath(dir))
+	if err != nil || !empty {
+		return false, err
+	}
+	opened, err := wal.OpenForRead(log, walDir(dir), &walpb.Snapshot{})
+	if err != nil {
+		return false, nil // etcd says what is wrong with it
+	}
+	defer opened.Close()
+	_, state, _, err := opened.ReadAll()
+	if err != nil {
+		return false, nil
+	}
+	return state.GetCommit() == 0, nil
+}
+
+// isEmptyDatabase reports whether the database has neither members nor keys.
+func isEmptyDatabase(path string) (empty bool, err error) {
+	// A finished or an unfinished start has made it; a lost one is neither.
+	info, err := os.Stat(path)
+	if err != nil || info.Size() == 0 {
+		return false, nil
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: dbLockTimeout})
+	if err != nil {
+		return false, fmt.Errorf("reading the database %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	empty = true
+	err = db.View(func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{schema.Members.Name(), schema.Key.Name()} {
+			if bucket := tx.Bucket(name); bucket != nil {
+				if key, _ := bucket.Cursor().First(); key != nil {
+					empty = false
+				}
+			}
+		}
+		return nil
+	})
+	return empty, err
+}
