@@ -36,8 +36,8 @@ type Config struct {
 
 // ExtraConfig is what upstream's generic configuration has no place for.
 type ExtraConfig struct {
-	// Etcd names the etcd that objects are kept in. Its codec is set for each
-	// server.
+	// Etcd names the etcd that objects are kept in. Its codec and tracing are
+	// set for each server.
 	Etcd genericoptions.EtcdOptions
 	// APIEnablement says which of the versions are served.
 	APIEnablement *genericoptions.APIEnablementOptions
@@ -71,9 +71,11 @@ func (c *Config) Complete() (CompletedConfig, error) {
 			return CompletedConfig{}, fmt.Errorf("--runtime-config: %s cannot be disabled, annex itself needs it", required)
 		}
 	}
+	c.Extra.Etcd.StorageConfig.Transport.TracerProvider = c.Generic.TracerProvider
 	factory := newStorageFactory(c.Generic, c.Extra.Etcd)
 	if err := c.Extra.Etcd.ApplyWithStorageFactoryTo(factory, c.Generic); err != nil {
-		return CompletedConfig{}, fmt.Errorf("configure storage: %w", err)
+		// Of all that this does, only reading that file can go wrong.
+		return CompletedConfig{}, fmt.Errorf("--encryption-provider-config: %w", err)
 	}
 	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory}}, nil
 }

@@ -30,7 +30,8 @@ func NewCommand(out io.Writer) *cobra.Command {
 		Long: "Serve an API server for custom resources, on its own: no Kubernetes and no etcd are needed.\n" +
 			"Everything it keeps is in --data-dir. When it is ready it prints how to use it.",
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			quietUntilApplied(cmd.ErrOrStderr())
 			completed, err := o.Complete()
 			if err != nil {
 				return err

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -24,9 +23,10 @@ import (
 // what they have, as kube-apiserver's do.
 const informerResync = 10 * time.Minute
 
-// newConfig applies the options to the chain's configuration. The order
-// matters: what comes later uses what was applied before.
-func newConfig(o options.CompletedOptions, etcd genericoptions.EtcdOptions, caFile string) (*apiserver.Config, error) {
+// newConfig applies the options to the chain's configuration, but for the etcd,
+// which need not run yet. The order matters: what comes later uses what was
+// applied before.
+func newConfig(o options.CompletedOptions, caFile string) (*apiserver.Config, error) {
 	generic := genericapiserver.NewConfig(scheme.Codecs)
 	// The chain serves its own /metrics, with the embedded etcd's beside them.
 	generic.EnableMetrics = false
@@ -47,7 +47,6 @@ func newConfig(o options.CompletedOptions, etcd genericoptions.EtcdOptions, caFi
 	if err := o.Traces.ApplyTo(nil, generic); err != nil {
 		return nil, fmt.Errorf("--tracing-config-file: %w", err)
 	}
-	etcd.StorageConfig.Transport.TracerProvider = generic.TracerProvider
 	apiserver.ConfigureOpenAPI(generic)
 	if err := o.Authentication.ApplyTo(generic, caFile); err != nil {
 		return nil, err
@@ -65,7 +64,6 @@ func newConfig(o options.CompletedOptions, etcd genericoptions.EtcdOptions, caFi
 	return &apiserver.Config{
 		Generic: generic,
 		Extra: apiserver.ExtraConfig{
-			Etcd:          etcd,
 			APIEnablement: o.API.APIEnablementOptions,
 			Informers:     annexInformers,
 			EventTTL:      o.API.EventTTL,

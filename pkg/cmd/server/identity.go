@@ -19,37 +19,48 @@ const ownServerName = "annex.local-administrator"
 
 // identity is annex's own authority and what it signed.
 type identity struct {
-	files   *pki.Files
-	renewer *pki.Renewer
+	dir    string
+	wanted pki.Options
+	files  *pki.Files
 }
 
 // ensureIdentity makes or checks the certificates in the data directory and,
 // unless others are given, serves with them.
 func ensureIdentity(o options.CompletedOptions, dir *datadir.Dir) (*identity, error) {
-	wanted := pki.Options{
-		BindAddress:    o.Serving.BindAddress,
-		KubeconfigFile: dir.AdminKubeconfig(),
-		ServerURL:      o.Serving.URL(),
-	}
+	i := &identity{dir: dir.PKIDir(), wanted: pki.Options{BindAddress: o.Serving.BindAddress}}
 	for _, name := range []string{o.Generic.ExternalHost, o.Generic.AdvertiseAddress.String()} {
 		if name != "" {
-			wanted.ExtraNames = append(wanted.ExtraNames, name)
+			i.wanted.ExtraNames = append(i.wanted.ExtraNames, name)
 		}
 	}
 	if !o.Serving.OwnCertificate() {
-		wanted.ServerName = ownServerName
+		i.wanted.ServerName = ownServerName
 	}
-	files, err := pki.Ensure(dir.PKIDir(), wanted)
-	if err != nil {
-		return nil, fmt.Errorf("--data-dir: %w", err)
+	if err := i.ensure(); err != nil {
+		return nil, err
 	}
-	o.Serving.UseOwnCertificate(files.ServingCert, files.ServingKey, wanted.ServerName)
-	return &identity{files: files, renewer: pki.NewRenewer(dir.PKIDir(), wanted)}, nil
+	o.Serving.UseOwnCertificate(i.files.ServingCert, i.files.ServingKey, i.wanted.ServerName)
+	return i, nil
+}
+
+func (i *identity) ensure() (err error) {
+	if i.files, err = pki.Ensure(i.dir, i.wanted); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	return nil
 }
 
 // CAFile is the certificate of annex's own authority.
 func (i *identity) CAFile() string { return i.files.CACert }
 
+// WriteKubeconfig writes the administrator's kubeconfig for the given URL, once
+// there is nothing left that could keep annex from serving there, and from then
+// on with every renewal.
+func (i *identity) WriteKubeconfig(path, url string) error {
+	i.wanted.KubeconfigFile, i.wanted.ServerURL = path, url
+	return i.ensure()
+}
+
 // Run renews certificates until ctx is done. The server reads them again when
 // the files change.
-func (i *identity) Run(ctx context.Context) { i.renewer.Run(ctx) }
+func (i *identity) Run(ctx context.Context) { pki.NewRenewer(i.dir, i.wanted).Run(ctx) }

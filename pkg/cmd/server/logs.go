@@ -11,6 +11,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 )
@@ -26,6 +27,13 @@ func applyLogs(o options.CompletedOptions) error {
 		return fmt.Errorf("apply the logging flags: %w", err)
 	}
 	return nil
+}
+
+// quietUntilApplied keeps what upstream logs while flags are completed from
+// standing around the one line that says what is wrong with them.
+func quietUntilApplied(errOut io.Writer) {
+	klog.LogToStderr(false)
+	klog.SetOutput(errorsOnly{errOut})
 }
 
 // errorsOnly passes on error entries of klog's text format, whose first byte is

@@ -45,27 +45,33 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	// A taken over listener is closed by the HTTP server; closing it twice is harmless.
 	defer o.Serving.Close()
 
+	// Everything that files and flags can have wrong is found before storage is
+	// touched.
+	identity, err := ensureIdentity(o, dir)
+	if err != nil {
+		return err
+	}
+	config, err := newConfig(o, identity.CAFile())
+	if err != nil {
+		return err
+	}
 	// Storage outlives everything that writes to it.
 	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	config.Extra.Etcd = o.Etcd.Served(store.Endpoints())
 
-	identity, err := ensureIdentity(o, dir)
-	if err != nil {
-		return err
-	}
-	config, err := newConfig(o, o.Etcd.Served(store.Endpoints()), identity.CAFile())
-	if err != nil {
-		return err
-	}
 	completed, err := config.Complete()
 	if err != nil {
 		return err
 	}
 	chain, err := completed.NewChain()
 	if err != nil {
+		return err
+	}
+	if err := identity.WriteKubeconfig(dir.AdminKubeconfig(), o.Serving.URL()); err != nil {
 		return err
 	}
 	server := &server{config: config, chain: chain, store: store, identity: identity}

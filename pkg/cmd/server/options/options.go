@@ -9,6 +9,7 @@ package options
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -53,10 +54,20 @@ func New() *Options {
 		Audit:          genericoptions.NewAuditOptions(),
 		Features:       NewFeatures(),
 		API:            NewAPI(),
-		Generic:        genericoptions.NewServerRunOptions(),
+		Generic:        newGeneric(),
 		Traces:         genericoptions.NewTracingOptions(),
 		Logs:           logsapi.NewLoggingConfiguration(),
 	}
+}
+
+// watchDrainPeriod is how long open watches may take to end when annex stops.
+// Without one upstream waits for them as for any request: a minute.
+const watchDrainPeriod = 5 * time.Second
+
+func newGeneric() *genericoptions.ServerRunOptions {
+	generic := genericoptions.NewServerRunOptions()
+	generic.ShutdownWatchTerminationGracePeriod = watchDrainPeriod
+	return generic
 }
 
 // registerGlobals fills upstream's registries, of which a process has one each.
@@ -107,6 +118,9 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	// anything reads them.
 	if err := o.Generic.ComponentGlobalsRegistry.Set(); err != nil {
 		return CompletedOptions{}, fmt.Errorf("--feature-gates, --emulated-version: %w", err)
+	}
+	if err := version.AssertEmulated(o.Generic.ComponentGlobalsRegistry.EffectiveVersionFor(o.Generic.ComponentName)); err != nil {
+		return CompletedOptions{}, err
 	}
 	if err := o.Data.Complete(); err != nil {
 		return CompletedOptions{}, err
