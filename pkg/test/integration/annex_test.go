@@ -1,0 +1,223 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+const (
+	// patience bounds every wait. It is long because machines that run tests are
+	// busy; nothing here takes that long unless it is broken.
+	patience = 20 * time.Second
+	// pollInterval is short, because what is waited for takes milliseconds.
+	pollInterval = 10 * time.Millisecond
+)
+
+// annex is a server with clients that act as its administrator.
+type annex struct {
+	*testserver.Server
+
+	kube       kubernetes.Interface
+	dynamic    dynamic.Interface
+	extensions apiextensionsclient.Interface
+	aggregator aggregatorclient.Interface
+	hosting    hostingclient.Interface
+	http       *http.Client
+}
+
+func newAnnex(t *testing.T, server *testserver.Server) *annex {
+	t.Helper()
+	// One connection for all of a test's clients, and none of another test's: a
+	// test that ends a connection must not disturb others.
+	httpClient, err := restclient.HTTPClientFor(server.AnnexConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &annex{Server: server, http: httpClient}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.kube, err = kubernetes.NewForConfigAndClient(server.AnnexConfig, httpClient)
+	must(err)
+	a.dynamic, err = dynamic.NewForConfigAndClient(server.AnnexConfig, httpClient)
+	must(err)
+	a.extensions, err = apiextensionsclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
+	must(err)
+	a.aggregator, err = aggregatorclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
+	must(err)
+	a.hosting, err = hostingclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
+	must(err)
+	return a
+}
+
+// startAnnex starts a server for one test.
+func startAnnex(t *testing.T, flags ...string) *annex {
+	t.Helper()
+	return newAnnex(t, testserver.Start(t, flags...))
+}
+
+var lastNamespace atomic.Int64
+
+// newNamespace makes a namespace that no other test uses.
+func (a *annex) newNamespace(t *testing.T) string {
+	t.Helper()
+	name := fmt.Sprintf("test-%d", lastNamespace.Add(1))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := a.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating a namespace: %v", err)
+	}
+	return name
+}
+
+// response is an answer that was read to its end.
+type response struct {
+	code   int
+	header http.Header
+	body   []byte
+}
+
+func (r response) String() string { return fmt.Sprintf("%d %s", r.code, r.body) }
+
+// into decodes the body.
+func (r response) into(t *testing.T, target any) {
+	t.Helper()
+	if err := json.Unmarshal(r.body, target); err != nil {
+		t.Fatalf("decoding %s: %v", r, err)
+	}
+}
+
+// request sends one request as the administrator. Headers come in pairs.
+func (a *annex) request(t *testing.T, method, path, body string, headers ...string) response {
+	t.Helper()
+	return send(t, a.http, method, a.URL+path, body, headers...)
+}
+
+// get is request for reading.
+func (a *annex) get(t *testing.T, path string, headers ...string) response {
+	t.Helper()
+	return a.request(t, http.MethodGet, path, "", headers...)
+}
+
+func send(t *testing.T, annexHTTP *http.Client, method, url, body string, headers ...string) response {
+	t.Helper()
+	r, err := trySend(t.Context(), annexHTTP, method, url, body, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func trySend(ctx context.Context, annexHTTP *http.Client, method, url, body string, headers ...string) (response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return response{}, err
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	answer, err := annexHTTP.Do(request)
+	if err != nil {
+		return response{}, err
+	}
+	defer answer.Body.Close()
+	content, err := io.ReadAll(answer.Body)
+	return response{code: answer.StatusCode, header: answer.Header, body: bytes.TrimSpace(content)}, err
+}
+
+// eventually waits until check returns "" and fails with what it returned last.
+func eventually(t *testing.T, what string, check func() (problem string)) {
+	t.Helper()
+	var problem string
+	deadline := time.After(patience)
+	for {
+		if problem = check(); problem == "" {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%s: not within %s, last seen: %s", what, patience, problem)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// wantError fails unless err is there and says all of the words.
+func wantError(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("got no error, want one that says %q", words)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("error does not say %q: %v", word, err)
+		}
+	}
+}
+
+// etcd returns a client of the server's embedded etcd.
+func (a *annex) etcd(t *testing.T) *clientv3.Client {
+	t.Helper()
+	socket := filepath.Join(a.DataDir, "etcd", "client.sock")
+	if elsewhere, err := os.ReadFile(filepath.Join(a.DataDir, "socket-dir")); err == nil {
+		socket = filepath.Join(strings.TrimSpace(string(elsewhere)), "client.sock")
+	}
+	return newEtcdClient(t, clientv3.Config{Endpoints: []string{"unix://" + socket}})
+}
+
+func newEtcdClient(t *testing.T, config clientv3.Config) *clientv3.Client {
+	t.Helper()
+	config.Logger = zap.NewNop()
+	annexEtcd, err := clientv3.New(config)
+	if err != nil {
+		t.Fatalf("making a client of etcd: %v", err)
+	}
+	t.Cleanup(func() { annexEtcd.Close() })
+	return annexEtcd
+}
+
+// etcdValue reads what etcd holds under a key.
+func etcdValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
+	t.Helper()
+	found, err := annexEtcd.Get(t.Context(), key)
+	if err != nil {
+		t.Fatalf("reading %s from etcd: %v", key, err)
+	}
+	if len(found.Kvs) != 1 {
+		t.Fatalf("etcd has no key %s", key)
+	}
+	return found.Kvs[0].Value
+}

@@ -1,0 +1,297 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// In v1 an address is one field, in v2 it is two.
+	addressSchemaV1 = `
+type: object
+properties: {spec: {type: object, properties: {address: {type: string}}}}
+`
+	addressSchemaV2 = `
+type: object
+properties: {spec: {type: object, properties: {host: {type: string}, port: {type: string}}}}
+`
+)
+
+// reviewer answers conversion reviews.
+type reviewer func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse
+
+// webhook serves a reviewer with TLS and returns how a CRD names it.
+func (review reviewer) webhook(t *testing.T) *apiextensionsv1.WebhookConversion {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent := &apiextensionsv1.ConversionReview{}
+		if err := json.NewDecoder(r.Body).Decode(sent); err != nil || sent.Request == nil {
+			http.Error(w, fmt.Sprintf("not a review: %v", err), http.StatusBadRequest)
+			return
+		}
+		answer := &apiextensionsv1.ConversionReview{TypeMeta: sent.TypeMeta, Response: review(r.Context(), sent.Request)}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(answer); err != nil && r.Context().Err() == nil {
+			t.Errorf("answering a review: %v", err)
+		}
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // some callers are meant to fail
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return &apiextensionsv1.WebhookConversion{
+		ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(server.URL + "/convert"), CABundle: authority},
+		ConversionReviewVersions: []string{"v1"},
+	}
+}
+
+// convertAddresses converts between v1 and v2.
+func convertAddresses(_ context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+	response := &apiextensionsv1.ConversionResponse{UID: request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+	for _, object := range request.Objects {
+		converted, err := convertAddress(object.Raw, request.DesiredAPIVersion)
+		if err != nil {
+			response.Result = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
+			return response
+		}
+		response.ConvertedObjects = append(response.ConvertedObjects, runtime.RawExtension{Raw: converted})
+	}
+	return response
+}
+
+func convertAddress(raw []byte, apiVersion string) ([]byte, error) {
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON(raw); err != nil {
+		return nil, err
+	}
+	spec := map[string]any{}
+	if strings.HasSuffix(apiVersion, "/v2") {
+		address, _, _ := unstructured.NestedString(object.Object, "spec", "address")
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		spec["host"], spec["port"] = host, port
+	} else {
+		host, _, _ := unstructured.NestedString(object.Object, "spec", "host")
+		port, _, _ := unstructured.NestedString(object.Object, "spec", "port")
+		spec["address"] = net.JoinHostPort(host, port)
+	}
+	object.Object["spec"] = spec
+	object.SetAPIVersion(apiVersion)
+	return object.MarshalJSON()
+}
+
+// installConverted installs a CRD with both versions; v1 is stored.
+func (a *annex) installConverted(t *testing.T, webhook *apiextensionsv1.WebhookConversion) *resource {
+	t.Helper()
+	crd := newDefinition(t, addressSchemaV1)
+	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", addressSchemaV2))
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: webhook}
+	// Otherwise annex would ask a webhook for ever that ends with the test.
+	t.Cleanup(func() {
+		err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(context.Background(), crd.Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("deleting the CRD %s: %v", crd.Name, err)
+		}
+	})
+	return a.install(t, crd)
+}
+
+func TestWebhookConvertsBothWays(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).installConverted(t, reviewer(convertAddresses).webhook(t))
+	first := widgets.create(t, "v1", "first", "spec: {address: 'one:1'}")
+	events, err := widgets.in("v2").Watch(t.Context(), metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	second := widgets.create(t, "v2", "second", "spec: {host: two, port: '2'}")
+
+	for version, want := range map[string]map[string]any{
+		"v1": {"first": map[string]any{"address": "one:1"}, "second": map[string]any{"address": "two:2"}},
+		"v2": {"first": map[string]any{"host": "one", "port": "1"}, "second": map[string]any{"host": "two", "port": "2"}},
+	} {
+		list, err := widgets.in(version).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]any{}
+		for _, item := range list.Items {
+			got[item.GetName()] = item.Object["spec"]
+			if item.GetAPIVersion() != widgets.group+"/"+version {
+				t.Errorf("%s has the version %s in a list of %s", item.GetName(), item.GetAPIVersion(), version)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("list of %s (-want +got):\n%s", version, diff)
+		}
+	}
+	if got := widgets.get(t, "v1", "second"); got.GetUID() != second.GetUID() || got.GetResourceVersion() != second.GetResourceVersion() {
+		t.Errorf("the object is another one in v1: %v", got)
+	}
+
+	event := nextEvent(t, events)
+	seen, ok := event.Object.(*unstructured.Unstructured)
+	if !ok || event.Type != watch.Added || seen.GetName() != "second" || field(seen, "spec", "host") != "two" {
+		t.Errorf("the watch of v2 saw %v", event)
+	}
+	if _, err := widgets.patch(t, "v2", "first", `{"spec": {"port": "11"}}`); err != nil {
+		t.Fatal(err)
+	}
+	if got := field(widgets.get(t, "v1", "first"), "spec", "address"); got != "one:11" {
+		t.Errorf("after a patch through v2 v1 has the address %v", got)
+	}
+	if stored := etcdValue(t, widgets.annex.etcd(t), widgets.key("second")); !strings.Contains(string(stored), `"address":"two:2"`) {
+		t.Errorf("etcd holds %s, want v1", stored)
+	}
+}
+
+// A webhook that fails breaks its version, and says so; it never makes an
+// object or a list look other than it is, and the stored version goes on.
+func TestWebhookFails(t *testing.T) {
+	t.Parallel()
+	// Not the shared server: emptying any namespace lists all resources, these too.
+	a := startAnnex(t)
+	refuse := func(change func(*apiextensionsv1.ConversionResponse)) *apiextensionsv1.WebhookConversion {
+		return reviewer(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+			response := convertAddresses(ctx, request)
+			change(response)
+			return response
+		}).webhook(t)
+	}
+	rename := func(response *apiextensionsv1.ConversionResponse) {
+		for i, object := range response.ConvertedObjects {
+			response.ConvertedObjects[i].Raw = []byte(strings.Replace(string(object.Raw), `"name":"there"`, `"name":"other"`, 1))
+		}
+	}
+	down := reviewer(convertAddresses).webhook(t)
+	down.ClientConfig.URL = ptr.To("https://" + closedPort(t))
+	untrusted := reviewer(convertAddresses).webhook(t)
+	untrusted.ClientConfig.CABundle = nil
+	service := &apiextensionsv1.WebhookConversion{
+		ClientConfig:             &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Namespace: "default", Name: "converter"}},
+		ConversionReviewVersions: []string{"v1"},
+	}
+	tests := map[string]struct {
+		webhook *apiextensionsv1.WebhookConversion
+		want    string
+	}{
+		"down":            {down, "connection refused"},
+		"not trusted":     {untrusted, "certificate signed by unknown authority"},
+		"a Service":       {service, "annex has no Services: use a URL instead of a Service reference"},
+		"wrong uid":       {refuse(func(r *apiextensionsv1.ConversionResponse) { r.UID = "wrong" }), "expected response.uid="},
+		"dropped objects": {refuse(func(r *apiextensionsv1.ConversionResponse) { r.ConvertedObjects = nil }), "returned 0 objects, expected 1"},
+		"another name":    {refuse(rename), "must have the same name: there != other"},
+		"failure": {refuse(func(r *apiextensionsv1.ConversionResponse) {
+			r.Result = metav1.Status{Status: metav1.StatusFailure, Message: "out of luck"}
+		}), "out of luck"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			widgets := a.installConverted(t, test.webhook)
+			widgets.create(t, "v1", "there", "spec: {address: 'one:1'}")
+			for what, got := range map[string]response{
+				"get":    widgets.annex.get(t, widgets.path("v2")+"/there"),
+				"list":   widgets.annex.get(t, widgets.path("v2")),
+				"create": widgets.annex.request(t, http.MethodPost, widgets.path("v2"), `{"apiVersion": "`+widgets.group+`/v2", "kind": "Widget", "metadata": {"name": "there"}}`),
+			} {
+				if got.code != http.StatusInternalServerError || !strings.Contains(string(got.body), "conversion webhook for") || !strings.Contains(string(got.body), test.want) {
+					t.Errorf("%s through v2: got %s, want 500 that says %q", what, got, test.want)
+				}
+			}
+			if got := widgets.names(t, "v1", metav1.ListOptions{}); !cmp.Equal(got, []string{"there"}) {
+				t.Errorf("list through v1: %v", got)
+			}
+			if got := field(widgets.get(t, "v1", "there"), "spec", "address"); got != "one:1" {
+				t.Errorf("through v1 the address is %v", got)
+			}
+		})
+	}
+}
+
+// A webhook that hangs holds up only its own version, and only for as long as
+// the caller waits.
+func TestWebhookIsSlow(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 100)
+	slow := reviewer(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+		asked <- struct{}{}
+		<-ctx.Done()
+		return nil
+	})
+	widgets := startAnnex(t).installConverted(t, slow.webhook(t))
+	widgets.create(t, "v1", "there", "spec: {address: 'one:1'}")
+
+	answered := make(chan error, 1)
+	go func() {
+		const timeout = time.Second
+		started := time.Now()
+		got, err := trySend(t.Context(), widgets.annex.http, http.MethodGet, widgets.annex.URL+widgets.path("v2")+"/there?timeout="+timeout.String(), "")
+		took := time.Since(started)
+		if err == nil && (got.code != http.StatusGatewayTimeout && got.code != http.StatusInternalServerError) {
+			err = fmt.Errorf("got %s, want an error of the server", got)
+		}
+		if err == nil && took < timeout {
+			err = errors.New("the answer came before the webhook's")
+		}
+		answered <- err
+	}()
+	select {
+	case <-asked:
+	case <-time.After(patience):
+		t.Fatal("the webhook was not asked")
+	}
+	widgets.create(t, "v1", "another", "spec: {address: 'two:2'}")
+	if got := widgets.names(t, "v1", metav1.ListOptions{}); len(got) != 2 {
+		t.Errorf("while the webhook hangs v1 lists %v", got)
+	}
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Errorf("no answer within %s", patience)
+	}
+}
+
+// closedPort returns an address that nobody listens at.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	return listener.Addr().String()
+}

@@ -1,0 +1,219 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// gone waits until a CRD is away and its path answers 404.
+func (r *resource) gone(t *testing.T) {
+	t.Helper()
+	eventually(t, "CRD "+r.name+" is gone", func() string {
+		crd, err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.name, metav1.GetOptions{})
+		if err == nil {
+			return fmt.Sprintf("its conditions are %+v", crd.Status.Conditions)
+		}
+		if !apierrors.IsNotFound(err) {
+			return err.Error()
+		}
+		if got := r.annex.get(t, r.path("v1")); got.code != http.StatusNotFound {
+			return "its objects: " + got.String()
+		}
+		return ""
+	})
+}
+
+// A CRD is deleted only after its objects, and those when their finalizers let them.
+func TestDefinitionWaitsForFinalizers(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets.create(t, "v1", "free", "spec: {}")
+	held := widgets.create(t, "v1", "held", "metadata: {finalizers: [example.com/hold]}")
+	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: held.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+
+	widgets.deleteDefinition(t)
+	eventually(t, "the CRD waits", func() string {
+		crd, err := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets.name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		condition := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Terminating)
+		if names := widgets.names(t, "v1", metav1.ListOptions{}); condition == nil || condition.Status != apiextensionsv1.ConditionTrue || !cmp.Equal(names, []string{"held"}) {
+			return fmt.Sprintf("objects %v, conditions %+v", names, crd.Status.Conditions)
+		}
+		return ""
+	})
+	_, err = widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "late", "spec: {}"), metav1.CreateOptions{})
+	wantError(t, err, "create not allowed while custom resource definition is terminating")
+
+	if _, err := widgets.patch(t, "v1", "held", `{"metadata": {"finalizers": null}}`); err != nil {
+		t.Fatal(err)
+	}
+	widgets.gone(t)
+	seen := map[string]bool{}
+	for event := range events.ResultChan() {
+		seen[describe(event)] = true
+	}
+	if !seen["DELETED free"] || !seen["DELETED held"] {
+		t.Errorf("until it ended the watch saw %v", seen)
+	}
+	left, err := widgets.annex.etcd(t).Get(t.Context(), "/annex/"+widgets.group+"/", clientv3.WithPrefix())
+	if err != nil || left.Count != 0 {
+		t.Errorf("etcd still holds %d objects of it (%v)", left.Count, err)
+	}
+}
+
+func TestDefinitionIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	crd := newDefinition(t, strictSchema)
+	widgets := sharedAnnex(t).install(t, crd)
+	widgets.create(t, "v1", "a", "spec: {size: 1}")
+	widgets.deleteDefinition(t)
+	widgets.gone(t)
+
+	// The same name with another schema: nothing of the old one is left.
+	again := newDefinition(t, `
+type: object
+properties: {spec: {type: object, properties: {size: {type: string}}}}
+`)
+	again.Name, again.Spec.Group = crd.Name, crd.Spec.Group
+	widgets.annex.create(t, again)
+	if got := widgets.names(t, "v1", metav1.ListOptions{}); len(got) != 0 {
+		t.Errorf("the new CRD has objects of the old one: %v", got)
+	}
+	if got := widgets.create(t, "v1", "a", "spec: {size: large, color: any}"); !cmp.Equal(field(got, "spec"), any(map[string]any{"size": "large"})) {
+		t.Errorf("created %v", got)
+	}
+	_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "b", "spec: {size: 1}"), metav1.CreateOptions{})
+	wantError(t, err, "spec.size in body must be of type string")
+}
+
+func TestStorageVersionChanges(t *testing.T) {
+	t.Parallel()
+	crd := newDefinition(t, anySchema)
+	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
+	widgets := sharedAnnex(t).install(t, crd)
+	old := widgets.create(t, "v1", "old", "spec: {color: blue}")
+	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage = false, true
+	})
+	definitions := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	annexEtcd := widgets.annex.etcd(t)
+	storedAs := func(name string) string {
+		return strings.TrimPrefix(string(etcdValue(t, annexEtcd, widgets.key(name)))[:len(`{"apiVersion":"`+widgets.group+`/v1`)], `{"apiVersion":"`+widgets.group+"/")
+	}
+	eventually(t, "new objects are stored as v2", func() string {
+		name := fmt.Sprintf("new-%d", lastNamespace.Add(1))
+		widgets.create(t, "v1", name, "spec: {}")
+		if version := storedAs(name); version != "v2" {
+			return "stored as " + version
+		}
+		return ""
+	})
+	if version := storedAs("old"); version != "v1" {
+		t.Errorf("the old object is stored as %s though nobody wrote it", version)
+	}
+	for _, version := range []string{"v1", "v2"} {
+		got := widgets.get(t, version, "old")
+		if got.GetUID() != old.GetUID() || field(got, "spec", "color") != "blue" || got.GetAPIVersion() != widgets.group+"/"+version {
+			t.Errorf("through %s the old object is %v", version, got)
+		}
+	}
+
+	// An update that changes nothing moves the object to the new version.
+	current := widgets.get(t, "v2", "old")
+	if _, err := widgets.in("v2").Update(t.Context(), current, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if version := storedAs("old"); version != "v2" {
+		t.Errorf("after an update the old object is stored as %s", version)
+	}
+	stored, err := definitions.Get(t.Context(), widgets.name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cmp.Equal(stored.Status.StoredVersions, []string{"v1", "v2"}) {
+		t.Errorf("status.storedVersions is %v", stored.Status.StoredVersions)
+	}
+	dropFirst := func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions = crd.Spec.Versions[1:] }
+	dropFirst(stored)
+	_, err = definitions.Update(t.Context(), stored, metav1.UpdateOptions{})
+	wantError(t, err, `status.storedVersions[0]: Invalid value: "v1": missing from spec.versions`)
+
+	// With the migration noted the old version may go.
+	eventually(t, "v1 is dropped from the stored versions", func() string {
+		crd, err := definitions.Get(t.Context(), widgets.name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		crd.Status.StoredVersions = []string{"v2"}
+		if _, err := definitions.UpdateStatus(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	widgets.update(t, dropFirst)
+	eventually(t, "v1 is served no more", func() string {
+		if got := widgets.annex.get(t, widgets.path("v1")); got.code != http.StatusNotFound {
+			return got.String()
+		}
+		return ""
+	})
+	if got := field(widgets.get(t, "v2", "old"), "spec", "color"); got != "blue" {
+		t.Errorf("without v1 the old object has the color %v", got)
+	}
+}
+
+// Names that another CRD has are not accepted until they are free.
+func TestNamesConflict(t *testing.T) {
+	t.Parallel()
+	first := newDefinition(t, anySchema)
+	first.Spec.Names.ShortNames = []string{"wd"}
+	first.Spec.Names.Categories = []string{"all"}
+	widgets := sharedAnnex(t).install(t, first)
+	second := newDefinition(t, anySchema)
+	second.Spec.Group = first.Spec.Group
+	second.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Kind: "Gadget", ShortNames: []string{"wd"}}
+	second.Name = "gadgets." + first.Spec.Group
+	definitions := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	if _, err := definitions.Create(t.Context(), second, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	condition := func() *apiextensionsv1.CustomResourceDefinitionCondition {
+		crd, err := definitions.Get(t.Context(), second.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted)
+	}
+	eventually(t, "the second CRD's names are refused", func() string {
+		if got := condition(); got == nil || got.Reason != "ShortNamesConflict" || !strings.Contains(got.Message, `"wd" is already in use`) {
+			return fmt.Sprintf("condition %+v", got)
+		}
+		return ""
+	})
+	widgets.deleteDefinition(t)
+	eventually(t, "the second CRD's names are accepted", func() string {
+		if got := condition(); got == nil || got.Status != apiextensionsv1.ConditionTrue {
+			return fmt.Sprintf("condition %+v", got)
+		}
+		return ""
+	})
+}

@@ -1,0 +1,216 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// describe is an event in a few words.
+func describe(event watch.Event) string {
+	accessor, err := meta.Accessor(event.Object)
+	if err != nil {
+		return fmt.Sprintf("%s %v", event.Type, event.Object)
+	}
+	return fmt.Sprintf("%s %s", event.Type, accessor.GetName())
+}
+
+func TestWatchSeesEveryChangeInOrder(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	before := widgets.create(t, "v1", "before", "spec: {}")
+	watches := map[string]struct {
+		options metav1.ListOptions
+		want    []string
+	}{
+		"from a resource version": {metav1.ListOptions{ResourceVersion: before.GetResourceVersion()}, []string{"ADDED a", "MODIFIED a", "ADDED b", "DELETED a"}},
+		"from now on":             {metav1.ListOptions{}, []string{"ADDED before", "ADDED a", "MODIFIED a", "ADDED b", "DELETED a"}},
+		"by label":                {metav1.ListOptions{LabelSelector: "picked", ResourceVersion: before.GetResourceVersion()}, []string{"ADDED a", "DELETED a"}},
+	}
+	open := map[string]watch.Interface{}
+	for name, test := range watches {
+		events, err := widgets.in("v1").Watch(t.Context(), test.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer events.Stop()
+		open[name] = events
+	}
+	widgets.create(t, "v1", "a", "spec: {}")
+	if _, err := widgets.patch(t, "v1", "a", `{"metadata": {"labels": {"picked": "yes"}}}`); err != nil {
+		t.Fatal(err)
+	}
+	widgets.create(t, "v1", "b", "spec: {}")
+	if err := widgets.in("v1").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range watches {
+		var got []string
+		for range test.want {
+			got = append(got, describe(nextEvent(t, open[name])))
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A WatchList streams what is there, says with a bookmark that this was all, and
+// goes on as a watch: informers start with it.
+func TestWatchList(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	for _, name := range []string{"a", "b"} {
+		widgets.create(t, "v1", name, "spec: {}")
+	}
+	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{
+		SendInitialEvents:    ptr.To(true),
+		AllowWatchBookmarks:  true,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	first := []string{describe(nextEvent(t, events)), describe(nextEvent(t, events))}
+	slices.Sort(first)
+	if diff := cmp.Diff([]string{"ADDED a", "ADDED b"}, first); diff != "" {
+		t.Errorf("initial events (-want +got):\n%s", diff)
+	}
+	bookmark := nextEvent(t, events)
+	accessor, err := meta.Accessor(bookmark.Object)
+	if err != nil {
+		t.Fatalf("after the initial events came %v", bookmark)
+	}
+	if bookmark.Type != watch.Bookmark || accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" || accessor.GetResourceVersion() == "" {
+		t.Errorf("after the initial events came %v, want the bookmark that says that they ended", bookmark)
+	}
+	widgets.create(t, "v1", "c", "spec: {}")
+	if got := describe(nextEvent(t, events)); got != "ADDED c" {
+		t.Errorf("then came %s", got)
+	}
+}
+
+func TestInformer(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets.create(t, "v1", "a", "spec: {}")
+	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(widgets.annex.dynamic, 0, widgets.namespace, nil)
+	informer := factory.ForResource(widgets.gvr("v1")).Informer()
+	factory.Start(t.Context().Done())
+	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
+		t.Fatal("the informer did not sync")
+	}
+	widgets.create(t, "v1", "b", "spec: {}")
+	if err := widgets.in("v1").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{widgets.namespace + "/b"}
+	eventually(t, "the informer knows what there is", func() string {
+		return cmp.Diff(want, informer.GetStore().ListKeys())
+	})
+}
+
+func TestPaging(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	var want []string
+	for i := range 7 {
+		name := fmt.Sprintf("widget-%d", i)
+		widgets.create(t, "v1", name, "spec: {}")
+		want = append(want, name)
+	}
+	var got []string
+	options := metav1.ListOptions{Limit: 3}
+	resourceVersion := ""
+	for page := 0; ; page++ {
+		list, err := widgets.in("v1").List(t.Context(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range list.Items {
+			got = append(got, item.GetName())
+		}
+		if page == 0 {
+			resourceVersion = list.GetResourceVersion()
+			if remaining := list.GetRemainingItemCount(); remaining == nil || *remaining != 4 {
+				t.Errorf("after the first page %v are said to remain, want 4", ptr.Deref(remaining, -1))
+			}
+			// All pages show the moment of the first.
+			widgets.create(t, "v1", "widget-5-late", "spec: {}")
+			if err := widgets.in("v1").Delete(t.Context(), "widget-6", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if list.GetResourceVersion() != resourceVersion {
+			t.Errorf("page %d is of resource version %s, the first of %s", page, list.GetResourceVersion(), resourceVersion)
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("all pages together (-want +got):\n%s", diff)
+	}
+	for query, code := range map[string]int{"?limit=1&continue=junk": http.StatusBadRequest, "?limit=many": http.StatusBadRequest, "?labelSelector=!!": http.StatusBadRequest} {
+		if got := widgets.annex.get(t, widgets.path("v1")+query); got.code != code {
+			t.Errorf("%s: %s, want %d", query, got, code)
+		}
+	}
+}
+
+// A page of a moment that is compacted away cannot be had any more: a client is
+// told so, and how to go on if it can do with a list that is not of one moment.
+func TestPagingAfterCompaction(t *testing.T) {
+	t.Parallel()
+	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
+	for i := range 4 {
+		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
+	}
+	first, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := widgets.create(t, "v1", "widget-9", "spec: {}")
+	annexEtcd := widgets.annex.etcd(t)
+	current, err := annexEtcd.Get(t.Context(), "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := annexEtcd.Compact(t.Context(), current.Header.Revision); err != nil {
+		t.Fatal(err)
+	}
+	// The watch cache still has the moment; a new process has not.
+	widgets.annex.Stop(t)
+	widgets.annex = newAnnex(t, testserver.StartIn(t, widgets.annex.DataDir))
+
+	_, err = widgets.in("v1").List(t.Context(), metav1.ListOptions{Limit: 2, Continue: first.GetContinue()})
+	var status apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) || status.Status().Continue == "" {
+		t.Fatalf("got %v, want that the resource version is gone, and a token to go on with", err)
+	}
+	rest, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{Continue: status.Status().Continue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(rest.Items); n != 3 || rest.Items[n-1].GetUID() != last.GetUID() {
+		t.Errorf("the rest of the list has %d items: %v", n, rest.Items)
+	}
+}

@@ -1,0 +1,232 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+)
+
+var lastGroup atomic.Int64
+
+// anySchema lets spec and status hold anything.
+const anySchema = `
+type: object
+properties:
+  spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
+  status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+`
+
+// newDefinition returns a CRD of namespaced Widgets, in a group that no other
+// test uses, with one version v1. The schema is YAML.
+func newDefinition(t *testing.T, schema string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	group := fmt.Sprintf("g%d.example.com", lastGroup.Add(1))
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets." + group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group:    group,
+			Scope:    apiextensionsv1.NamespaceScoped,
+			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{newVersion(t, "v1", schema)},
+		},
+	}
+}
+
+// newVersion returns a version that is served; v1 is stored.
+func newVersion(t *testing.T, name, schema string) apiextensionsv1.CustomResourceDefinitionVersion {
+	t.Helper()
+	return apiextensionsv1.CustomResourceDefinitionVersion{
+		Name:    name,
+		Served:  true,
+		Storage: name == "v1",
+		Schema:  &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: parseSchema(t, schema)},
+	}
+}
+
+func parseSchema(t *testing.T, schema string) *apiextensionsv1.JSONSchemaProps {
+	t.Helper()
+	props := &apiextensionsv1.JSONSchemaProps{}
+	if err := yaml.UnmarshalStrict([]byte(schema), props); err != nil {
+		t.Fatalf("parsing a schema: %v", err)
+	}
+	return props
+}
+
+// resource is a CRD that is served, as seen from one namespace.
+type resource struct {
+	annex     *annex
+	name      string
+	group     string
+	namespace string
+}
+
+// install creates a CRD, waits until it is served and makes a namespace for the
+// test's objects.
+func (a *annex) install(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *resource {
+	t.Helper()
+	r := &resource{annex: a, name: crd.Name, group: crd.Spec.Group, namespace: a.newNamespace(t)}
+	a.create(t, crd)
+	return r
+}
+
+// create creates a CRD and waits until it is served.
+func (a *annex) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	if _, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating the CRD %s: %v", crd.Name, err)
+	}
+	eventually(t, "CRD "+crd.Name+" is established", func() string {
+		created, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if !apiextensionshelpers.IsCRDConditionTrue(created, apiextensionsv1.Established) {
+			return fmt.Sprintf("conditions %+v", created.Status.Conditions)
+		}
+		return ""
+	})
+}
+
+// update changes the CRD until there is no conflict with annex' own changes.
+func (r *resource) update(t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition)) {
+	t.Helper()
+	definitions := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	eventually(t, "update of CRD "+r.name, func() string {
+		crd, err := definitions.Get(t.Context(), r.name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		change(crd)
+		if _, err := definitions.Update(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func (r *resource) gvr(version string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: r.group, Version: version, Resource: "widgets"}
+}
+
+// in returns the client of a version.
+func (r *resource) in(version string) dynamic.ResourceInterface {
+	return r.annex.dynamic.Resource(r.gvr(version)).Namespace(r.namespace)
+}
+
+// path is the path of a version's collection.
+func (r *resource) path(version string) string {
+	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/widgets", r.group, version, r.namespace)
+}
+
+// key is where etcd has an object.
+func (r *resource) key(name string) string {
+	return "/annex/" + r.group + "/widgets/" + r.namespace + "/" + name
+}
+
+// object returns a Widget; the content is YAML with what comes beside metadata.
+func (r *resource) object(t *testing.T, version, name, content string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	asJSON, err := yaml.YAMLToJSON([]byte(content))
+	if err != nil {
+		t.Fatalf("parsing an object: %v", err)
+	}
+	// Decodes numbers as the API does.
+	if err := utiljson.Unmarshal(asJSON, &object.Object); err != nil {
+		t.Fatalf("parsing an object: %v", err)
+	}
+	object.SetAPIVersion(r.group + "/" + version)
+	object.SetKind("Widget")
+	object.SetName(name)
+	object.SetNamespace(r.namespace)
+	return object
+}
+
+// create creates a Widget.
+func (r *resource) create(t *testing.T, version, name, content string) *unstructured.Unstructured {
+	t.Helper()
+	created, err := r.in(version).Create(t.Context(), r.object(t, version, name, content), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("creating %s through %s: %v", name, version, err)
+	}
+	return created
+}
+
+// get reads a Widget.
+func (r *resource) get(t *testing.T, version, name string) *unstructured.Unstructured {
+	t.Helper()
+	object, err := r.in(version).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("reading %s through %s: %v", name, version, err)
+	}
+	return object
+}
+
+// names lists the Widgets by name.
+func (r *resource) names(t *testing.T, version string, options metav1.ListOptions) []string {
+	t.Helper()
+	list, err := r.in(version).List(t.Context(), options)
+	if err != nil {
+		t.Fatalf("listing through %s: %v", version, err)
+	}
+	names := []string{}
+	for _, item := range list.Items {
+		names = append(names, item.GetName())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// field reads a field of an object.
+func field(object *unstructured.Unstructured, path ...string) any {
+	value, _, err := unstructured.NestedFieldNoCopy(object.Object, path...)
+	if err != nil {
+		return err
+	}
+	return value
+}
+
+// nextEvent returns the next event of a watch.
+func nextEvent(t *testing.T, events watch.Interface) watch.Event {
+	t.Helper()
+	select {
+	case event, open := <-events.ResultChan():
+		if !open {
+			t.Fatal("the watch ended")
+		}
+		return event
+	case <-time.After(patience):
+		t.Fatalf("no event within %s", patience)
+	}
+	return watch.Event{}
+}
+
+// patch sends a JSON merge patch.
+func (r *resource) patch(t *testing.T, version, name, patch string, subresources ...string) (*unstructured.Unstructured, error) {
+	t.Helper()
+	return r.in(version).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+}
+
+// deleteDefinition deletes the CRD and does not wait.
+func (r *resource) deleteDefinition(t *testing.T) {
+	t.Helper()
+	if err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err != nil {
+		t.Fatalf("deleting the CRD %s: %v", r.name, err)
+	}
+}
