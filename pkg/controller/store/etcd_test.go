@@ -74,7 +74,8 @@ func TestObserveRealEtcdWithoutSpace(t *testing.T) {
 	server := startEtcd(t, mebi)
 	value := strings.Repeat("x", mebi/2)
 	var err error
-	for i := 0; err == nil && i < 20; i++ {
+	// Etcd compares the size of what it committed, which it does every 100 ms.
+	for i := 0; err == nil && i < 500; i++ {
 		_, err = server.Client().Put(t.Context(), fmt.Sprintf("key-%d", i), value)
 	}
 	if err == nil {
