@@ -1,0 +1,332 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// automanaged is the label of the HostedResources that annex makes.
+const automanaged = "annex.dev/automanaged"
+
+// waitHosted waits until the resource's HostedResource passes a check, and
+// returns it.
+func (r *resource) waitHosted(t *testing.T, what string, check func(*hostingv1alpha1.HostedResource) bool) *hostingv1alpha1.HostedResource {
+	t.Helper()
+	var hosted *hostingv1alpha1.HostedResource
+	eventually(t, "hosted resource "+r.name+" "+what, func() string {
+		var err error
+		if hosted, err = r.annex.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		if !check(hosted) {
+			return fmt.Sprintf("spec %+v, status %+v", hosted.Spec, hosted.Status)
+		}
+		return ""
+	})
+	return hosted
+}
+
+// stored counts the objects of the resource in etcd, and their bytes.
+func (r *resource) stored(t *testing.T) (objects, bytes int64) {
+	t.Helper()
+	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/"+r.group+"/widgets/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatalf("listing %s in etcd: %v", r.name, err)
+	}
+	for _, kv := range found.Kvs {
+		bytes += int64(len(kv.Value))
+	}
+	return found.Count, bytes
+}
+
+// waitExact waits until the status tells exactly what etcd holds.
+func (r *resource) waitExact(t *testing.T) *hostingv1alpha1.HostedResource {
+	t.Helper()
+	objects, bytes := r.stored(t)
+	return r.waitHosted(t, fmt.Sprintf("has %d objects of %d bytes", objects, bytes), func(hosted *hostingv1alpha1.HostedResource) bool {
+		return hosted.Status.Objects == objects && hosted.Status.Bytes == bytes && hosted.Status.StoredBytes == bytes
+	})
+}
+
+func (r *resource) waitNotHosted(t *testing.T) {
+	t.Helper()
+	eventually(t, "hosted resource "+r.name+" is gone", func() string {
+		hosted, err := r.annex.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		return fmt.Sprintf("error %v, status %+v", err, hosted.Status)
+	})
+}
+
+func isHosted(hosted *hostingv1alpha1.HostedResource) bool {
+	return hosted.Status.Phase == hostingv1alpha1.HostedResourceHosted &&
+		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceEstablished) &&
+		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceStored) &&
+		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
+}
+
+func isPending(hosted *hostingv1alpha1.HostedResource) bool {
+	return hosted.Status.Phase == hostingv1alpha1.HostedResourcePending &&
+		meta.IsStatusConditionFalse(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
+}
+
+func TestHostedResourceOfEveryDefinition(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	hosted := widgets.waitHosted(t, "is hosted", isHosted)
+	if hosted.Labels[automanaged] != "true" || hosted.Spec.StoreName != "default" {
+		t.Errorf("labels %v and store %q, want it marked as annex's own and on store default", hosted.Labels, hosted.Spec.StoreName)
+	}
+
+	for i := range 5 {
+		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {size: 1}")
+	}
+	widgets.waitExact(t)
+	if _, err := widgets.patch(t, "v1", "widget-0", `{"spec":{"text":"a longer text than there was"}}`); err != nil {
+		t.Fatal(err)
+	}
+	widgets.waitExact(t)
+	if err := widgets.in("v1").Delete(t.Context(), "widget-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := widgets.waitExact(t).Status.Objects; got != 4 {
+		t.Errorf("%d objects, want 4", got)
+	}
+
+	widgets.deleteDefinition(t)
+	widgets.waitNotHosted(t)
+}
+
+func TestHostedResourceIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	first := widgets.waitHosted(t, "is hosted", isHosted)
+	if err := a.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets.name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	widgets.waitHosted(t, "is there again", func(hosted *hostingv1alpha1.HostedResource) bool {
+		return hosted.UID != first.UID && isHosted(hosted)
+	})
+}
+
+func TestHostedResourceMadeBeforeItsDefinition(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	crd := newDefinition(t, anySchema)
+	mine := &hostingv1alpha1.HostedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: crd.Name},
+		Spec:       hostingv1alpha1.HostedResourceSpec{Priority: 7},
+	}
+	mine, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), mine, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	widgets := &resource{annex: a, name: crd.Name, group: crd.Spec.Group}
+	widgets.waitHosted(t, "is pending", isPending)
+
+	widgets = a.install(t, crd)
+	adopted := widgets.waitHosted(t, "is hosted", isHosted)
+	if adopted.UID != mine.UID || adopted.Spec.Priority != 7 || adopted.Spec.StoreName != "default" || adopted.Labels[automanaged] != "" {
+		t.Errorf("adopted: %+v, want the same object with its priority, on store default, and still the user's", adopted)
+	}
+	widgets.create(t, "v1", "widget", "spec: {}")
+	widgets.waitExact(t)
+
+	widgets.deleteDefinition(t)
+	kept := widgets.waitHosted(t, "is pending and empty", func(hosted *hostingv1alpha1.HostedResource) bool {
+		return isPending(hosted) && hosted.Status.Objects == 0 && hosted.Status.Bytes == 0
+	})
+	if kept.UID != mine.UID {
+		t.Error("a user's HostedResource was deleted with its definition")
+	}
+}
+
+func TestHostedResourceWhoseNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	crd := newDefinition(t, anySchema)
+	a.create(t, crd)
+	rival := crd.DeepCopy()
+	rival.Name = "gadgets." + crd.Spec.Group
+	rival.Spec.Names.Plural = "gadgets"
+	rival.Spec.Names.ListKind = "GadgetList" // but the same kind
+	if _, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), rival, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gadgets := &resource{annex: a, name: rival.Name, group: crd.Spec.Group}
+	gadgets.waitHosted(t, "says why it is not served", func(hosted *hostingv1alpha1.HostedResource) bool {
+		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
+		return isPending(hosted) && ready.Reason == "KindConflict" && ready.ObservedGeneration == hosted.Generation
+	})
+}
+
+func TestHostedResourceWhoseDefinitionWaits(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets.hold(t, "held")
+	widgets.deleteDefinition(t)
+	widgets.waitHosted(t, "is terminating", func(hosted *hostingv1alpha1.HostedResource) bool {
+		return hosted.Status.Phase == hostingv1alpha1.HostedResourceTerminating && hosted.Status.Objects == 1
+	})
+	widgets.release(t, "held")
+	widgets.waitNotHosted(t)
+}
+
+// Many writes become few writes of the status, and the last of those is exact.
+func TestHostedResourceUnderLoad(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.waitHosted(t, "is hosted", isHosted)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	statuses := a.etcd(t).Watch(ctx, "/annex/hosting.annex.dev/hostedresources/"+widgets.name)
+	started := time.Now()
+	const writers, each = 4, 100
+	var writing sync.WaitGroup
+	for writer := range writers {
+		writing.Go(func() {
+			for i := range each {
+				object := widgets.object(t, "v1", fmt.Sprintf("widget-%d-%d", writer, i), "spec: {}")
+				if _, err := widgets.in("v1").Create(ctx, object, metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writing.Wait()
+	hosted := widgets.waitExact(t)
+	most := int(time.Since(started)/time.Second) + 2
+	if hosted.Status.Objects != writers*each {
+		t.Errorf("%d objects, want %d", hosted.Status.Objects, writers*each)
+	}
+	writes := 0
+	for response := range statuses {
+		if err := response.Err(); err != nil {
+			t.Fatal(err)
+		}
+		writes += len(response.Events)
+		if last := response.Events[len(response.Events)-1]; fmt.Sprint(last.Kv.ModRevision) == hosted.ResourceVersion {
+			break
+		}
+	}
+	if writes > most {
+		t.Errorf("the status was written %d times in %s, want at most %d", writes, time.Since(started), most)
+	}
+}
+
+// waitStoreExact waits until the Store default tells how many objects etcd holds.
+func (a *annex) waitStoreExact(t *testing.T) *hostingv1alpha1.Store {
+	t.Helper()
+	annexEtcd := a.etcd(t)
+	var store *hostingv1alpha1.Store
+	eventually(t, "store default tells what etcd holds", func() string {
+		found, err := annexEtcd.Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			return err.Error()
+		}
+		if store, err = a.hosting.HostingV1alpha1().Stores().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		if !meta.IsStatusConditionTrue(store.Status.Conditions, hostingv1alpha1.StoreReady) || store.Status.Objects != found.Count {
+			return fmt.Sprintf("etcd holds %d objects, the status is %+v", found.Count, store.Status)
+		}
+		return ""
+	})
+	return store
+}
+
+func TestStoreDefault(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	store := a.waitStoreExact(t)
+	status := store.Status
+	if store.Spec.Embedded == nil {
+		t.Errorf("spec %+v, want embedded", store.Spec)
+	}
+	if status.Size == nil || status.SizeInUse == nil || status.Quota == nil ||
+		status.SizeInUse.Value() <= 0 || status.Size.Cmp(*status.SizeInUse) < 0 || status.Quota.Cmp(*status.Size) <= 0 {
+		t.Errorf("size %v, in use %v, quota %v: want each to hold the one before", status.Size, status.SizeInUse, status.Quota)
+	}
+	if len(status.Members) != 1 || !status.Members[0].Leader || status.Version == "" {
+		t.Errorf("members %+v of version %q, want one that leads", status.Members, status.Version)
+	}
+
+	a.newNamespace(t)
+	if after := a.waitStoreExact(t); after.Status.Objects <= status.Objects {
+		t.Errorf("%d objects after one was made, %d before", after.Status.Objects, status.Objects)
+	}
+
+	// The status of a store is an object in that store. Writing it must not be a
+	// reason to write it: with nobody else writing, nothing is written.
+	quiet, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	for response := range a.etcd(t).Watch(quiet, "/annex/hosting.annex.dev/", clientv3.WithPrefix()) {
+		for _, event := range response.Events {
+			t.Errorf("%s was written although nothing happened: %s", event.Kv.Key, event.Kv.Value)
+		}
+	}
+}
+
+func TestStoreThatIsNotUsed(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	other := &hostingv1alpha1.Store{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "not-used-"},
+		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"https://etcd.example.com:2379"}}},
+	}
+	other, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), other, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the store says that it is not used", func() string {
+		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), other.Name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
+		if ready == nil || ready.Status != metav1.ConditionUnknown || ready.Reason != "NotConnected" {
+			return fmt.Sprintf("status %+v", store.Status)
+		}
+		return ""
+	})
+}
+
+// A restart changes no status that is still true.
+func TestStatusesOutlastARestart(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.create(t, "v1", "widget", "spec: {}")
+	widgets.waitHosted(t, "is hosted", isHosted)
+	before := widgets.waitExact(t)
+	a.Stop(t)
+
+	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+	widgets.annex = a
+	gadgets := a.install(t, newDefinition(t, anySchema))
+	gadgets.waitHosted(t, "is hosted after the restart", isHosted)
+	a.waitStoreExact(t)
+	if after := widgets.waitExact(t); after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the status was written anew: %+v, before %+v", after.Status, before.Status)
+	}
+}

@@ -1,0 +1,281 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// heldFinalizer keeps an object from going by itself.
+const heldFinalizer = "example.com/hold"
+
+// fill puts an object of every compiled-in kind into a namespace.
+func (a *annex) fill(t *testing.T, namespace string) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: "content", Namespace: namespace}
+	made := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("creating a %s: %v", what, err)
+		}
+	}
+	core := a.kube.CoreV1()
+	_, err := core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+	made("ConfigMap", err)
+	_, err = core.Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
+	made("Secret", err)
+	_, err = core.ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
+	made("ServiceAccount", err)
+	_, err = core.Events(namespace).Create(t.Context(), &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: "old", Namespace: namespace},
+		InvolvedObject: corev1.ObjectReference{Namespace: namespace},
+	}, metav1.CreateOptions{})
+	made("core Event", err)
+	_, err = a.kube.EventsV1().Events(namespace).Create(t.Context(), &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "new", Namespace: namespace}, EventTime: metav1.NowMicro(),
+		ReportingController: "example.com/test", ReportingInstance: "test", Action: "Testing", Reason: "Test", Type: corev1.EventTypeNormal,
+		Regarding: corev1.ObjectReference{Namespace: namespace},
+	}, metav1.CreateOptions{})
+	made("Event", err)
+	_, err = a.kube.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
+	made("Lease", err)
+}
+
+// keysIn lists the keys in etcd of objects in a namespace.
+func (a *annex) keysIn(t *testing.T, namespace string) []string {
+	t.Helper()
+	found, err := a.etcd(t).Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatalf("listing the keys in etcd: %v", err)
+	}
+	var keys []string
+	for _, kv := range found.Kvs {
+		if strings.Contains(string(kv.Key), "/"+namespace+"/") {
+			keys = append(keys, string(kv.Key))
+		}
+	}
+	return keys
+}
+
+func (a *annex) deleteNamespace(t *testing.T, name string) {
+	t.Helper()
+	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatalf("deleting namespace %s: %v", name, err)
+	}
+}
+
+func (a *annex) waitNamespaceGone(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, "namespace "+name+" is gone", func() string {
+		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		return fmt.Sprintf("error %v, status %+v", err, namespace.Status)
+	})
+}
+
+// waitNamespaceSays waits until a condition is true and its message says
+// something.
+func (a *annex) waitNamespaceSays(t *testing.T, name string, condition corev1.NamespaceConditionType, words string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("namespace %s says %s", name, condition), func() string {
+		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, c := range namespace.Status.Conditions {
+			if c.Type == condition && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, words) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("status %+v", namespace.Status)
+	})
+}
+
+// release removes the finalizers of a Widget.
+func (r *resource) release(t *testing.T, name string) {
+	t.Helper()
+	if _, err := r.in("v1").Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatalf("removing the finalizers of %s: %v", name, err)
+	}
+}
+
+// hold creates a Widget that does not go by itself.
+func (r *resource) hold(t *testing.T, name string) {
+	t.Helper()
+	object := r.object(t, "v1", name, "spec: {}")
+	object.SetFinalizers([]string{heldFinalizer})
+	if _, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating %s: %v", name, err)
+	}
+}
+
+func TestNamespaceTakesItsContentsAlong(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	a.fill(t, widgets.namespace)
+	for i := range 3 {
+		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
+	}
+	if keys := a.keysIn(t, widgets.namespace); len(keys) != 9 {
+		t.Fatalf("the namespace holds %q, want 9 objects", keys)
+	}
+	a.deleteNamespace(t, widgets.namespace)
+	a.waitNamespaceGone(t, widgets.namespace)
+	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
+		t.Errorf("etcd still holds %q", keys)
+	}
+
+	// Whoever makes the namespace again gets an empty one.
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
+	if _, err := a.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if names := widgets.names(t, "v1", metav1.ListOptions{}); len(names) > 0 {
+		t.Errorf("the new namespace of the same name holds %q", names)
+	}
+}
+
+// A custom resource is emptied although its namespace was deleted before
+// discovery could list it.
+func TestNamespaceTakesAlongWhatWasJustDefined(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.hold(t, "widget")
+	a.deleteNamespace(t, widgets.namespace)
+	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceContentRemaining, "widgets."+widgets.group)
+	widgets.release(t, "widget")
+	a.waitNamespaceGone(t, widgets.namespace)
+}
+
+func TestNamespaceWaitsForFinalizersOfItsContents(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	a.fill(t, widgets.namespace)
+	widgets.create(t, "v1", "free", "spec: {}")
+	widgets.hold(t, "held")
+	a.deleteNamespace(t, widgets.namespace)
+
+	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceContentRemaining, "widgets."+widgets.group+" has 1 resource instances")
+	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, heldFinalizer+" in 1 resource instances")
+	if keys := a.keysIn(t, widgets.namespace); len(keys) != 1 || keys[0] != widgets.key("held") {
+		t.Errorf("etcd holds %q, want only what a finalizer holds", keys)
+	}
+	_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "late", "spec: {}"), metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("creating an object in a namespace that is going: %v, want it forbidden", err)
+	}
+
+	widgets.release(t, "held")
+	a.waitNamespaceGone(t, widgets.namespace)
+}
+
+func TestNamespaceWaitsForItsOtherFinalizers(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespaces := a.kube.CoreV1().Namespaces()
+	namespace, err := namespaces.Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "held-"},
+		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{heldFinalizer}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.deleteNamespace(t, namespace.Name)
+	eventually(t, "annex lets go of the namespace", func() string {
+		if namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{}); err != nil {
+			t.Fatalf("the namespace is gone in spite of its finalizer: %v", err)
+		}
+		if len(namespace.Spec.Finalizers) != 1 || namespace.Spec.Finalizers[0] != heldFinalizer {
+			return fmt.Sprintf("finalizers %q", namespace.Spec.Finalizers)
+		}
+		return ""
+	})
+	namespace.Spec.Finalizers = nil
+	if _, err := namespaces.Finalize(t.Context(), namespace, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.waitNamespaceGone(t, namespace.Name)
+}
+
+// Objects that cannot be listed may be there. So the namespace stays, and says
+// why; the rest is deleted.
+func TestNamespaceStaysWhileContentsCannotBeRead(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	crd := newDefinition(t, anySchema)
+	// v2 is preferred and v1 is stored, so that reading takes a conversion.
+	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
+	widgets := a.install(t, crd)
+	widgets.create(t, "v1", "widget", "spec: {}")
+	a.fill(t, widgets.namespace)
+	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
+			Strategy: apiextensionsv1.WebhookConverter,
+			Webhook: &apiextensionsv1.WebhookConversion{
+				ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/nobody-listens")},
+				ConversionReviewVersions: []string{"v1"},
+			},
+		}
+	})
+	eventually(t, "objects cannot be read", func() string {
+		if _, err := widgets.in("v2").List(t.Context(), metav1.ListOptions{}); err == nil {
+			return "they can"
+		}
+		return ""
+	})
+
+	a.deleteNamespace(t, widgets.namespace)
+	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceDeletionContentFailure, widgets.name)
+	eventually(t, "what can be read is deleted", func() string {
+		if keys := a.keysIn(t, widgets.namespace); len(keys) != 1 {
+			return fmt.Sprintf("etcd holds %q", keys)
+		}
+		return ""
+	})
+	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+	})
+	a.waitNamespaceGone(t, widgets.namespace)
+	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
+		t.Errorf("etcd still holds %q", keys)
+	}
+}
+
+func TestNamespaceDeletionGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	for i := range 20 {
+		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
+	}
+	a.fill(t, widgets.namespace)
+	a.deleteNamespace(t, widgets.namespace)
+	a.Stop(t)
+
+	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+	a.waitNamespaceGone(t, widgets.namespace)
+	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
+		t.Errorf("etcd still holds %q", keys)
+	}
+}
