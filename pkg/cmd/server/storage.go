@@ -13,7 +13,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
-	"github.com/annex-dev/annex/pkg/storage/etcdcheck"
+	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -64,11 +64,11 @@ func (s *storage) startEmbedded(ctx context.Context, o *options.Etcd, dir *datad
 
 func (s *storage) openExternal(ctx context.Context, o *options.Etcd) error {
 	transport := o.StorageConfig.Transport
-	if err := etcdcheck.Check(ctx, transport); err != nil {
+	if err := externaletcd.Check(ctx, transport); err != nil {
 		return err
 	}
 	var err error
-	if s.client, err = etcdcheck.NewClient(transport); err != nil {
+	if s.client, err = externaletcd.NewClient(transport); err != nil {
 		return err
 	}
 	s.endpoints = transport.ServerList

@@ -91,7 +91,7 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
-		packages: "pkg/storage/etcdcheck",
+		packages: "pkg/storage/externaletcd",
 		duty:     "Whether an etcd that somebody else runs can be used.",
 		others:   append([]string{"go.etcd.io/etcd/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/storagebackend"}, machinery...),
 	},

@@ -1,12 +1,13 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcdcheck finds out at start whether an external etcd can be used.
+// Package externaletcd finds out at start whether an etcd that somebody else runs
+// can be used, and makes clients of it.
 //
 // The API server itself would go on trying for ever and report only that it is
 // not ready. This tells in one line which endpoint is down, refuses the TLS
 // credentials, or is too old.
-package etcdcheck
+package externaletcd
 
 import (
 	"context"
