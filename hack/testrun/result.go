@@ -86,7 +86,7 @@ func (r *result) testDone(e event, out io.Writer) {
 		r.passed++
 	case "skip":
 		r.skipped++
-		fmt.Fprint(out, relevant(r.output[e.Package+" "+e.Test]))
+		fmt.Fprintf(out, "skip  %s: %s\n", e.Test, reason(r.output[e.Package+" "+e.Test]))
 	case "fail":
 		r.failures++
 		fmt.Fprint(out, relevant(r.output[e.Package+" "+e.Test]))
@@ -113,6 +113,17 @@ func (r *result) packageDone(e event, out io.Writer) {
 	}
 	fmt.Fprintf(out, "FAIL  %-44s %6.1fs\n", name, e.Elapsed)
 	r.failures++
+}
+
+// reason is what a test said last before it was skipped.
+func reason(lines []string) string {
+	said := "no reason given"
+	for _, line := range lines {
+		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- SKIP") {
+			said = text
+		}
+	}
+	return said
 }
 
 // relevant drops the lines that only say that a test started, paused or went on.

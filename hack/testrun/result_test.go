@@ -15,6 +15,8 @@ func TestReadCountsAndShowsFailures(t *testing.T) {
 {"Action":"output","Package":"p","Test":"TestBad","Output":"=== RUN   TestBad\n"}
 {"Action":"output","Package":"p","Test":"TestBad","Output":"    bad_test.go:1: reason\n"}
 {"Action":"fail","Package":"p","Test":"TestBad"}
+{"Action":"output","Package":"p","Test":"TestLater","Output":"    later_test.go:1: not today\n"}
+{"Action":"output","Package":"p","Test":"TestLater","Output":"--- SKIP: TestLater (0.00s)\n"}
 {"Action":"skip","Package":"p","Test":"TestLater"}
 {"Action":"fail","Package":"p","Elapsed":1.5}
 {"Action":"skip","Package":"empty"}
@@ -34,7 +36,7 @@ func TestReadCountsAndShowsFailures(t *testing.T) {
 	if !result.failed() {
 		t.Error("the level did not fail")
 	}
-	for _, want := range []string{"bad_test.go:1: reason", "panic: test timed out", "broken.go:1: syntax error", "FAIL  p"} {
+	for _, want := range []string{"bad_test.go:1: reason", "skip  TestLater: later_test.go:1: not today\n", "panic: test timed out", "broken.go:1: syntax error", "FAIL  p"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out.String())
 		}
