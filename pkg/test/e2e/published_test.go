@@ -10,11 +10,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -75,7 +77,7 @@ func (s *server) servePublished(t *testing.T, source crds.Source) {
 	for _, u := range uses {
 		s.checkListed(t, u, namespace)
 	}
-	s.checkUsage(t, uses, len(uses))
+	s.checkUsage(t, uses, 1)
 
 	s.kubectl.feed(t, minimal, "patch", "-f", "-", "--type=merge", "-p", `{"metadata":{"labels":{"patched":"merge"}}}`)
 	s.kubectl.feed(t, minimal, "patch", "-f", "-", "--type=json", "-p", `[{"op":"add","path":"/metadata/annotations","value":{"patched":"json"}}]`)
@@ -83,6 +85,7 @@ func (s *server) servePublished(t *testing.T, source crds.Source) {
 	for _, u := range uses {
 		s.checkApplied(t, u, namespace)
 	}
+	s.checkUsage(t, uses, 1)
 
 	s.kubectl.feed(t, minimal, "delete", "-f", "-")
 	for _, u := range uses {
@@ -218,23 +221,38 @@ func (s *server) checkApplied(t *testing.T, u use, namespace string) {
 	}
 }
 
-// checkUsage waits until the HostedResources tell the truth about objects.
-func (s *server) checkUsage(t *testing.T, uses []use, total int) {
+// checkUsage waits until the HostedResources tell the truth about objects and
+// bytes, which is what etcd holds.
+func (s *server) checkUsage(t *testing.T, uses []use, each int) {
 	t.Helper()
+	annexEtcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + filepath.Join(s.dataDir, "etcd", "client.sock")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer annexEtcd.Close()
 	want := map[string]int64{}
 	for _, u := range uses {
-		want[u.crd.Name] += int64(total / len(uses))
+		want[u.crd.Name] += int64(each)
 	}
-	for name, objects := range want {
+	for _, u := range uses {
+		name := u.crd.Name
 		eventually(t, "the status of HostedResource "+name, func() (bool, string) {
+			stored, err := annexEtcd.Get(t.Context(), "/annex/"+u.resource.Group+"/"+u.resource.Resource+"/", clientv3.WithPrefix())
+			if err != nil {
+				return false, err.Error()
+			}
+			bytes := int64(0)
+			for _, pair := range stored.Kvs {
+				bytes += int64(len(pair.Value))
+			}
 			hosted, err := s.annexHostingClient.HostingV1alpha1().HostedResources().Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()
 			}
 			status := hosted.Status
-			done := status.Phase == hostingv1alpha1.HostedResourceHosted && status.Objects == objects &&
-				status.Bytes == status.StoredBytes && (status.Bytes > 0) == (objects > 0)
-			return done, fmt.Sprintf("%+v, want %d objects", status, objects)
+			done := status.Phase == hostingv1alpha1.HostedResourceHosted && status.Objects == want[name] && status.Objects == stored.Count &&
+				status.Bytes == bytes && status.StoredBytes == bytes
+			return done, fmt.Sprintf("%+v; want %d objects, etcd holds %d with %d bytes", status, want[name], stored.Count, bytes)
 		})
 	}
 }
