@@ -1,0 +1,78 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+)
+
+// TestExternalEtcd serves from an etcd that is not annex's, which goes away and
+// comes back: in between nothing is answered with other data, and afterwards
+// everything works again without a restart of annex.
+func TestExternalEtcd(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "annex-e2e-") // short: it holds a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	config := embeddedetcd.Config{Dir: filepath.Join(dir, "data"), SocketPath: filepath.Join(dir, "run", "client.sock")}
+	startEtcd := func() *embeddedetcd.Server {
+		t.Helper()
+		etcd, err := embeddedetcd.Start(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return etcd
+	}
+	etcd := startEtcd()
+	t.Cleanup(func() { _ = etcd.Close() }) // the last one; Close may be called twice
+
+	dataDir := t.TempDir()
+	s := startServerIn(t, dataDir, "--etcd-servers=unix://"+config.SocketPath, "--etcd-prefix=/elsewhere")
+	s.kubectl.run(t, "apply", "-f", widgetCRD)
+	s.kubectl.run(t, "wait", "--for=condition=Established", "-f", widgetCRD)
+	s.kubectl.feed(t, widget("default", "before", `{}`), "create", "-f", "-")
+	if _, err := os.Stat(filepath.Join(dataDir, "etcd")); !os.IsNotExist(err) {
+		t.Errorf("annex made an etcd of its own: %v", err)
+	}
+	if kept, err := etcd.Client().Get(t.Context(), "/elsewhere/example.com/widgets/default/before"); err != nil || kept.Count != 1 {
+		t.Errorf("the widget is not where --etcd-prefix says: %v, %v", kept, err)
+	}
+	s.kubectl.run(t, "wait", "store/default", "--for=condition=Ready", "--timeout=60s")
+	contains(t, s.kubectl.run(t, "get", "store", "default", "-o", "jsonpath={.spec}"), config.SocketPath)
+
+	if err := etcd.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	during := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "during"}, "spec": map[string]any{},
+	}}
+	if _, err := s.annexDynamicClient.Resource(widgets).Namespace("default").Create(ctx, during, metav1.CreateOptions{}); err == nil {
+		t.Error("a write was acknowledged while there was no etcd")
+	}
+
+	etcd = startEtcd()
+	eventually(t, "a write after etcd came back", func() (bool, string) {
+		result := s.kubectl.try(t, widget("default", "after", `{}`), "apply", "-f", "-")
+		return result.code == 0, result.stderr
+	})
+	s.kubectl.run(t, "get", "widget", "before", "after", "-n", "default")
+	s.kubectl.run(t, "wait", "store/default", "--for=condition=Ready", "--timeout=60s")
+	s.kubectl.run(t, "wait", "hostedresource/widgets.example.com", "--for=condition=Ready", "--timeout=60s")
+	stop(t, s.Annex)
+}
