@@ -74,7 +74,6 @@ func newGeneric() *genericoptions.ServerRunOptions {
 var registerGlobals = sync.OnceFunc(func() {
 	registerVersion()
 	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
-	utilfeature.DefaultMutableFeatureGate.AddMetrics()
 })
 
 // registerVersion puts annex's idea of the Kubernetes version in place of the
@@ -119,6 +118,8 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if err := o.Generic.ComponentGlobalsRegistry.Set(); err != nil {
 		return CompletedOptions{}, fmt.Errorf("--feature-gates, --emulated-version: %w", err)
 	}
+	// The metrics tell what is on now, not what comes to be on.
+	utilfeature.DefaultMutableFeatureGate.AddMetrics()
 	if err := version.AssertEmulated(o.Generic.ComponentGlobalsRegistry.EffectiveVersionFor(o.Generic.ComponentName)); err != nil {
 		return CompletedOptions{}, err
 	}
