@@ -283,6 +283,13 @@ func (a *authority) issue(t *testing.T, name string, groups ...string) (certPEM,
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
 
+// pool trusts the authority.
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.certificate)
+	return pool
+}
+
 // file writes the authority's certificate.
 func (a *authority) file(t *testing.T) string {
 	t.Helper()

@@ -1,0 +1,319 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// startEtcd runs an etcd of somebody else, with TLS if there is an authority for
+// both sides.
+func startEtcd(t *testing.T, authority *authority) (endpoint string) {
+	t.Helper()
+	config := embed.NewConfig()
+	config.Dir = t.TempDir()
+	config.UnsafeNoFsync = true
+	config.ListenPeerUrls = nil
+	config.ListenClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	if authority != nil {
+		config.ListenClientUrls[0].Scheme = "https"
+		certPEM, keyPEM := authority.issue(t, "etcd")
+		config.ClientTLSInfo.CertFile, config.ClientTLSInfo.KeyFile = writeFile(t, "cert", certPEM), writeFile(t, "key", keyPEM)
+		config.ClientTLSInfo.TrustedCAFile, config.ClientTLSInfo.ClientCertAuth = authority.file(t), true
+	}
+	config.AdvertiseClientUrls = config.ListenClientUrls
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	config.EnableGRPCGateway = false
+	etcd, err := embed.StartEtcd(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(etcd.Close)
+	<-etcd.Server.ReadyNotify()
+	return config.ListenClientUrls[0].Scheme + "://" + etcd.Clients[0].Addr().String()
+}
+
+func TestExternalEtcd(t *testing.T) {
+	t.Parallel()
+	authority := newAuthority(t)
+	certPEM, keyPEM := authority.issue(t, "annex")
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		endpoint string
+		flags    []string
+		tls      *tls.Config
+	}{
+		"plain": {endpoint: startEtcd(t, nil)},
+		"TLS": {
+			endpoint: startEtcd(t, authority),
+			flags:    []string{"--etcd-cafile=" + authority.file(t), "--etcd-certfile=" + writeFile(t, "cert", certPEM), "--etcd-keyfile=" + writeFile(t, "key", keyPEM)},
+			tls:      &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: authority.pool()},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			flags := append(test.flags, "--etcd-servers="+test.endpoint)
+			widgets := startAnnex(t, flags...).install(t, newDefinition(t, anySchema))
+			created := widgets.create(t, "v1", "a", "spec: {}")
+			annexEtcd := newEtcdClient(t, clientv3.Config{Endpoints: []string{test.endpoint}, TLS: test.tls})
+			if stored := etcdValue(t, annexEtcd, widgets.key("a")); !bytes.Contains(stored, []byte(created.GetUID())) {
+				t.Errorf("the other etcd holds %s", stored)
+			}
+			if entries, err := os.ReadDir(filepath.Join(widgets.annex.DataDir, "etcd")); err == nil && len(entries) > 0 {
+				t.Errorf("there is an embedded etcd beside the other: %v", entries)
+			}
+			store, err := widgets.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
+			if err != nil || store.Spec.Embedded != nil || store.Spec.Etcd == nil || !slices.Equal(store.Spec.Etcd.Endpoints, []string{test.endpoint}) || store.Spec.Etcd.KeyPrefix != "/annex" {
+				t.Errorf("the default Store: %+v, %v", store, err)
+			}
+
+			// Another annex on the same etcd is apart by its prefix.
+			other := startAnnex(t, append(flags, "--etcd-prefix=/other")...)
+			if got := other.get(t, "/apis/"+widgets.group+"/v1"); got.code != http.StatusNotFound {
+				t.Errorf("another annex with a prefix of its own: %s", got)
+			}
+			// The data is in the etcd, not in the data directory.
+			widgets.annex.Stop(t)
+			widgets.annex = startAnnex(t, flags...)
+			if got := widgets.get(t, "v1", "a"); got.GetUID() != created.GetUID() {
+				t.Errorf("after a start elsewhere: %v", got)
+			}
+		})
+	}
+}
+
+func TestEncryptionAtRest(t *testing.T) {
+	t.Parallel()
+	crd := newDefinition(t, anySchema)
+	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("k"), 32))
+	config := writeFile(t, "encryption.yaml", []byte(`
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets, widgets.`+crd.Spec.Group+`]
+  providers:
+  - secretbox: {keys: [{name: first, secret: `+key+`}]}
+  - identity: {}
+`))
+	flag := "--encryption-provider-config=" + config
+	widgets := startAnnex(t, flag).install(t, crd)
+	annexEtcd := widgets.annex.etcd(t)
+	const hidden = "nobody-may-read-this"
+	widgets.create(t, "v1", "a", "spec: {text: "+hidden+"}")
+	secrets := widgets.annex.kube.CoreV1().Secrets(widgets.namespace)
+	if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": hidden}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	configs := widgets.annex.kube.CoreV1().ConfigMaps(widgets.namespace)
+	if _, err := configs.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"k": hidden}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, encrypted := range []string{widgets.key("a"), "/annex/secrets/" + widgets.namespace + "/s"} {
+		stored := etcdValue(t, annexEtcd, encrypted)
+		if !bytes.HasPrefix(stored, []byte("k8s:enc:secretbox:v1:first:")) || bytes.Contains(stored, []byte(hidden)) {
+			t.Errorf("etcd holds under %s: %q", encrypted, stored)
+		}
+	}
+	if stored := etcdValue(t, annexEtcd, "/annex/configmaps/"+widgets.namespace+"/c"); !bytes.Contains(stored, []byte(hidden)) {
+		t.Errorf("a resource that is not listed is stored as %q", stored)
+	}
+	read := func() error {
+		if got := field(widgets.get(t, "v1", "a"), "spec", "text"); got != hidden {
+			return fmt.Errorf("the custom resource says %v", got)
+		}
+		secret, err := widgets.annex.kube.CoreV1().Secrets(widgets.namespace).Get(t.Context(), "s", metav1.GetOptions{})
+		if err == nil && string(secret.Data["k"]) != hidden {
+			err = fmt.Errorf("the secret says %q", secret.Data["k"])
+		}
+		return err
+	}
+	if err := read(); err != nil {
+		t.Error(err)
+	}
+	widgets.annex = widgets.annex.restart(t, flag)
+	if err := read(); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+	if got := widgets.annex.get(t, "/readyz/kms-providers"); got.code == http.StatusInternalServerError {
+		t.Errorf("health of the encryption: %s", got)
+	}
+}
+
+func TestAuditLog(t *testing.T) {
+	t.Parallel()
+	policy := writeFile(t, "policy.yaml", []byte(`
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: None, users: ["system:apiserver"]}
+- {level: Metadata, resources: [{group: "", resources: [secrets]}]}
+- {level: RequestResponse, resources: [{group: hosting.annex.dev}, {group: "", resources: [configmaps]}]}
+- {level: None}
+`))
+	log := filepath.Join(t.TempDir(), "audit.log")
+	a := startAnnex(t, "--audit-policy-file="+policy, "--audit-log-path="+log)
+	const text = "some-text"
+	namespace := a.newNamespace(t)
+	if _, err := a.kube.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": text}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"k": text}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.Stop(t) // what was acknowledged is in the log by then
+
+	found := map[string]auditv1.Event{}
+	lines := bufio.NewScanner(bytes.NewReader(readFile(t, log)))
+	for lines.Scan() {
+		var event auditv1.Event
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatalf("reading the audit log: %v", err)
+		}
+		if event.ObjectRef != nil {
+			found[event.Verb+" "+event.ObjectRef.Resource] = event
+		}
+	}
+	secret, config := found["create secrets"], found["create configmaps"]
+	if secret.Level != auditv1.LevelMetadata || secret.RequestObject != nil || secret.ResponseStatus == nil || secret.ResponseStatus.Code != http.StatusCreated || !slices.Contains(secret.User.Groups, "system:masters") {
+		t.Errorf("the audit of a secret: %+v", secret)
+	}
+	if config.Level != auditv1.LevelRequestResponse || config.RequestObject == nil || !strings.Contains(string(config.ResponseObject.Raw), text) {
+		t.Errorf("the audit of a configmap: %+v", config)
+	}
+	if _, there := found["create namespaces"]; there {
+		t.Error("what the policy leaves out is in the log")
+	}
+}
+
+func TestGroupSwitchedOff(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t, "--runtime-config=events.k8s.io/v1=false,coordination.k8s.io/v1=false")
+	for _, path := range []string{"/apis/events.k8s.io/v1", "/apis/coordination.k8s.io/v1/leases"} {
+		if got := a.get(t, path); got.code != http.StatusNotFound {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	groups := a.discover(t, "/apis")
+	for _, group := range []string{"events.k8s.io", "coordination.k8s.io"} {
+		if _, there := groups[group]; there {
+			t.Errorf("discovery has %s", group)
+		}
+	}
+	if _, err := a.kube.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("events of the other group: %v", err)
+	}
+	// Namespaces are emptied and released all the same.
+	namespace := a.newNamespace(t)
+	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the namespace is gone", func() string {
+		got := a.get(t, "/api/v1/namespaces/"+namespace)
+		if got.code == http.StatusNotFound {
+			return ""
+		}
+		return got.String()
+	})
+	// Switched on again it is found again.
+	if got := a.restart(t).get(t, "/apis/coordination.k8s.io/v1/leases"); got.code != http.StatusOK {
+		t.Errorf("switched on again: %s", got)
+	}
+}
+
+func TestAdmissionPluginSwitchedOff(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t, "--disable-admission-plugins=NamespaceLifecycle")
+	_, err := a.kube.CoreV1().ConfigMaps("nowhere").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Errorf("without the plugin that checks namespaces: %v", err)
+	}
+}
+
+// The emulated version is the process', so this is another process.
+func TestEmulatedVersion(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, t.TempDir(), "--emulated-version=1.36")
+	if err := p.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	config, err := p.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAnnex(t, &testserver.Server{URL: p.URL, AnnexConfig: config})
+	var info version.Info
+	a.get(t, "/version").into(t, &info)
+	if info.Minor != "37" || info.EmulationMinor != "36" {
+		t.Errorf("the version is %#v", info)
+	}
+	widgets := a.install(t, newDefinition(t, strictSchema))
+	widgets.create(t, "v1", "a", "spec: {size: 1}")
+	if got := field(widgets.get(t, "v1", "a"), "spec", "color"); got != "blue" {
+		t.Errorf("a custom resource has the color %v", got)
+	}
+
+	old := startProcess(t, t.TempDir(), "--emulated-version=1.20")
+	code, err := old.Wait(t.Context())
+	if err != nil || code != 1 {
+		t.Errorf("a version that cannot be emulated: exit code %d, %v", code, err)
+	}
+	if message := old.Stderr(); !strings.Contains(message, "1.20") || strings.Count(message, "\n") != 1 {
+		t.Errorf("it says %q, want one line that names the version", message)
+	}
+}
+
+func TestFeatureGate(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, t.TempDir(), "--feature-gates=WatchList=false")
+	if err := p.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	config, err := p.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAnnex(t, &testserver.Server{URL: p.URL, AnnexConfig: config})
+	if metrics := string(a.get(t, "/metrics").body); !strings.Contains(metrics, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 0`) {
+		t.Error("/metrics does not show that WatchList is off")
+	}
+	got := a.get(t, "/api/v1/namespaces?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1")
+	if got.code != http.StatusUnprocessableEntity {
+		t.Errorf("a WatchList that is switched off: %s", got)
+	}
+
+	unknown := startProcess(t, t.TempDir(), "--feature-gates=Nonsense=true")
+	code, err := unknown.Wait(t.Context())
+	if message := unknown.Stderr(); err != nil || code != 1 || !strings.Contains(message, "Nonsense") || !strings.Contains(message, "feature-gates") {
+		t.Errorf("an unknown gate: exit code %d, %v, %q", code, err, message)
+	}
+}

@@ -1,0 +1,379 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// restart stops the server and starts another on its data.
+func (a *annex) restart(t *testing.T, flags ...string) *annex {
+	t.Helper()
+	a.Stop(t)
+	return newAnnex(t, testserver.StartIn(t, a.DataDir, flags...))
+}
+
+func readFile(t *testing.T, path ...string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func TestRestartKeepsEverything(t *testing.T) {
+	t.Parallel()
+	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
+	before := widgets.annex
+	widget := widgets.create(t, "v1", "a", "spec: {color: blue}")
+	secret, err := before.kube.CoreV1().Secrets(widgets.namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What annex registers by itself it registers again.
+	if err := before.aggregator.ApiregistrationV1().APIServices().Delete(t.Context(), "v1.coordination.k8s.io", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pki := map[string][]byte{}
+	files, err := os.ReadDir(filepath.Join(before.DataDir, "pki"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the folder of certificates: %v, %v", files, err)
+	}
+	for _, file := range files {
+		pki[file.Name()] = readFile(t, before.DataDir, "pki", file.Name())
+	}
+	oldConfig, err := clientcmd.LoadFromFile(before.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	after := before.restart(t)
+	widgets.annex = after
+	if diff := cmp.Diff(widget, widgets.get(t, "v1", "a")); diff != "" {
+		t.Errorf("the custom resource (-before +after):\n%s", diff)
+	}
+	again, err := after.kube.CoreV1().Secrets(widgets.namespace).Get(t.Context(), "s", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(secret, again); diff != "" {
+		t.Errorf("the secret (-before +after):\n%s", diff)
+	}
+	for name, content := range pki {
+		if !bytes.Equal(content, readFile(t, after.DataDir, "pki", name)) {
+			t.Errorf("pki/%s is another one", name)
+		}
+	}
+	newConfig, err := clientcmd.LoadFromFile(after.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range newConfig.Clusters {
+		if after.URL == before.URL || cluster.Server != after.URL {
+			t.Errorf("the kubeconfig says %s, the server listens at %s and did at %s", cluster.Server, after.URL, before.URL)
+		}
+		cluster.Server = before.URL
+	}
+	if diff := cmp.Diff(oldConfig, newConfig); diff != "" {
+		t.Errorf("the kubeconfig beside the port (-before +after):\n%s", diff)
+	}
+	if _, err := after.aggregator.ApiregistrationV1().APIServices().Get(t.Context(), "v1.coordination.k8s.io", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKubeconfigFollowsThePort(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	_, port, _ := strings.Cut(closedPort(t), ":")
+	moved := a.restart(t, "--secure-port="+port)
+	if want := "https://127.0.0.1:" + port; moved.URL != want || moved.AnnexConfig.Host != want {
+		t.Errorf("it serves at %s and its kubeconfig says %s, want %s", moved.URL, moved.AnnexConfig.Host, want)
+	}
+	if got := moved.get(t, "/version"); got.code != http.StatusOK {
+		t.Errorf("with that kubeconfig: %s", got)
+	}
+}
+
+// answers are what a path was answered with while a server started, in order.
+type answers struct {
+	path  string
+	codes []int
+	err   error
+}
+
+// poll asks for a path until it is answered with one of the codes.
+func (a *answers) poll(ctx context.Context, annexHTTP *http.Client, url string, until ...int) {
+	for {
+		got, err := trySend(ctx, annexHTTP, http.MethodGet, url+a.path, "")
+		if ctx.Err() != nil {
+			a.err = fmt.Errorf("still %v, %w", a.codes, context.Cause(ctx))
+			return
+		}
+		if err != nil {
+			continue // nobody listens yet
+		}
+		if n := len(a.codes); n == 0 || a.codes[n-1] != got.code {
+			a.codes = append(a.codes, got.code)
+		}
+		for _, code := range until {
+			if got.code == code {
+				return
+			}
+		}
+	}
+}
+
+// A server that starts says so. It never says that something does not exist
+// before it knows, or clients would take it for deleted.
+func TestNeverNotFoundWhileStarting(t *testing.T) {
+	t.Parallel()
+	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets.create(t, "v1", "a", "spec: {}")
+	widgets.annex.Stop(t)
+	address := closedPort(t)
+	_, port, _ := strings.Cut(address, ":")
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	paths := map[string][]int{
+		widgets.path("v1"):                    {http.StatusOK, http.StatusNotFound},
+		widgets.path("v1") + "/a":             {http.StatusOK, http.StatusNotFound},
+		"/apis/" + widgets.group + "/v1":      {http.StatusOK, http.StatusNotFound},
+		"/api/v1/namespaces/default":          {http.StatusOK, http.StatusNotFound},
+		"/apis/nothing.example.com/v1/things": {http.StatusNotFound},
+	}
+	polled := make(chan *answers, len(paths))
+	annexHTTP := widgets.annex.as(t, clientCertificate(widgets.annex.AnnexConfig.CertData, widgets.annex.AnnexConfig.KeyData))
+	for path, until := range paths {
+		go func() {
+			a := &answers{path: path}
+			a.poll(ctx, annexHTTP, "https://"+address, until...)
+			polled <- a
+		}()
+	}
+	started := newAnnex(t, testserver.StartIn(t, widgets.annex.DataDir, "--secure-port="+port))
+	for range paths {
+		a := <-polled
+		if a.err != nil {
+			t.Errorf("%s: %v", a.path, a.err)
+			continue
+		}
+		last := a.codes[len(a.codes)-1]
+		if last == http.StatusNotFound && !strings.Contains(a.path, "nothing") {
+			t.Errorf("%s was answered with %v before it was found", a.path, a.codes)
+		}
+		for _, code := range a.codes[:len(a.codes)-1] {
+			if code != http.StatusServiceUnavailable && code != http.StatusTooManyRequests {
+				t.Errorf("%s was answered with %v, want 503 or 429 until it is known", a.path, a.codes)
+			}
+		}
+		t.Logf("%s: %v", a.path, a.codes)
+	}
+	// Whoever is told that the server is ready finds everything.
+	for path, want := range map[string]int{widgets.path("v1"): http.StatusOK, "/readyz": http.StatusOK, "/apis/nothing.example.com/v1": http.StatusNotFound} {
+		if got := started.get(t, path); got.code != want {
+			t.Errorf("once ready %s: %s", path, got)
+		}
+	}
+}
+
+func TestStopEndsWatches(t *testing.T) {
+	t.Parallel()
+	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets.create(t, "v1", "a", "spec: {}")
+	open := map[string]watch.Interface{}
+	var err error
+	if open["widgets"], err = widgets.in("v1").Watch(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if open["namespaces"], err = widgets.annex.kube.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	nextEvent(t, open["widgets"])
+	nextEvent(t, open["namespaces"])
+
+	started := time.Now()
+	widgets.annex.Stop(t)
+	took := time.Since(started)
+	t.Logf("stopped in %s with two open watches", took.Round(time.Millisecond))
+	if took > 10*time.Second {
+		t.Errorf("it took %s to stop with open watches", took)
+	}
+	for name, events := range open {
+		for event := range events.ResultChan() {
+			if event.Type == watch.Error {
+				t.Errorf("the watch of %s ended with %v", name, event.Object)
+			}
+		}
+	}
+}
+
+// A watch cannot go on from a moment that only the last process had in its
+// cache. It says so, instead of leaving out what happened in between.
+func TestWatchOfThePastAfterRestart(t *testing.T) {
+	t.Parallel()
+	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
+	seen := widgets.create(t, "v1", "seen", "spec: {}")
+	widgets.create(t, "v1", "missed", "spec: {}")
+	widgets.annex = widgets.annex.restart(t)
+
+	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: seen.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	switch event := nextEvent(t, events); event.Type {
+	case watch.Added:
+		if got := describe(event); got != "ADDED missed" {
+			t.Errorf("the first event is %s", got)
+		}
+	case watch.Error:
+		if err := apierrors.FromObject(event.Object); !apierrors.IsResourceExpired(err) {
+			t.Errorf("the watch ended with %v", err)
+		}
+	default:
+		t.Errorf("the first event is %s", describe(event))
+	}
+	list, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before, after := resourceVersion(t, seen.GetResourceVersion()), resourceVersion(t, list.GetResourceVersion()); after <= before {
+		t.Errorf("the resource version was %d and is %d after a restart", before, after)
+	}
+}
+
+func resourceVersion(t *testing.T, version string) int {
+	t.Helper()
+	number, err := strconv.Atoi(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
+
+// A controller runs on through a restart: its informer ends up with what there is.
+func TestInformerOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	_, port, _ := strings.Cut(closedPort(t), ":")
+	flag := "--secure-port=" + port
+	widgets := startAnnex(t, flag).install(t, newDefinition(t, anySchema))
+	for _, name := range []string{"stays", "goes"} {
+		widgets.create(t, "v1", name, "spec: {}")
+	}
+	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(widgets.annex.dynamic, 0, widgets.namespace, nil)
+	informer := factory.ForResource(widgets.gvr("v1")).Informer()
+	var deletions atomic.Int32
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { deletions.Add(1) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(t.Context().Done())
+	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
+		t.Fatal("the informer did not sync")
+	}
+
+	widgets.annex = widgets.annex.restart(t, flag)
+	if err := widgets.in("v1").Delete(t.Context(), "goes", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	widgets.create(t, "v1", "comes", "spec: {}")
+	want := []string{widgets.namespace + "/comes", widgets.namespace + "/stays"}
+	eventually(t, "the informer knows what there is", func() string {
+		keys := informer.GetStore().ListKeys()
+		slices.Sort(keys)
+		return cmp.Diff(want, keys)
+	})
+	if got := deletions.Load(); got != 1 {
+		t.Errorf("its handler was told of %d deletions, want 1", got)
+	}
+}
+
+func TestRefusesToStart(t *testing.T) {
+	t.Parallel()
+	running := startAnnex(t)
+	damaged := startAnnex(t)
+	damaged.Stop(t)
+	authorityFile := filepath.Join(damaged.DataDir, "pki", "ca.crt")
+	if err := os.WriteFile(authorityFile, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	foreign := t.TempDir()
+	if err := os.WriteFile(filepath.Join(foreign, "letter.txt"), []byte("dear"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := strings.Cut(strings.TrimPrefix(running.URL, "https://"), ":")
+	nobody := closedPort(t)
+	junk := writeFile(t, "junk", []byte("}"))
+	tests := map[string]struct {
+		dataDir string
+		flags   []string
+		want    []string
+	}{
+		"port in use":            {t.TempDir(), []string{"--secure-port=" + port}, []string{"--secure-port", "address already in use"}},
+		"locked data dir":        {running.DataDir, nil, []string{"--data-dir " + running.DataDir}},
+		"foreign data dir":       {foreign, nil, []string{"--data-dir " + foreign, "letter.txt"}},
+		"corrupt authority":      {damaged.DataDir, nil, []string{"--data-dir", authorityFile}},
+		"etcd is down":           {t.TempDir(), []string{"--etcd-servers=http://" + nobody}, []string{"--etcd-servers", nobody, "connection refused"}},
+		"audit policy":           {t.TempDir(), []string{"--audit-policy-file=" + junk, "--audit-log-path=" + filepath.Join(t.TempDir(), "log")}, []string{"audit", junk}},
+		"encryption config":      {t.TempDir(), []string{"--encryption-provider-config=" + junk}, []string{"encryption", junk}},
+		"runtime config":         {t.TempDir(), []string{"--runtime-config=pods.example.com/v1=true"}, []string{"pods.example.com"}},
+		"a group that has to be": {t.TempDir(), []string{"--runtime-config=hosting.annex.dev/v1alpha1=false"}, []string{"--runtime-config", "hosting.annex.dev/v1alpha1 cannot be disabled"}},
+		"client CA":              {t.TempDir(), []string{"--client-ca-file=" + junk}, []string{"--client-ca-file", junk}},
+		"serving certificate":    {t.TempDir(), []string{"--tls-cert-file=" + junk, "--tls-private-key-file=" + junk}, []string{"--tls-cert-file", junk}},
+		"admission config":       {t.TempDir(), []string{"--admission-control-config-file=" + junk}, []string{"--admission-control-config-file"}},
+		"admission plugin":       {t.TempDir(), []string{"--enable-admission-plugins=Nonsense"}, []string{"Nonsense"}},
+		"tracing config":         {t.TempDir(), []string{"--tracing-config-file=" + junk}, []string{"--tracing-config-file"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			started := time.Now()
+			_, err := testserver.TryStartIn(t, test.dataDir, test.flags...)
+			wantError(t, err, test.want...)
+			if err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("the error has several lines: %v", err)
+			}
+			if took := time.Since(started); took > 10*time.Second {
+				t.Errorf("that took %s", took)
+			}
+		})
+	}
+	t.Run("the others", func(t *testing.T) {
+		if got := running.get(t, "/readyz"); got.code != http.StatusOK {
+			t.Errorf("the server whose port and data were asked for: %s", got)
+		}
+		if got := readFile(t, foreign, "letter.txt"); string(got) != "dear" {
+			t.Errorf("the foreign file is %q", got)
+		}
+		if entries, err := os.ReadDir(foreign); err != nil || len(entries) != 1 {
+			t.Errorf("the foreign folder has %v, %v", entries, err)
+		}
+	})
+}
