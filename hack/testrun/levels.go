@@ -38,8 +38,8 @@ var levels = []level{
 		name:   "race",
 		covers: "the packages with the most concurrency, under the race detector",
 		flags:  []string{"-race", "-timeout=10m"},
-		// Few and small: each dependency is compiled once more for this.
-		packages: fixed("pkg/controller/internal/...", "pkg/datadir", "pkg/pki"),
+		// Few: each dependency is compiled once more for this.
+		packages: fixed("pkg/controller/...", "pkg/datadir", "pkg/pki", "pkg/storage/embeddedetcd", "pkg/storage/usage"),
 		skip:     needCompiler,
 	},
 	{
