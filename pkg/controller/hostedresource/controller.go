@@ -33,6 +33,11 @@ const (
 	// usageInterval is the least time between two writes of one status that
 	// bring nothing but other numbers.
 	usageInterval = time.Second
+
+	// settlePeriod keeps the controller's writes away from the first moments of
+	// a new resource. A list just after a write elsewhere waits until etcd tells
+	// its watch cache of it, which a fresh cache asks only after 100 ms.
+	settlePeriod = 200 * time.Millisecond
 )
 
 // UsageFunc tells how many objects there are of a resource, and how many bytes
@@ -99,6 +104,11 @@ func (c *Controller) follow(config Config) error {
 		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
 		DeleteFunc: c.enqueue,
 	}
+	defined := cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { c.enqueueAfter(obj, settlePeriod) },
+		UpdateFunc: func(_, obj any) { c.enqueueAfter(obj, settlePeriod) },
+		DeleteFunc: c.enqueue,
+	}
 	stores := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { c.storeChanged(nil, obj) },
 		UpdateFunc: func(before, after any) {
@@ -118,7 +128,7 @@ func (c *Controller) follow(config Config) error {
 		handler  cache.ResourceEventHandler
 	}{
 		{"hosted resources", config.HostedResources.Informer(), named},
-		{"custom resource definitions", config.CustomResourceDefinitions.Informer(), named},
+		{"custom resource definitions", config.CustomResourceDefinitions.Informer(), defined},
 		{"stores", config.Stores.Informer(), stores},
 	} {
 		registration, err := source.informer.AddEventHandler(source.handler)
@@ -150,13 +160,15 @@ func (c *Controller) AllUsageChanged() {
 
 // enqueue queues the name of a HostedResource or a CustomResourceDefinition:
 // they are the same.
-func (c *Controller) enqueue(obj any) {
+func (c *Controller) enqueue(obj any) { c.enqueueAfter(obj, 0) }
+
+func (c *Controller) enqueueAfter(obj any, delay time.Duration) {
 	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 	if err != nil {
 		utilruntime.HandleErrorWithContext(context.Background(), err, "An object without a name was seen", "controller", ControllerName)
 		return
 	}
-	c.queue.Add(name)
+	c.queue.AddAfter(name, delay)
 }
 
 // storeChanged queues the resources that a Store holds, if it is new, gone or
