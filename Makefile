@@ -6,9 +6,6 @@ SHELL       := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS   += --no-print-directory
 
-# The toolchain that is installed is the one that is used: nothing here needs a newer one.
-export GOTOOLCHAIN := local
-
 VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo v0.0.0-dev)
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 pkg     := github.com/annex-dev/annex
