@@ -28,7 +28,6 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 // startEtcd runs an etcd of somebody else, with TLS if there is an authority for
@@ -81,7 +80,7 @@ func TestExternalEtcd(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			flags := append(test.flags, "--etcd-servers="+test.endpoint)
+			flags := append([]string{"--etcd-servers=" + test.endpoint}, test.flags...)
 			widgets := startAnnex(t, flags...).install(t, newDefinition(t, anySchema))
 			created := widgets.create(t, "v1", "a", "spec: {}")
 			annexEtcd := newEtcdClient(t, clientv3.Config{Endpoints: []string{test.endpoint}, TLS: test.tls})
@@ -97,7 +96,7 @@ func TestExternalEtcd(t *testing.T) {
 			}
 
 			// Another annex on the same etcd is apart by its prefix.
-			other := startAnnex(t, append(flags, "--etcd-prefix=/other")...)
+			other := startAnnex(t, append(slices.Clone(flags), "--etcd-prefix=/other")...)
 			if got := other.get(t, "/apis/"+widgets.group+"/v1"); got.code != http.StatusNotFound {
 				t.Errorf("another annex with a prefix of its own: %s", got)
 			}
@@ -262,15 +261,7 @@ func TestAdmissionPluginSwitchedOff(t *testing.T) {
 // The emulated version is the process', so this is another process.
 func TestEmulatedVersion(t *testing.T) {
 	t.Parallel()
-	p := startProcess(t, t.TempDir(), "--emulated-version=1.36")
-	if err := p.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	config, err := p.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := newAnnex(t, &testserver.Server{URL: p.URL, AnnexConfig: config})
+	a := startAnnexProcess(t, "--emulated-version=1.36")
 	var info version.Info
 	a.get(t, "/version").into(t, &info)
 	if info.Minor != "37" || info.EmulationMinor != "36" {
@@ -294,15 +285,7 @@ func TestEmulatedVersion(t *testing.T) {
 
 func TestFeatureGate(t *testing.T) {
 	t.Parallel()
-	p := startProcess(t, t.TempDir(), "--feature-gates=WatchList=false")
-	if err := p.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	config, err := p.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := newAnnex(t, &testserver.Server{URL: p.URL, AnnexConfig: config})
+	a := startAnnexProcess(t, "--feature-gates=WatchList=false")
 	if metrics := string(a.get(t, "/metrics").body); !strings.Contains(metrics, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 0`) {
 		t.Error("/metrics does not show that WatchList is off")
 	}

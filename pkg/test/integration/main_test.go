@@ -4,6 +4,7 @@
 package integration
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -122,4 +123,21 @@ func startProcess(t *testing.T, dataDir string, flags ...string) *process.Annex 
 	}
 	t.Cleanup(p.Kill)
 	return p
+}
+
+// startAnnexProcess is startAnnex with a process of its own.
+func startAnnexProcess(t *testing.T, flags ...string) *annex {
+	t.Helper()
+	dataDir := t.TempDir()
+	p := startProcess(t, dataDir, flags...)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := p.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	config, err := p.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newAnnex(t, &testserver.Server{URL: p.URL, DataDir: dataDir, Kubeconfig: p.Kubeconfig, AnnexConfig: config})
 }
