@@ -141,7 +141,8 @@ func printSummary(results []*result) {
 	fmt.Printf("\n=== summary\n")
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "LEVEL\tPACKAGES\tPASSED\tFAILED\tSKIPPED\tTIME\tRESULT")
-	verdict, passed, elapsed := "PASS", 0, time.Duration(0)
+	verdict, elapsed := "PASS", time.Duration(0)
+	var passed, failed, skipped int
 	for _, result := range results {
 		word := "ok"
 		switch {
@@ -151,11 +152,13 @@ func printSummary(results []*result) {
 			word = "skipped: " + result.skipReason
 		}
 		passed += result.passed
+		failed += result.failures
+		skipped += result.skipped
 		elapsed += result.elapsed
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", result.level, result.packages, result.passed, result.failures, result.skipped, result.elapsed.Round(time.Second), word)
 	}
 	if err := table.Flush(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	fmt.Printf("\n%s: %d tests passed in %s\n", verdict, passed, elapsed.Round(time.Second))
+	fmt.Printf("\n%s in %s\n%d passed, %d failed, %d skipped\n", verdict, elapsed.Round(time.Second), passed, failed, skipped)
 }
