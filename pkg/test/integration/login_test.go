@@ -222,7 +222,7 @@ func TestMetrics(t *testing.T) {
 		once[name] = true
 	}
 	for _, want := range []string{
-		"apiserver_request_total", "apiserver_storage_objects", "etcd_mvcc_db_total_size_in_bytes", "etcd_server_has_leader",
+		"apiserver_request_total", "etcd_mvcc_db_total_size_in_bytes", "etcd_server_has_leader",
 		"etcd_request_duration_seconds", "process_resident_memory_bytes", "go_goroutines", "kubernetes_feature_enabled", "workqueue_depth",
 	} {
 		if !described[want] {
