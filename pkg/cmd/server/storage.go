@@ -13,6 +13,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	_ "github.com/annex-dev/annex/pkg/storage/etcdclientlog" // quiet by default
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )

@@ -91,6 +91,11 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
+		packages: "pkg/storage/etcdclientlog",
+		duty:     "Keeps upstream's etcd clients off stderr. Anything more it imported would have it initialized too late.",
+		others:   []string{"go.etcd.io/etcd/client/pkg/v3/logutil"},
+	},
+	{
 		packages: "pkg/storage/externaletcd",
 		duty:     "Whether an etcd that somebody else runs can be used.",
 		others:   append([]string{"go.etcd.io/etcd/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/storagebackend"}, machinery...),

@@ -377,3 +377,20 @@ func TestRefusesToStart(t *testing.T) {
 		}
 	})
 }
+
+// TestEtcdClientsAreQuiet fails a request to etcd: upstream's clients used to
+// write JSON to stderr for it, whatever the logging flags said.
+func TestEtcdClientsAreQuiet(t *testing.T) {
+	t.Parallel()
+	dataDir := t.TempDir()
+	p := startProcess(t, dataDir)
+	widgets := clientsOf(t, p, dataDir).install(t, newDefinition(t, anySchema))
+	tooLarge := strings.Repeat("x", 1600<<10) // etcd takes 1.5 MiB
+	object := widgets.object(t, "v1", "large", fmt.Sprintf(`{"spec":{"text":%q}}`, tooLarge))
+	if _, err := widgets.in("v1").Create(t.Context(), object, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Fatalf("etcd took it, or refused it for another reason: %v", err)
+	}
+	if strings.Contains(p.Stderr(), "etcd-client") {
+		t.Errorf("an etcd client wrote to stderr:\n%s", p.Stderr())
+	}
+}

@@ -129,7 +129,12 @@ func startProcess(t *testing.T, dataDir string, flags ...string) *process.Annex 
 func startAnnexProcess(t *testing.T, flags ...string) *annex {
 	t.Helper()
 	dataDir := t.TempDir()
-	p := startProcess(t, dataDir, flags...)
+	return clientsOf(t, startProcess(t, dataDir, flags...), dataDir)
+}
+
+// clientsOf waits until a process is ready and returns clients of it.
+func clientsOf(t *testing.T, p *process.Annex, dataDir string) *annex {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := p.WaitReady(ctx); err != nil {
