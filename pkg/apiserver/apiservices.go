@@ -66,7 +66,7 @@ func registerAPIServices(aggregator *aggregatorapiserver.APIAggregator, delegate
 	var names []string
 	for _, groupVersion := range compiledIn {
 		apiService := newAPIService(groupVersion, priorities[groupVersion])
-		registration.AddAPIServiceToSyncOnStart(apiService)
+		registration.AddAPIServiceToSync(apiService)
 		names = append(names, apiService.Name)
 	}
 	for groupVersion, p := range priorities {

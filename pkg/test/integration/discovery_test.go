@@ -284,6 +284,26 @@ func TestDefinitionsHaveAPIServices(t *testing.T) {
 	})
 }
 
+// TestCompiledInAPIServiceComesBack deletes what discovery hangs on.
+func TestCompiledInAPIServiceComesBack(t *testing.T) {
+	t.Parallel()
+	apiServices := startAnnex(t).aggregator.ApiregistrationV1().APIServices()
+	const name = "v1.coordination.k8s.io"
+	if err := apiServices.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, name+" is available again", func() string {
+		apiService, err := apiServices.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if !apiregistrationhelper.IsAPIServiceConditionTrue(apiService, apiregistrationv1.Available) {
+			return fmt.Sprintf("%+v", apiService.Status)
+		}
+		return ""
+	})
+}
+
 func TestAPIServiceThatPointsElsewhereIsRefused(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
