@@ -35,7 +35,7 @@ import (
 const (
 	// patience bounds every wait. It is long because machines that run tests are
 	// busy; nothing here takes that long unless it is broken.
-	patience = 20 * time.Second
+	patience = 60 * time.Second
 	// pollInterval is short, because what is waited for takes milliseconds.
 	pollInterval = 10 * time.Millisecond
 )
