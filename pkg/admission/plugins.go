@@ -6,6 +6,9 @@
 package admission
 
 import (
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
@@ -29,12 +32,23 @@ func Order() []string {
 // names them: none.
 func DefaultOff() sets.Set[string] { return sets.New[string]() }
 
+// namespaceAnnexSystem is the namespace for what annex itself needs.
+const namespaceAnnexSystem = "annex-system"
+
+// immortalNamespaces are those that annex makes and that cannot be deleted:
+// upstream's, and its own.
+func immortalNamespaces() sets.Set[string] {
+	return sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, namespaceAnnexSystem)
+}
+
 // NewPlugins returns a registry that knows every plugin in Order. Upstream's
 // webhook and policy plugins are not in it: they wait for configuration kinds
 // that annex does not serve, and would refuse all writes.
 func NewPlugins() *admission.Plugins {
 	plugins := admission.NewPlugins()
-	lifecycle.Register(plugins)
+	plugins.Register(lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
+		return lifecycle.NewLifecycle(immortalNamespaces())
+	})
 	localapiservice.Register(plugins)
 	return plugins
 }

@@ -55,7 +55,7 @@ func newConfig(o options.CompletedOptions, caFile string) (*apiserver.Config, er
 		return nil, err
 	}
 	if err := o.Audit.ApplyTo(generic); err != nil {
-		return nil, fmt.Errorf("apply the audit flags: %w", err)
+		return nil, fmt.Errorf("--audit-policy-file, --audit-log-path, --audit-webhook-config-file: %w", err)
 	}
 	annexInformers, err := applyAdmission(o, generic)
 	if err != nil {

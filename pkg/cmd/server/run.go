@@ -22,6 +22,9 @@ import (
 // readyPollInterval is short, because start-up takes about a second in all.
 const readyPollInterval = 10 * time.Millisecond
 
+// startGracePeriod is how long a stop waits for a start that is under way.
+const startGracePeriod = 10 * time.Second
+
 // Ready is what a caller needs to use a server that has become ready.
 type Ready struct {
 	// URL is the address of the server.
@@ -91,36 +94,52 @@ type server struct {
 // run returns when everything has stopped: because ctx is done, or because the
 // embedded etcd failed.
 func (s *server) run(ctx context.Context, onReady func()) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	defer running.Wait()
-	defer cancel(nil)
+	defer stop(nil)
 
 	loopback := s.config.Generic.LoopbackClientConfig
 	if err := addControllers(s.chain, s.config.Extra.Informers, loopback, s.store, &running); err != nil {
 		return err
 	}
-	running.Go(func() { s.identity.Run(ctx) })
-	running.Go(func() { s.store.Usage.Run(ctx) })
+	ready := make(chan struct{})
+	running.Go(func() { s.identity.Run(serving) })
+	running.Go(func() { s.store.Usage.Run(serving) })
+	running.Go(func() { s.stopWhenDone(ctx, serving, ready, stop) })
 	running.Go(func() {
-		select {
-		case <-ctx.Done():
-		case err := <-s.store.Failed():
-			cancel(fmt.Errorf("the embedded etcd stopped: %w", err))
-		}
-	})
-	running.Go(func() {
-		if waitReady(ctx, loopback) {
+		if waitReady(serving, loopback) {
+			close(ready)
 			onReady()
 		}
 	})
-	if err := s.chain.Run(ctx); err != nil {
+	if err := s.chain.Run(serving); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+	if cause := context.Cause(serving); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return nil
+}
+
+// stopWhenDone stops serving when ctx is done or the embedded etcd fails. A stop
+// that is asked for while annex starts waits for the start: upstream's hooks take
+// a context that ends before they do for an error, and end the process.
+func (s *server) stopWhenDone(ctx, serving context.Context, ready <-chan struct{}, stop context.CancelCauseFunc) {
+	select {
+	case <-serving.Done():
+		return
+	case err := <-s.store.Failed():
+		stop(fmt.Errorf("the embedded etcd stopped: %w", err))
+		return
+	case <-ctx.Done():
+	}
+	select {
+	case <-serving.Done():
+	case <-ready:
+	case <-time.After(startGracePeriod):
+	}
+	stop(context.Cause(ctx))
 }
 
 // waitReady polls /readyz and returns false if ctx is done first.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -392,5 +393,35 @@ func TestEtcdClientsAreQuiet(t *testing.T) {
 	}
 	if strings.Contains(p.Stderr(), "etcd-client") {
 		t.Errorf("an etcd client wrote to stderr:\n%s", p.Stderr())
+	}
+}
+
+// TestStopWhileStarting asks annex to stop at a moment when it has begun to
+// start and is not ready.
+func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
+	for _, moment := range []string{"lock", "pki", "etcd/member", "admin.kubeconfig"} {
+		t.Run(strings.ReplaceAll(moment, "/", "-"), func(t *testing.T) {
+			t.Parallel()
+			dataDir := filepath.Join(t.TempDir(), "data")
+			p := startProcess(t, dataDir)
+			eventually(t, moment+" is there", func() string {
+				if _, err := os.Stat(filepath.Join(dataDir, moment)); err != nil {
+					return err.Error()
+				}
+				return ""
+			})
+			if err := p.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if code, err := p.Wait(ctx); err != nil || code != 0 {
+				t.Errorf("exit code %d, %v, stderr:\n%s", code, err, p.Stderr())
+			}
+			if p.Stderr() != "" {
+				t.Errorf("stderr is not empty:\n%s", p.Stderr())
+			}
+		})
 	}
 }

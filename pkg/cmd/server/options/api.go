@@ -34,7 +34,7 @@ func (o *API) AddFlags(fs *pflag.FlagSet) {
 
 // Validate checks that --runtime-config names groups that annex has.
 func (o *API) Validate() []error {
-	errs := o.APIEnablementOptions.Validate(apiserver.GroupRegistries()...)
+	errs := named("--runtime-config", o.APIEnablementOptions.Validate(apiserver.GroupRegistries()...))
 	if o.EventTTL <= 0 {
 		errs = append(errs, fmt.Errorf("--event-ttl must be positive"))
 	}

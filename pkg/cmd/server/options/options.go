@@ -144,11 +144,11 @@ func (o CompletedOptions) Validate() error {
 	errs = append(errs, o.Serving.Validate()...)
 	errs = append(errs, o.Etcd.Validate()...)
 	errs = append(errs, o.Authentication.Validate()...)
-	errs = append(errs, o.Admission.Validate()...)
+	errs = append(errs, named("--enable-admission-plugins, --disable-admission-plugins", o.Admission.Validate())...)
 	errs = append(errs, o.API.Validate()...)
 	errs = append(errs, o.Audit.Validate()...)
 	errs = append(errs, o.Features.Validate()...)
-	errs = append(errs, o.Traces.Validate()...)
+	errs = append(errs, named("--tracing-config-file", o.Traces.Validate())...)
 	errs = append(errs, o.Generic.Validate()...)
 	return utilerrors.NewAggregate(errs)
 }
@@ -159,4 +159,13 @@ func hide(fs *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		fs.Lookup(name).Hidden = true
 	}
+}
+
+// named puts the flags that are at fault before errors of upstream's that do not
+// name them.
+func named(flags string, errs []error) []error {
+	for i, err := range errs {
+		errs[i] = fmt.Errorf("%s: %w", flags, err)
+	}
+	return errs
 }

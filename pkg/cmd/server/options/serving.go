@@ -49,12 +49,11 @@ func (o *Serving) AddFlags(fs *pflag.FlagSet) {
 
 // Validate checks the flags and the certificate they name.
 func (o *Serving) Validate() []error {
-	upstream := *o.SecureServingOptions
-	if upstream.BindPort == 0 {
-		// To upstream 0 means not to serve; to annex it means any free port.
-		upstream.Required = false
+	var errs []error
+	// Upstream's check says that 0 turns serving off; to annex it is any free port.
+	if o.BindPort < 0 || o.BindPort > 65535 {
+		errs = append(errs, fmt.Errorf("--secure-port %d must be between 0 and 65535", o.BindPort))
 	}
-	errs := upstream.Validate()
 	if o.ServerCert.CertDirectory != "" {
 		errs = append(errs, fmt.Errorf("--cert-dir is not supported: annex keeps its certificates in --data-dir"))
 	}
@@ -65,7 +64,7 @@ func (o *Serving) Validate() []error {
 		errs = append(errs, fmt.Errorf("--tls-cert-file and --tls-private-key-file must be set together"))
 	default:
 		if err := pki.CheckServingPair(cert, key, time.Now()); err != nil {
-			errs = append(errs, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err))
+			errs = append(errs, err)
 		}
 	}
 	return errs
