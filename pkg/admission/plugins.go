@@ -8,12 +8,12 @@ package admission
 import (
 	"io"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
+	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
 
 // Order returns the names of all plugins in the order they run.
@@ -32,22 +32,13 @@ func Order() []string {
 // names them: none.
 func DefaultOff() sets.Set[string] { return sets.New[string]() }
 
-// namespaceAnnexSystem is the namespace for what annex itself needs.
-const namespaceAnnexSystem = "annex-system"
-
-// immortalNamespaces are those that annex makes and that cannot be deleted:
-// upstream's, and its own.
-func immortalNamespaces() sets.Set[string] {
-	return sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, namespaceAnnexSystem)
-}
-
 // NewPlugins returns a registry that knows every plugin in Order. Upstream's
 // webhook and policy plugins are not in it: they wait for configuration kinds
 // that annex does not serve, and would refuse all writes.
 func NewPlugins() *admission.Plugins {
 	plugins := admission.NewPlugins()
 	plugins.Register(lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
-		return lifecycle.NewLifecycle(immortalNamespaces())
+		return lifecycle.NewLifecycle(sets.New(hosting.SystemNamespaces()...))
 	})
 	localapiservice.Register(plugins)
 	return plugins

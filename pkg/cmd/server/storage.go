@@ -33,11 +33,13 @@ type storage struct {
 // --etcd-servers names can be used. ctx must outlive the servers that use it.
 func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir) (*storage, error) {
 	s := &storage{prefix: o.StorageConfig.Prefix}
-	open := s.openExternal
+	var err error
 	if o.Embedded() {
-		open = func(ctx context.Context, o *options.Etcd) error { return s.startEmbedded(ctx, o, dir) }
+		err = s.startEmbedded(ctx, o, dir)
+	} else {
+		err = s.openExternal(ctx, o)
 	}
-	if err := open(ctx, o); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	s.Usage = usage.NewTracker(s.client, s.prefix)

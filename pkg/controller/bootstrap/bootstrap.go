@@ -19,21 +19,14 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
-// NamespaceAnnexSystem is the namespace for what annex itself needs.
-const NamespaceAnnexSystem = "annex-system"
-
 // complainEvery is how often an object that cannot be made is an error in the
 // log. In between, and before, failures are what a starting server does.
 const complainEvery = 5 * time.Second
-
-// SystemNamespaces returns the names of the namespaces that always exist.
-func SystemNamespaces() []string {
-	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, NamespaceAnnexSystem}
-}
 
 // Config holds what Run depends on.
 type Config struct {
@@ -53,7 +46,7 @@ func Run(ctx context.Context, config Config) error {
 	started := time.Now()
 
 	objects := []object{config.storeObject()}
-	for _, name := range SystemNamespaces() {
+	for _, name := range hosting.SystemNamespaces() {
 		objects = append(objects, config.namespaceObject(name))
 	}
 	// At once, because each costs etcd a write to disk and it joins those that
