@@ -23,6 +23,16 @@ const (
 	// HostedResourceReady is the type of the condition that sums up the others:
 	// requests for the resource are answered.
 	HostedResourceReady = "Ready"
+
+	// HostedResourcePublished is the type of the condition that says whether the
+	// main cluster sends requests for the resource to annex. It is absent where
+	// annex stands alone.
+	HostedResourcePublished = "Published"
+
+	// HostedResourceDefinitionFollowed is the type of the condition that says
+	// whether annex follows the definition of the resource in the main cluster.
+	// It is absent for resources that are defined in annex itself.
+	HostedResourceDefinitionFollowed = "DefinitionFollowed"
 )
 
 // +genclient
