@@ -4,15 +4,18 @@
 package controller
 
 import (
-	"context"
 	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	definitioninformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/informers"
+	"k8s.io/client-go/dynamic"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/store"
@@ -23,8 +26,8 @@ import (
 
 // UsageTracker knows how much there is of each resource. A *usage.Tracker is one.
 type UsageTracker interface {
-	// AddHandler has changes reported to a handler.
-	AddHandler(handler usage.Handler)
+	// AddHandler has changes reported to a handler until remove is called.
+	AddHandler(handler usage.Handler) (remove func())
 	// HasSynced reports whether the usage is known.
 	HasSynced() bool
 	// Usage is the usage of one resource.
@@ -33,20 +36,31 @@ type UsageTracker interface {
 	Total() usage.Usage
 }
 
-// Config holds what the controllers depend on: annex's own clients and informers
-// and the etcd behind them.
+// informerResync is how often the informers of a term hand out again what they
+// have, so that a controller gets over a change that it lost.
+const informerResync = 10 * time.Minute
+
+// Config holds what the controllers depend on: annex's own clients and informers,
+// the etcd behind them, and the cluster that annex stands behind, if any.
+//
+// Some of it lives for one term only, that is from New to the end of Run: New
+// makes those informers, and what controllers register with the others is taken
+// back.
 type Config struct {
 	AnnexKube          kubernetes.Interface
 	AnnexAPIExtensions apiextensionsclient.Interface
 	AnnexHosting       annexclient.Interface
 	AnnexMetadata      metadata.Interface
 
-	// AnnexInformers and AnnexAPIExtensionsInformers may be shared with the
-	// server, and run already.
-	AnnexInformers              informers.SharedInformerFactory
-	AnnexAPIExtensionsInformers apiextensionsinformers.SharedInformerFactory
-	// AnnexHostingInformers are the controllers' own: Run starts and stops them.
+	// AnnexDefinitionInformer and AnnexNamespaceInformer belong to the server,
+	// which starts them. There are no namespaces behind a main cluster.
+	AnnexDefinitionInformer definitioninformers.CustomResourceDefinitionInformer
+	AnnexNamespaceInformer  coreinformers.NamespaceInformer
+	// AnnexHostingInformers are the term's: New makes them.
 	AnnexHostingInformers annexinformers.SharedInformerFactory
+
+	// Main is the cluster that annex stands behind, nil when it stands alone.
+	Main *MainCluster
 
 	// Usage tracks the objects in AnnexEtcd.
 	Usage UsageTracker
@@ -60,11 +74,33 @@ type Config struct {
 	NamespaceSettlePeriod time.Duration
 }
 
-// startInformers starts the informers that do not run yet, and returns what waits
-// for the controllers' own to stop after ctx is done.
-func (c Config) startInformers(ctx context.Context) (wait func()) {
-	c.AnnexInformers.StartWithContext(ctx)
-	c.AnnexAPIExtensionsInformers.Start(ctx.Done())
-	c.AnnexHostingInformers.StartWithContext(ctx)
-	return c.AnnexHostingInformers.Shutdown
+// MainCluster is what controllers need of the cluster that annex stands behind.
+type MainCluster struct {
+	Kube            kubernetes.Interface
+	Dynamic         dynamic.Interface
+	APIExtensions   apiextensionsclient.Interface
+	APIRegistration aggregatorclient.Interface
+
+	// PublishService is the Service in the main cluster that leads to annex.
+	PublishService Service
+	// CABundle is what annex's serving certificates are verified with.
+	CABundle CABundleSource
+
+	// APIExtensionsInformers and APIRegistrationInformers are the term's: New
+	// makes them.
+	APIExtensionsInformers   apiextensionsinformers.SharedInformerFactory
+	APIRegistrationInformers aggregatorinformers.SharedInformerFactory
+}
+
+// Service is a port of a Service.
+type Service struct {
+	Namespace, Name string
+	Port            int32
+}
+
+// CABundleSource has the certificates, in PEM, that annex is verified with, and
+// tells when they change.
+type CABundleSource interface {
+	CABundle() []byte
+	AddListener(listener func())
 }

@@ -26,9 +26,27 @@ type controller interface {
 	Run(ctx context.Context, workers int)
 }
 
+// mode says where a controller is needed.
+type mode int
+
+const (
+	// always is for what annex does for its own objects.
+	always mode = iota
+	// standaloneOnly is for what a main cluster does where there is one.
+	standaloneOnly
+	// behindMainOnly is for what annex does in the main cluster.
+	behindMainOnly
+)
+
+// covers reports whether a controller with this mode is needed with config.
+func (m mode) covers(config Config) bool {
+	return m == always || (m == behindMainOnly) == (config.Main != nil)
+}
+
 // descriptor is an entry of the table.
 type descriptor struct {
 	name string
+	mode mode
 	// workers is how many keys are reconciled at the same time.
 	workers int
 	new     func(Config) (controller, error)
@@ -39,11 +57,11 @@ type descriptor struct {
 func descriptors() []descriptor {
 	return []descriptor{
 		// Emptying a namespace is many requests, one after the other.
-		{namespace.ControllerName, 5, newNamespace},
+		{namespace.ControllerName, standaloneOnly, 5, newNamespace},
 		// Five hundred definitions may all be found at a start.
-		{hostedresource.ControllerName, 4, newHostedResource},
+		{hostedresource.ControllerName, always, 4, newHostedResource},
 		// There is one Store that anything happens to.
-		{store.ControllerName, 1, newStore},
+		{store.ControllerName, always, 1, newStore},
 	}
 }
 
@@ -52,8 +70,8 @@ func newNamespace(config Config) (controller, error) {
 		AnnexNamespaces:           config.AnnexKube.CoreV1().Namespaces(),
 		AnnexMetadata:             config.AnnexMetadata,
 		Discover:                  config.AnnexKube.Discovery().ServerPreferredNamespacedResourcesWithContext,
-		Namespaces:                config.AnnexInformers.Core().V1().Namespaces(),
-		CustomResourceDefinitions: config.AnnexAPIExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
+		Namespaces:                config.AnnexNamespaceInformer,
+		CustomResourceDefinitions: config.AnnexDefinitionInformer,
 		SettlePeriod:              config.NamespaceSettlePeriod,
 	})
 }
@@ -64,7 +82,7 @@ func newHostedResource(config Config) (controller, error) {
 		AnnexDefinitions:          config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		HostedResources:           config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
 		Stores:                    config.AnnexHostingInformers.Hosting().V1alpha1().Stores(),
-		CustomResourceDefinitions: config.AnnexAPIExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
+		CustomResourceDefinitions: config.AnnexDefinitionInformer,
 		Usage: func(resource schema.GroupResource) (objects, bytes int64, known bool) {
 			of := config.Usage.Usage(resource)
 			return of.Objects, of.Bytes, config.Usage.HasSynced()
@@ -83,9 +101,10 @@ func newStore(config Config) (controller, error) {
 	})
 }
 
-// Controllers are all controllers, ready to run.
+// Controllers are all controllers of one term, ready to run.
 type Controllers struct {
 	config  Config
+	term    term
 	entries []entry
 }
 
@@ -95,18 +114,23 @@ type entry struct {
 	workers    int
 }
 
-// New makes all controllers. They do nothing before Run, but those that follow
-// usage are registered with the tracker: New must be called before the tracker
-// runs and before the informers are shut down.
+// New makes all controllers for one term. They do nothing before Run, which must
+// follow: it takes back what New registered with the server's informers and the
+// usage tracker.
 func New(config Config) (*Controllers, error) {
-	c := &Controllers{config: config}
+	c := &Controllers{}
+	c.config = config.forTerm(&c.term)
 	for _, d := range descriptors() {
-		made, err := d.new(config)
+		if !d.mode.covers(config) {
+			continue
+		}
+		made, err := d.new(c.config)
 		if err != nil {
+			c.term.end()
 			return nil, fmt.Errorf("making the %s controller: %w", d.name, err)
 		}
 		if handler, ok := made.(usage.Handler); ok {
-			config.Usage.AddHandler(handler)
+			c.term.undo = append(c.term.undo, config.Usage.AddHandler(handler))
 		}
 		c.entries = append(c.entries, entry{controller: made, workers: d.workers})
 	}
@@ -116,19 +140,22 @@ func New(config Config) (*Controllers, error) {
 // Bootstrap makes the objects that every annex has, and returns once they exist
 // or, with an error, when ctx is done before. It needs a server that answers and
 // waits for one.
-func (c *Controllers) Bootstrap(ctx context.Context) error {
-	return bootstrap.Run(ctx, bootstrap.Config{
-		AnnexNamespaces: c.config.AnnexKube.CoreV1().Namespaces(),
-		AnnexStores:     c.config.AnnexHosting.HostingV1alpha1().Stores(),
-		DefaultStore:    c.config.DefaultStore,
-	})
+func Bootstrap(ctx context.Context, config Config) error {
+	objects := bootstrap.Config{
+		AnnexStores:  config.AnnexHosting.HostingV1alpha1().Stores(),
+		DefaultStore: config.DefaultStore,
+	}
+	if config.Main == nil {
+		objects.AnnexNamespaces = config.AnnexKube.CoreV1().Namespaces()
+	}
+	return bootstrap.Run(ctx, objects)
 }
 
-// Run starts the informers, those that run already excepted, and runs all
-// controllers until ctx is done. It returns once everything it started has
-// stopped; informers that somebody else started are somebody else's.
+// Run starts the term's informers and runs all controllers until ctx is done. It
+// returns once everything it started has stopped, and is called once.
 func (c *Controllers) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), "controllers"))
+	defer c.term.end()
 	stopInformers := c.config.startInformers(ctx)
 	defer stopInformers()
 

@@ -6,6 +6,8 @@ package controller
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,15 +17,16 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	definitioninformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
-	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -32,13 +35,26 @@ const widgets = "widgets.example.com"
 // tracker is a UsageTracker that a test moves.
 type tracker struct {
 	mu       sync.Mutex
-	handlers []usage.Handler
+	handlers map[*usage.Handler]bool
 	objects  int64
 }
 
-func (t *tracker) AddHandler(handler usage.Handler) { t.handlers = append(t.handlers, handler) }
-func (t *tracker) HasSynced() bool                  { return true }
-func (t *tracker) Total() usage.Usage               { return t.Usage(schema.GroupResource{}) }
+func (t *tracker) AddHandler(handler usage.Handler) (remove func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.handlers == nil {
+		t.handlers = map[*usage.Handler]bool{}
+	}
+	t.handlers[&handler] = true
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.handlers, &handler)
+	}
+}
+
+func (t *tracker) HasSynced() bool    { return true }
+func (t *tracker) Total() usage.Usage { return t.Usage(schema.GroupResource{}) }
 
 func (t *tracker) Usage(schema.GroupResource) usage.Usage {
 	t.mu.Lock()
@@ -49,9 +65,10 @@ func (t *tracker) Usage(schema.GroupResource) usage.Usage {
 func (t *tracker) set(objects int64) {
 	t.mu.Lock()
 	t.objects = objects
+	handlers := slices.Collect(maps.Keys(t.handlers))
 	t.mu.Unlock()
-	for _, handler := range t.handlers {
-		handler.UsageChanged(schema.ParseGroupResource(widgets))
+	for _, handler := range handlers {
+		(*handler).UsageChanged(schema.ParseGroupResource(widgets))
 	}
 }
 
@@ -66,23 +83,71 @@ func (noEtcd) MemberList(context.Context, ...clientv3.OpOption) (*clientv3.Membe
 	return nil, errors.New("refused")
 }
 
-// newConfig is a Config over clients that keep objects in memory.
-func newConfig(usage *tracker) Config {
+// annex stands for the server that the controllers run in: its informers run as
+// long as it does.
+type annex struct {
+	config Config
+	usage  *tracker
+	kube   informers.SharedInformerFactory
+	crds   apiextensionsinformers.SharedInformerFactory
+}
+
+// newAnnex is a server over clients that keep objects in memory.
+func newAnnex(t *testing.T) *annex {
+	t.Helper()
 	annexKube := fake.NewClientset()
-	annexHosting := annexfake.NewClientset()
 	annexAPIExtensions := apiextensionsfake.NewClientset(&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: widgets}})
-	return Config{
-		AnnexKube:                   annexKube,
-		AnnexAPIExtensions:          annexAPIExtensions,
-		AnnexHosting:                annexHosting,
-		AnnexMetadata:               metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
-		AnnexInformers:              informers.NewSharedInformerFactory(annexKube, 0),
-		AnnexAPIExtensionsInformers: apiextensionsinformers.NewSharedInformerFactory(annexAPIExtensions, 0),
-		AnnexHostingInformers:       annexinformers.NewSharedInformerFactory(annexHosting, 0),
-		Usage:                       usage,
-		AnnexEtcd:                   noEtcd{},
-		EtcdEndpoints:               []string{"https://etcd:2379"},
-		DefaultStore:                hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
+	a := &annex{
+		usage: &tracker{},
+		kube:  informers.NewSharedInformerFactory(annexKube, 0),
+		crds:  apiextensionsinformers.NewSharedInformerFactory(annexAPIExtensions, 0),
+	}
+	a.config = Config{
+		AnnexKube:               annexKube,
+		AnnexAPIExtensions:      annexAPIExtensions,
+		AnnexHosting:            annexfake.NewClientset(),
+		AnnexMetadata:           metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
+		AnnexNamespaceInformer:  a.kube.Core().V1().Namespaces(),
+		AnnexDefinitionInformer: a.crds.Apiextensions().V1().CustomResourceDefinitions(),
+		Usage:                   a.usage,
+		AnnexEtcd:               noEtcd{},
+		EtcdEndpoints:           []string{"https://etcd:2379"},
+		DefaultStore:            hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
+	}
+	a.config.AnnexNamespaceInformer.Informer()
+	a.config.AnnexDefinitionInformer.Informer()
+	return a
+}
+
+// start runs the informers until the returned function is called.
+func (a *annex) start(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	a.kube.StartWithContext(ctx)
+	a.crds.StartWithContext(ctx)
+	return func() {
+		cancel()
+		a.kube.Shutdown()
+		a.crds.Shutdown()
+	}
+}
+
+// serveTerm runs a term of controllers until the returned function is called.
+func (a *annex) serveTerm(t *testing.T) (stop func()) {
+	t.Helper()
+	controllers, err := New(a.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		controllers.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
 	}
 }
 
@@ -100,55 +165,133 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestRun has all controllers made, wired to each other's surroundings and run:
-// each must leave a trace, and when the context is done nothing may be left. A
-// synctest bubble that still has goroutines when its test returns fails.
+// TestRun has all controllers made, wired to each other's surroundings and run,
+// one term after the other: each must leave a trace, and when the context is done
+// nothing may be left. A synctest bubble that still has goroutines when its test
+// returns fails.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		usage := &tracker{}
-		config := newConfig(usage)
-		controllers, err := New(config)
-		if err != nil {
+		annex := newAnnex(t)
+		stop := annex.start(t)
+		defer stop()
+		if err := Bootstrap(t.Context(), annex.config); err != nil {
 			t.Fatal(err)
 		}
-		if err := controllers.Bootstrap(t.Context()); err != nil {
-			t.Fatal(err)
+		hosting := annex.config.AnnexHosting.HostingV1alpha1()
+		for term := range int64(3) {
+			stopTerm := annex.serveTerm(t)
+			time.Sleep(5 * time.Second)
+			annex.usage.set(3 + term)
+			time.Sleep(5 * time.Second)
+			if hosted, err := hosting.HostedResources().Get(t.Context(), widgets, metav1.GetOptions{}); err != nil || hosted.Status.Objects != 3+term {
+				t.Errorf("term %d: hosted resource %+v, error %v, want one with %d objects", term, hosted, err, 3+term)
+			}
+			if store, err := hosting.Stores().Get(t.Context(), "default", metav1.GetOptions{}); err != nil || len(store.Status.Conditions) == 0 || store.Status.Objects != 3+term {
+				t.Errorf("term %d: store %+v, error %v, want one with a status and %d objects", term, store, err, 3+term)
+			}
+			stopTerm()
+			if left := len(annex.usage.handlers); left != 0 {
+				t.Errorf("term %d left %d handlers of usage behind", term, left)
+			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			controllers.Run(ctx)
-		}()
-		time.Sleep(5 * time.Second)
-		usage.set(3)
-		time.Sleep(5 * time.Second)
-
-		hosting := config.AnnexHosting.HostingV1alpha1()
-		if hosted, err := hosting.HostedResources().Get(ctx, widgets, metav1.GetOptions{}); err != nil || hosted.Status.Objects != 3 {
-			t.Errorf("hosted resource %+v, error %v, want one with 3 objects", hosted, err)
-		}
-		if store, err := hosting.Stores().Get(ctx, "default", metav1.GetOptions{}); err != nil || len(store.Status.Conditions) == 0 || store.Status.Objects != 3 {
-			t.Errorf("store %+v, error %v, want one with a status and 3 objects", store, err)
-		}
-
-		cancel()
-		<-done
-		config.AnnexInformers.Shutdown()
-		config.AnnexAPIExtensionsInformers.Shutdown()
 	})
+}
+
+// TestEndOfTermRemovesHandlers counts on the server's informers what a term left.
+func TestEndOfTermRemovesHandlers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		annex := newAnnex(t)
+		counted := &countingInformer{SharedIndexInformer: annex.config.AnnexDefinitionInformer.Informer()}
+		annex.config.AnnexDefinitionInformer = countedDefinitions{annex.config.AnnexDefinitionInformer, counted}
+		stop := annex.start(t)
+		defer stop()
+		stopTerm := annex.serveTerm(t)
+		synctest.Wait()
+		if counted.handlers == 0 {
+			t.Error("no controller follows definitions")
+		}
+		stopTerm()
+		if counted.handlers != 0 {
+			t.Errorf("%d handlers are left", counted.handlers)
+		}
+	})
+}
+
+// countingInformer counts the handlers that were added and not removed.
+type countingInformer struct {
+	cache.SharedIndexInformer
+	handlers int
+}
+
+func (i *countingInformer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	i.handlers++
+	return i.SharedIndexInformer.AddEventHandlerWithOptions(handler, options)
+}
+
+func (i *countingInformer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
+	i.handlers--
+	return i.SharedIndexInformer.RemoveEventHandler(handle)
+}
+
+type countedDefinitions struct {
+	definitioninformers.CustomResourceDefinitionInformer
+	counted cache.SharedIndexInformer
+}
+
+func (d countedDefinitions) Informer() cache.SharedIndexInformer { return d.counted }
+
+// listeners is a CABundleSource that a test changes.
+type listeners []func()
+
+func (l *listeners) CABundle() []byte            { return []byte("bundle") }
+func (l *listeners) AddListener(listener func()) { *l = append(*l, listener) }
+
+func TestEndOfTermSilencesCABundle(t *testing.T) {
+	t.Parallel()
+	var source listeners
+	told := 0
+	term := &term{}
+	bundle := caBundle{&source, term}
+	bundle.AddListener(func() { told++ })
+	source[0]()
+	term.end()
+	source[0]()
+	if told != 1 {
+		t.Errorf("the listener was told %d times, want once, before the end", told)
+	}
+}
+
+func TestModes(t *testing.T) {
+	t.Parallel()
+	standalone, behind := Config{}, Config{Main: &MainCluster{}}
+	tests := map[string]struct {
+		mode                     mode
+		inStandalone, behindMain bool
+	}{
+		"always":           {always, true, true},
+		"standalone only":  {standaloneOnly, true, false},
+		"behind main only": {behindMainOnly, false, true},
+	}
+	for name, test := range tests {
+		if got := test.mode.covers(standalone); got != test.inStandalone {
+			t.Errorf("%s: standalone %v, want %v", name, got, test.inStandalone)
+		}
+		if got := test.mode.covers(behind); got != test.behindMain {
+			t.Errorf("%s: behind a main cluster %v, want %v", name, got, test.behindMain)
+		}
+	}
 }
 
 func TestNewFailsOnInformersThatStopped(t *testing.T) {
 	t.Parallel()
-	config := newConfig(&tracker{})
-	config.AnnexInformers.Core().V1().Namespaces().Informer()
-	ctx, cancel := context.WithCancel(t.Context())
-	config.AnnexInformers.StartWithContext(ctx)
-	cancel()
-	config.AnnexInformers.Shutdown()
-	if _, err := New(config); err == nil {
+	annex := newAnnex(t)
+	annex.start(t)()
+	if _, err := New(annex.config); err == nil {
 		t.Error("controllers were made that would never see anything")
+	}
+	if left := len(annex.usage.handlers); left != 0 {
+		t.Errorf("%d handlers of usage are left", left)
 	}
 }

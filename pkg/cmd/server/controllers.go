@@ -19,24 +19,18 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/controller"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
-	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 )
 
 // addControllers adds the hooks that make the system's objects and run the
-// controllers once the chain serves. Controllers run in running. It must be
-// called before the usage tracker runs: controllers ask to be told of changes.
+// controllers once the chain serves. Controllers run in running.
 func addControllers(chain *apiserver.Chain, annexInformers informers.SharedInformerFactory, loopback *restclient.Config, store *storage, running *sync.WaitGroup) error {
 	config, err := controllerConfig(chain, annexInformers, loopback, store)
 	if err != nil {
 		return err
 	}
-	controllers, err := controller.New(config)
-	if err != nil {
-		return err
-	}
 	// Readiness waits for this hook: who sees a ready annex finds the namespaces.
 	err = chain.AddPostStartHook("annex-bootstrap", func(hook genericapiserver.PostStartHookContext) error {
-		if err := controllers.Bootstrap(hook); err != nil {
+		if err := controller.Bootstrap(hook, config); err != nil {
 			// The hook's context is done: an error would end the process instead
 			// of letting it drain.
 			klog.FromContext(hook).V(1).Info("Stopped before the system's objects were made", "err", err)
@@ -47,6 +41,10 @@ func addControllers(chain *apiserver.Chain, annexInformers informers.SharedInfor
 		return err
 	}
 	return chain.AddPostStartHook("annex-controllers", func(hook genericapiserver.PostStartHookContext) error {
+		controllers, err := controller.New(config)
+		if err != nil {
+			return err
+		}
 		running.Go(func() { controllers.Run(hook) })
 		return nil
 	})
@@ -56,13 +54,16 @@ func addControllers(chain *apiserver.Chain, annexInformers informers.SharedInfor
 // with the rights of the loopback.
 func controllerConfig(chain *apiserver.Chain, annexInformers informers.SharedInformerFactory, loopback *restclient.Config, store *storage) (controller.Config, error) {
 	config := controller.Config{
-		AnnexInformers:              annexInformers,
-		AnnexAPIExtensionsInformers: chain.Extensions.Informers,
-		Usage:                       store.Usage,
-		AnnexEtcd:                   store.client,
-		EtcdEndpoints:               store.Endpoints(),
-		DefaultStore:                store.Spec(),
+		AnnexDefinitionInformer: chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
+		AnnexNamespaceInformer:  annexInformers.Core().V1().Namespaces(),
+		Usage:                   store.Usage,
+		AnnexEtcd:               store.client,
+		EtcdEndpoints:           store.Endpoints(),
+		DefaultStore:            store.Spec(),
 	}
+	// The server starts the informers that somebody asked for by then.
+	config.AnnexNamespaceInformer.Informer()
+	config.AnnexDefinitionInformer.Informer()
 	// annex's own kinds have no protobuf encoding.
 	jsonLoopback := restclient.CopyConfig(loopback)
 	jsonLoopback.ContentType = runtime.ContentTypeJSON
@@ -76,11 +77,8 @@ func controllerConfig(chain *apiserver.Chain, annexInformers informers.SharedInf
 	if config.AnnexMetadata, err = metadata.NewForConfig(loopback); err != nil {
 		return config, fmt.Errorf("make a client of metadata: %w", err)
 	}
-	annexHosting, err := annexclient.NewForConfig(jsonLoopback)
-	if err != nil {
+	if config.AnnexHosting, err = annexclient.NewForConfig(jsonLoopback); err != nil {
 		return config, fmt.Errorf("make a client of annex's own kinds: %w", err)
 	}
-	config.AnnexHosting = annexHosting
-	config.AnnexHostingInformers = annexinformers.NewSharedInformerFactory(annexHosting, informerResync)
 	return config, nil
 }

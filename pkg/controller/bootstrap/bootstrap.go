@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap makes the objects that every annex has: the namespaces of
-// the system and the Store "default".
+// Package bootstrap makes the objects that every annex has: the Store
+// "default" and, where annex stands alone, the namespaces of the system.
 package bootstrap
 
 import (
@@ -30,6 +30,7 @@ const complainEvery = 5 * time.Second
 
 // Config holds what Run depends on.
 type Config struct {
+	// AnnexNamespaces is nil where annex has no namespaces of its own.
 	AnnexNamespaces corev1client.NamespaceInterface
 	AnnexStores     hostingclient.StoreInterface
 	// DefaultStore says where the Store "default" is.
@@ -46,8 +47,10 @@ func Run(ctx context.Context, config Config) error {
 	started := time.Now()
 
 	objects := []object{config.storeObject()}
-	for _, name := range hosting.SystemNamespaces() {
-		objects = append(objects, config.namespaceObject(name))
+	if config.AnnexNamespaces != nil {
+		for _, name := range hosting.SystemNamespaces() {
+			objects = append(objects, config.namespaceObject(name))
+		}
 	}
 	// At once, because each costs etcd a write to disk and it joins those that
 	// arrive together.

@@ -69,6 +69,17 @@ func TestRunMakesEverything(t *testing.T) {
 	}
 }
 
+func TestRunWithoutNamespaces(t *testing.T) {
+	t.Parallel()
+	annexHosting := annexfake.NewClientset()
+	if err := Run(t.Context(), Config{AnnexStores: annexHosting.HostingV1alpha1().Stores(), DefaultStore: embedded}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := annexHosting.HostingV1alpha1().Stores().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRunLeavesWhatExistsAlone(t *testing.T) {
 	t.Parallel()
 	annexKube := fake.NewClientset()

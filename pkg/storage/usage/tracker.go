@@ -43,16 +43,23 @@ type Handler interface {
 type Tracker struct {
 	annexEtcd *clientv3.Client
 	root      string
-	handlers  []Handler
 	retry     wait.Backoff
 
 	synced     chan struct{}
 	syncedOnce sync.Once
 
+	// handling keeps handlers from being told while they change: who was removed
+	// is not called any more.
+	handling sync.Mutex
+	handlers map[*registration]struct{}
+
 	mu       sync.RWMutex
 	counts   *counts
 	revision int64
 }
+
+// registration makes one of two equal handlers removable.
+type registration struct{ Handler }
 
 // NewTracker returns a Tracker of the keys below prefix, which does nothing before
 // Run. The prefix is the one given to the API server, with or without slashes
@@ -66,13 +73,35 @@ func NewTracker(annexEtcd *clientv3.Client, prefix string) *Tracker {
 		annexEtcd: annexEtcd,
 		root:      root,
 		counts:    newCounts(root),
+		handlers:  map[*registration]struct{}{},
 		synced:    make(chan struct{}),
 		retry:     wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 5 * time.Second},
 	}
 }
 
-// AddHandler has changes reported to a handler. It must be called before Run.
-func (t *Tracker) AddHandler(handler Handler) { t.handlers = append(t.handlers, handler) }
+// AddHandler has changes reported to a handler until remove is called, which
+// returns when the last call of the handler has. It must not be called by a
+// handler. What changed before is for the caller to read.
+func (t *Tracker) AddHandler(handler Handler) (remove func()) {
+	r := &registration{handler}
+	t.handling.Lock()
+	defer t.handling.Unlock()
+	t.handlers[r] = struct{}{}
+	return func() {
+		t.handling.Lock()
+		defer t.handling.Unlock()
+		delete(t.handlers, r)
+	}
+}
+
+// tell calls each handler.
+func (t *Tracker) tell(call func(Handler)) {
+	t.handling.Lock()
+	defer t.handling.Unlock()
+	for r := range t.handlers {
+		call(r.Handler)
+	}
+}
 
 // HasSynced reports whether the usage is known.
 func (t *Tracker) HasSynced() bool {
@@ -172,9 +201,7 @@ func (t *Tracker) replace(fresh *counts, revision int64) {
 	t.counts, t.revision = fresh, revision
 	t.mu.Unlock()
 	t.syncedOnce.Do(func() { close(t.synced) })
-	for _, handler := range t.handlers {
-		handler.AllUsageChanged()
-	}
+	t.tell(Handler.AllUsageChanged)
 }
 
 // apply counts the events of one response, all or none.
@@ -184,9 +211,7 @@ func (t *Tracker) apply(events []*clientv3.Event, revision int64) error {
 		return err
 	}
 	for _, resource := range changed {
-		for _, handler := range t.handlers {
-			handler.UsageChanged(resource)
-		}
+		t.tell(func(handler Handler) { handler.UsageChanged(resource) })
 	}
 	return nil
 }

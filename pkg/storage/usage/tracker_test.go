@@ -326,6 +326,39 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
+func TestHandlersComeAndGo(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	tracker := etcd.track(t, "annex")
+	changes := func(r *recorder) int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.changed[configMaps]
+	}
+	first, second := &recorder{changed: map[schema.GroupResource]int{}}, &recorder{changed: map[schema.GroupResource]int{}}
+	removeFirst := tracker.AddHandler(first)
+	// The same handler twice is told twice, and each is removed by itself.
+	removeAgain := tracker.AddHandler(first)
+	etcd.put(t, "/annex/configmaps/a/b", 1)
+	etcd.caughtUp(t, tracker)
+	eventually(t, func() bool { return changes(first) == 2 })
+
+	removeAgain()
+	tracker.AddHandler(second)
+	etcd.put(t, "/annex/configmaps/a/c", 1)
+	etcd.caughtUp(t, tracker)
+	eventually(t, func() bool { return changes(first) == 3 && changes(second) == 1 })
+
+	removeFirst()
+	removeFirst()
+	etcd.put(t, "/annex/configmaps/a/d", 1)
+	etcd.caughtUp(t, tracker)
+	eventually(t, func() bool { return changes(second) == 2 })
+	if got := changes(first); got != 3 {
+		t.Errorf("a removed handler was told of %d changes, want 3", got)
+	}
+}
+
 func TestApplyIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	tracker := NewTracker(nil, "annex")
