@@ -1,0 +1,48 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// HostedLabel, with the value "true", asks annex to take over a
+	// CustomResourceDefinition of the main cluster.
+	HostedLabel = "annex.dev/hosted"
+
+	// PublishedByLabel says which annex keeps an APIService of the main cluster:
+	// its value is what PublishedBy returns. annex never changes one without it,
+	// but for those that it takes over.
+	PublishedByLabel = "annex.dev/published-by"
+
+	// PublishedStoreAnnotation is the UID of the Store "default" of the annex
+	// that keeps an APIService. An annex that was started on other data does not
+	// take what the first one published for a leftover of its own.
+	PublishedStoreAnnotation = "annex.dev/published-store"
+
+	// TakeoverAnnotation, with the value TakeoverCleared on a
+	// CustomResourceDefinition in annex, says that the main cluster may be made
+	// to send requests for it to annex although it has such a definition too.
+	TakeoverAnnotation = "annex.dev/takeover"
+
+	// TakeoverCleared is the value of TakeoverAnnotation.
+	TakeoverCleared = "cleared"
+)
+
+// PublishedBy is the value of PublishedByLabel of the annex that the main cluster
+// reaches through a Service: "<namespace>.<name>", or, where that is too long for
+// a label, its beginning and a hash of all of it.
+func PublishedBy(namespace, name string) string {
+	const hashLength = 16
+	value := namespace + "." + name
+	if len(value) <= validation.LabelValueMaxLength {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return value[:validation.LabelValueMaxLength-hashLength-1] + "-" + hex.EncodeToString(sum[:])[:hashLength]
+}
