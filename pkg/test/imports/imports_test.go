@@ -40,7 +40,7 @@ func (p goPackage) files() []string {
 
 // packages lists the packages of the module, those behind build tags included.
 var packages = sync.OnceValues(func() ([]goPackage, error) {
-	output, err := exec.Command("go", "list", "-e", "-tags=e2e", "-json=ImportPath,Dir,Doc,Name,GoFiles,TestGoFiles,XTestGoFiles,CgoFiles,Imports,TestImports,XTestImports", module+"/...").Output()
+	output, err := exec.Command("go", "list", "-e", "-tags=e2e,cluster", "-json=ImportPath,Dir,Doc,Name,GoFiles,TestGoFiles,XTestGoFiles,CgoFiles,Imports,TestImports,XTestImports", module+"/...").Output()
 	if err != nil {
 		return nil, err
 	}

@@ -172,6 +172,11 @@ var rules = []rule{
 		}, clients...),
 	},
 	{
+		packages: "pkg/maincluster",
+		duty:     "The connection to the cluster that annex stands behind: clients of it, and whom it lets log in and act.",
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
+	},
+	{
 		packages: "pkg/controller/internal/...",
 		duty:     "What controllers share.",
 		ours:     []string{"pkg/controller/internal/..."},
@@ -198,7 +203,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/datadir", "pkg/generated/...", "pkg/pki", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/datadir", "pkg/generated/...", "pkg/maincluster", "pkg/pki", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
@@ -206,7 +211,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server",
 		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/pki", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/maincluster", "pkg/pki", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
@@ -228,6 +233,12 @@ var rules = []rule{
 		duty:     "Starts the whole chain inside a test, through the real flags.",
 		ours:     []string{"pkg/cmd/...", "pkg/apis/...", "pkg/generated/...", "pkg/apiserver/..."},
 		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/test/maincluster",
+		duty:     "A real main cluster on loopback, for any aggregated API server; knows nothing of annex.",
+		ours:     []string{"pkg/storage/embeddedetcd"},
+		others:   clients,
 	},
 	{
 		packages: "pkg/test/...",

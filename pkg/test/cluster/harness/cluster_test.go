@@ -1,0 +1,293 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+)
+
+const (
+	patience = time.Minute
+	// parentVariable makes the test binary start a cluster and wait to be killed.
+	parentVariable = "MAINCLUSTER_TEST_PARENT"
+)
+
+// shared serves the tests that leave a cluster as they found it.
+var shared *maincluster.Cluster
+
+func TestMain(m *testing.M) {
+	os.Exit(maincluster.RunTests(m, maincluster.Options{}, func(c *maincluster.Cluster) {
+		if os.Getenv(parentVariable) != "" {
+			select {} // until killed
+		}
+		shared = c
+	}))
+}
+
+func mainClient(t *testing.T, config *restclient.Config) kubernetes.Interface {
+	t.Helper()
+	made, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// eventually waits for a condition, and says what kept it from being true.
+func eventually(t *testing.T, what string, condition func(context.Context) error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		last = condition(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v, last: %v", what, err, last)
+	}
+}
+
+func TestVersionAndPrivacy(t *testing.T) {
+	t.Parallel()
+	version, err := mainClient(t, shared.Config).Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(version.GitVersion, "v1.") || version.Major != "1" {
+		t.Errorf("the cluster calls itself %s, major %q", version.GitVersion, version.Major)
+	}
+	info, err := os.Stat(shared.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("others may enter %s: mode %v", shared.Dir, info.Mode())
+	}
+	if shared.Config.Insecure {
+		t.Error("the administrator does not verify the API server")
+	}
+}
+
+func TestLogins(t *testing.T) {
+	t.Parallel()
+	whoAmI := func(t *testing.T, config *restclient.Config) authenticationv1.UserInfo {
+		t.Helper()
+		review, err := mainClient(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return review.Status.UserInfo
+	}
+	t.Run("user", func(t *testing.T) {
+		t.Parallel()
+		config, err := shared.ConfigFor("jane", "builders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if who := whoAmI(t, config); who.Username != "jane" || who.Groups[0] != "builders" {
+			t.Errorf("logged in as %+v", who)
+		}
+		if _, err := mainClient(t, config).CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("a user without a role lists secrets: %v", err)
+		}
+	})
+	t.Run("service account", func(t *testing.T) {
+		t.Parallel()
+		path, err := shared.ServiceAccountKubeconfig(t.Context(), "default", "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if who := whoAmI(t, config); who.Username != "system:serviceaccount:default:default" {
+			t.Errorf("logged in as %+v", who)
+		}
+	})
+	t.Run("nobody", func(t *testing.T) {
+		t.Parallel()
+		config := restclient.AnonymousClientConfig(shared.Config)
+		if _, err := mainClient(t, config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("anonymous lists namespaces: %v", err)
+		}
+	})
+}
+
+// TestControllers sees that the controllers do what aggregated servers rely on.
+func TestControllers(t *testing.T) {
+	t.Parallel()
+	client := mainClient(t, shared.Config)
+	const namespace = "controllers"
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "root CA", func(ctx context.Context) error {
+		_, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err
+	})
+	owner, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owned", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID},
+	}}}
+	if _, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), owned, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.CoreV1().ConfigMaps(namespace).Delete(t.Context(), owner.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "garbage collection", func(ctx context.Context) error {
+		_, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, owned.Name, metav1.GetOptions{})
+		return gone(err)
+	})
+	if err := client.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "deletion of the namespace", func(ctx context.Context) error {
+		_, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		return gone(err)
+	})
+}
+
+// gone is nil once an object is not found.
+func gone(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err == nil:
+		return fmt.Errorf("it is still there")
+	default:
+		return err
+	}
+}
+
+func TestRotateFrontProxyCA(t *testing.T) {
+	t.Parallel()
+	if err := shared.RotateFrontProxyCA(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	cluster, err := maincluster.Start(t.Context(), maincluster.Options{Controllers: []string{maincluster.NoControllers}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(cluster.Dir); !os.IsNotExist(err) {
+			t.Errorf("%s is left behind: %v", cluster.Dir, err)
+		}
+	})
+	client := mainClient(t, cluster.Config)
+	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.StopAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err == nil {
+		t.Fatal("an API server that was stopped still answers")
+	}
+	if err := cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+	if err := cluster.StartAPIServer(t.Context()); err == nil {
+		t.Error("a second API server was started")
+	}
+}
+
+func TestFailureShowsTheLog(t *testing.T) {
+	t.Parallel()
+	_, err := maincluster.Start(t.Context(), maincluster.Options{APIServerFlags: []string{"--no-such-flag"}})
+	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
+		t.Errorf("the error does not show what kube-apiserver said: %v", err)
+	}
+}
+
+// TestChildrenDieWithTheParent kills a process that runs a cluster.
+func TestChildrenDieWithTheParent(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends the children of a process that was killed")
+	}
+	dir, err := os.MkdirTemp("", "main-cluster-orphans-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	programs, err := maincluster.FindPrograms(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+	parent.Env = append(os.Environ(), parentVariable+"=1", "TMPDIR="+dir,
+		// Found that way, it needs no other children to find them.
+		maincluster.ProgramsVariable+"="+filepath.Dir(programs.KubeAPIServer))
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = parent.Process.Kill() })
+	var children []string
+	eventually(t, "start of the children", func(context.Context) error {
+		if children = childrenOf(parent.Process.Pid); len(children) == 0 {
+			return fmt.Errorf("process %d has none", parent.Process.Pid)
+		}
+		return nil
+	})
+	_ = parent.Process.Kill()
+	_ = parent.Wait()
+	eventually(t, "end of the children", func(context.Context) error {
+		for _, pid := range children {
+			if command, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline")); err == nil && len(command) > 0 {
+				return fmt.Errorf("process %s still runs: %s", pid, command)
+			}
+		}
+		return nil
+	})
+}
+
+// childrenOf asks the kernel, so that the test does not depend on what it tests.
+func childrenOf(pid int) []string {
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return nil
+	}
+	var children []string
+	for _, list := range lists {
+		if content, err := os.ReadFile(list); err == nil {
+			children = append(children, strings.Fields(string(content))...)
+		}
+	}
+	return children
+}

@@ -1,0 +1,151 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	// startTimeout is long: a machine may run several clusters and compile.
+	startTimeout = 2 * time.Minute
+	pollInterval = 100 * time.Millisecond
+	portAttempts = 10
+
+	// Ports of this range are not handed out for outgoing connections, so nobody
+	// gets the port of an API server that is down for a while.
+	lowestPort, highestPort = 20000, 29999
+
+	portTaken = "address already in use"
+)
+
+// freePort finds a port that nobody listens on.
+func freePort(ctx context.Context) (int, error) {
+	var err error
+	for range portAttempts {
+		port := lowestPort + rand.IntN(highestPort-lowestPort)
+		var listener net.Listener
+		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", localAddress(port)); err == nil {
+			return port, listener.Close()
+		}
+	}
+	return 0, fmt.Errorf("looking for a free port on 127.0.0.1: %w", err)
+}
+
+func localAddress(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// apiServerFlags are what every cluster needs; opts' own come after them.
+func (c *Cluster) apiServerFlags() []string {
+	file := func(name string) string { return filepath.Join(c.Dir, name) }
+	return append([]string{
+		"--etcd-servers=" + c.etcd.Endpoint(),
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(c.port),
+		"--tls-cert-file=" + file(servingName+".crt"),
+		"--tls-private-key-file=" + file(servingName+".key"),
+		"--cert-dir=" + c.Dir,
+		"--client-ca-file=" + file(clusterCAFile),
+		"--requestheader-client-ca-file=" + file(frontProxyCAFile),
+		"--requestheader-allowed-names=" + frontProxyName,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-uid-headers=X-Remote-Uid",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + file(frontProxyName+".crt"),
+		"--proxy-client-key-file=" + file(frontProxyName+".key"),
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + file(serviceAccountKey),
+		"--service-account-signing-key-file=" + file(serviceAccountKey),
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--endpoint-reconciler-type=none",
+		// A Service is then its external name or its cluster IP, never a pod.
+		"--enable-aggregator-routing=false",
+	}, c.opts.APIServerFlags...)
+}
+
+// startAPIServer starts it on c.port and waits until it is ready.
+func (c *Cluster) startAPIServer(ctx context.Context) error {
+	started, err := startChild(c.Dir, "kube-apiserver", c.opts.Programs.KubeAPIServer, c.apiServerFlags())
+	if err != nil {
+		return err
+	}
+	c.setAPIServer(started)
+	if err := c.waitReady(ctx, started); err != nil {
+		err = fmt.Errorf("%w\n%s", err, started.tail())
+		started.kill()
+		return err
+	}
+	return nil
+}
+
+// startOnFreePort starts the API server for the first time.
+func (c *Cluster) startOnFreePort(ctx context.Context) error {
+	var err error
+	for range portAttempts {
+		if c.port, err = freePort(ctx); err != nil {
+			return err
+		}
+		if err = c.writeKubeconfigs(); err != nil {
+			return err
+		}
+		if err = c.startAPIServer(ctx); err == nil || !strings.Contains(err.Error(), portTaken) {
+			return err
+		}
+	}
+	return err
+}
+
+func (c *Cluster) waitReady(ctx context.Context, server *child) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	mainClient, err := kubernetes.NewForConfig(c.Config)
+	if err != nil {
+		return fmt.Errorf("making a client of the main cluster: %w", err)
+	}
+	var last error
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		if !server.running() {
+			return false, fmt.Errorf("kube-apiserver ended while starting: %w", server.exitErr)
+		}
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		last = mainClient.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(attempt).Error()
+		return last == nil, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("kube-apiserver is not ready: %w", errors.Join(context.Cause(ctx), last))
+	}
+	return err
+}
+
+// StopAPIServer stops the API server as an upgrade of the main cluster would; all
+// its connections end. etcd and the controller manager go on.
+func (c *Cluster) StopAPIServer(ctx context.Context) error {
+	return c.currentAPIServer().stop(ctx)
+}
+
+// KillAPIServer ends the API server at once.
+func (c *Cluster) KillAPIServer() { c.currentAPIServer().kill() }
+
+// StartAPIServer starts the API server again where it was, and returns when it is
+// ready.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	if c.currentAPIServer().running() {
+		return errors.New("kube-apiserver runs already")
+	}
+	return c.startAPIServer(ctx)
+}

@@ -1,0 +1,170 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+)
+
+// Options say what kind of cluster is wanted. The zero value is a good one.
+type Options struct {
+	// Programs of the cluster; those of FindPrograms if not given.
+	Programs Programs
+	// Dir keeps certificates, kubeconfigs, logs and etcd's data. It must belong to
+	// the user alone. A temporary one is made, and removed by Stop, if not given.
+	Dir string
+	// Controllers of kube-controller-manager that run; DefaultControllers if not
+	// given, none for NoControllers.
+	Controllers []string
+	// APIServerFlags and ControllerManagerFlags are added to those that the cluster
+	// sets; of a flag that takes one value the last one counts.
+	APIServerFlags         []string
+	ControllerManagerFlags []string
+}
+
+// Cluster is a running main cluster.
+type Cluster struct {
+	// Config logs in as an administrator, without a limit on requests.
+	Config *restclient.Config
+	// Kubeconfig is the path of the same as a file.
+	Kubeconfig string
+	// URL is where the API server serves.
+	URL string
+	// Dir keeps everything of the cluster.
+	Dir string
+
+	opts       Options
+	temporary  bool
+	port       int
+	etcd       *embeddedetcd.Server
+	identities *identities
+
+	mu                sync.Mutex
+	apiServer         *child
+	controllerManager *child
+	kubeconfigs       int
+	stopped           bool
+}
+
+// Start runs a cluster and returns when it is ready. ctx bounds the start; the
+// cluster runs on until Stop.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	if opts.Programs == (Programs{}) {
+		found, err := FindPrograms(ctx)
+		if err != nil {
+			return nil, err
+		}
+		opts.Programs = found
+	}
+	if opts.Controllers == nil {
+		opts.Controllers = DefaultControllers()
+	}
+	c := &Cluster{opts: opts, Dir: opts.Dir}
+	if c.Dir == "" {
+		dir, err := os.MkdirTemp("", "main-cluster-")
+		if err != nil {
+			return nil, fmt.Errorf("making a directory for the main cluster: %w", err)
+		}
+		c.Dir, c.temporary = dir, true
+	}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the main cluster: %w", err), c.Stop())
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	var err error
+	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
+		return fmt.Errorf("finding its directory: %w", err)
+	}
+	if c.identities, err = makeIdentities(c.Dir); err != nil {
+		return err
+	}
+	c.etcd, err = embeddedetcd.Start(ctx, embeddedetcd.Config{
+		Dir:           filepath.Join(c.Dir, "etcd"),
+		SocketPath:    filepath.Join(c.Dir, "etcd.sock"),
+		UnsafeNoFsync: true,
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.startOnFreePort(ctx); err != nil {
+		return err
+	}
+	return c.startControllerManager(ctx)
+}
+
+// Stop ends the cluster at once and removes its directory if it is a temporary
+// one. More calls do nothing.
+func (c *Cluster) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return nil
+	}
+	c.stopped = true
+	for _, child := range []*child{c.controllerManager, c.apiServer} {
+		if child != nil {
+			child.kill()
+		}
+	}
+	var err error
+	if c.etcd != nil {
+		err = c.etcd.Close()
+	}
+	if c.temporary {
+		err = errors.Join(err, os.RemoveAll(c.Dir))
+	}
+	if err != nil {
+		return fmt.Errorf("stopping the main cluster: %w", err)
+	}
+	return nil
+}
+
+// Logs are the ends of the logs of the cluster's programs, for a test that failed.
+// The whole ones are in Dir.
+func (c *Cluster) Logs() string {
+	var all strings.Builder
+	for _, child := range []*child{c.currentAPIServer(), c.currentControllerManager()} {
+		if child != nil {
+			all.WriteString(child.tail())
+		}
+	}
+	return all.String()
+}
+
+func (c *Cluster) currentAPIServer() *child {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.apiServer
+}
+
+func (c *Cluster) currentControllerManager() *child {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.controllerManager
+}
+
+func (c *Cluster) setAPIServer(started *child) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.apiServer = started
+}
+
+func (c *Cluster) setControllerManager(started *child) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.controllerManager = started
+}

@@ -1,0 +1,117 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The controllers of kube-controller-manager that API servers have to do with.
+const (
+	NamespaceController              = "namespace-controller"
+	GarbageCollectorController       = "garbage-collector-controller"
+	ResourceQuotaController          = "resourcequota-controller"
+	ServiceAccountController         = "serviceaccount-controller"
+	ServiceAccountTokenController    = "serviceaccount-token-controller"
+	RootCAPublisherController        = "root-ca-certificate-publisher-controller"
+	ClusterRoleAggregationController = "clusterrole-aggregation-controller"
+
+	// NoControllers as the only one means that kube-controller-manager is not run.
+	NoControllers = "-*"
+)
+
+// DefaultControllers run where Options name no others.
+func DefaultControllers() []string {
+	return []string{
+		NamespaceController, GarbageCollectorController, ResourceQuotaController, ServiceAccountController,
+		ServiceAccountTokenController, RootCAPublisherController, ClusterRoleAggregationController,
+	}
+}
+
+func (c *Cluster) controllerManagerFlags() []string {
+	return append([]string{
+		"--kubeconfig=" + filepath.Join(c.Dir, controllerKubecfg),
+		"--secure-port=0", // nobody asks it anything
+		"--leader-elect=false",
+		"--controllers=" + strings.Join(c.opts.Controllers, ","),
+		// Each controller with the rights that a real cluster gives it, no more.
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + filepath.Join(c.Dir, serviceAccountKey),
+		"--root-ca-file=" + filepath.Join(c.Dir, clusterCAFile),
+		"--kube-api-qps=500",
+		"--kube-api-burst=1000",
+	}, c.opts.ControllerManagerFlags...)
+}
+
+func (c *Cluster) wantsControllers() bool {
+	return !slices.Equal(c.opts.Controllers, []string{NoControllers})
+}
+
+// startControllerManager returns when the controllers have begun to work.
+func (c *Cluster) startControllerManager(ctx context.Context) error {
+	if !c.wantsControllers() {
+		return nil
+	}
+	started, err := startChild(c.Dir, "kube-controller-manager", c.opts.Programs.KubeControllerManager, c.controllerManagerFlags())
+	if err != nil {
+		return err
+	}
+	c.setControllerManager(started)
+	if err := c.waitForControllers(ctx, started); err != nil {
+		return fmt.Errorf("%w\n%s", err, started.tail())
+	}
+	return nil
+}
+
+// waitForControllers waits for the service account of the default namespace, which
+// is what a user of a fresh cluster would stumble over.
+func (c *Cluster) waitForControllers(ctx context.Context, manager *child) error {
+	if !slices.Contains(c.opts.Controllers, ServiceAccountController) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	mainClient, err := kubernetes.NewForConfig(c.Config)
+	if err != nil {
+		return fmt.Errorf("making a client of the main cluster: %w", err)
+	}
+	var last error
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		if !manager.running() {
+			return false, fmt.Errorf("kube-controller-manager ended while starting: %w", manager.exitErr)
+		}
+		_, last = mainClient.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return last == nil, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("kube-controller-manager has not made the service account default/default: %w", errors.Join(context.Cause(ctx), last))
+	}
+	return err
+}
+
+// StopControllerManager stops all controllers of the main cluster.
+func (c *Cluster) StopControllerManager(ctx context.Context) error {
+	manager := c.currentControllerManager()
+	if manager == nil {
+		return errors.New("the cluster has no kube-controller-manager")
+	}
+	return manager.stop(ctx)
+}
+
+// StartControllerManager starts the controllers again.
+func (c *Cluster) StartControllerManager(ctx context.Context) error {
+	if manager := c.currentControllerManager(); manager != nil && manager.running() {
+		return errors.New("kube-controller-manager runs already")
+	}
+	return c.startControllerManager(ctx)
+}

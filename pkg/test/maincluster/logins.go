@@ -1,0 +1,118 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+)
+
+// tokenLifetime outlasts any test, and the afternoon of somebody who plays.
+const tokenLifetime = 24 * time.Hour
+
+// writeKubeconfigs makes the logins of the administrator and of the controllers.
+func (c *Cluster) writeKubeconfigs() error {
+	c.URL = "https://" + localAddress(c.port)
+	c.Kubeconfig = filepath.Join(c.Dir, adminKubeconfig)
+	if err := c.writeLogin(c.Kubeconfig, "main-admin", "system:masters"); err != nil {
+		return err
+	}
+	if err := c.writeLogin(filepath.Join(c.Dir, controllerKubecfg), controllerIdentity); err != nil {
+		return err
+	}
+	var err error
+	c.Config, err = loadKubeconfig(c.Kubeconfig)
+	return err
+}
+
+func loadKubeconfig(path string) (*restclient.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig of the main cluster: %w", err)
+	}
+	config.QPS = -1
+	return config, nil
+}
+
+// KubeconfigFor writes a kubeconfig for a user, who logs in with a client
+// certificate, and returns its path. What the user may do is up to RBAC.
+func (c *Cluster) KubeconfigFor(user string, groups ...string) (string, error) {
+	path := c.newKubeconfigPath()
+	return path, c.writeLogin(path, user, groups...)
+}
+
+// ConfigFor is KubeconfigFor as a client configuration, without a limit on requests.
+func (c *Cluster) ConfigFor(user string, groups ...string) (*restclient.Config, error) {
+	path, err := c.KubeconfigFor(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	return loadKubeconfig(path)
+}
+
+// ServiceAccountKubeconfig writes a kubeconfig for a service account, which has to
+// exist, with a token as a pod would get it, and returns its path.
+func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, namespace, name string) (string, error) {
+	mainClient, err := kubernetes.NewForConfig(c.Config)
+	if err != nil {
+		return "", fmt.Errorf("making a client of the main cluster: %w", err)
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds()))}}
+	granted, err := mainClient.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("requesting a token for service account %s/%s of the main cluster: %w", namespace, name, err)
+	}
+	path := c.newKubeconfigPath()
+	return path, c.writeKubeconfig(path, &clientcmdapi.AuthInfo{Token: granted.Status.Token})
+}
+
+func (c *Cluster) newKubeconfigPath() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kubeconfigs++
+	return filepath.Join(c.Dir, fmt.Sprintf("login-%d.kubeconfig", c.kubeconfigs))
+}
+
+func (c *Cluster) writeLogin(path, user string, groups ...string) error {
+	login, err := c.identities.cluster.client(user, groups...)
+	if err != nil {
+		return err
+	}
+	return c.writeKubeconfig(path, &clientcmdapi.AuthInfo{ClientCertificateData: login.cert, ClientKeyData: login.key})
+}
+
+func (c *Cluster) writeKubeconfig(path string, login *clientcmdapi.AuthInfo) error {
+	const name = "main"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: c.URL, CertificateAuthorityData: c.identities.cluster.pem}
+	config.AuthInfos[name] = login
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", path, err)
+	}
+	return replaceFile(path, content)
+}
+
+// RotateFrontProxyCA replaces the CA and the login of the front proxy at once, as a
+// careless rotation does: an aggregated API server that has not read the new CA yet
+// refuses the proxied users. It returns when the main cluster has published the new
+// CA in ConfigMap kube-system/extension-apiserver-authentication.
+func (c *Cluster) RotateFrontProxyCA(ctx context.Context) error {
+	if err := c.identities.renewFrontProxy(c.Dir); err != nil {
+		return err
+	}
+	return c.waitForFrontProxyCA(ctx)
+}

@@ -1,0 +1,58 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// ProgramsVariable names an environment variable with the directory that holds
+// kube-apiserver and kube-controller-manager.
+const ProgramsVariable = "MAINCLUSTER_BIN"
+
+// Programs are the paths of the programs of a cluster.
+type Programs struct {
+	KubeAPIServer         string
+	KubeControllerManager string
+}
+
+// FindPrograms looks for the programs in the directory that MAINCLUSTER_BIN names,
+// or else in bin/ of the Go module of the working directory.
+func FindPrograms(ctx context.Context) (Programs, error) {
+	dir := os.Getenv(ProgramsVariable)
+	if dir == "" {
+		output, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+		if err != nil {
+			return Programs{}, fmt.Errorf("finding the module's directory: %w", err)
+		}
+		dir = filepath.Join(filepath.Dir(strings.TrimSpace(string(output))), "bin")
+	}
+	return ProgramsIn(dir)
+}
+
+// ProgramsIn are the programs of a directory. An error says how to get them.
+func ProgramsIn(dir string) (Programs, error) {
+	found := Programs{
+		KubeAPIServer:         filepath.Join(dir, "kube-apiserver"),
+		KubeControllerManager: filepath.Join(dir, "kube-controller-manager"),
+	}
+	for _, path := range []string{found.KubeAPIServer, found.KubeControllerManager} {
+		_, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return Programs{}, fmt.Errorf("%s is not there: run `make bin/kube-apiserver bin/kube-controller-manager` (3 to 8 minutes the first time), "+
+				"or set %s to a directory that holds both", path, ProgramsVariable)
+		}
+		if err != nil {
+			return Programs{}, fmt.Errorf("looking for the programs of the main cluster: %w", err)
+		}
+	}
+	return found, nil
+}

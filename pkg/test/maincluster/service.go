@@ -1,0 +1,68 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// ExternalNameService makes a Service that stands for this machine, and its
+// namespace if there is none. An APIService that names it with some port is
+// proxied to that port of localhost. The certificate there has to be good for
+// NAME.NAMESPACE.svc.
+func (c *Cluster) ExternalNameService(ctx context.Context, namespace, name string) error {
+	mainClient, err := kubernetes.NewForConfig(c.Config)
+	if err != nil {
+		return fmt.Errorf("making a client of the main cluster: %w", err)
+	}
+	_, err = mainClient.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating namespace %s in the main cluster: %w", namespace, err)
+	}
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+	}
+	_, err = mainClient.CoreV1().Services(namespace).Create(ctx, service, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating service %s/%s in the main cluster: %w", namespace, name, err)
+	}
+	return nil
+}
+
+// Where a cluster says how its front proxy logs in.
+const (
+	authenticationConfigMap = "extension-apiserver-authentication"
+	frontProxyCAKey         = "requestheader-client-ca-file"
+)
+
+func (c *Cluster) waitForFrontProxyCA(ctx context.Context) error {
+	mainClient, err := kubernetes.NewForConfig(c.Config)
+	if err != nil {
+		return fmt.Errorf("making a client of the main cluster: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var last error
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		var published *corev1.ConfigMap
+		published, last = mainClient.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationConfigMap, metav1.GetOptions{})
+		if last != nil {
+			return false, nil
+		}
+		return bytes.Contains([]byte(published.Data[frontProxyCAKey]), bytes.TrimSpace(c.identities.frontProxy.pem)), nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until the new front-proxy CA is in ConfigMap %s/%s (last error: %v): %w", metav1.NamespaceSystem, authenticationConfigMap, last, err)
+	}
+	return nil
+}

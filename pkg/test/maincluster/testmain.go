@@ -1,0 +1,44 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/klog/v2"
+)
+
+// RunTests is what TestMain calls to share one cluster among the tests of a
+// package: it starts the cluster, hands it to use, runs the tests, stops the
+// cluster and returns the code to exit with. When tests fail it shows the ends of
+// the cluster's logs. m is the *testing.M.
+func RunTests(m interface{ Run() int }, opts Options, use func(*Cluster)) int {
+	// etcd logs in this process; only failures of a test are of interest.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	cluster, err := Start(ctx, opts)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// Interrupted tests end the process, and the kernel ends the children.
+	cancel()
+	use(cluster)
+	code := m.Run()
+	if code != 0 {
+		fmt.Fprint(os.Stderr, cluster.Logs())
+	}
+	if err := cluster.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	return code
+}
