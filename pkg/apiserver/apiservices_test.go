@@ -45,9 +45,11 @@ func TestGroupVersionsFromPaths(t *testing.T) {
 
 func TestCoreResourcesHavePriorities(t *testing.T) {
 	t.Parallel()
-	for groupVersion := range coreResourceConfig().GroupVersionConfigs {
-		if _, ok := priorities[groupVersion]; !ok {
-			t.Errorf("%s is served by default but has no discovery priority", groupVersion)
+	for _, behindMain := range []bool{false, true} {
+		for groupVersion := range coreResourceConfig(behindMain).GroupVersionConfigs {
+			if _, ok := priorities[groupVersion]; !ok {
+				t.Errorf("%s is served by default but has no discovery priority", groupVersion)
+			}
 		}
 	}
 }

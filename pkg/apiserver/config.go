@@ -17,6 +17,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
@@ -41,8 +42,15 @@ type ExtraConfig struct {
 	Etcd genericoptions.EtcdOptions
 	// APIEnablement says which of the versions are served.
 	APIEnablement *genericoptions.APIEnablementOptions
-	// Informers watch annex itself, for admission plugins.
+	// BehindMain says that another cluster has the Kubernetes kinds: annex then
+	// serves none but its own.
+	BehindMain bool
+	// Informers watch the cluster that has the Kubernetes kinds, annex itself or
+	// the main one, for admission plugins.
 	Informers informers.SharedInformerFactory
+	// ServiceResolver finds the Services that conversion webhooks name; nil where
+	// there are none.
+	ServiceResolver webhook.ServiceResolver
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
 }
@@ -63,10 +71,10 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	if err := version.AssertEmulated(c.Generic.EffectiveVersion); err != nil {
 		return CompletedConfig{}, err
 	}
-	if err := c.Extra.APIEnablement.ApplyTo(c.Generic, coreResourceConfig(), scheme.Scheme); err != nil {
+	if err := c.Extra.APIEnablement.ApplyTo(c.Generic, coreResourceConfig(c.Extra.BehindMain), scheme.Scheme); err != nil {
 		return CompletedConfig{}, fmt.Errorf("--runtime-config: %w", err)
 	}
-	for _, required := range []schema.GroupVersion{corev1.SchemeGroupVersion, hostingv1alpha1.SchemeGroupVersion} {
+	for _, required := range requiredVersions(c.Extra.BehindMain) {
 		if !c.Generic.MergedResourceConfig.AnyResourceForGroupEnabled(required.Group) {
 			return CompletedConfig{}, fmt.Errorf("--runtime-config: %s cannot be disabled, annex itself needs it", required)
 		}
@@ -78,6 +86,14 @@ func (c *Config) Complete() (CompletedConfig, error) {
 		return CompletedConfig{}, fmt.Errorf("--encryption-provider-config: %w", err)
 	}
 	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory}}, nil
+}
+
+// requiredVersions are those that annex itself cannot do without.
+func requiredVersions(behindMain bool) []schema.GroupVersion {
+	if behindMain {
+		return []schema.GroupVersion{hostingv1alpha1.SchemeGroupVersion}
+	}
+	return []schema.GroupVersion{corev1.SchemeGroupVersion, hostingv1alpha1.SchemeGroupVersion}
 }
 
 // newStorageFactory says how the core server's kinds are stored: protobuf

@@ -29,15 +29,18 @@ type storageProvider interface {
 }
 
 // coreResourceConfig lists the versions that are served unless --runtime-config
-// says otherwise. A version missing here is not served.
-func coreResourceConfig() *serverstorage.ResourceConfig {
+// says otherwise. A version missing here is not served; behind a main cluster
+// the Kubernetes kinds are that cluster's.
+func coreResourceConfig(behindMain bool) *serverstorage.ResourceConfig {
 	config := serverstorage.NewResourceConfig()
-	config.EnableVersions(
-		corev1.SchemeGroupVersion,
-		coordinationv1.SchemeGroupVersion,
-		eventsv1.SchemeGroupVersion,
-		hostingv1alpha1.SchemeGroupVersion,
-	)
+	config.EnableVersions(hostingv1alpha1.SchemeGroupVersion)
+	if !behindMain {
+		config.EnableVersions(
+			corev1.SchemeGroupVersion,
+			coordinationv1.SchemeGroupVersion,
+			eventsv1.SchemeGroupVersion,
+		)
+	}
 	return config
 }
 
@@ -50,8 +53,10 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 	if err != nil {
 		return nil, err
 	}
-	if err := server.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, legacy); err != nil {
-		return nil, fmt.Errorf("install the API group v1: %w", err)
+	if legacy != nil {
+		if err := server.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, legacy); err != nil {
+			return nil, fmt.Errorf("install the API group v1: %w", err)
+		}
 	}
 	if err := server.InstallAPIGroups(groups...); err != nil {
 		return nil, fmt.Errorf("install API groups: %w", err)
@@ -63,13 +68,7 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 
 // apiGroups builds the storage of every group that is served.
 func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, groups []*genericapiserver.APIGroupInfo, err error) {
-	providers := []storageProvider{
-		corerest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, EventTTL: c.extra.EventTTL},
-		eventsrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, TTL: c.extra.EventTTL},
-		coordinationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
-		hostingrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
-	}
-	for _, provider := range providers {
+	for _, provider := range c.storageProviders() {
 		info, err := provider.NewRESTStorage(c.generic.RESTOptionsGetter)
 		if err != nil {
 			return nil, nil, fmt.Errorf("storage of %T: %w", provider, err)
@@ -83,6 +82,21 @@ func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, gro
 		}
 	}
 	return legacy, groups, nil
+}
+
+// storageProviders are those of the Kubernetes kinds, where they are annex's to
+// serve, and of its own.
+func (c CompletedConfig) storageProviders() []storageProvider {
+	own := hostingrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
+	if c.extra.BehindMain {
+		return []storageProvider{own}
+	}
+	return []storageProvider{
+		corerest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, EventTTL: c.extra.EventTTL},
+		eventsrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, TTL: c.extra.EventTTL},
+		coordinationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+		own,
+	}
 }
 
 // dropDisabled removes what --runtime-config switched off.

@@ -37,11 +37,18 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 		ExtraConfig: apiextensionsapiserver.ExtraConfig{
 			CRDRESTOptionsGetter: apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, generic.ResourceTransformers, generic.StorageObjectCountTracker),
 			MasterCount:          replicas,
-			ServiceResolver:      noServices{},
+			ServiceResolver:      c.serviceResolver(),
 			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, generic.LoopbackClientConfig, generic.TracerProvider),
 		},
 	}
 	return config.Complete().New(delegate)
+}
+
+func (c CompletedConfig) serviceResolver() webhook.ServiceResolver {
+	if c.extra.ServiceResolver == nil {
+		return noServices{}
+	}
+	return c.extra.ServiceResolver
 }
 
 // copyForDelegate returns a copy of the generic configuration for one of the
@@ -54,7 +61,7 @@ func (c CompletedConfig) copyForDelegate() genericapiserver.Config {
 	return generic
 }
 
-var errNoServices = errors.New("annex has no Services: use a URL instead of a Service reference")
+var errNoServices = errors.New("annex alone has no Services: use a URL instead of a Service reference")
 
 // noServices resolves no Service: there are none to point a webhook at.
 type noServices struct{}

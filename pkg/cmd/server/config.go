@@ -4,10 +4,13 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/dynamic"
@@ -17,6 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
+	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
 // informerResync is how often informers of admission plugins hand out again
@@ -24,9 +28,9 @@ import (
 const informerResync = 10 * time.Minute
 
 // newConfig applies the options to the chain's configuration, but for the etcd,
-// which need not run yet. The order matters: what comes later uses what was
-// applied before.
-func newConfig(o options.CompletedOptions, caFile string) (*apiserver.Config, error) {
+// which need not run yet. main is nil where annex stands alone. The order
+// matters: what comes later uses what was applied before.
+func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, main *maincluster.Cluster) (*apiserver.Config, error) {
 	generic := genericapiserver.NewConfig(scheme.Codecs)
 	// The chain serves its own /metrics, with the embedded etcd's beside them.
 	generic.EnableMetrics = false
@@ -41,34 +45,52 @@ func newConfig(o options.CompletedOptions, caFile string) (*apiserver.Config, er
 	}
 	generic.LoopbackClientConfig.ContentType = runtime.ContentTypeProtobuf
 	generic.LoopbackClientConfig.DisableCompression = true
-	if err := o.Features.ApplyTo(generic); err != nil {
+	if err := o.Features.ApplyTo(generic, main); err != nil {
 		return nil, fmt.Errorf("apply the feature flags: %w", err)
 	}
 	if err := o.Traces.ApplyTo(nil, generic); err != nil {
 		return nil, fmt.Errorf("--tracing-config-file: %w", err)
 	}
 	apiserver.ConfigureOpenAPI(generic)
-	if err := o.Authentication.ApplyTo(generic, caFile); err != nil {
-		return nil, err
-	}
-	if err := o.Authorization.ApplyTo(generic); err != nil {
+	if err := applyAuth(ctx, o, generic, caFile, main); err != nil {
 		return nil, err
 	}
 	if err := o.Audit.ApplyTo(generic); err != nil {
 		return nil, fmt.Errorf("--audit-policy-file, --audit-log-path, --audit-webhook-config-file: %w", err)
 	}
-	annexInformers, err := applyAdmission(o, generic)
-	if err != nil {
-		return nil, err
-	}
-	return &apiserver.Config{
+	config := &apiserver.Config{
 		Generic: generic,
-		Extra: apiserver.ExtraConfig{
-			APIEnablement: o.API.APIEnablementOptions,
-			Informers:     annexInformers,
-			EventTTL:      o.API.EventTTL,
-		},
-	}, nil
+		Extra:   apiserver.ExtraConfig{APIEnablement: o.API.APIEnablementOptions, EventTTL: o.API.EventTTL},
+	}
+	if main != nil {
+		config.Extra.BehindMain = true
+		config.Extra.ServiceResolver = main.ServiceResolver()
+		config.Extra.Informers = main.Informers
+		return config, o.Admission.ApplyTo(generic, main.Informers, main.Kube, main.Dynamic)
+	}
+	var err error
+	config.Extra.Informers, err = applyAdmission(o, generic)
+	return config, err
+}
+
+// applyAuth makes annex recognise and authorize callers, by itself and as the
+// main cluster says.
+func applyAuth(ctx context.Context, o options.CompletedOptions, generic *genericapiserver.Config, caFile string, main *maincluster.Cluster) error {
+	var callers authenticator.Request
+	var rights authorizer.Authorizer
+	if main != nil {
+		var err error
+		if callers, err = main.Authenticator(ctx, generic, o.Main.Login); err != nil {
+			return err
+		}
+		if rights, err = main.Authorizer(o.Main.Reviews); err != nil {
+			return err
+		}
+	}
+	if err := o.Authentication.ApplyTo(generic, caFile, callers); err != nil {
+		return err
+	}
+	return o.Authorization.ApplyTo(generic, rights)
 }
 
 // applyAdmission builds the admission plugins and the informers they read,

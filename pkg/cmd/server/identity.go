@@ -33,6 +33,9 @@ func ensureIdentity(o options.CompletedOptions, dir *datadir.Dir) (*identity, er
 			i.wanted.ExtraNames = append(i.wanted.ExtraNames, name)
 		}
 	}
+	if o.Main.Enabled() {
+		i.wanted.ExtraNames = append(i.wanted.ExtraNames, o.Main.PublishService.ServerName())
+	}
 	if !o.Serving.OwnCertificate() {
 		i.wanted.ServerName = ownServerName
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
+	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
 // readyPollInterval is short, because start-up takes about a second in all.
@@ -42,6 +43,12 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
+	// Before annex listens: who connects to a port that nobody serves waits for
+	// as long as the main cluster is away.
+	main, err := openMain(ctx, o.Main)
+	if err != nil {
+		return stoppedWaiting(ctx, err)
+	}
 	if err := o.Serving.Listen(ctx); err != nil {
 		return err
 	}
@@ -54,9 +61,9 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err != nil {
 		return err
 	}
-	config, err := newConfig(o, identity.CAFile())
+	config, err := newConfig(ctx, o, identity.CAFile(), main)
 	if err != nil {
-		return err
+		return stoppedWaiting(ctx, err)
 	}
 	// Storage outlives everything that writes to it.
 	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir)
@@ -77,15 +84,38 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err := identity.WriteKubeconfig(dir.AdminKubeconfig(), o.Serving.URL()); err != nil {
 		return err
 	}
-	server := &server{config: config, chain: chain, store: store, identity: identity}
+	server := &server{config: config, main: main, chain: chain, store: store, identity: identity}
 	return server.run(ctx, func() {
 		onReady(Ready{URL: o.Serving.URL(), Kubeconfig: dir.AdminKubeconfig()})
 	})
 }
 
+// openMain connects to the cluster that annex stands behind and waits for it, or
+// returns nil where there is none.
+func openMain(ctx context.Context, o *options.Main) (*maincluster.Cluster, error) {
+	if !o.Enabled() {
+		return nil, nil
+	}
+	main, err := maincluster.Open(o.Location())
+	if err != nil {
+		return nil, err
+	}
+	return main, main.Wait(ctx)
+}
+
+// stoppedWaiting turns the error of a wait that a stop ended into none: nothing
+// went wrong.
+func stoppedWaiting(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		return nil
+	}
+	return err
+}
+
 // server is the chain and all that runs beside it.
 type server struct {
 	config   *apiserver.Config
+	main     *maincluster.Cluster // nil where annex stands alone
 	chain    *apiserver.Chain
 	store    *storage
 	identity *identity

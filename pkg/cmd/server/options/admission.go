@@ -4,8 +4,11 @@
 package options
 
 import (
+	"context"
 	"fmt"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	upstreamadmission "k8s.io/apiserver/pkg/admission"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -13,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/admission"
 )
@@ -22,19 +26,51 @@ type Admission struct {
 	*genericoptions.AdmissionOptions
 }
 
-// NewAdmission returns annex's plugins, in their order, all on.
+// NewAdmission returns annex's plugins, in their order. Those that do what a main
+// cluster says are off.
 func NewAdmission() *Admission {
 	return &Admission{&genericoptions.AdmissionOptions{
 		Plugins:                admission.NewPlugins(),
 		RecommendedPluginOrder: admission.Order(),
-		DefaultOffPlugins:      admission.DefaultOff(),
+		DefaultOffPlugins:      admission.MainOnly(),
 		Decorators:             upstreamadmission.Decorators{upstreamadmission.DecoratorFunc(admissionmetrics.WithControllerMetrics)},
 	}}
 }
 
-// ApplyTo builds the plugins; generic must have its authorizer already.
-func (o *Admission) ApplyTo(generic *genericapiserver.Config, annexInformers informers.SharedInformerFactory, annexClient kubernetes.Interface, annexDynamicClient dynamic.Interface) error {
-	err := o.AdmissionOptions.ApplyTo(generic, annexInformers, annexClient, annexDynamicClient, generic.FeatureGate, generic.EffectiveVersion)
+// Validate checks the flags of a server that stands behind a main cluster or not.
+func (o *Admission) Validate(behindMain bool) []error {
+	errs := o.AdmissionOptions.Validate()
+	if alone := sets.New(o.EnablePlugins...).Intersection(admission.MainOnly()); !behindMain && alone.Len() > 0 {
+		errs = append(errs, fmt.Errorf("%s does what a main cluster says: set --main-kubeconfig or --main-in-cluster", strings.Join(sets.List(alone), ", ")))
+	}
+	return errs
+}
+
+// UseMainCluster switches on the plugins that do what the main cluster says. Those
+// whose kinds an older main cluster does not have stay off until annex is started
+// again: waiting for the kinds would mean to refuse all writes.
+func (o *Admission) UseMainCluster(ctx context.Context, main admission.ResourceLister) error {
+	unserved, err := admission.Unserved(ctx, main)
+	if err != nil {
+		return err
+	}
+	for _, plugin := range sets.List(unserved) {
+		klog.FromContext(ctx).Info("The main cluster does not serve what this admission plugin needs; it is off", "plugin", plugin)
+	}
+	if asked := unserved.Intersection(sets.New(o.EnablePlugins...)); asked.Len() > 0 {
+		return fmt.Errorf("--enable-admission-plugins: the main cluster does not serve what %s needs", strings.Join(sets.List(asked), ", "))
+	}
+	o.DefaultOffPlugins = unserved
+	o.Decorators = append(o.Decorators, admission.SpareOwnAPIServices)
+	return nil
+}
+
+// ApplyTo builds the plugins; generic must have its authorizer already. The
+// clients and informers are of the cluster that the plugins read: annex itself or
+// the main cluster. More initializers give plugins what else they want.
+func (o *Admission) ApplyTo(generic *genericapiserver.Config, sharedInformers informers.SharedInformerFactory, kubeClient kubernetes.Interface, dynamicClient dynamic.Interface, more ...upstreamadmission.PluginInitializer) error {
+	err := o.AdmissionOptions.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion,
+		append(more, admission.QuotaInitializer())...)
 	if err != nil {
 		return fmt.Errorf("--enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file: %w", err)
 	}

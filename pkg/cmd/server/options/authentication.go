@@ -49,8 +49,9 @@ func (o *Authentication) AddFlags(fs *pflag.FlagSet) {
 func (o *Authentication) Validate() []error { return nil }
 
 // ApplyTo makes generic authenticate callers; ownCAFile holds annex's own
-// authority. The first authenticator that knows the caller decides.
-func (o *Authentication) ApplyTo(generic *genericapiserver.Config, ownCAFile string) error {
+// authority, delegated knows those of the main cluster, or is nil. The first
+// authenticator that knows the caller decides.
+func (o *Authentication) ApplyTo(generic *genericapiserver.Config, ownCAFile string, delegated authenticator.Request) error {
 	clientCA, err := o.clientCA(ownCAFile)
 	if err != nil {
 		return err
@@ -66,6 +67,9 @@ func (o *Authentication) ApplyTo(generic *genericapiserver.Config, ownCAFile str
 		}
 		authenticators = append(authenticators, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
 		declareBearerTokens(generic)
+	}
+	if delegated != nil {
+		authenticators = append(authenticators, delegated)
 	}
 	known := group.NewAuthenticatedGroupAdder(union.New(authenticators...))
 	generic.Authentication.Authenticator = union.NewFailOnError(known, anonymous.NewAuthenticator(anonymousConditions()))

@@ -36,8 +36,8 @@ type Etcd struct {
 func NewEtcd() *Etcd {
 	upstream := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig(defaultEtcdPrefix, nil))
 	upstream.DefaultStorageMediaType = runtime.ContentTypeProtobuf
-	// Finalizers of the garbage collector would never be removed: annex does
-	// not run one yet.
+	// Finalizers of the garbage collector would never be removed: annex alone
+	// does not run one yet.
 	upstream.EnableGarbageCollection = false
 	// Events are many, short-lived and hardly watched.
 	upstream.WatchCacheSizes = []string{"events#0", "events.events.k8s.io#0"}
@@ -58,8 +58,9 @@ func (o *Etcd) AddFlags(fs *pflag.FlagSet) {
 // Embedded reports whether annex runs its own etcd.
 func (o *Etcd) Embedded() bool { return len(o.StorageConfig.Transport.ServerList) == 0 }
 
-// Validate checks the flags, not the servers they name.
-func (o *Etcd) Validate() []error {
+// Validate checks the flags, not the servers they name; behindMain says that
+// another cluster collects garbage.
+func (o *Etcd) Validate(behindMain bool) []error {
 	upstream := *o.EtcdOptions
 	if o.Embedded() {
 		// Upstream insists on a server; the embedded one is known only once it runs.
@@ -69,8 +70,8 @@ func (o *Etcd) Validate() []error {
 	if len(o.EtcdServersOverrides) > 0 {
 		errs = append(errs, fmt.Errorf("--etcd-servers-overrides is not supported: all resources live in one store"))
 	}
-	if o.EnableGarbageCollection {
-		errs = append(errs, fmt.Errorf("--enable-garbage-collector is not supported: annex does not run a garbage collector"))
+	if o.EnableGarbageCollection && !behindMain {
+		errs = append(errs, fmt.Errorf("--enable-garbage-collector is not supported: annex alone does not run a garbage collector"))
 	}
 	if o.QuotaBackendBytes < 0 {
 		errs = append(errs, fmt.Errorf("--quota-backend-bytes must not be negative"))

@@ -28,6 +28,7 @@ import (
 // Options are the flags of `annex serve` before they are completed.
 type Options struct {
 	Data           *Data
+	Main           *Main
 	Etcd           *Etcd
 	Serving        *Serving
 	Authentication *Authentication
@@ -46,6 +47,7 @@ func New() *Options {
 	registerGlobals()
 	return &Options{
 		Data:           NewData(),
+		Main:           NewMain(),
 		Etcd:           NewEtcd(),
 		Serving:        NewServing(),
 		Authentication: NewAuthentication(),
@@ -88,6 +90,7 @@ func registerVersion() {
 func (o *Options) Flags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	o.Data.AddFlags(sets.FlagSet("annex"))
+	o.Main.AddFlags(sets.FlagSet("main cluster"))
 	o.Serving.AddFlags(sets.FlagSet("secure serving"))
 	o.Etcd.AddFlags(sets.FlagSet("etcd"))
 	o.Authentication.AddFlags(sets.FlagSet("authentication"))
@@ -126,6 +129,9 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if err := o.Data.Complete(); err != nil {
 		return CompletedOptions{}, err
 	}
+	if o.Main.Enabled() {
+		o.useMainCluster()
+	}
 	if o.Generic.AdvertiseAddress == nil && !o.Serving.BindAddress.IsUnspecified() {
 		// Upstream looks for a routed interface when it is told to bind to
 		// loopback, and fails on a machine without a network.
@@ -137,17 +143,25 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	return CompletedOptions{&completedOptions{*o}}, nil
 }
 
+// useMainCluster switches on what only another cluster makes possible: its flow
+// schemas order the requests, its garbage collector serves annex's objects too.
+func (o *Options) useMainCluster() {
+	o.Features.EnablePriorityAndFairness = true
+	o.Etcd.EnableGarbageCollection = true
+}
+
 // Validate checks all flags and returns all that is wrong with them.
 func (o CompletedOptions) Validate() error {
 	var errs []error
 	errs = append(errs, o.Data.Validate()...)
+	errs = append(errs, o.Main.Validate(o.Serving.OwnCertificate())...)
 	errs = append(errs, o.Serving.Validate()...)
-	errs = append(errs, o.Etcd.Validate()...)
+	errs = append(errs, o.Etcd.Validate(o.Main.Enabled())...)
 	errs = append(errs, o.Authentication.Validate()...)
 	errs = append(errs, named("--enable-admission-plugins, --disable-admission-plugins", o.Admission.Validate())...)
 	errs = append(errs, o.API.Validate()...)
 	errs = append(errs, o.Audit.Validate()...)
-	errs = append(errs, o.Features.Validate()...)
+	errs = append(errs, o.Features.Validate(o.Main.Enabled())...)
 	errs = append(errs, named("--tracing-config-file", o.Traces.Validate())...)
 	errs = append(errs, o.Generic.Validate()...)
 	return utilerrors.NewAggregate(errs)

@@ -17,6 +17,7 @@ import (
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	"k8s.io/component-base/featuregate"
 
+	"github.com/annex-dev/annex/pkg/maincluster"
 	"github.com/annex-dev/annex/pkg/version"
 )
 
@@ -111,6 +112,12 @@ func TestRefusedFlags(t *testing.T) {
 		"emulating the future":    {[]string{"--emulated-version=1.99"}, "1.99"},
 		"emulating the past":      {[]string{"--emulated-version=1.20"}, "1.20"},
 		"unknown audit format":    {[]string{"--audit-log-path=/log", "--audit-log-format=never"}, "audit log format"},
+		"two main clusters":       {[]string{"--main-kubeconfig=/k", "--main-in-cluster"}, "--main-in-cluster"},
+		"CA of no certificate":    {[]string{"--main-kubeconfig=/k", "--publish-ca-file=/ca"}, "--publish-ca-file"},
+		"CA without main cluster": {[]string{"--publish-ca-file=/ca"}, "--publish-ca-file"},
+		"service without a name":  {[]string{"--publish-service=annex-system"}, "--publish-service"},
+		"no reviews":              {[]string{"--authorization-webhook-qps=0"}, "--authorization-webhook-qps"},
+		"negative cache":          {[]string{"--authorization-webhook-cache-unauthorized-ttl=-1s"}, "--authorization-webhook-cache-unauthorized-ttl"},
 		"tracing file not there":  {[]string{"--tracing-config-file=/no/tracing.yaml"}, "tracing"},
 	}
 	for name, tc := range tests {
@@ -133,9 +140,22 @@ func TestRefusedFlags(t *testing.T) {
 	}
 }
 
+func TestBehindMain(t *testing.T) {
+	o, err := parse(t, "--main-kubeconfig=/k", "--publish-service=a/b:8443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !o.Main.Enabled() || !o.Features.EnablePriorityAndFairness || !o.Etcd.EnableGarbageCollection {
+		t.Errorf("what the main cluster makes possible is off: fairness %t, garbage collection %t", o.Features.EnablePriorityAndFairness, o.Etcd.EnableGarbageCollection)
+	}
+	if want := (maincluster.Service{Namespace: "a", Name: "b", Port: 8443}); o.Main.PublishService != want {
+		t.Errorf("publishes %v, want %v", o.Main.PublishService, want)
+	}
+}
+
 func TestFlagsAreGrouped(t *testing.T) {
 	named := New().Flags()
-	want := []string{"API enablement", "admission", "annex", "auditing", "authentication", "etcd", "features", "generic", "logs", "secure serving", "traces"}
+	want := []string{"API enablement", "admission", "annex", "auditing", "authentication", "etcd", "features", "generic", "logs", "main cluster", "secure serving", "traces"}
 	if diff := cmp.Diff(want, sets.List(sets.KeySet(named.FlagSets))); diff != "" {
 		t.Errorf("groups of --help (-want +got):\n%s", diff)
 	}

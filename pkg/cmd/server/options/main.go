@@ -1,0 +1,89 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"github.com/annex-dev/annex/pkg/maincluster"
+)
+
+// Main says which cluster annex stands behind, if any.
+type Main struct {
+	// Kubeconfig is the path of a kubeconfig of the main cluster.
+	Kubeconfig string
+	// InCluster uses the service account of the pod that annex runs in.
+	InCluster bool
+	// PublishService is the Service through which the main cluster reaches annex.
+	PublishService maincluster.Service
+	// PublishCAFile holds the authorities that signed --tls-cert-file, for the
+	// main cluster to verify it with. Empty with a certificate of annex's own.
+	PublishCAFile string
+
+	// Login and Reviews tune what annex asks of the main cluster for each request.
+	Login   maincluster.LoginOptions
+	Reviews maincluster.ReviewOptions
+}
+
+// NewMain returns the defaults: annex stands alone.
+func NewMain() *Main {
+	return &Main{
+		PublishService: maincluster.DefaultService(),
+		Login:          maincluster.DefaultLoginOptions(),
+		Reviews:        maincluster.DefaultReviewOptions(),
+	}
+}
+
+// AddFlags adds the flags; those of upstream's delegating options keep their names.
+func (o *Main) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Kubeconfig, "main-kubeconfig", o.Kubeconfig,
+		"Stand behind the cluster that this kubeconfig reaches: it says who may log in and act, and it sends the requests for annex's resources here.")
+	fs.BoolVar(&o.InCluster, "main-in-cluster", o.InCluster,
+		"Stand behind the cluster that annex runs in, with the rights of its pod's service account.")
+	fs.Var(&o.PublishService, "publish-service",
+		"The Service in the main cluster through which it reaches annex. annex's APIServices point there.")
+	fs.StringVar(&o.PublishCAFile, "publish-ca-file", o.PublishCAFile,
+		"With --tls-cert-file, the authorities that the main cluster verifies that certificate with. It is read again when it changes.")
+	fs.DurationVar(&o.Login.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.Login.TokenCacheTTL,
+		"How long the main cluster's answer about a token is remembered.")
+	fs.DurationVar(&o.Reviews.AllowCacheTTL, "authorization-webhook-cache-authorized-ttl", o.Reviews.AllowCacheTTL,
+		"How long it is remembered that the main cluster allowed something.")
+	fs.DurationVar(&o.Reviews.DenyCacheTTL, "authorization-webhook-cache-unauthorized-ttl", o.Reviews.DenyCacheTTL,
+		"How long it is remembered that the main cluster did not allow something.")
+	fs.Float32Var(&o.Reviews.QPS, "authorization-webhook-qps", o.Reviews.QPS,
+		"How many SubjectAccessReviews a second annex asks for at the most; -1 for no limit.")
+	fs.IntVar(&o.Reviews.Burst, "authorization-webhook-burst", o.Reviews.Burst,
+		"How many SubjectAccessReviews annex may ask for at once.")
+}
+
+// Enabled reports whether annex stands behind a cluster.
+func (o *Main) Enabled() bool { return o.InCluster || o.Kubeconfig != "" }
+
+// Location says how to reach the main cluster.
+func (o *Main) Location() maincluster.Location { return maincluster.Location{Kubeconfig: o.Kubeconfig} }
+
+// Validate checks the flags; the main cluster is not asked.
+func (o *Main) Validate(ownCertificate bool) []error {
+	var errs []error
+	switch {
+	case o.InCluster && o.Kubeconfig != "":
+		errs = append(errs, errors.New("--main-kubeconfig and --main-in-cluster cannot be combined: set one of them"))
+	case !o.Enabled() && o.PublishCAFile != "":
+		errs = append(errs, errors.New("--publish-ca-file is for annex behind a main cluster: set --main-kubeconfig or --main-in-cluster"))
+	case o.Enabled() && !ownCertificate && o.PublishCAFile == "":
+		errs = append(errs, errors.New("--tls-cert-file needs --publish-ca-file, for the main cluster to verify that certificate"))
+	case ownCertificate && o.PublishCAFile != "":
+		errs = append(errs, errors.New("--publish-ca-file belongs to --tls-cert-file: without it annex publishes its own authority"))
+	}
+	if o.Reviews.QPS == 0 || o.Reviews.Burst <= 0 {
+		errs = append(errs, fmt.Errorf("--authorization-webhook-qps %v and --authorization-webhook-burst %d must be greater than 0", o.Reviews.QPS, o.Reviews.Burst))
+	}
+	if o.Login.TokenCacheTTL < 0 || o.Reviews.AllowCacheTTL < 0 || o.Reviews.DenyCacheTTL < 0 {
+		errs = append(errs, errors.New("--authentication-token-webhook-cache-ttl, --authorization-webhook-cache-authorized-ttl and --authorization-webhook-cache-unauthorized-ttl must not be negative"))
+	}
+	return errs
+}

@@ -1,0 +1,131 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+)
+
+// LoginOptions tune how callers are recognised.
+type LoginOptions struct {
+	// TokenCacheTTL is how long an answer about a token is remembered.
+	TokenCacheTTL time.Duration
+	// TokenTimeout bounds one question about a token.
+	TokenTimeout time.Duration
+}
+
+// DefaultLoginOptions are upstream's for aggregated servers.
+func DefaultLoginOptions() LoginOptions {
+	upstream := genericoptions.NewDelegatingAuthenticationOptions()
+	return LoginOptions{TokenCacheTTL: upstream.CacheTTL, TokenTimeout: upstream.TokenRequestTimeout}
+}
+
+// Authenticator recognises callers as the main cluster says: by the headers of
+// its front proxy, its client certificates and its tokens. What it trusts is
+// followed while generic serves. Nobody is taken for anonymous, which upstream's
+// options would do to every caller that nothing recognises.
+func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.Config, o LoginOptions) (authenticator.Request, error) {
+	clientCA, err := c.authority("main-client-ca", "client-ca-file")
+	if err != nil {
+		return nil, err
+	}
+	frontProxy, err := c.frontProxy()
+	if err != nil {
+		return nil, err
+	}
+	// Both are read once before annex serves: with nothing to trust yet, a caller
+	// would be refused for want of knowing better.
+	err = retry(ctx, c.Config.Host, func(ctx context.Context) error {
+		if err := frontProxy.RunOnce(ctx); err != nil {
+			return fmt.Errorf("read whom the main cluster trusts as a proxy: %w", explain(err))
+		}
+		// A cluster without client certificates is a cluster.
+		_ = clientCA.RunOnce(ctx)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, trusted := range []dynamiccertificates.CAContentProvider{clientCA, frontProxy} {
+		if err := generic.Authentication.ApplyClientCert(trusted, generic.SecureServing); err != nil {
+			return nil, fmt.Errorf("ask clients for certificates: %w", err)
+		}
+	}
+	mainReviews, err := c.tokenReviews(o)
+	if err != nil {
+		return nil, err
+	}
+	config := authenticatorfactory.DelegatingAuthenticatorConfig{
+		TokenAccessReviewClient:            mainReviews.AuthenticationV1(),
+		TokenAccessReviewTimeout:           o.TokenTimeout,
+		WebhookRetryBackoff:                genericoptions.DefaultAuthWebhookRetryBackoff(),
+		CacheTTL:                           o.TokenCacheTTL,
+		ClientCertificateCAContentProvider: clientCA,
+		RequestHeaderConfig: &authenticatorfactory.RequestHeaderConfig{
+			CAContentProvider:   frontProxy,
+			UsernameHeaders:     headerrequest.StringSliceProviderFunc(frontProxy.UsernameHeaders),
+			UIDHeaders:          headerrequest.StringSliceProviderFunc(frontProxy.UIDHeaders),
+			GroupHeaders:        headerrequest.StringSliceProviderFunc(frontProxy.GroupHeaders),
+			ExtraHeaderPrefixes: headerrequest.StringSliceProviderFunc(frontProxy.ExtraHeaderPrefixes),
+			AllowedClientNames:  headerrequest.StringSliceProviderFunc(frontProxy.AllowedClientNames),
+		},
+	}
+	generic.Authentication.RequestHeaderConfig = config.RequestHeaderConfig
+	delegated, definitions, err := config.New()
+	if err != nil {
+		return nil, fmt.Errorf("recognise callers as the main cluster does: %w", err)
+	}
+	generic.OpenAPIConfig.SecurityDefinitions = definitions
+	return delegated, nil
+}
+
+// authority follows one bundle of certificate authorities in the ConfigMap.
+func (c *Cluster) authority(purpose, key string) (*dynamiccertificates.ConfigMapCAController, error) {
+	authority, err := dynamiccertificates.NewDynamicCAFromConfigMapController(purpose, AuthenticationNamespace, AuthenticationConfigMap, key, c.Kube)
+	if err != nil {
+		return nil, fmt.Errorf("follow %s of ConfigMap %s/%s: %w", key, AuthenticationNamespace, AuthenticationConfigMap, err)
+	}
+	return authority, nil
+}
+
+// frontProxy follows who may say on whose behalf a request is, and in which headers.
+func (c *Cluster) frontProxy() (*genericoptions.DynamicRequestHeaderController, error) {
+	authority, err := c.authority("main-front-proxy", requestHeaderCAKey)
+	if err != nil {
+		return nil, err
+	}
+	return &genericoptions.DynamicRequestHeaderController{
+		ConfigMapCAController: authority,
+		RequestHeaderAuthRequestController: headerrequest.NewRequestHeaderAuthRequestController(
+			AuthenticationConfigMap, AuthenticationNamespace, c.Kube,
+			"requestheader-username-headers",
+			"requestheader-uid-headers",
+			"requestheader-group-headers",
+			"requestheader-extra-headers-prefix",
+			"requestheader-allowed-names",
+		),
+	}, nil
+}
+
+// tokenReviews is a client of its own: logins must not wait behind informers.
+func (c *Cluster) tokenReviews(o LoginOptions) (kubernetes.Interface, error) {
+	config := restclient.CopyConfig(c.Config)
+	config.Timeout = o.TokenTimeout
+	mainReviews, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for TokenReviews: %w", err)
+	}
+	return mainReviews, nil
+}

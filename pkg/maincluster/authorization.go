@@ -1,0 +1,58 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+)
+
+// ReviewOptions tune the questions about who may act.
+type ReviewOptions struct {
+	// AllowCacheTTL and DenyCacheTTL are how long an answer is remembered.
+	AllowCacheTTL, DenyCacheTTL time.Duration
+	// QPS and Burst bound the questions; what is over waits.
+	QPS   float32
+	Burst int
+	// Timeout bounds one question.
+	Timeout time.Duration
+}
+
+// DefaultReviewOptions are upstream's for aggregated servers.
+func DefaultReviewOptions() ReviewOptions {
+	upstream := genericoptions.NewDelegatingAuthorizationOptions()
+	return ReviewOptions{
+		AllowCacheTTL: upstream.AllowCacheTTL,
+		DenyCacheTTL:  upstream.DenyCacheTTL,
+		QPS:           200,
+		Burst:         400,
+		Timeout:       upstream.ClientTimeout,
+	}
+}
+
+// Authorizer asks the main cluster, by SubjectAccessReview, who may act.
+func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
+	config := restclient.CopyConfig(c.Config)
+	config.QPS, config.Burst, config.Timeout = o.QPS, o.Burst, o.Timeout
+	mainReviews, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for SubjectAccessReviews: %w", err)
+	}
+	delegating, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: mainReviews.AuthorizationV1(),
+		AllowCacheTTL:             o.AllowCacheTTL,
+		DenyCacheTTL:              o.DenyCacheTTL,
+		WebhookRetryBackoff:       genericoptions.DefaultAuthWebhookRetryBackoff(),
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("authorize by SubjectAccessReview: %w", err)
+	}
+	return delegating, nil
+}

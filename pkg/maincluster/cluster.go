@@ -1,0 +1,126 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package maincluster is the connection to the cluster that annex stands
+// behind: how to reach it, clients of it, and whom it lets log in and act.
+package maincluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+)
+
+const (
+	// informerResync is how often informers hand out again what they have, as
+	// kube-apiserver's do.
+	informerResync = 10 * time.Minute
+
+	// clientQPS and clientBurst bound what annex's informers and controllers ask
+	// of the main cluster. Logins and reviews have limits of their own.
+	clientQPS, clientBurst = 50, 100
+
+	// firstContactTimeout bounds one attempt to reach the main cluster at start.
+	firstContactTimeout = 10 * time.Second
+)
+
+// The ConfigMap in which a cluster tells aggregated servers whose certificates
+// and headers to trust.
+const (
+	AuthenticationNamespace = metav1.NamespaceSystem
+	AuthenticationConfigMap = "extension-apiserver-authentication"
+	requestHeaderCAKey      = "requestheader-client-ca-file"
+)
+
+// Location says how to reach the main cluster.
+type Location struct {
+	// Kubeconfig is the path of a kubeconfig; empty means the service account of
+	// the pod that annex runs in.
+	Kubeconfig string
+}
+
+// Config loads what the location names.
+func (l Location) Config() (*restclient.Config, error) {
+	if l.Kubeconfig == "" {
+		config, err := restclient.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("--main-in-cluster: %w", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--main-kubeconfig %s: %w", l.Kubeconfig, err)
+	}
+	return config, nil
+}
+
+// Cluster holds clients of the main cluster.
+type Cluster struct {
+	Location Location
+	// Config has no limit on requests; clients that are made from it set their own.
+	Config *restclient.Config
+
+	Kube            kubernetes.Interface
+	Dynamic         dynamic.Interface
+	APIExtensions   apiextensionsclient.Interface
+	APIRegistration aggregatorclient.Interface
+
+	// Informers are for the server: admission plugins, flow control, Services.
+	Informers informers.SharedInformerFactory
+}
+
+// Open makes clients and talks to nobody yet.
+func Open(location Location) (*Cluster, error) {
+	config, err := location.Config()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "annex"
+	limited := restclient.CopyConfig(config)
+	limited.QPS, limited.Burst = clientQPS, clientBurst
+	config.QPS = -1
+	c := &Cluster{Location: location, Config: config}
+	var errs [4]error
+	c.Kube, errs[0] = kubernetes.NewForConfig(limited)
+	c.Dynamic, errs[1] = dynamic.NewForConfig(limited)
+	c.APIExtensions, errs[2] = apiextensionsclient.NewForConfig(limited)
+	c.APIRegistration, errs[3] = aggregatorclient.NewForConfig(limited)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("make clients of the main cluster: %w", err)
+	}
+	c.Informers = informers.NewSharedInformerFactory(c.Kube, informerResync)
+	return c, nil
+}
+
+// Wait returns once the main cluster answers and lets annex read whom to trust,
+// or when ctx is done. Until then it says what it waits for.
+func (c *Cluster) Wait(ctx context.Context) error {
+	return retry(ctx, c.Config.Host, c.firstContact)
+}
+
+// firstContact proves more than that the main cluster is up: annex has the right
+// to read the ConfigMap, and the cluster proxies to aggregated servers at all.
+func (c *Cluster) firstContact(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, firstContactTimeout)
+	defer cancel()
+	trust, err := c.Kube.CoreV1().ConfigMaps(AuthenticationNamespace).Get(ctx, AuthenticationConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read ConfigMap %s/%s: %w", AuthenticationNamespace, AuthenticationConfigMap, explain(err))
+	}
+	if trust.Data[requestHeaderCAKey] == "" {
+		return fmt.Errorf("ConfigMap %s/%s has no %s: kube-apiserver does not run with --requestheader-client-ca-file, so it cannot proxy to aggregated servers",
+			AuthenticationNamespace, AuthenticationConfigMap, requestHeaderCAKey)
+	}
+	return nil
+}
