@@ -4,20 +4,15 @@
 package pki
 
 import (
-	"crypto"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"path/filepath"
 	"time"
 )
 
-// authority is the CA that signs everything else.
+// authority is the CA in files that signs everything else.
 type authority struct {
 	path string // of the certificate
-	cert *x509.Certificate
-	pem  []byte
-	key  crypto.Signer
+	*Authority
 }
 
 // ensureCA loads the CA, or makes one where there is nothing yet. A directory
@@ -61,7 +56,7 @@ func loadCA(certPath, keyPath string, now time.Time) (*authority, error) {
 	if !matches(cert, key) {
 		return nil, fmt.Errorf("%s does not belong to %s: one of them was replaced, restore it", keyPath, certPath)
 	}
-	if !cert.IsCA || cert.CheckSignatureFrom(cert) != nil {
+	if !isAuthority(cert) {
 		return nil, fmt.Errorf("%s is not the certificate of a self-signed CA: it was replaced, restore it", certPath)
 	}
 	if now.After(cert.NotAfter) {
@@ -71,7 +66,7 @@ func loadCA(certPath, keyPath string, now time.Time) (*authority, error) {
 	if now.Before(cert.NotBefore) {
 		return nil, fmt.Errorf("%s is not valid before %s: is the clock right?", certPath, date(cert.NotBefore))
 	}
-	return &authority{path: certPath, cert: cert, pem: certPEM, key: key}, nil
+	return &authority{path: certPath, Authority: &Authority{cert: cert, pem: certPEM, key: key}}, nil
 }
 
 // makeCA writes the key first: a start that was killed in between left a key
@@ -91,24 +86,14 @@ func makeCA(certPath, keyPath string, opts Options) (*authority, error) {
 		return nil, err
 	}
 	now := opts.Clock.Now()
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: fmt.Sprintf("annex-ca@%d", now.Unix())},
-		NotBefore:             now.Add(-backdate),
-		NotAfter:              now.Add(opts.CALifetime),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-		MaxPathLenZero:        true,
-	}
-	cert, err := sign(template, template, key.Public(), key)
+	made, err := selfSign(fmt.Sprintf("annex-ca@%d", now.Unix()), key, now.Add(-backdate), now.Add(opts.CALifetime))
 	if err != nil {
-		return nil, fmt.Errorf("signing the CA certificate: %w", err)
-	}
-	certPEM := encodeCertificate(cert)
-	if err := writeAtomic(certPath, certPEM, certMode); err != nil {
 		return nil, err
 	}
-	return &authority{path: certPath, cert: cert, pem: certPEM, key: key}, nil
+	if err := writeAtomic(certPath, made.pem, certMode); err != nil {
+		return nil, err
+	}
+	return &authority{path: certPath, Authority: made}, nil
 }
 
 func date(t time.Time) string { return t.UTC().Format(time.RFC3339) }

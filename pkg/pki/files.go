@@ -5,8 +5,6 @@ package pki
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
@@ -104,9 +102,9 @@ func loadKey(path string) (crypto.Signer, error) {
 }
 
 func makeKey(path string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := newKey()
 	if err != nil {
-		return fmt.Errorf("making a key for %s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	raw, err := encodeKey(key)
 	if err != nil {

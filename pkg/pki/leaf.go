@@ -4,9 +4,6 @@
 package pki
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
@@ -26,23 +23,21 @@ type leaf struct {
 	key  []byte // PEM too
 }
 
-// servingTemplate is for annex's own listener.
-func servingTemplate(opts Options) *x509.Certificate {
+// ServingTemplate is for a listener at the address: `localhost`, the name and the
+// loopback addresses of the machine, and the given names and addresses.
+func ServingTemplate(bindAddress net.IP, extra ...string) *x509.Certificate {
 	names := sets.New("localhost")
 	addresses := sets.New("127.0.0.1", "::1")
 	if hostname, err := os.Hostname(); err == nil && hostname != "" {
 		names.Insert(hostname)
 	}
-	if len(opts.BindAddress) > 0 && !opts.BindAddress.IsUnspecified() {
-		addresses.Insert(opts.BindAddress.String())
+	if len(bindAddress) > 0 && !bindAddress.IsUnspecified() {
+		addresses.Insert(bindAddress.String())
 	}
-	if opts.ServerName != "" {
-		names.Insert(opts.ServerName)
-	}
-	for _, name := range opts.ExtraNames {
+	for _, name := range extra {
 		if ip := net.ParseIP(name); ip != nil {
 			addresses.Insert(ip.String())
-		} else {
+		} else if name != "" {
 			names.Insert(name)
 		}
 	}
@@ -56,6 +51,10 @@ func servingTemplate(opts Options) *x509.Certificate {
 		template.IPAddresses = append(template.IPAddresses, net.ParseIP(address))
 	}
 	return template
+}
+
+func servingTemplate(opts Options) *x509.Certificate {
+	return ServingTemplate(opts.BindAddress, append(slices.Clone(opts.ExtraNames), opts.ServerName)...)
 }
 
 // adminTemplate is for the administrator's client.
@@ -80,7 +79,7 @@ func (a *authority) ensureLeaf(path string, template *x509.Certificate, opts Opt
 	if err != nil {
 		return nil, err
 	}
-	if isFresh(found.cert, opts.Clock.Now()) && sameNames(found.cert, template) {
+	if IsFresh(found.cert, opts.Clock.Now()) && sameNames(found.cert, template) {
 		return found, nil
 	}
 	return a.makeLeaf(path, template, opts)
@@ -115,32 +114,19 @@ func (a *authority) loadLeaf(path string, template *x509.Certificate) (*leaf, er
 }
 
 func (a *authority) makeLeaf(path string, template *x509.Certificate, opts Options) (*leaf, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("making a key for %s: %w", path, err)
-	}
-	now := opts.Clock.Now()
-	template.NotBefore = now.Add(-backdate)
-	template.NotAfter = earlier(now.Add(opts.LeafLifetime), a.cert.NotAfter)
-	template.BasicConstraintsValid = true
-	cert, err := sign(template, a.cert, key.Public(), a.key)
+	made, err := a.Issue(template, opts.Clock.Now(), opts.LeafLifetime)
 	if err != nil {
 		return nil, fmt.Errorf("signing %s: %w", path, err)
 	}
-	keyPEM, err := encodeKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the key of %s: %w", path, err)
-	}
-	made := &leaf{path: path, cert: cert, pem: encodeCertificate(cert), key: keyPEM}
-	if err := writeAtomic(path, slices.Concat(made.pem, made.key), keyMode); err != nil {
+	if err := writeAtomic(path, slices.Concat(made.CertPEM, made.KeyPEM), keyMode); err != nil {
 		return nil, err
 	}
-	return made, nil
+	return &leaf{path: path, cert: made.Cert, pem: made.CertPEM, key: made.KeyPEM}, nil
 }
 
-// isFresh is false also for a certificate from the future: the clock was wrong
-// when it was made.
-func isFresh(cert *x509.Certificate, now time.Time) bool {
+// IsFresh is false when less than a third of a certificate's life remains, and
+// also for one from the future: the clock was wrong when it was made.
+func IsFresh(cert *x509.Certificate, now time.Time) bool {
 	return now.Before(renewalTime(cert)) && !now.Before(cert.NotBefore)
 }
 

@@ -165,9 +165,10 @@ func restrict(path string, perm, want fs.FileMode) error {
 	return nil
 }
 
-// renewalTime is when less than a third of a certificate's life remains.
+// renewalTime is when less than a third of a certificate's life remains. The
+// time before it was made does not count.
 func renewalTime(cert *x509.Certificate) time.Time {
-	return cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 3)
+	return cert.NotAfter.Add(-(cert.NotAfter.Sub(cert.NotBefore) - backdate) / 3)
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -16,13 +16,17 @@ import (
 const checkInterval = time.Hour
 
 // caWarning is when to begin to say that the CA, which annex cannot renew
-// without breaking every kubeconfig, nears its end.
-const caWarning = 90 * day
+// without breaking every kubeconfig, nears its end, and caReminder is how often.
+const (
+	caWarning  = 90 * day
+	caReminder = 7 * day
+)
 
 // Renewer keeps certificates fresh while annex runs.
 type Renewer struct {
-	dir  string
-	opts Options
+	dir      string
+	opts     Options
+	warnedAt time.Time
 }
 
 // NewRenewer returns a Renewer for what Ensure made with the same arguments.
@@ -31,9 +35,10 @@ func NewRenewer(dir string, opts Options) *Renewer {
 }
 
 // Run renews until ctx ends. A failure is logged and tried again: the old
-// certificate is good for months by then.
+// certificate is good for months by then. It says at once when the CA is old.
 func (r *Renewer) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
+	r.renew(logger)
 	interval := min(checkInterval, r.opts.LeafLifetime/10)
 	timer := r.opts.Clock.NewTimer(interval)
 	defer timer.Stop()
@@ -55,7 +60,15 @@ func (r *Renewer) renew(logger klog.Logger) {
 		return
 	}
 	logger.V(4).Info("Checked certificates", "nextRenewal", files.NextRenewal)
-	if files.CAExpiry.Sub(r.opts.Clock.Now()) < caWarning {
-		logger.Info("The CA expires soon, and annex will not start then: plan for a new one", "file", files.CACert, "expires", files.CAExpiry)
+	r.warn(logger, files)
+}
+
+func (r *Renewer) warn(logger klog.Logger, files *Files) {
+	now := r.opts.Clock.Now()
+	if files.CAExpiry.Sub(now) >= caWarning || !r.warnedAt.IsZero() && now.Sub(r.warnedAt) < caReminder {
+		return
 	}
+	r.warnedAt = now
+	logger.Error(nil, "The CA expires soon, and annex will not start then: make a new one, see docs/certificates.md",
+		"file", files.CACert, "expires", date(files.CAExpiry), "daysLeft", int(files.CAExpiry.Sub(now)/day))
 }

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2/ktesting"
 )
 
 func TestRenewerRenewsWhatTheServerReads(t *testing.T) {
@@ -77,23 +78,79 @@ func TestRenewerGoesOnAfterAnError(t *testing.T) {
 	<-stopped
 }
 
-func TestExpiryMetric(t *testing.T) {
+func TestRenewerWarnsOfAnOldCA(t *testing.T) {
+	t.Parallel()
+	dir, opts, clock := setup(t)
+	mustEnsure(t, dir, opts)
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	logged := logger.GetSink().(ktesting.Underlier).GetBuffer()
+	renewer := NewRenewer(dir, opts)
+	tests := []struct {
+		at   time.Duration
+		want int
+	}{
+		{3500 * day, 0}, // more than 90 days are left
+		{3561 * day, 1},
+		{3561*day + time.Hour, 1}, // not with every check
+		{3567 * day, 1},
+		{3568 * day, 2}, // but again a week later
+	}
+	for _, tt := range tests {
+		clock.SetTime(epoch.Add(tt.at))
+		renewer.renew(logger)
+		if got := strings.Count(logged.String(), "The CA expires soon"); got != tt.want {
+			t.Errorf("after %s it was said %d times, want %d:\n%s", tt.at, got, tt.want, logged)
+		}
+	}
+	for _, want := range []string{"ERROR", filepath.Join(dir, caCertName), "2035-12-31T03:04:05Z", "daysLeft=89"} {
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("the log does not contain %q:\n%s", want, logged)
+		}
+	}
+}
+
+func TestExpiryMetrics(t *testing.T) {
 	t.Parallel()
 	dir, opts, _ := setup(t)
 	mustEnsure(t, dir, opts)
+	expires := time.Now().Add(36 * time.Hour)
+	Observe("metrics-test", expires)
+	Observe("metrics-test-gone", expires)
+	Forget("metrics-test-gone")
+	seconds, days := gather(t, "annex_certificate_expiration_timestamp_seconds"), gather(t, "annex_certificate_days_to_expiry")
+	for _, name := range []string{"ca", "serving", "admin"} {
+		if seconds[name] == 0 || days[name] == 0 {
+			t.Errorf("%s has no metrics: %v, %v", name, seconds, days)
+		}
+	}
+	if got := seconds["metrics-test"]; got != float64(expires.Unix()) {
+		t.Errorf("it expires at %v, want %v", got, expires.Unix())
+	}
+	if got := days["metrics-test"]; got < 1.49 || got > 1.5 {
+		t.Errorf("%v days are left, want a little less than 1.5", got)
+	}
+	if _, found := days["metrics-test-gone"]; found {
+		t.Error("a forgotten certificate has a metric")
+	}
+}
+
+// gather returns the values of a metric for each certificate.
+func gather(t *testing.T, name string) map[string]float64 {
+	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
+	values := map[string]float64{}
 	for _, family := range families {
-		if family.GetName() == "annex_certificate_expiration_timestamp_seconds" {
-			if got := len(family.GetMetric()); got != 3 {
-				t.Errorf("%d certificates have a metric, want 3", got)
-			}
-			return
+		if family.GetName() != name {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			values[metric.GetLabel()[0].GetValue()] = metric.GetGauge().GetValue()
 		}
 	}
-	t.Error("no metric of the expiry")
+	return values
 }
 
 func TestCheckServingPair(t *testing.T) {
