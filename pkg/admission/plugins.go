@@ -11,35 +11,65 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
 
-// Order returns the names of all plugins in the order they run.
+// Order returns the names of all plugins in the order they run. All that mutate
+// run before the first that validates, whatever the order says.
 func Order() []string {
 	return []string{
 		// First, so that nothing else looks at objects for a namespace that is
 		// missing or going away.
 		lifecycle.PluginName,
 
-		// annex's own only validates; it comes last, to see what the others made.
+		// What annex refuses itself it refuses before it asks anybody else.
 		localapiservice.PluginName,
+
+		// Policies and webhooks of the main cluster, in kube-apiserver's order:
+		// policies are evaluated here and cost no call, and a webhook sees the
+		// object as policies left it.
+		mutatingpolicy.PluginName,
+		mutatingwebhook.PluginName,
+		validatingpolicy.PluginName,
+		validatingwebhook.PluginName,
+
+		// Last, because it charges: what anybody still refuses afterwards would
+		// have been charged for nothing.
+		resourcequota.PluginName,
 	}
 }
 
-// DefaultOff returns the plugins that run only where --enable-admission-plugins
-// names them: none.
-func DefaultOff() sets.Set[string] { return sets.New[string]() }
+// MainOnly returns the plugins that do what objects of a main cluster say. Where
+// annex stands alone it serves none of those kinds: the plugins would wait for
+// them for ever and refuse all writes.
+func MainOnly() sets.Set[string] {
+	return sets.New(
+		mutatingpolicy.PluginName,
+		mutatingwebhook.PluginName,
+		validatingpolicy.PluginName,
+		validatingwebhook.PluginName,
+		resourcequota.PluginName,
+	)
+}
 
-// NewPlugins returns a registry that knows every plugin in Order. Upstream's
-// webhook and policy plugins are not in it: they wait for configuration kinds
-// that annex does not serve, and would refuse all writes.
+// NewPlugins returns a registry that knows every plugin in Order.
 func NewPlugins() *admission.Plugins {
 	plugins := admission.NewPlugins()
 	plugins.Register(lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
 		return lifecycle.NewLifecycle(sets.New(hosting.SystemNamespaces()...))
 	})
 	localapiservice.Register(plugins)
+	mutatingpolicy.Register(plugins)
+	mutatingwebhook.Register(plugins)
+	validatingpolicy.Register(plugins)
+	validatingwebhook.Register(plugins)
+	resourcequota.Register(plugins)
 	return plugins
 }

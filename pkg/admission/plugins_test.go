@@ -4,11 +4,13 @@
 package admission
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	"k8s.io/apiserver/pkg/server/options"
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
@@ -23,6 +25,9 @@ func TestOrderNamesEveryRegisteredPluginOnce(t *testing.T) {
 	if diff := cmp.Diff(sets.List(sets.New(NewPlugins().Registered()...)), sets.List(sets.New(order...))); diff != "" {
 		t.Errorf("registered plugins and order differ (-registered +ordered):\n%s", diff)
 	}
+	if unknown := MainOnly().Difference(sets.New(order...)); unknown.Len() > 0 {
+		t.Errorf("%v need a main cluster but are not in the order", sets.List(unknown))
+	}
 }
 
 // TestUpstreamDefaults fails when an upgrade of k8s.io/apiserver adds, drops or
@@ -30,19 +35,30 @@ func TestOrderNamesEveryRegisteredPluginOnce(t *testing.T) {
 func TestUpstreamDefaults(t *testing.T) {
 	t.Parallel()
 	decided := []string{
-		"NamespaceLifecycle",         // runs
-		"MutatingAdmissionPolicy",    // its configuration kinds are not served
-		"MutatingAdmissionWebhook",   // likewise
-		"ValidatingAdmissionPolicy",  // likewise
-		"ValidatingAdmissionWebhook", // likewise
+		"NamespaceLifecycle",         // runs always
+		"MutatingAdmissionPolicy",    // runs behind a main cluster that has the kinds
+		"MutatingAdmissionWebhook",   // runs behind a main cluster
+		"ValidatingAdmissionPolicy",  // runs behind a main cluster that has the kinds
+		"ValidatingAdmissionWebhook", // runs behind a main cluster
 	}
 	if diff := cmp.Diff(decided, options.NewAdmissionOptions().RecommendedPluginOrder); diff != "" {
 		t.Errorf("upstream's default plugins changed (-decided +upstream):\n%s", diff)
 	}
-	own := sets.New(localapiservice.PluginName)
-	for _, name := range Order() {
-		if !own.Has(name) && !sets.New(decided...).Has(name) {
-			t.Errorf("plugin %s is neither annex's own nor one of upstream's defaults", name)
-		}
+	added := sets.New(
+		localapiservice.PluginName, // annex's own
+		resourcequota.PluginName,   // in upstream's library, but only kube-apiserver has it on
+	)
+	inherited := slices.DeleteFunc(Order(), added.Has)
+	if diff := cmp.Diff(decided, inherited); diff != "" {
+		t.Errorf("upstream's plugins run in another order here (-upstream +annex):\n%s", diff)
+	}
+}
+
+// What is charged must not be refused afterwards.
+func TestQuotaComesLast(t *testing.T) {
+	t.Parallel()
+	order := Order()
+	if last := order[len(order)-1]; last != resourcequota.PluginName {
+		t.Errorf("%s runs last, want %s", last, resourcequota.PluginName)
 	}
 }

@@ -66,7 +66,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 		config.Extra.BehindMain = true
 		config.Extra.ServiceResolver = main.ServiceResolver()
 		config.Extra.Informers = main.Informers
-		return config, o.Admission.ApplyTo(generic, main.Informers, main.Kube, main.Dynamic)
+		return config, o.Admission.ApplyMainTo(ctx, generic, main)
 	}
 	var err error
 	config.Extra.Informers, err = applyAdmission(o, generic)

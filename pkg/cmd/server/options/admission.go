@@ -11,14 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	upstreamadmission "k8s.io/apiserver/pkg/admission"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
+	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/admission"
+	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
 // Admission says which admission plugins check writes.
@@ -46,10 +49,21 @@ func (o *Admission) Validate(behindMain bool) []error {
 	return errs
 }
 
-// UseMainCluster switches on the plugins that do what the main cluster says. Those
-// whose kinds an older main cluster does not have stay off until annex is started
-// again: waiting for the kinds would mean to refuse all writes.
-func (o *Admission) UseMainCluster(ctx context.Context, main admission.ResourceLister) error {
+// ApplyMainTo builds the plugins to do what the main cluster says.
+func (o *Admission) ApplyMainTo(ctx context.Context, generic *genericapiserver.Config, main *maincluster.Cluster) error {
+	if err := o.useMain(ctx, main.Kube.Discovery()); err != nil {
+		return err
+	}
+	// A webhook at kubernetes.default.svc is the main cluster itself.
+	credentials := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, main.Config, generic.TracerProvider)
+	return o.ApplyTo(generic, main.Informers, main.Kube, main.Dynamic,
+		webhookinitializer.NewPluginInitializer(credentials, main.ServiceResolver()))
+}
+
+// useMain switches on the plugins that do what the main cluster says. Those whose
+// kinds an older main cluster does not have stay off until annex is started again:
+// waiting for the kinds would mean to refuse all writes.
+func (o *Admission) useMain(ctx context.Context, main admission.ResourceLister) error {
 	unserved, err := admission.Unserved(ctx, main)
 	if err != nil {
 		return err
