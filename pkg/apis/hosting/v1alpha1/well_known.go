@@ -32,6 +32,23 @@ const (
 
 	// TakeoverCleared is the value of TakeoverAnnotation.
 	TakeoverCleared = "cleared"
+
+	// DefinitionFromAnnotation, with the value DefinitionFromMain, marks the
+	// CustomResourceDefinitions in annex that follow those of the main cluster,
+	// and the HostedResources that exist because the main cluster has a
+	// definition for annex to follow.
+	DefinitionFromAnnotation = "annex.dev/definition-from"
+
+	// DefinitionFromMain is the value of DefinitionFromAnnotation.
+	DefinitionFromMain = "main"
+
+	// AutomanagedLabel marks, with the value "true", the HostedResources that
+	// annex made by itself and deletes by itself.
+	AutomanagedLabel = "annex.dev/automanaged"
+
+	// AggregateLabel, with the value "true" on a ClusterRole of the main cluster,
+	// gives annex the rights of that role: RBAC adds them to annex's own.
+	AggregateLabel = "annex.dev/aggregate-to-annex"
 )
 
 // PublishedBy is the value of PublishedByLabel of the annex that the main cluster
