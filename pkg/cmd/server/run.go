@@ -84,7 +84,7 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err := identity.WriteKubeconfig(dir.AdminKubeconfig(), o.Serving.URL()); err != nil {
 		return err
 	}
-	server := &server{config: config, main: main, chain: chain, store: store, identity: identity}
+	server := &server{options: o, config: config, main: main, chain: chain, store: store, identity: identity}
 	return server.run(ctx, func() {
 		onReady(Ready{URL: o.Serving.URL(), Kubeconfig: dir.AdminKubeconfig()})
 	})
@@ -114,6 +114,7 @@ func stoppedWaiting(ctx context.Context, err error) error {
 
 // server is the chain and all that runs beside it.
 type server struct {
+	options  options.CompletedOptions
 	config   *apiserver.Config
 	main     *maincluster.Cluster // nil where annex stands alone
 	chain    *apiserver.Chain
@@ -130,7 +131,7 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	defer stop(nil)
 
 	loopback := s.config.Generic.LoopbackClientConfig
-	if err := addControllers(s.chain, s.config.Extra.Informers, loopback, s.store, &running); err != nil {
+	if err := s.addControllers(&running); err != nil {
 		return err
 	}
 	ready := make(chan struct{})
