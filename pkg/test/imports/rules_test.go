@@ -177,6 +177,11 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
+		packages: "pkg/leader",
+		duty:     "Which one of several replicas does what only one may do.",
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
 		packages: "pkg/controller/internal/...",
 		duty:     "What controllers share.",
 		ours:     []string{"pkg/controller/internal/..."},
@@ -238,6 +243,12 @@ var rules = []rule{
 		packages: "pkg/test/maincluster",
 		duty:     "A real main cluster on loopback, for any aggregated API server; knows nothing of annex.",
 		ours:     []string{"pkg/storage/embeddedetcd"},
+		others:   clients,
+	},
+	{
+		packages: "pkg/test/behind",
+		duty:     "annex behind such a cluster, with the rights that its manifests give it.",
+		ours:     []string{"pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
 		others:   clients,
 	},
 	{

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -21,7 +22,7 @@ const (
 	// stopGrace is how long a child may take to end by itself.
 	stopGrace = 10 * time.Second
 	// tailBytes is how much of a child's log a failure shows.
-	tailBytes = 8 << 10
+	tailBytes = 32 << 10
 )
 
 // child is a program that runs until it is stopped, and no longer than this
@@ -100,13 +101,16 @@ func (c *child) running() bool {
 	}
 }
 
-// tail is the end of what the child has written.
+// information matches a line that reports what is ordinary.
+var information = regexp.MustCompile(`(?m)^I\d{4} .*\n`)
+
+// tail is the end of what the child has written, without what is ordinary.
 func (c *child) tail() string {
 	content, err := readTail(c.logPath, tailBytes)
 	if err != nil {
 		return fmt.Sprintf("(the log of %s cannot be read: %v)", c.name, err)
 	}
-	return fmt.Sprintf("--- end of %s\n%s", c.logPath, content)
+	return fmt.Sprintf("--- end of %s\n%s", c.logPath, information.ReplaceAllString(content, ""))
 }
 
 func readTail(path string, limit int64) (string, error) {

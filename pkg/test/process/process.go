@@ -42,13 +42,22 @@ type Annex struct {
 	exitErr error
 }
 
-// Bin returns the path of a program under bin/ of the repository.
-func Bin(ctx context.Context, name string) (string, error) {
+// ModuleRoot returns the path of the repository.
+func ModuleRoot(ctx context.Context) (string, error) {
 	output, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", fmt.Errorf("finding the repository: %w", err)
 	}
-	path := filepath.Join(filepath.Dir(strings.TrimSpace(string(output))), "bin", name)
+	return filepath.Dir(strings.TrimSpace(string(output))), nil
+}
+
+// Bin returns the path of a program under bin/ of the repository.
+func Bin(ctx context.Context, name string) (string, error) {
+	root, err := ModuleRoot(ctx)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(root, "bin", name)
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("run `make build kubectl` first: %w", err)
 	}
