@@ -63,12 +63,12 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 			return nil, fmt.Errorf("ask clients for certificates: %w", err)
 		}
 	}
-	mainReviews, err := c.tokenReviews(o)
+	mainReviews, err := c.tokenReviewClient(o)
 	if err != nil {
 		return nil, err
 	}
 	config := authenticatorfactory.DelegatingAuthenticatorConfig{
-		TokenAccessReviewClient:            mainReviews.AuthenticationV1(),
+		TokenAccessReviewClient:            tokenReviews{mainReviews.AuthenticationV1()},
 		TokenAccessReviewTimeout:           o.TokenTimeout,
 		WebhookRetryBackoff:                genericoptions.DefaultAuthWebhookRetryBackoff(),
 		CacheTTL:                           o.TokenCacheTTL,
@@ -88,7 +88,7 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 		return nil, fmt.Errorf("recognise callers as the main cluster does: %w", err)
 	}
 	generic.OpenAPIConfig.SecurityDefinitions = definitions
-	return delegated, nil
+	return noteLogins(delegated), nil
 }
 
 // authority follows one bundle of certificate authorities in the ConfigMap.
@@ -119,8 +119,8 @@ func (c *Cluster) frontProxy() (*genericoptions.DynamicRequestHeaderController, 
 	}, nil
 }
 
-// tokenReviews is a client of its own: logins must not wait behind informers.
-func (c *Cluster) tokenReviews(o LoginOptions) (kubernetes.Interface, error) {
+// tokenReviewClient is a client of its own: logins must not wait behind informers.
+func (c *Cluster) tokenReviewClient(o LoginOptions) (kubernetes.Interface, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.TokenTimeout
 	mainReviews, err := kubernetes.NewForConfig(config)

@@ -46,7 +46,7 @@ func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
 		return nil, fmt.Errorf("make a client for SubjectAccessReviews: %w", err)
 	}
 	delegating, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: mainReviews.AuthorizationV1(),
+		SubjectAccessReviewClient: accessReviews{mainReviews.AuthorizationV1()},
 		AllowCacheTTL:             o.AllowCacheTTL,
 		DenyCacheTTL:              o.DenyCacheTTL,
 		WebhookRetryBackoff:       genericoptions.DefaultAuthWebhookRetryBackoff(),
@@ -54,5 +54,5 @@ func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorize by SubjectAccessReview: %w", err)
 	}
-	return delegating, nil
+	return noteRights(delegating), nil
 }

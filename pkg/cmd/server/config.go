@@ -6,6 +6,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -85,6 +86,10 @@ func applyAuth(ctx context.Context, o options.CompletedOptions, generic *generic
 		}
 		if rights, err = main.Authorizer(o.Main.Reviews); err != nil {
 			return err
+		}
+		filters := generic.BuildHandlerChainFunc
+		generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
+			return maincluster.WithHonestRefusals(filters(handler, generic), generic.Serializer)
 		}
 	}
 	if err := o.Authentication.ApplyTo(generic, caFile, callers); err != nil {
