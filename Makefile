@@ -21,6 +21,11 @@ kubectl_version = $(shell sed -n 's/^\tk8s.io\/kubectl v0\./v1./p' hack/tools/ku
 kubectl_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
 	gitVersion=$(kubectl_version) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(kubectl_version))))
 
+# So do the main cluster's programs, which tell from it which APIs they serve.
+cluster_version = $(shell sed -n 's/^require k8s.io\/kubernetes //p' hack/tools/cluster/go.mod)
+cluster_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
+	gitVersion=$(cluster_version) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(cluster_version))))
+
 ##@ Use it
 
 .PHONY: help
@@ -35,11 +40,24 @@ build: ## Build bin/annex.
 run: build ## Build, then serve from .annex/ on 127.0.0.1:7443 until interrupted.
 	bin/annex serve
 
+.PHONY: main-cluster
+main-cluster: cluster-programs ## Start a Kubernetes control plane to play with, until interrupted.
+	@go run ./pkg/test/demo main-cluster
+
+# make demo ONCE=1 ends by itself.
+.PHONY: demo
+demo: build kubectl cluster-programs ## Show annex behind a main cluster, until interrupted.
+	@go run ./pkg/test/demo demo --once=$(if $(ONCE),true,false)
+
 ##@ Test it
 
 .PHONY: test
-test: build kubectl ## Run every test: unit, race, in-process integration, end-to-end.
-	@go run ./hack/testrun unit race integration e2e
+test: build kubectl cluster-programs ## Run every test: unit, race, in-process integration, end-to-end, cluster.
+	@go run ./hack/testrun unit race integration e2e cluster
+
+.PHONY: test-fast
+test-fast: ## Run what is fast enough for every change: unit and in-process integration.
+	@go run ./hack/testrun unit integration
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests and the import rules.
@@ -56,6 +74,10 @@ test-integration: ## Run the tests that start servers inside the test process.
 .PHONY: test-e2e
 test-e2e: build kubectl ## Run bin/annex and kubectl as a user would.
 	@go run ./hack/testrun e2e
+
+.PHONY: test-cluster
+test-cluster: build cluster-programs ## Run annex behind a real kube-apiserver and kube-controller-manager.
+	@go run ./hack/testrun cluster
 
 .PHONY: bench
 bench: build ## Print start-up time, memory, size and CRD latency beside their targets.
@@ -82,6 +104,9 @@ lint: bin/golangci-lint ## Check formatting, go vet and the linters of .golangci
 .PHONY: kubectl
 kubectl: bin/kubectl ## Build bin/kubectl from the module that hack/tools/kubectl pins.
 
+.PHONY: cluster-programs
+cluster-programs: bin/kube-apiserver bin/kube-controller-manager ## Build the programs of a main cluster.
+
 .PHONY: clean
 clean: ## Remove bin/; .annex/ holds data and is left alone.
 	rm -rf bin
@@ -89,6 +114,10 @@ clean: ## Remove bin/; .annex/ holds data and is left alone.
 # Tools are rebuilt when the module that pins them changes.
 bin/kubectl: hack/tools/kubectl/main.go hack/tools/kubectl/go.mod hack/tools/kubectl/go.sum
 	cd hack/tools/kubectl && go build -o ../../../$@ -ldflags '$(kubectl_ldflags)' .
+
+bin/kube-apiserver bin/kube-controller-manager: hack/tools/cluster/go.mod hack/tools/cluster/go.sum
+	@echo "building $(@F) $(cluster_version) for a main cluster: 3 to 8 minutes for the first of the two programs, then Go's build cache has it"
+	cd hack/tools/cluster && go build -o ../../../$@ -ldflags '$(cluster_ldflags)' k8s.io/kubernetes/cmd/$(@F)
 
 bin/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
 	cd hack/tools/lint && go build -o ../../../$@ -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -56,6 +56,14 @@ var levels = []level{
 		packages: fixed("pkg/test/e2e/..."),
 		skip:     never,
 	},
+	{
+		name:   "cluster",
+		covers: "annex behind a real kube-apiserver and kube-controller-manager",
+		// Each package runs a cluster of its own, which takes half a gigabyte.
+		flags:    []string{"-tags=cluster", "-p=2", "-timeout=20m"},
+		packages: fixed("pkg/test/cluster/..."),
+		skip:     never,
+	},
 }
 
 func selectLevels(names []string) ([]level, error) {
@@ -88,8 +96,9 @@ func unitPackages(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("listing the packages of the module: %w", err)
 	}
 	return slices.DeleteFunc(strings.Fields(string(output)), func(path string) bool {
-		return strings.HasPrefix(path, module+"/pkg/test/integration") || strings.HasPrefix(path, module+"/pkg/test/e2e") ||
-			strings.HasPrefix(path, module+"/pkg/generated/")
+		return slices.ContainsFunc([]string{"integration/", "e2e/", "cluster/"}, func(level string) bool {
+			return strings.HasPrefix(path+"/", module+"/pkg/test/"+level)
+		}) || strings.HasPrefix(path, module+"/pkg/generated/")
 	}), nil
 }
 
