@@ -1,0 +1,192 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package leader
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // leader_election_master_status
+	"k8s.io/klog/v2"
+)
+
+// What upstream's components use: a replica that dies is replaced within
+// DefaultLeaseDuration and DefaultRetryPeriod; one that is cut off has the
+// difference between the first two to stop what it does.
+const (
+	DefaultLeaseDuration = 15 * time.Second
+	DefaultRenewDeadline = 10 * time.Second
+	DefaultRetryPeriod   = 2 * time.Second
+)
+
+// releaseTimeout bounds the attempt to give up a Lease. Who cannot reach it keeps
+// others waiting until it expires, but not itself from stopping.
+const releaseTimeout = 2 * time.Second
+
+// Timing says how fast leadership changes hands.
+type Timing struct {
+	// LeaseDuration is how long others wait for a leader that keeps silent.
+	LeaseDuration time.Duration
+	// RenewDeadline is how long a leader tries to renew before it stops leading.
+	RenewDeadline time.Duration
+	// RetryPeriod is the time between attempts to get or renew the Lease.
+	RetryPeriod time.Duration
+}
+
+// DefaultTiming is upstream's.
+func DefaultTiming() Timing {
+	return Timing{LeaseDuration: DefaultLeaseDuration, RenewDeadline: DefaultRenewDeadline, RetryPeriod: DefaultRetryPeriod}
+}
+
+// Validate checks what the election relies on.
+func (t Timing) Validate() error {
+	switch {
+	case t.LeaseDuration < time.Second || t.LeaseDuration%time.Second != 0:
+		// A Lease counts in seconds.
+		return fmt.Errorf("the lease duration %s must be whole seconds, one at least", t.LeaseDuration)
+	case t.RenewDeadline >= t.LeaseDuration:
+		return fmt.Errorf("the renew deadline %s must be shorter than the lease duration %s", t.RenewDeadline, t.LeaseDuration)
+	case t.RetryPeriod <= 0 || float64(t.RetryPeriod)*leaderelection.JitterFactor >= float64(t.RenewDeadline):
+		return fmt.Errorf("the retry period %s must be more than 0 and well below the renew deadline %s", t.RetryPeriod, t.RenewDeadline)
+	}
+	return nil
+}
+
+// Config says which Lease decides.
+type Config struct {
+	Leases    coordinationv1client.LeasesGetter
+	Namespace string
+	Name      string
+	// Identity is unlike that of every other replica, earlier ones included.
+	Identity string
+	Timing   Timing
+}
+
+// NewIdentity returns an identity that says where it is from.
+func NewIdentity() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host + "_" + string(uuid.NewUUID())
+}
+
+// Run calls lead each time this replica becomes the leader, with a context that
+// is done when it is not any more, or when ctx is. lead must return then, after
+// everything it does has stopped. Run returns when ctx is done, lead has returned
+// and the Lease is given up.
+func Run(ctx context.Context, config Config, lead func(context.Context)) error {
+	logger := klog.LoggerWithValues(klog.LoggerWithName(klog.FromContext(ctx), "leader"), "lease", klog.KRef(config.Namespace, config.Name))
+	ctx = klog.NewContext(ctx, logger)
+	e := &election{config: config, lead: lead, lock: &quietLock{
+		Interface: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: config.Namespace, Name: config.Name},
+			Client:     config.Leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: config.Identity},
+		},
+		logger:  logger,
+		timeout: config.Timing.RenewDeadline / 2,
+		now:     time.Now,
+	}}
+	for ctx.Err() == nil {
+		if err := e.term(ctx); err != nil {
+			return fmt.Errorf("elect a leader by the lease %s/%s: %w", config.Namespace, config.Name, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(config.Timing.RetryPeriod):
+		}
+	}
+	return nil
+}
+
+// election is the candidacy of one replica.
+type election struct {
+	config Config
+	lead   func(context.Context)
+	lock   *quietLock
+}
+
+// term waits to become the leader, leads, and gives up the Lease.
+func (e *election) term(ctx context.Context) error {
+	// The Lease is renewed until lead has returned, for however long that takes.
+	holding, letGo := context.WithCancel(context.WithoutCancel(ctx))
+	defer letGo()
+	elected := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name:          e.config.Name,
+		Lock:          e.lock,
+		LeaseDuration: e.config.Timing.LeaseDuration,
+		RenewDeadline: e.config.Timing.RenewDeadline,
+		RetryPeriod:   e.config.Timing.RetryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(term context.Context) { elected <- term },
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(identity string) {
+				klog.FromContext(ctx).V(1).Info("There is a new leader", "leader", identity)
+			},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		elector.Run(klog.NewContext(holding, upstreamLogger(ctx)))
+	}()
+	select {
+	case <-ctx.Done():
+	case <-ended:
+	case term := <-elected:
+		e.leadTerm(ctx, term)
+	}
+	letGo()
+	<-ended
+	e.release(ctx)
+	return nil
+}
+
+// leadTerm leads until the term or ctx is done.
+func (e *election) leadTerm(ctx, term context.Context) {
+	logger := klog.FromContext(ctx)
+	leading, stop := context.WithCancel(klog.NewContext(term, logger))
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	logger.V(1).Info("This replica leads", "identity", e.config.Identity)
+	e.lead(leading)
+	if ctx.Err() == nil && term.Err() != nil {
+		logger.Info("This replica does not lead any more: the lease could not be renewed in time", "identity", e.config.Identity)
+	} else {
+		logger.V(1).Info("This replica stops leading", "identity", e.config.Identity)
+	}
+}
+
+// release gives up the Lease, if it is ours still, so that nobody has to wait
+// until it expires.
+func (e *election) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	record, _, err := e.lock.Get(ctx)
+	if err != nil || record.HolderIdentity != e.config.Identity {
+		return
+	}
+	now := metav1.Now()
+	err = e.lock.Update(ctx, resourcelock.LeaderElectionRecord{
+		LeaderTransitions:    record.LeaderTransitions,
+		LeaseDurationSeconds: 1,
+		AcquireTime:          now,
+		RenewTime:            now,
+	})
+	if err != nil {
+		klog.FromContext(ctx).V(1).Info("The lease was not given up, it has to expire", "err", err)
+	}
+}
