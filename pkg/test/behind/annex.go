@@ -13,7 +13,6 @@ import (
 
 	restclient "k8s.io/client-go/rest"
 
-	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/process"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -38,7 +37,8 @@ type Annex struct {
 
 // Start installs annex in a main cluster, runs it inside the test process on a
 // fresh data directory, waits until the main cluster proxies hosting.annex.dev to
-// it, and stops it when the test ends. Flags are those of `annex serve`.
+// it, and stops and uninstalls it when the test ends. Flags are those of `annex
+// serve`.
 func Start(t testing.TB, cluster *maincluster.Cluster, flags ...string) *Annex {
 	t.Helper()
 	return start(t, cluster, func(i *Installation) (*Annex, error) { return i.Launch(t.TempDir(), flags...) })
@@ -57,7 +57,12 @@ func start(t testing.TB, cluster *maincluster.Cluster, launch func(*Installation
 	if err != nil {
 		t.Fatalf("annex did not start: %v", err)
 	}
-	t.Cleanup(func() { annex.Stop(t) })
+	t.Cleanup(func() {
+		annex.Stop(t)
+		if err := i.Uninstall(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := i.WaitHosting(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -82,12 +87,6 @@ func InstallForTest(t testing.TB, cluster *maincluster.Cluster) *Installation {
 		t.Fatal(err)
 	}
 	return i
-}
-
-// WaitHosting waits until the main cluster proxies hosting.annex.dev to annex,
-// which is what annex publishes first.
-func (i *Installation) WaitHosting(ctx context.Context) error {
-	return i.WaitPublished(ctx, hostingv1alpha1.SchemeGroupVersion.Group, hostingv1alpha1.SchemeGroupVersion.Version)
 }
 
 // Launch runs a replica inside this process, waits until it is ready, and adds it

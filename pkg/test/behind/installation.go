@@ -17,6 +17,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -76,7 +77,7 @@ func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 		return fmt.Errorf("making a client of the main cluster: %w", err)
 	}
 	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "annex-hosted-" + group, Labels: map[string]string{"annex.dev/aggregate-to-annex": "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "annex-hosted-" + group, Labels: map[string]string{hostingv1alpha1.AggregateLabel: "true"}},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: []string{"list", "watch"}}},
 	}
 	_, err = mainClient.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
@@ -84,6 +85,27 @@ func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 		return fmt.Errorf("letting annex look for objects of group %s in the main cluster: %w", group, err)
 	}
 	return nil
+}
+
+// Uninstall takes back what annex has published, which it never does by itself.
+// The main cluster serves the groups again that it has definitions of. No replica
+// may run.
+func (i *Installation) Uninstall(ctx context.Context) error {
+	mainAggregator, err := aggregatorclient.NewForConfig(i.Cluster.Config)
+	if err != nil {
+		return fmt.Errorf("making a client of the main cluster: %w", err)
+	}
+	ours := metav1.ListOptions{LabelSelector: hostingv1alpha1.PublishedByLabel + "=" + hostingv1alpha1.PublishedBy(Namespace, ServiceName)}
+	if err := mainAggregator.ApiregistrationV1().APIServices().DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
+		return fmt.Errorf("deleting the APIServices that annex has published in the main cluster: %w", err)
+	}
+	return nil
+}
+
+// WaitHosting waits until the main cluster proxies hosting.annex.dev to annex,
+// which is what annex publishes first.
+func (i *Installation) WaitHosting(ctx context.Context) error {
+	return i.WaitPublished(ctx, hostingv1alpha1.SchemeGroupVersion.Group, hostingv1alpha1.SchemeGroupVersion.Version)
 }
 
 // WaitPublished waits until the main cluster proxies requests for a group and

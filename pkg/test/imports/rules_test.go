@@ -78,6 +78,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/client-go/...", "k8s.io/component-base/..."}, machinery...),
 	},
 	{
+		packages: "pkg/servingca",
+		duty:     "What annex shows to the main cluster, and what that verifies it with.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/pki"},
+		others:   append([]string{"k8s.io/apiserver/pkg/server/dynamiccertificates", "k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
 		packages: "pkg/storage/embeddedetcd",
 		duty:     "The life of the etcd inside the process; knows nothing of ours.",
 		others: append([]string{
@@ -208,7 +214,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/datadir", "pkg/generated/...", "pkg/maincluster", "pkg/pki", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/maincluster", "pkg/pki", "pkg/servingca", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
@@ -216,7 +222,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server",
 		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/maincluster", "pkg/pki", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/maincluster", "pkg/pki", "pkg/servingca", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
@@ -243,13 +249,19 @@ var rules = []rule{
 		packages: "pkg/test/maincluster",
 		duty:     "A real main cluster on loopback, for any aggregated API server; knows nothing of annex.",
 		ours:     []string{"pkg/storage/embeddedetcd"},
-		others:   clients,
+		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
 	},
 	{
 		packages: "pkg/test/behind",
 		duty:     "annex behind such a cluster, with the rights that its manifests give it.",
 		ours:     []string{"pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
 		others:   clients,
+	},
+	{
+		packages: "pkg/test/demo",
+		duty:     "What `make main-cluster` and `make demo` run: only what a user could do by hand.",
+		ours:     []string{"pkg/test/behind", "pkg/test/maincluster", "pkg/test/process"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap"}, machinery...),
 	},
 	{
 		packages: "pkg/test/...",

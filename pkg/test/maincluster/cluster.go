@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
@@ -131,6 +132,20 @@ func (c *Cluster) Stop() error {
 		return fmt.Errorf("stopping the main cluster: %w", err)
 	}
 	return nil
+}
+
+// EtcdKeys are the keys in the cluster's etcd that begin with a prefix, such as
+// /registry/GROUP/: what the main cluster itself has stored.
+func (c *Cluster) EtcdKeys(ctx context.Context, prefix string) ([]string, error) {
+	found, err := c.etcd.Client().Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, fmt.Errorf("listing the keys below %s in the main cluster's etcd: %w", prefix, err)
+	}
+	keys := make([]string, 0, len(found.Kvs))
+	for _, pair := range found.Kvs {
+		keys = append(keys, string(pair.Key))
+	}
+	return keys, nil
 }
 
 // Logs are the ends of the logs of the cluster's programs, for a test that failed.
