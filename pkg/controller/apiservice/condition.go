@@ -1,0 +1,95 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// report has the HostedResources of a group say how its versions stand. It returns
+// when to look again at those whose news were put off.
+func (r *reconciler) report(ctx context.Context, v *view, standings map[string]standing) (time.Duration, error) {
+	var again time.Duration
+	var errs []error
+	for _, resource := range v.hosted {
+		before := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
+		after := publishedCondition(resource, v, standings)
+		if !isNews(before, &after) {
+			continue
+		}
+		if !isUrgent(before, &after) {
+			if wait := r.messages.Wait(resource.Name); wait > 0 {
+				again = soonest(again, wait)
+				continue
+			}
+		}
+		setTransition(before, &after, r.now())
+		if err := r.applyCondition(ctx, resource, after); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("writing condition %s of hosted resource %s: %w", after.Type, resource.Name, err))
+			continue
+		}
+		r.messages.Mark(resource.Name)
+	}
+	return again, errors.Join(errs...)
+}
+
+// publishedCondition sums up the versions of one resource: it is published if all
+// that are served are, and otherwise says why the first is not.
+func publishedCondition(resource *hosted, v *view, standings map[string]standing) metav1.Condition {
+	condition := metav1.Condition{
+		Type:               hostingv1alpha1.HostedResourcePublished,
+		Status:             metav1.ConditionFalse,
+		ObservedGeneration: resource.Generation,
+		Reason:             reasonNotServed,
+		Message:            fmt.Sprintf("annex has no CustomResourceDefinition %q that serves a version", resource.Name),
+	}
+	index := slices.IndexFunc(v.annexDefinitions, func(crd *definition) bool { return crd.Name == resource.Name })
+	if index < 0 {
+		return condition
+	}
+	versions := byMaturity(versionsServedBy(v.annexDefinitions[index]))
+	for _, version := range versions {
+		stands := standings[version]
+		if !stands.published {
+			condition.Reason = stands.reason
+			condition.Message = version + ": " + stands.message
+			return condition
+		}
+	}
+	if len(versions) > 0 {
+		condition.Status = metav1.ConditionTrue
+		condition.Reason = reasonPublished
+		condition.Message = "The main cluster sends requests to annex: " + strings.Join(versions, ", ")
+	}
+	return condition
+}
+
+// isNews reports whether a condition says anything that the one before does not.
+func isNews(before, after *metav1.Condition) bool {
+	return isUrgent(before, after) || before.Message != after.Message
+}
+
+// isUrgent reports whether that is more than another message.
+func isUrgent(before, after *metav1.Condition) bool {
+	return before == nil || before.Status != after.Status || before.Reason != after.Reason || before.ObservedGeneration != after.ObservedGeneration
+}
+
+// setTransition dates a condition: from when on its status is what it is.
+func setTransition(before, after *metav1.Condition, now time.Time) {
+	after.LastTransitionTime = metav1.NewTime(now)
+	if before != nil && before.Status == after.Status {
+		after.LastTransitionTime = before.LastTransitionTime
+	}
+}

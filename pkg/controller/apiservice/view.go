@@ -1,0 +1,186 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiservice
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+type definition = apiextensionsv1.CustomResourceDefinition
+
+// view is everything that matters to one group, as the caches have it. Nothing in
+// it may be changed.
+type view struct {
+	group            string
+	annexDefinitions []*definition
+	mainDefinitions  []*definition
+	// apiServices are those of the group in the main cluster, by version.
+	apiServices map[string]*apiService
+	hosted      []*hosted
+}
+
+// servedVersions are the versions that annex's definitions serve, the most mature
+// first.
+func (v *view) servedVersions() []string {
+	served := map[string]bool{}
+	for _, crd := range v.annexDefinitions {
+		for _, version := range versionsServedBy(crd) {
+			served[version] = true
+		}
+	}
+	return byMaturity(slices.Collect(maps.Keys(served)))
+}
+
+// answers reports whether annex answers requests for a version, and goes on to.
+func (v *view) answers(version string) bool {
+	return slices.ContainsFunc(v.annexDefinitions, func(crd *definition) bool {
+		return crd.DeletionTimestamp.IsZero() && slices.Contains(versionsServedBy(crd), version) &&
+			apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
+	})
+}
+
+// leftovers are versions that annex published from its present data and no longer
+// serves.
+func (v *view) leftovers(p publication) []string {
+	return v.publishedOnly(p, func(store string) bool { return store == string(p.store) })
+}
+
+// ofOtherData are versions that annex does not serve, and that it published when
+// it had other data. They are left alone: whoever restores that data needs them,
+// and without them the main cluster might answer in annex's place.
+func (v *view) ofOtherData(p publication) []string {
+	return v.publishedOnly(p, func(store string) bool { return store != string(p.store) })
+}
+
+// publishedOnly are versions that annex published, from data that match, and does
+// not serve.
+func (v *view) publishedOnly(p publication, matches func(store string) bool) []string {
+	if p.store == "" {
+		return nil
+	}
+	served := v.servedVersions()
+	var versions []string
+	for version, current := range v.apiServices {
+		if p.ownerOf(current) == annex && !slices.Contains(served, version) &&
+			matches(current.Annotations[hostingv1alpha1.PublishedStoreAnnotation]) {
+			versions = append(versions, version)
+		}
+	}
+	return byMaturity(versions)
+}
+
+func otherDataMessage(current *apiService) string {
+	return fmt.Sprintf("APIService %s was published by an annex whose store %q had the UID %q, and this one does not serve it: restore that data, or delete the APIService by hand",
+		current.Name, hostingv1alpha1.DefaultStoreName, current.Annotations[hostingv1alpha1.PublishedStoreAnnotation])
+}
+
+// notCleared are the definitions of the main cluster that stand in the way, in the
+// order of their names: all of a group are taken over together.
+func (v *view) notCleared() []*definition {
+	var names []*definition
+	for _, crd := range v.mainDefinitions {
+		if len(versionsServedBy(crd)) > 0 && !isCleared(v.annexDefinitions, crd.Name) {
+			names = append(names, crd)
+		}
+	}
+	slices.SortFunc(names, func(a, b *definition) int { return strings.Compare(a.Name, b.Name) })
+	return names
+}
+
+// isCleared reports whether the takeover of a definition is cleared among annex's.
+func isCleared(annexDefinitions []*definition, name string) bool {
+	return slices.ContainsFunc(annexDefinitions, func(crd *definition) bool {
+		return crd.Name == name && crd.Annotations[hostingv1alpha1.TakeoverAnnotation] == hostingv1alpha1.TakeoverCleared
+	})
+}
+
+// blocked says why the main cluster's own state forbids to publish a version that
+// annex has not published yet; it returns false when nothing does.
+func (v *view) blocked(p publication, version schema.GroupVersion) (standing, bool) {
+	for _, of := range byMaturity(slices.Collect(maps.Keys(v.apiServices))) {
+		switch current := v.apiServices[of]; p.ownerOf(current) {
+		case foreign:
+			return notPublished(reasonForeignAPIService, foreignMessage(p, current)), true
+		case mainBuiltIn:
+			return notPublished(reasonGroupInMain, fmt.Sprintf(
+				"The main cluster serves %s/%s itself, not from a CustomResourceDefinition that annex could take over", v.group, of)), true
+		}
+	}
+	if inTheWay := v.notCleared(); len(inTheWay) > 0 {
+		return notPublished(reasonGroupInMain, notClearedMessage(version.Group, inTheWay)), true
+	}
+	if p.ownerOf(v.apiServices[version.Version]) == mainDefinitions && !definedIn(v.mainDefinitions, version) {
+		// It goes by itself when its definition has just been deleted; otherwise
+		// it is none of annex's.
+		return notPublished(reasonGroupInMain, fmt.Sprintf(
+			"The main cluster still has the local APIService %s, whose CustomResourceDefinition is gone", apiServiceName(version))), true
+	}
+	return standing{}, false
+}
+
+// definedIn reports whether some definition serves a version.
+func definedIn(definitions []*definition, version schema.GroupVersion) bool {
+	return slices.ContainsFunc(definitions, func(crd *definition) bool {
+		return crd.Spec.Group == version.Group && slices.Contains(versionsServedBy(crd), version.Version)
+	})
+}
+
+// foreignMessage says whose an APIService is, and what to do if it is annex's
+// after all.
+func foreignMessage(p publication, current *apiService) string {
+	to := current.Spec.Service
+	message := fmt.Sprintf("APIService %s in the main cluster sends requests to Service %s/%s", current.Name, to.Namespace, to.Name)
+	if by := current.Labels[hostingv1alpha1.PublishedByLabel]; by != "" {
+		return fmt.Sprintf("%s and belongs to the annex that publishes as %q", message, by)
+	}
+	if to.Namespace == p.service.Namespace && to.Name == p.service.Name {
+		return fmt.Sprintf("%s, but annex did not make it: hand it over with kubectl label apiservice %s %s=%s",
+			message, current.Name, hostingv1alpha1.PublishedByLabel, p.publishedBy())
+	}
+	return message + ", not to annex"
+}
+
+// notClearedMessage lists the definitions in the way, and how to ask annex to take
+// over those that nobody asked it to.
+func notClearedMessage(group string, inTheWay []*definition) string {
+	var names, unlabelled []string
+	for _, crd := range inTheWay {
+		names = append(names, crd.Name)
+		if crd.Labels[hostingv1alpha1.HostedLabel] != "true" {
+			unlabelled = append(unlabelled, crd.Name)
+		}
+	}
+	message := fmt.Sprintf("The main cluster serves %s from CustomResourceDefinitions of its own that annex has not taken over: %s",
+		group, strings.Join(names, ", "))
+	if len(unlabelled) == 0 {
+		return message
+	}
+	return fmt.Sprintf("%s; have it do so with kubectl label crd %s %s=true", message, strings.Join(unlabelled, " "), hostingv1alpha1.HostedLabel)
+}
+
+func versionsServedBy(crd *definition) []string {
+	var served []string
+	for _, version := range crd.Spec.Versions {
+		if version.Served {
+			served = append(served, version.Name)
+		}
+	}
+	return served
+}
+
+// byMaturity sorts versions as Kubernetes does: v2, v1, v1beta1.
+func byMaturity(versions []string) []string {
+	slices.SortFunc(versions, func(a, b string) int { return apimachineryversion.CompareKubeAwareVersionStrings(b, a) })
+	return versions
+}
