@@ -1,0 +1,159 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package mode
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+// TestMainClusterGoesAway: annex stays ready, its administrator goes on, and
+// others are told at once, and truly, why they are refused.
+func TestMainClusterGoesAway(t *testing.T) {
+	t.Parallel()
+	cluster := ownCluster(t)
+	annex := behind.Start(t, cluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authentication-token-webhook-cache-ttl=0s")
+	token := direct(annex, serviceAccount(t, cluster, "robot"))
+	certificate, err := cluster.ConfigFor("alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate = direct(annex, certificate)
+	masters, err := cluster.ConfigFor("root", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	masters = direct(annex, masters)
+	allow(t, cluster, "stores-reader",
+		rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"},
+		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
+	for name, config := range map[string]*restclient.Config{"token": token, "certificate": certificate} {
+		eventually(t, name+" is let in", func() (bool, string) {
+			got, body := get(t, config, stores)
+			return got == http.StatusOK, body
+		})
+	}
+
+	cluster.KillAPIServer()
+	for name, config := range map[string]*restclient.Config{"token": token, "certificate": certificate} {
+		started := time.Now()
+		got, body := get(t, config, stores)
+		if got != http.StatusServiceUnavailable || !strings.Contains(body, "the main cluster") {
+			t.Errorf("%s, with the main cluster away: %d, want 503 that names it: %s", name, got, body)
+		}
+		t.Logf("%s was refused after %s", name, time.Since(started).Round(time.Millisecond))
+	}
+	for name, config := range map[string]*restclient.Config{"annex's administrator": annex.AnnexConfig, "system:masters of the main cluster": masters} {
+		if got, body := get(t, config, stores); got != http.StatusOK {
+			t.Errorf("%s, with the main cluster away: %d, want 200: %s", name, got, body)
+		}
+	}
+	if got, body := get(t, annex.AnnexConfig, "/readyz?verbose"); got != http.StatusOK {
+		t.Errorf("annex is not ready with the main cluster away: %d: %s", got, body)
+	}
+
+	if err := cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]*restclient.Config{"token": token, "certificate": certificate} {
+		eventually(t, name+" is let in again", func() (bool, string) {
+			got, body := get(t, config, stores)
+			return got == http.StatusOK, body
+		})
+	}
+}
+
+// TestMainClusterIsAwayAtStart: annex waits, says for what, can be stopped, and
+// is ready once the main cluster is there.
+func TestMainClusterIsAwayAtStart(t *testing.T) {
+	t.Parallel()
+	cluster := ownCluster(t)
+	installation := behind.InstallForTest(t, cluster)
+	cluster.KillAPIServer()
+
+	stopped := launch(t, installation)
+	waiting(t, stopped, "connection refused")
+	if err := stopped.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if code, err := stopped.Wait(ctx); err != nil || code != 0 {
+		t.Errorf("stopped while it waited: code %d, %v", code, err)
+	}
+
+	patient := launch(t, installation)
+	waiting(t, patient, "connection refused")
+	if err := cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := patient.WaitReady(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMissingRoleBinding: annex says which manifest is missing, and starts once
+// it is there.
+func TestMissingRoleBinding(t *testing.T) {
+	t.Parallel()
+	cluster := ownCluster(t)
+	installation := behind.InstallForTest(t, cluster)
+	bindings := kube(t, cluster.Config).RbacV1().RoleBindings(metav1.NamespaceSystem)
+	binding, err := bindings.Get(t.Context(), "annex-authentication-reader", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	annex := launch(t, installation)
+	waiting(t, annex, "rbac.yaml")
+	binding.ResourceVersion, binding.UID = "", ""
+	if _, err := bindings.Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := annex.WaitReady(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// launch starts annex as a process and does not wait for it.
+func launch(t *testing.T, installation *behind.Installation) *process.Annex {
+	t.Helper()
+	binary, err := process.Bin(t.Context(), "annex")
+	if err != nil {
+		t.Fatal(err)
+	}
+	annex, err := process.Start(binary, t.TempDir(), installation.Flags()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(annex.Kill)
+	return annex
+}
+
+// waiting waits until annex says that, and why, it waits.
+func waiting(t *testing.T, annex *process.Annex, reason string) {
+	t.Helper()
+	eventually(t, "annex says what it waits for", func() (bool, string) {
+		said := annex.Stderr()
+		return strings.Contains(said, "Waiting for the main cluster") && strings.Contains(said, reason), said
+	})
+}

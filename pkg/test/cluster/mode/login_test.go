@@ -1,0 +1,165 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package mode
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+)
+
+const stores = "/apis/hosting.annex.dev/v1alpha1/stores/default"
+
+func TestLogins(t *testing.T) {
+	// Answers are not remembered, so that a new right is seen at once.
+	annex := behind.Start(t, mainCluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authorization-webhook-cache-unauthorized-ttl=0s")
+
+	t.Run("only annex's own kinds are served", func(t *testing.T) {
+		groups, err := kube(t, annex.AnnexConfig).Discovery().ServerGroups()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := sets.New[string]()
+		for _, group := range groups.Groups {
+			got.Insert(group.Name)
+		}
+		if want := sets.New("apiextensions.k8s.io", "apiregistration.k8s.io", "hosting.annex.dev"); !got.Equal(want) {
+			t.Errorf("serves %v, want %v", sets.List(got), sets.List(want))
+		}
+	})
+
+	t.Run("nobody is anonymous", func(t *testing.T) {
+		anonymous := direct(annex, restclient.AnonymousClientConfig(annex.AnnexConfig))
+		for path, want := range map[string]int{"/readyz": http.StatusOK, "/livez": http.StatusOK, "/apis": http.StatusUnauthorized, "/metrics": http.StatusUnauthorized, stores: http.StatusUnauthorized} {
+			if got, body := get(t, anonymous, path); got != want {
+				t.Errorf("%s without a login: %d, want %d: %s", path, got, want, body)
+			}
+		}
+	})
+
+	alice, err := mainCluster.ConfigFor("alice", "readers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := serviceAccount(t, mainCluster, "robot")
+	logins := map[string]*restclient.Config{
+		"certificate of the main cluster, through it": alice,
+		"certificate of the main cluster, direct":     direct(annex, alice),
+		"token, through the main cluster":             token,
+		"token, direct":                               direct(annex, token),
+	}
+	for name, config := range logins {
+		if got, body := get(t, config, stores); got != http.StatusForbidden {
+			t.Errorf("%s, without a right: %d, want 403: %s", name, got, body)
+		}
+	}
+	allow(t, mainCluster, "stores-reader",
+		rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"},
+		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
+	for name, config := range logins {
+		eventually(t, name+", with a right", func() (bool, string) {
+			got, body := get(t, config, stores)
+			return got == http.StatusOK, body
+		})
+		// The right is to read that one object.
+		if got, body := get(t, config, "/apis/hosting.annex.dev/v1alpha1/hostedresources"); got != http.StatusForbidden {
+			t.Errorf("%s, beyond its rights: %d, want 403: %s", name, got, body)
+		}
+	}
+	if got, body := get(t, annex.AnnexConfig, stores); got != http.StatusOK {
+		t.Errorf("annex's own administrator: %d, want 200: %s", got, body)
+	}
+}
+
+// TestFakedHeaders: only the front proxy may say on whose behalf a request is.
+func TestFakedHeaders(t *testing.T) {
+	annex := behind.Start(t, mainCluster)
+	mallory, err := mainCluster.ConfigFor("mallory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := direct(annex, mallory)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			req = req.Clone(req.Context())
+			req.Header.Set("X-Remote-User", "root")
+			req.Header.Set("X-Remote-Group", "system:masters")
+			return next.RoundTrip(req)
+		})
+	})
+	if got, body := get(t, config, stores); got != http.StatusForbidden {
+		t.Errorf("headers of a caller that is not the proxy: %d, want 403: %s", got, body)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// direct is the same login at annex's own endpoint.
+func direct(annex *behind.Annex, login *restclient.Config) *restclient.Config {
+	config := restclient.CopyConfig(login)
+	config.Host = annex.AnnexConfig.Host
+	config.CAFile, config.CAData = annex.AnnexConfig.CAFile, slices.Clone(annex.AnnexConfig.CAData)
+	config.ServerName = annex.AnnexConfig.ServerName
+	return config
+}
+
+// get returns the status and the body of an answer.
+func get(t *testing.T, config *restclient.Config, path string) (int, string) {
+	t.Helper()
+	config = restclient.CopyConfig(config)
+	config.QPS = -1
+	var status int
+	body, err := kube(t, config).Discovery().RESTClient().Get().AbsPath(path).Do(t.Context()).StatusCode(&status).Raw()
+	if status == 0 {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return status, string(body)
+}
+
+// serviceAccount makes one in the namespace default and logs in as it, with a token.
+func serviceAccount(t *testing.T, cluster *maincluster.Cluster, name string) *restclient.Config {
+	t.Helper()
+	path, err := cluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// allow lets subjects read the Store "default".
+func allow(t *testing.T, cluster *maincluster.Cluster, name string, subjects ...rbacv1.Subject) {
+	t.Helper()
+	mainKube := kube(t, cluster.Config)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"hosting.annex.dev"}, Resources: []string{"stores"}, ResourceNames: []string{"default"}, Verbs: []string{"get"}},
+	}}
+	if _, err := mainKube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   subjects,
+	}
+	if _, err := mainKube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
