@@ -6,6 +6,7 @@ package apiserver
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
@@ -29,6 +30,14 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 	if err := c.extra.APIEnablement.ApplyTo(&generic, aggregatorapiserver.DefaultAPIResourceConfigSource(), aggregatorscheme.Scheme); err != nil {
 		return nil, fmt.Errorf("--runtime-config: %w", err)
 	}
+	definitions := crds.Apiextensions().V1().CustomResourceDefinitions()
+	if c.extra.MainAPIs != nil {
+		filters := generic.BuildHandlerChainFunc
+		// Inside the filters, where it is known who asks.
+		generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
+			return filters(newAggregatorOpenAPI(handler, definitions, c.extra.MainAPIs), generic)
+		}
+	}
 	config := aggregatorapiserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
 		ExtraConfig: aggregatorapiserver.ExtraConfig{
@@ -41,8 +50,17 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 	if err != nil {
 		return nil, err
 	}
+	if c.extra.MainAPIs != nil {
+		err := aggregator.GenericAPIServer.AddPostStartHook("annex-main-apis", func(hook genericapiserver.PostStartHookContext) error {
+			go c.extra.MainAPIs.Run(hook)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	installMetrics(aggregator.GenericAPIServer.Handler.NonGoRestfulMux)
-	return aggregator, registerAPIServices(aggregator, delegate, crds.Apiextensions().V1().CustomResourceDefinitions())
+	return aggregator, registerAPIServices(aggregator, delegate, definitions)
 }
 
 var errNoProxying = errors.New("annex does not proxy requests to other servers")

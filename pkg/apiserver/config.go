@@ -45,6 +45,9 @@ type ExtraConfig struct {
 	// BehindMain says that another cluster has the Kubernetes kinds: annex then
 	// serves none but its own.
 	BehindMain bool
+	// MainAPIs is what that cluster serves itself: its aggregator gets OpenAPI
+	// documents without it. Nil where annex stands alone.
+	MainAPIs MainAPIs
 	// Informers watch the cluster that has the Kubernetes kinds, annex itself or
 	// the main one, for admission plugins.
 	Informers informers.SharedInformerFactory

@@ -64,14 +64,25 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 		Extra:   apiserver.ExtraConfig{APIEnablement: o.API.APIEnablementOptions, EventTTL: o.API.EventTTL},
 	}
 	if main != nil {
-		config.Extra.BehindMain = true
-		config.Extra.ServiceResolver = main.ServiceResolver()
-		config.Extra.Informers = main.Informers
-		return config, o.Admission.ApplyMainTo(ctx, generic, main)
+		return config, applyMain(ctx, o, config, main)
 	}
 	var err error
 	config.Extra.Informers, err = applyAdmission(o, generic)
 	return config, err
+}
+
+// applyMain has the chain do what the main cluster says, and leave to it what it
+// serves itself.
+func applyMain(ctx context.Context, o options.CompletedOptions, config *apiserver.Config, main *maincluster.Cluster) error {
+	mainAPIs, err := main.APIs(o.Main.PublishService)
+	if err != nil {
+		return err
+	}
+	config.Extra.BehindMain = true
+	config.Extra.MainAPIs = mainAPIs
+	config.Extra.ServiceResolver = main.ServiceResolver()
+	config.Extra.Informers = main.Informers
+	return o.Admission.ApplyMainTo(ctx, config.Generic, main)
 }
 
 // applyAuth makes annex recognise and authorize callers, by itself and as the

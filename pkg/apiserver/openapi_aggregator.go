@@ -1,0 +1,315 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/util/responsewriter"
+	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/handler3"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// aggregatorUser is who kube-apiserver is when it collects OpenAPI documents from
+// the servers behind it.
+const aggregatorUser = "system:aggregator"
+
+const (
+	openAPIV2Path = "/openapi/v2"
+	openAPIV3Path = "/openapi/v3"
+)
+
+const (
+	// settlingPeriod is how long after it was established a definition may be
+	// missing in annex's documents without being broken; startPeriod is the same for
+	// all definitions after annex was started.
+	settlingPeriod = 10 * time.Second
+	startPeriod    = 30 * time.Second
+	// settlingPatience bounds how long the aggregator is made to wait for such a
+	// definition: it looks at one server after the other.
+	settlingPatience = 2 * time.Second
+	// settlingPoll is how often the documents are looked at meanwhile.
+	settlingPoll = 50 * time.Millisecond
+	// retryAfterSeconds is told to an aggregator that comes too early.
+	retryAfterSeconds = "1"
+)
+
+// MainAPIs is what the main cluster serves itself.
+type MainAPIs interface {
+	// Run follows the main cluster until ctx is done.
+	Run(ctx context.Context)
+	// HasSynced reports whether it is known.
+	HasSynced() bool
+	// Defines returns the resources of a version that definitions of the main
+	// cluster serve, by their plural names.
+	Defines(version schema.GroupVersion) sets.Set[string]
+	// PublishedElsewhere reports whether the main cluster sends requests for a
+	// version to somebody other than annex, itself included.
+	PublishedElsewhere(version schema.GroupVersion) bool
+}
+
+// aggregatorOpenAPI answers the main cluster's aggregator. It gets documents about
+// what only annex has, because it does not expect anything else: it takes whatever
+// paths the index of v3 lists, and answers for a path that two servers list with
+// either's document; a path of v2 that begins like one of a definition of its own
+// breaks v2 for the whole cluster; and schemas that differ from its own by as much
+// as a word are added a second time under another name.
+//
+// Everybody else gets the documents whole.
+type aggregatorOpenAPI struct {
+	next        http.Handler
+	definitions crdlisters.CustomResourceDefinitionLister
+	// synced reports whether all definitions are known.
+	synced  func() bool
+	main    MainAPIs
+	started time.Time
+	v2      filteredV2
+}
+
+func newAggregatorOpenAPI(next http.Handler, definitions crdinformers.CustomResourceDefinitionInformer, main MainAPIs) *aggregatorOpenAPI {
+	return &aggregatorOpenAPI{
+		next:        next,
+		definitions: definitions.Lister(),
+		synced:      definitions.Informer().HasSynced,
+		main:        main,
+		started:     time.Now(),
+	}
+}
+
+// ServeHTTP answers the aggregator and hands on all other requests.
+func (a *aggregatorOpenAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, openAPIV3Path+"/") {
+		withoutRedirect(a.next, w, r)
+		return
+	}
+	if r.URL.Path != openAPIV2Path && r.URL.Path != openAPIV3Path || !isAggregator(r.Context()) {
+		a.next.ServeHTTP(w, r)
+		return
+	}
+	if !a.main.HasSynced() || !a.synced() {
+		tooEarly("annex does not know yet what it and the main cluster serve").writeTo(w)
+		return
+	}
+	collect := a.collectV3
+	if r.URL.Path == openAPIV2Path {
+		collect = a.collectV2
+	}
+	document, failure := a.settled(r, collect)
+	if failure != nil {
+		failure.writeTo(w)
+		return
+	}
+	document.serve(w, r)
+}
+
+func isAggregator(ctx context.Context) bool {
+	user, ok := request.UserFrom(ctx)
+	return ok && user.GetName() == aggregatorUser
+}
+
+// document is a filtered document.
+type document struct {
+	content []byte
+	etag    string
+	// has reports whether a version is in it.
+	has func(schema.GroupVersion) bool
+}
+
+func newDocument(content []byte, has func(schema.GroupVersion) bool) *document {
+	return &document{content: content, etag: fmt.Sprintf(`"%X"`, sha256.Sum256(content)), has: has}
+}
+
+// serve also answers that nothing has changed.
+func (d *document) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Etag", d.etag)
+	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(d.content))
+}
+
+// failure is an answer that is no document.
+type failure struct {
+	code   int
+	header http.Header
+	body   []byte
+}
+
+func (f *failure) writeTo(w http.ResponseWriter) {
+	for name, values := range f.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(f.code)
+	// The aggregator may be gone, which is its own affair.
+	_, _ = w.Write(f.body)
+}
+
+// tooEarly has the aggregator keep what it has and try again.
+func tooEarly(reason string) *failure {
+	return &failure{code: http.StatusServiceUnavailable, header: http.Header{"Retry-After": {retryAfterSeconds}}, body: []byte(reason)}
+}
+
+func internalFailure(ctx context.Context, err error) *failure {
+	klog.FromContext(ctx).Error(err, "Filter OpenAPI for the main cluster")
+	return &failure{code: http.StatusInternalServerError, body: []byte(err.Error())}
+}
+
+// settled collects a document until it has all that was defined just now. A
+// version is published within milliseconds and its documents are made a moment
+// later: an aggregator that got none would look again only after a minute.
+func (a *aggregatorOpenAPI) settled(r *http.Request, collect func(*http.Request, *view) (*document, *failure)) (*document, *failure) {
+	ctx, cancel := context.WithTimeout(r.Context(), settlingPatience)
+	defer cancel()
+	for {
+		seen, err := a.look()
+		if err != nil {
+			return nil, internalFailure(r.Context(), err)
+		}
+		found, failed := collect(r, seen)
+		if failed != nil || !seen.missesNew(found) {
+			return found, failed
+		}
+		select {
+		case <-ctx.Done():
+			return nil, tooEarly("annex is still making the documents of what was defined just now")
+		case <-time.After(settlingPoll):
+		}
+	}
+}
+
+// view is what annex serves and the main cluster does not, at one moment.
+type view struct {
+	// versions are those that the aggregator is told of; for each, the resources
+	// that the main cluster defines itself.
+	versions map[schema.GroupVersion]sets.Set[string]
+	// fresh are the versions of definitions whose documents may still be made.
+	fresh []schema.GroupVersion
+}
+
+// look compares annex's definitions with the main cluster.
+func (a *aggregatorOpenAPI) look() (*view, error) {
+	all, err := a.definitions.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list definitions: %w", err)
+	}
+	starting := time.Since(a.started) < startPeriod
+	v := &view{versions: map[schema.GroupVersion]sets.Set[string]{hostingv1alpha1.SchemeGroupVersion: nil}}
+	for _, definition := range all {
+		fresh := isEstablished(definition) && (starting || isFresh(definition))
+		for _, served := range definition.Spec.Versions {
+			version := schema.GroupVersion{Group: definition.Spec.Group, Version: served.Name}
+			if !served.Served || a.main.PublishedElsewhere(version) {
+				continue
+			}
+			defined := a.main.Defines(version)
+			v.versions[version] = defined
+			if fresh && !defined.Has(definition.Spec.Names.Plural) {
+				v.fresh = append(v.fresh, version)
+			}
+		}
+	}
+	return v, nil
+}
+
+func isEstablished(definition *apiextensionsv1.CustomResourceDefinition) bool {
+	return apiextensionshelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established)
+}
+
+func isFresh(definition *apiextensionsv1.CustomResourceDefinition) bool {
+	established := apiextensionshelpers.FindCRDCondition(definition, apiextensionsv1.Established)
+	return established != nil && time.Since(established.LastTransitionTime.Time) < settlingPeriod
+}
+
+// ownWholly reports whether the main cluster has nothing in a version.
+func (v *view) ownWholly(version schema.GroupVersion) bool {
+	defined, served := v.versions[version]
+	return served && defined.Len() == 0
+}
+
+// missesNew reports whether a version is still to come.
+func (v *view) missesNew(found *document) bool {
+	for _, version := range v.fresh {
+		if !found.has(version) {
+			return true
+		}
+	}
+	return false
+}
+
+// collectV3 filters the index of v3. A version of which the main cluster defines a
+// resource has a document there; a second one in the index would make its answers
+// a toss.
+func (a *aggregatorOpenAPI) collectV3(r *http.Request, seen *view) (*document, *failure) {
+	inner, failed := a.fetch(r, "")
+	if failed != nil {
+		return nil, failed
+	}
+	var index handler3.OpenAPIV3Discovery
+	if err := json.Unmarshal(inner.content, &index); err != nil {
+		return nil, internalFailure(r.Context(), fmt.Errorf("read the index of OpenAPI v3: %w", err))
+	}
+	kept := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
+	for version := range seen.versions {
+		path := v3Path(version)
+		if entry, ok := index.Paths[path]; ok && seen.ownWholly(version) {
+			kept.Paths[path] = entry
+		}
+	}
+	content, err := json.Marshal(kept)
+	if err != nil {
+		return nil, internalFailure(r.Context(), fmt.Errorf("write the index of OpenAPI v3: %w", err))
+	}
+	return newDocument(content, func(version schema.GroupVersion) bool {
+		_, listed := kept.Paths[v3Path(version)]
+		// One that is left out will not come.
+		return listed || !seen.ownWholly(version)
+	}), nil
+}
+
+func v3Path(version schema.GroupVersion) string {
+	return "apis/" + version.Group + "/" + version.Version
+}
+
+// answer is a document as annex has it.
+type answer struct {
+	content []byte
+	etag    string
+	// unchanged says that it is the one that was asked for by its ETag, and that
+	// there is no content.
+	unchanged bool
+}
+
+// fetch reads a document from annex itself. With an ETag it is read only if it
+// changed.
+func (a *aggregatorOpenAPI) fetch(r *http.Request, etag string) (*answer, *failure) {
+	inner := r.Clone(r.Context())
+	inner.Header = http.Header{"Accept": {"application/json"}}
+	if etag != "" {
+		inner.Header.Set("If-None-Match", etag)
+	}
+	writer := responsewriter.NewInMemoryResponseWriter()
+	a.next.ServeHTTP(writer, inner)
+	switch writer.RespCode() {
+	case http.StatusOK:
+		return &answer{content: writer.Data(), etag: writer.Header().Get("Etag")}, nil
+	case http.StatusNotModified:
+		return &answer{etag: etag, unchanged: true}, nil
+	}
+	return nil, &failure{code: writer.RespCode(), header: writer.Header(), body: writer.Data()}
+}

@@ -1,0 +1,88 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	fakeextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	fakeaggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
+)
+
+func definitionOf(plural string, established apiextensionsv1.ConditionStatus) *apiextensionsv1.CustomResourceDefinition {
+	schema := &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: plural + ".example.com", Annotations: map[string]string{"large": "value"}},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group:    "example.com",
+			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: plural},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Schema: schema}, {Name: "v2", Schema: schema}},
+		},
+		Status: apiextensionsv1.CustomResourceDefinitionStatus{
+			Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: established}},
+		},
+	}
+}
+
+func apiServiceOf(version string, service *apiregistrationv1.ServiceReference) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: version + ".example.com"},
+		Spec:       apiregistrationv1.APIServiceSpec{Group: "example.com", Version: version, Service: service, CABundle: []byte("large")},
+	}
+}
+
+func TestAPIs(t *testing.T) {
+	t.Parallel()
+	cluster := &Cluster{
+		APIExtensions: fakeextensions.NewClientset(
+			definitionOf("widgets", apiextensionsv1.ConditionTrue), definitionOf("gadgets", apiextensionsv1.ConditionTrue), definitionOf("new", apiextensionsv1.ConditionFalse)),
+		APIRegistration: fakeaggregator.NewClientset(
+			apiServiceOf("v1", nil),
+			apiServiceOf("v2", &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex"}),
+			apiServiceOf("v3", &apiregistrationv1.ServiceReference{Namespace: "elsewhere", Name: "annex"})),
+	}
+	apis, err := cluster.APIs(DefaultService())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if apis.HasSynced() {
+		t.Error("everything is known before anything was asked")
+	}
+	go apis.Run(t.Context())
+	if !cache.WaitForCacheSync(t.Context().Done(), apis.HasSynced) {
+		t.Fatal("the informers did not sync")
+	}
+
+	v1, v2 := schema.GroupVersion{Group: "example.com", Version: "v1"}, schema.GroupVersion{Group: "example.com", Version: "v2"}
+	if diff := cmp.Diff([]string{"gadgets", "widgets"}, sets.List(apis.Defines(v1))); diff != "" {
+		t.Errorf("defined in %s (-want +got):\n%s", v1, diff)
+	}
+	if defined := apis.Defines(v2); defined.Len() > 0 {
+		t.Errorf("%v are defined in %s, which is not served", sets.List(defined), v2)
+	}
+	for version, want := range map[string]bool{"v1": true, "v2": false, "v3": true, "v4": false} {
+		if got := apis.PublishedElsewhere(schema.GroupVersion{Group: "example.com", Version: version}); got != want {
+			t.Errorf("%s is published elsewhere: %v, want %v", version, got, want)
+		}
+	}
+	for _, obj := range apis.definitionInformer().GetStore().List() {
+		definition := obj.(*apiextensionsv1.CustomResourceDefinition)
+		if definition.Annotations != nil || definition.Spec.Versions[0].Schema != nil {
+			t.Errorf("more of %s is kept than needed: %v", definition.Name, definition)
+		}
+	}
+	for _, obj := range apis.apiServiceInformer().GetStore().List() {
+		if apiService := obj.(*apiregistrationv1.APIService); apiService.Spec.CABundle != nil {
+			t.Errorf("more of %s is kept than needed: %v", apiService.Name, apiService)
+		}
+	}
+}
