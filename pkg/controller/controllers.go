@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/controller/apiservice"
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
 	"github.com/annex-dev/annex/pkg/controller/namespace"
@@ -62,6 +63,8 @@ func descriptors() []descriptor {
 		{hostedresource.ControllerName, always, 4, newHostedResource},
 		// There is one Store that anything happens to.
 		{store.ControllerName, always, 1, newStore},
+		// A group waits for the main cluster to answer, and for no other group.
+		{apiservice.ControllerName, behindMainOnly, 4, newAPIService},
 	}
 }
 
@@ -98,6 +101,23 @@ func newStore(config Config) (controller, error) {
 		Objects: func() (objects int64, known bool) {
 			return config.Usage.Total().Objects, config.Usage.HasSynced()
 		},
+	})
+}
+
+func newAPIService(config Config) (controller, error) {
+	hosting := config.AnnexHostingInformers.Hosting().V1alpha1()
+	return apiservice.New(apiservice.Config{
+		MainAPIServices:         config.Main.APIRegistration.ApiregistrationV1().APIServices(),
+		ReadStoreThroughMain:    apiservice.ReadStore(config.Main.Dynamic),
+		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		MainAPIServiceInformer:  config.Main.APIRegistrationInformers.Apiregistration().V1().APIServices(),
+		MainDefinitionInformer:  config.Main.APIExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
+		AnnexDefinitionInformer: config.AnnexDefinitionInformer,
+		AnnexHostedInformer:     hosting.HostedResources(),
+		AnnexStoreInformer:      hosting.Stores(),
+		Service:                 apiservice.Service(config.Main.PublishService),
+		CABundle:                config.Main.CABundle,
 	})
 }
 
