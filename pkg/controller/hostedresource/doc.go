@@ -5,7 +5,8 @@
 // CustomResourceDefinition, and its status true.
 //
 // A HostedResource that this controller made carries the label
-// annex.dev/automanaged and goes when its CustomResourceDefinition is gone. One
+// annex.dev/automanaged and goes when its CustomResourceDefinition is gone, unless
+// the annotation annex.dev/definition-from says that the main cluster has one. One
 // that somebody made, or whose label somebody removed, is theirs: it stays and
 // waits for its definition.
 //

@@ -20,13 +20,8 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
 )
 
-const (
-	// LabelAutomanaged marks, with the value "true", the HostedResources that
-	// annex made by itself and deletes by itself.
-	LabelAutomanaged = "annex.dev/automanaged"
-
-	automanaged = "true"
-)
+// automanaged is the value of the label on what annex made by itself.
+const automanaged = "true"
 
 // Short names for signatures.
 type (
@@ -69,12 +64,21 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	case resource == nil:
 		r.pace.Forget(name)
 		return queue.Result{}, r.make(ctx, name, crd)
-	case crd == nil && resource.Labels[LabelAutomanaged] == automanaged && resource.DeletionTimestamp.IsZero():
+	case crd == nil && isLeftover(resource):
 		return queue.Result{}, r.remove(ctx, resource)
 	case crd != nil && resource.Spec.StoreName == "" && resource.DeletionTimestamp.IsZero():
 		return queue.Result{}, r.place(ctx, resource)
 	}
 	return r.report(ctx, resource, crd)
+}
+
+// isLeftover reports whether a HostedResource exists only for a definition of
+// annex's. One that says how annex follows a definition of the main cluster does
+// not: annex may never get that.
+func isLeftover(resource *hosted) bool {
+	return resource.Labels[hostingv1alpha1.AutomanagedLabel] == automanaged &&
+		resource.Annotations[hostingv1alpha1.DefinitionFromAnnotation] == "" &&
+		resource.DeletionTimestamp.IsZero()
 }
 
 // found turns "not found" into nil.
@@ -91,7 +95,7 @@ func (r *reconciler) make(ctx context.Context, name string, crd *definition) err
 		return nil
 	}
 	err := r.create(ctx, &hosted{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelAutomanaged: automanaged}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{hostingv1alpha1.AutomanagedLabel: automanaged}},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName},
 	})
 	// One that exists already has not reached the cache yet; it will.

@@ -105,7 +105,11 @@ func TestReconcile(t *testing.T) {
 	conflict := apierrors.NewConflict(hostingv1alpha1.Resource("hostedresources"), widgets, errors.New("changed"))
 	exists := apierrors.NewAlreadyExists(hostingv1alpha1.Resource("hostedresources"), widgets)
 	gone := apierrors.NewNotFound(hostingv1alpha1.Resource("hostedresources"), widgets)
-	own := func(r *hosted) { r.Labels = map[string]string{LabelAutomanaged: automanaged} }
+	own := func(r *hosted) { r.Labels = map[string]string{hostingv1alpha1.AutomanagedLabel: automanaged} }
+	awaited := func(r *hosted) {
+		own(r)
+		r.Annotations = map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain}
+	}
 	unplaced := func(r *hosted) { r.Spec.StoreName = "" }
 	ending := func(r *hosted) { own(r); r.DeletionTimestamp = ptr.To(metav1.NewTime(epoch)) }
 
@@ -133,6 +137,7 @@ func TestReconcile(t *testing.T) {
 		"gone meanwhile":              {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": gone}}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
 		"not placed":                  {world: world{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"update"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
 		"own, definition gone":        {world: world{resource: resource(0, own), store: fine}, want: []string{"delete"}},
+		"own, defined in main only":   {world: world{resource: resource(0, awaited), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"own, definition made again":  {world: world{resource: resource(0, own), store: fine, liveCRD: established()}},
 		"own, definition not read":    {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "making sure"},
 		"own, changed meanwhile":      {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"delete": conflict}}, want: []string{"delete"}, wantErr: "deleting hosted resource"},
@@ -185,7 +190,7 @@ func TestReconcileMarksAndPlacesWhatItMakes(t *testing.T) {
 
 func TestReconcileDeletesOnlyWhatItSaw(t *testing.T) {
 	t.Parallel()
-	w := world{resource: resource(0, func(r *hosted) { r.Labels = map[string]string{LabelAutomanaged: automanaged} })}
+	w := world{resource: resource(0, func(r *hosted) { r.Labels = map[string]string{hostingv1alpha1.AutomanagedLabel: automanaged} })}
 	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
 		t.Fatal(err)
 	}

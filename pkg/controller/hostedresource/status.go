@@ -28,6 +28,7 @@ const (
 	reasonStoreNotReady  = "StoreNotReady"
 	reasonStoreReady     = "StoreReady"
 	reasonTerminating    = "Terminating"
+	reasonNotPublished   = "NotPublished"
 	reasonServed         = "Served"
 )
 
@@ -37,7 +38,8 @@ func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, cr
 	established := establishedCondition(resource.Name, crd)
 	stored := storedCondition(resource.Spec.StoreName, store)
 	status.Phase = phase(crd, established)
-	for _, condition := range []metav1.Condition{established, stored, readyCondition(status.Phase, established, stored)} {
+	ready := readyCondition(status, established, stored)
+	for _, condition := range []metav1.Condition{established, stored, ready} {
 		condition.ObservedGeneration = resource.Generation
 		condition.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&status.Conditions, condition)
@@ -130,20 +132,35 @@ func storedCondition(storeName string, store *hostingv1alpha1.Store) metav1.Cond
 	return condition
 }
 
-// readyCondition sums up the others.
-func readyCondition(phase hostingv1alpha1.HostedResourcePhase, established, stored metav1.Condition) metav1.Condition {
+// readyCondition sums up the others, those of other controllers in status included.
+func readyCondition(status *hostingv1alpha1.HostedResourceStatus, established, stored metav1.Condition) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceReady}
-	if phase == hostingv1alpha1.HostedResourceTerminating {
+	if status.Phase == hostingv1alpha1.HostedResourceTerminating {
 		condition.Status = metav1.ConditionFalse
 		condition.Reason = reasonTerminating
 		condition.Message = "The definition of the resource is being deleted, and its objects with it"
 		return condition
+	}
+	if established.Reason == reasonNotDefined {
+		// The main cluster's definition that annex does not follow is why there is
+		// none.
+		followed := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceDefinitionFollowed)
+		if followed != nil && followed.Status == metav1.ConditionFalse {
+			established.Reason, established.Message = followed.Reason, followed.Message
+		}
 	}
 	for _, cause := range []metav1.Condition{established, stored} {
 		if cause.Status != metav1.ConditionTrue {
 			condition.Status, condition.Reason, condition.Message = cause.Status, cause.Reason, cause.Message
 			return condition
 		}
+	}
+	published := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourcePublished)
+	if published != nil && published.Status == metav1.ConditionFalse {
+		condition.Status = metav1.ConditionFalse
+		condition.Reason = reasonNotPublished
+		condition.Message = published.Message
+		return condition
 	}
 	condition.Status = metav1.ConditionTrue
 	condition.Reason = reasonServed

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -179,6 +180,55 @@ func TestSetState(t *testing.T) {
 			setState(&status, resource, tc.crd, tc.store, epoch.Add(time.Hour))
 			if diff := cmp.Diff(before, &status); diff != "" {
 				t.Errorf("the same state an hour later changed the status (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReadyBehindAMainCluster looks at what other controllers say in the status.
+func TestReadyBehindAMainCluster(t *testing.T) {
+	t.Parallel()
+	says := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+	}
+	const published, followed = hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceDefinitionFollowed
+	for name, tc := range map[string]struct {
+		crd   *definition
+		other []metav1.Condition
+		want  string
+	}{
+		"published":     {established(), []metav1.Condition{says(published, metav1.ConditionTrue, "Published", "all")}, "True Served"},
+		"not published": {established(), []metav1.Condition{says(published, metav1.ConditionFalse, "GroupInMain", "mixed")}, "False NotPublished: mixed"},
+		"not known":     {established(), []metav1.Condition{says(published, metav1.ConditionUnknown, "Waiting", "later")}, "True Served"},
+		"follows no more, but is served": {
+			established(), []metav1.Condition{says(published, metav1.ConditionTrue, "Published", "all"), says(followed, metav1.ConditionFalse, "Refused", "bad")}, "True Served",
+		},
+		"not taken over": {
+			nil, []metav1.Condition{says(followed, metav1.ConditionFalse, "MoveNeeded", "objects"), says(published, metav1.ConditionFalse, "NotServed", "none")},
+			"False MoveNeeded: objects",
+		},
+		"being taken over": {
+			nil, []metav1.Condition{says(followed, metav1.ConditionUnknown, "TakingOver", "soon")},
+			`False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			resource := &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "default"}}
+			status := hostingv1alpha1.HostedResourceStatus{Conditions: tc.other}
+			setState(&status, resource, tc.crd, ready(metav1.ConditionTrue, ""), epoch)
+			ready := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceReady)
+			got := string(ready.Status) + " " + ready.Reason
+			if ready.Status != metav1.ConditionTrue {
+				got += ": " + ready.Message
+			}
+			if got != tc.want {
+				t.Errorf("ready: %s, want %s", got, tc.want)
+			}
+			for _, condition := range tc.other {
+				if kept := meta.FindStatusCondition(status.Conditions, condition.Type); kept == nil || *kept != condition {
+					t.Errorf("condition %s became %+v", condition.Type, kept)
+				}
 			}
 		})
 	}
