@@ -19,6 +19,14 @@ const (
 	// HostedResourceReady is the type of the condition that sums up the others:
 	// requests for the resource are answered.
 	HostedResourceReady = "Ready"
+
+	// HostedResourcePublished is the type of the condition that says whether the
+	// main cluster sends requests for the resource to annex.
+	HostedResourcePublished = "Published"
+
+	// HostedResourceDefinitionFollowed is the type of the condition that says
+	// whether annex follows the definition of the resource in the main cluster.
+	HostedResourceDefinitionFollowed = "DefinitionFollowed"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -50,8 +50,14 @@ var tableConvertor = table.New(hosting.Resource("hostedresources"),
 		Value:       cached,
 	},
 	column{
+		Name:        "Published",
+		Description: "Whether the main cluster sends requests for the resource to annex.",
+		Priority:    table.Wide,
+		Value:       published,
+	},
+	column{
 		Name:        "Reason",
-		Description: "Why the resource is not ready.",
+		Description: "Why the resource is not ready, or why annex does not follow its definition in the main cluster.",
 		Priority:    table.Wide,
 		Value:       reason,
 	},
@@ -64,10 +70,22 @@ func cached(hosted *hosting.HostedResource) any {
 	return table.Bytes(hosted.Status.CachedBytes)
 }
 
-func reason(hosted *hosting.HostedResource) any {
-	ready := meta.FindStatusCondition(hosted.Status.Conditions, hosting.HostedResourceReady)
-	if ready == nil || ready.Status == metav1.ConditionTrue {
-		return ""
+func published(hosted *hosting.HostedResource) any {
+	condition := meta.FindStatusCondition(hosted.Status.Conditions, hosting.HostedResourcePublished)
+	if condition == nil {
+		return table.None
 	}
-	return ready.Reason
+	return string(condition.Status)
+}
+
+// reason is the first of what is wrong. Without a main cluster nothing is said on
+// its definitions.
+func reason(hosted *hosting.HostedResource) any {
+	for _, kind := range []string{hosting.HostedResourceReady, hosting.HostedResourceDefinitionFollowed} {
+		condition := meta.FindStatusCondition(hosted.Status.Conditions, kind)
+		if condition != nil && condition.Status != metav1.ConditionTrue {
+			return condition.Reason
+		}
+	}
+	return ""
 }

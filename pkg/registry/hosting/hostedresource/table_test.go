@@ -30,7 +30,7 @@ func TestTable(t *testing.T) {
 					Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "NotDefined"}},
 				},
 			},
-			want: []any{"widgets.example.com", "<none>", "Pending", int64(0), "0", "36h", "0", "<unknown>", "NotDefined"},
+			want: []any{"widgets.example.com", "<none>", "Pending", int64(0), "0", "36h", "0", "<unknown>", "<none>", "NotDefined"},
 		},
 		{
 			name: "hosted",
@@ -43,7 +43,23 @@ func TestTable(t *testing.T) {
 					Objects:    1234, Bytes: 1258291, StoredBytes: 524288, CachedBytes: 10 << 20,
 				},
 			},
-			want: []any{"widgets.example.com", "default", "Hosted", int64(1234), "1.2Mi", "36h", "512Ki", "10Mi", ""},
+			want: []any{"widgets.example.com", "default", "Hosted", int64(1234), "1.2Mi", "36h", "512Ki", "10Mi", "<none>", ""},
+		},
+		{
+			name: "not following",
+			hosted: &hosting.HostedResource{
+				ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", CreationTimestamp: created},
+				Spec:       hosting.HostedResourceSpec{StoreName: "default"},
+				Status: hosting.HostedResourceStatus{
+					Phase: hosting.HostedResourceHosted,
+					Conditions: []metav1.Condition{
+						{Type: "DefinitionFollowed", Status: metav1.ConditionFalse, Reason: "Refused"},
+						{Type: "Published", Status: metav1.ConditionTrue, Reason: "Published"},
+						{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Served"},
+					},
+				},
+			},
+			want: []any{"widgets.example.com", "default", "Hosted", int64(0), "0", "36h", "0", "<unknown>", "True", "Refused"},
 		},
 	}
 	for _, test := range tests {
@@ -77,7 +93,7 @@ func TestColumns(t *testing.T) {
 	if diff := cmp.Diff([]string{"Name", "Store", "Phase", "Objects", "Bytes", "Age"}, always); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"Stored", "Cached", "Reason"}, wide); diff != "" {
+	if diff := cmp.Diff([]string{"Stored", "Cached", "Published", "Reason"}, wide); diff != "" {
 		t.Errorf("wide columns (-want +got):\n%s", diff)
 	}
 }
