@@ -1,0 +1,141 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package definition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	applymetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	applyhosting "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+)
+
+// fieldManager owns the condition DefinitionFollowed.
+const fieldManager = "annex-definitions"
+
+// reporter writes verdicts into HostedResources.
+type reporter struct {
+	annexHostedResources hostingclient.HostedResourceInterface
+	// list are the HostedResources of a group.
+	list func(group string) ([]*hosted, error)
+	now  func() time.Time
+}
+
+// report has the HostedResources of a group say the verdicts. Those of definitions
+// that annex does not have are made, and let go when there is nothing to say any
+// more.
+func (r *reporter) report(ctx context.Context, g *group, verdicts map[string]verdict) error {
+	all, err := r.list(g.name)
+	if err != nil {
+		return fmt.Errorf("listing hosted resources of group %s: %w", g.name, err)
+	}
+	resources := map[string]*hosted{}
+	for _, resource := range all {
+		resources[resource.Name] = resource
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(verdicts)) {
+		errs = append(errs, r.say(ctx, resources[name], name, verdicts[name]))
+	}
+	for name, resource := range resources {
+		if _, said := verdicts[name]; !said {
+			errs = append(errs, r.release(ctx, resource))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// say writes one verdict if it is news.
+func (r *reporter) say(ctx context.Context, resource *hosted, name string, of verdict) error {
+	if resource == nil {
+		var err error
+		if resource, err = r.make(ctx, name); err != nil {
+			return fmt.Errorf("making hosted resource %s: %w", name, err)
+		}
+	}
+	condition := metav1.Condition{
+		Type:               hostingv1alpha1.HostedResourceDefinitionFollowed,
+		Status:             of.status,
+		ObservedGeneration: resource.Generation,
+		LastTransitionTime: metav1.NewTime(r.now()),
+		Reason:             of.reason,
+		Message:            of.message,
+	}
+	if before := meta.FindStatusCondition(resource.Status.Conditions, condition.Type); before != nil {
+		if before.Status == condition.Status {
+			condition.LastTransitionTime = before.LastTransitionTime
+		}
+		if *before == condition {
+			return nil
+		}
+	}
+	return r.apply(ctx, name, applymetav1.Condition().
+		WithType(condition.Type).
+		WithStatus(condition.Status).
+		WithObservedGeneration(condition.ObservedGeneration).
+		WithLastTransitionTime(condition.LastTransitionTime).
+		WithReason(condition.Reason).
+		WithMessage(condition.Message))
+}
+
+// make makes the HostedResource of a definition that annex may never get. The
+// annotation keeps it: nothing in annex defines it.
+func (r *reporter) make(ctx context.Context, name string) (*hosted, error) {
+	made, err := r.annexHostedResources.Create(ctx, &hosted{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Labels:      map[string]string{hostingv1alpha1.AutomanagedLabel: "true"},
+			Annotations: map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain},
+		},
+		Spec: hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName},
+	}, metav1.CreateOptions{FieldManager: fieldManager})
+	if apierrors.IsAlreadyExists(err) {
+		return r.annexHostedResources.Get(ctx, name, metav1.GetOptions{})
+	}
+	return made, err
+}
+
+// release takes back what was said, and lets go of a HostedResource that was kept
+// for it.
+func (r *reporter) release(ctx context.Context, resource *hosted) error {
+	if meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionFollowed) != nil {
+		if err := r.apply(ctx, resource.Name, nil); err != nil {
+			return err
+		}
+	}
+	if resource.Annotations[hostingv1alpha1.DefinitionFromAnnotation] == "" {
+		return nil
+	}
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:null}}}`, resource.UID, hostingv1alpha1.DefinitionFromAnnotation)
+	_, err := r.annexHostedResources.Patch(ctx, resource.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("letting go of hosted resource %s: %w", resource.Name, err)
+	}
+	return nil
+}
+
+// apply makes one condition all that this controller says in a status; nil: nothing.
+func (r *reporter) apply(ctx context.Context, name string, condition *applymetav1.ConditionApplyConfiguration) error {
+	status := applyhosting.HostedResourceStatus()
+	if condition != nil {
+		status.WithConditions(condition)
+	}
+	_, err := r.annexHostedResources.ApplyStatus(ctx, applyhosting.HostedResource(name).WithStatus(status),
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing condition %s of hosted resource %s: %w", hostingv1alpha1.HostedResourceDefinitionFollowed, name, err)
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package definition
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+const (
+	// automanagedLabel is upstream's: kube-apiserver keeps the APIServices of its
+	// definitions with the value "true".
+	automanagedLabel = "kube-aggregator.kubernetes.io/automanaged"
+	automanaged      = "true"
+)
+
+// mainRoutes asks about and changes who answers the main cluster's requests.
+type mainRoutes struct {
+	publishedBy     string
+	mainAPIServices apiregistrationclient.APIServiceInterface
+}
+
+// isMain asks the main cluster whether it answers for a group version itself.
+func (m *mainRoutes) isMain(ctx context.Context, version schema.GroupVersion) (bool, error) {
+	current, err := m.mainAPIServices.Get(ctx, version.Version+"."+version.Group, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return routeOf(current, m.publishedBy) == routeMain, nil
+}
+
+// giveBack makes an APIService of annex's what kube-apiserver makes for definitions
+// of its own, and leaves it to kube-apiserver again.
+func (m *mainRoutes) giveBack(ctx context.Context, name string) error {
+	current, err := m.mainAPIServices.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading APIService %s of the main cluster: %w", name, err)
+	}
+	if routeOf(current, m.publishedBy) != routeAnnex {
+		return nil
+	}
+	local := current.DeepCopy()
+	delete(local.Labels, hostingv1alpha1.PublishedByLabel)
+	delete(local.Annotations, hostingv1alpha1.PublishedStoreAnnotation)
+	metav1.SetMetaDataLabel(&local.ObjectMeta, automanagedLabel, automanaged)
+	local.Spec.Service, local.Spec.CABundle, local.Spec.InsecureSkipTLSVerify = nil, nil, false
+	if _, err := m.mainAPIServices.Update(ctx, local, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("giving APIService %s back to the main cluster: %w", name, err)
+	}
+	return nil
+}
+
+// holds asks annex whether it keeps any object of some definitions.
+func holds(ctx context.Context, annexObjects metadata.Interface, definitions []*definition) (bool, error) {
+	for _, crd := range definitions {
+		for _, version := range crd.Spec.Versions {
+			if !version.Served {
+				continue
+			}
+			resource := schema.GroupVersionResource{Group: crd.Spec.Group, Version: version.Name, Resource: crd.Spec.Names.Plural}
+			list, err := annexObjects.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+			if err != nil {
+				return false, fmt.Errorf("listing %s: %w", crd.Name, err)
+			}
+			if len(list.Items) > 0 {
+				return true, nil
+			}
+			break
+		}
+	}
+	return false, nil
+}
