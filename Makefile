@@ -107,6 +107,9 @@ kubectl: bin/kubectl ## Build bin/kubectl from the module that hack/tools/kubect
 .PHONY: cluster-programs
 cluster-programs: bin/kube-apiserver bin/kube-controller-manager ## Build the programs of a main cluster.
 
+.PHONY: helm
+helm: bin/helm ## Build bin/helm from the module that hack/tools/helm pins.
+
 .PHONY: clean
 clean: ## Remove bin/; .annex/ holds data and is left alone.
 	rm -rf bin
@@ -121,3 +124,6 @@ bin/kube-apiserver bin/kube-controller-manager: hack/tools/cluster/go.mod hack/t
 
 bin/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
 	cd hack/tools/lint && go build -o ../../../$@ -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+bin/helm: hack/tools/helm/go.mod hack/tools/helm/go.sum
+	cd hack/tools/helm && go build -o ../../../$@ -ldflags '-s -w' helm.sh/helm/v4/cmd/helm

@@ -5,7 +5,8 @@
 
 # Regenerates everything that is generated from the types in pkg/apis: deep
 # copies, defaults, conversions, OpenAPI definitions, apply configurations,
-# clientset, listers and informers. Needs Go and nothing else: the generators
+# clientset, listers and informers, and the templates of the chart from the
+# manifests in artifacts/deploy. Needs Go and nothing else: the generators
 # are built from the k8s.io/code-generator that go.mod names, into a scratch
 # folder.
 #
@@ -76,3 +77,5 @@ kube::codegen::gen_client \
     --output-dir pkg/generated \
     --output-pkg "${module}/pkg/generated" \
     pkg/apis
+
+go run ./hack/chart

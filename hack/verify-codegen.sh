@@ -17,10 +17,13 @@ trap 'rm -rf "${scratch}"' EXIT
 
 # All that the generators read and write.
 paths=(
+    artifacts/chart
+    artifacts/deploy
     go.mod
     go.sum
     hack/api-violations.list
     hack/boilerplate.go.txt
+    hack/chart
     hack/codegen
     hack/update-codegen.sh
     pkg/apis
