@@ -13,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/apiservice"
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
+	"github.com/annex-dev/annex/pkg/controller/definition"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
 	"github.com/annex-dev/annex/pkg/controller/namespace"
 	"github.com/annex-dev/annex/pkg/controller/store"
@@ -65,6 +67,8 @@ func descriptors() []descriptor {
 		{store.ControllerName, always, 1, newStore},
 		// A group waits for the main cluster to answer, and for no other group.
 		{apiservice.ControllerName, behindMainOnly, 4, newAPIService},
+		// Taking a group over is some requests for each of its definitions.
+		{definition.ControllerName, behindMainOnly, 4, newDefinition},
 	}
 }
 
@@ -118,6 +122,21 @@ func newAPIService(config Config) (controller, error) {
 		AnnexStoreInformer:      hosting.Stores(),
 		Service:                 apiservice.Service(config.Main.PublishService),
 		CABundle:                config.Main.CABundle,
+	})
+}
+
+func newDefinition(config Config) (controller, error) {
+	return definition.New(definition.Config{
+		PublishedBy:             hostingv1alpha1.PublishedBy(config.Main.PublishService.Namespace, config.Main.PublishService.Name),
+		MainObjects:             config.Main.Dynamic,
+		MainAPIServices:         config.Main.APIRegistration.ApiregistrationV1().APIServices(),
+		MainDefinitionInformer:  config.Main.APIExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
+		MainAPIServiceInformer:  config.Main.APIRegistrationInformers.Apiregistration().V1().APIServices(),
+		AnnexObjects:            config.AnnexMetadata,
+		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		AnnexDefinitionInformer: config.AnnexDefinitionInformer,
+		AnnexHostedInformer:     config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
 	})
 }
 

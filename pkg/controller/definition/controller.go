@@ -39,16 +39,16 @@ type Config struct {
 	PublishedBy string
 
 	// MainObjects reads the objects of definitions in the main cluster.
-	MainObjects             dynamic.Interface
-	MainAPIServices         apiregistrationclient.APIServiceInterface
-	MainDefinitionInformer  apiextensionsinformers.CustomResourceDefinitionInformer
-	MainAPIServicesInformer apiregistrationinformers.APIServiceInformer
+	MainObjects            dynamic.Interface
+	MainAPIServices        apiregistrationclient.APIServiceInterface
+	MainDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
+	MainAPIServiceInformer apiregistrationinformers.APIServiceInformer
 
 	AnnexObjects            metadata.Interface
 	AnnexDefinitions        apiextensionsclient.CustomResourceDefinitionInterface
 	AnnexHostedResources    hostingclient.HostedResourceInterface
 	AnnexDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
-	HostedResources         hostinginformers.HostedResourceInformer
+	AnnexHostedInformer     hostinginformers.HostedResourceInformer
 }
 
 // Controller has annex follow definitions of the main cluster. Its keys are API
@@ -74,9 +74,9 @@ func New(config Config) (*Controller, error) {
 	readers := readers{
 		publishedBy: config.PublishedBy,
 		main:        config.MainDefinitionInformer.Lister(),
-		apiServices: config.MainAPIServicesInformer.Lister(),
+		apiServices: config.MainAPIServiceInformer.Lister(),
 		annex:       config.AnnexDefinitionInformer.Lister(),
-		hosted:      config.HostedResources.Lister(),
+		hosted:      config.AnnexHostedInformer.Lister(),
 	}
 	r := &reconciler{
 		read:   readers.read,
@@ -118,9 +118,9 @@ func (c *Controller) follow(config Config) error {
 		handler  cache.ResourceEventHandler
 	}{
 		{"custom resource definitions of the main cluster", config.MainDefinitionInformer.Informer(), every},
-		{"APIServices of the main cluster", config.MainAPIServicesInformer.Informer(), every},
+		{"APIServices of the main cluster", config.MainAPIServiceInformer.Informer(), every},
 		{"custom resource definitions", config.AnnexDefinitionInformer.Informer(), every},
-		{"hosted resources", config.HostedResources.Informer(), said},
+		{"hosted resources", config.AnnexHostedInformer.Informer(), said},
 	} {
 		registration, err := source.informer.AddEventHandler(source.handler)
 		if err != nil {
