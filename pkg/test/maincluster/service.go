@@ -39,6 +39,17 @@ func (c *Cluster) ExternalNameService(ctx context.Context, namespace, name strin
 	return nil
 }
 
+// CA is the certificate of the cluster's own authority, PEM: what an APIService
+// needs as caBundle for a server with a ServingCertificate.
+func (c *Cluster) CA() []byte { return bytes.Clone(c.identities.cluster.pem) }
+
+// ServingCertificate makes a certificate and its key, both PEM, for a server behind
+// a Service, and on localhost.
+func (c *Cluster) ServingCertificate(namespace, name string) (certificate, key []byte, err error) {
+	pair, err := c.identities.cluster.serving(fmt.Sprintf("%s.%s.svc", name, namespace))
+	return pair.cert, pair.key, err
+}
+
 // Where a cluster says how its front proxy logs in.
 const (
 	authenticationConfigMap = "extension-apiserver-authentication"

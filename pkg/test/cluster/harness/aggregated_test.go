@@ -1,0 +1,161 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package harness
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+)
+
+const (
+	helloGroup     = "hello.example.org"
+	helloNamespace = "hello-system"
+	helloService   = "hello"
+)
+
+// TestYourOwnServer is how to test any aggregated API server: two replicas behind
+// a Service. docs/test-your-own-server.md goes through it.
+func TestYourOwnServer(t *testing.T) {
+	t.Parallel()
+	certificate, key, err := shared.ServingCertificate(helloNamespace, helloService)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(shared.CA())
+	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{
+		ReadyTLS: &tls.Config{RootCAs: roots, ServerName: helloService + "." + helloNamespace + ".svc"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { balancer.Close() })
+	first, second := startHello(t, "first", certificate, key), startHello(t, "second", certificate, key)
+	balancer.Add(first.Listener.Addr().String())
+	balancer.Add(second.Listener.Addr().String())
+
+	if err := shared.ExternalNameService(t.Context(), helloNamespace, helloService); err != nil {
+		t.Fatal(err)
+	}
+	registerHello(t, int32(balancer.Port()))
+	mainClient := mainClient(t, shared.Config)
+	eventually(t, "an answer through the main cluster", func(ctx context.Context) error {
+		_, err := hello(ctx, mainClient)
+		return err
+	})
+
+	t.Run("who says hello", func(t *testing.T) {
+		said, err := hello(t.Context(), mainClient)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said.User != "main-admin" {
+			t.Errorf("the main cluster's user is %q to the server", said.User)
+		}
+	})
+	t.Run("the main cluster's RBAC holds", func(t *testing.T) {
+		config, err := shared.ConfigFor("jane")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := hello(t.Context(), kubernetes.NewForConfigOrDie(config)); !apierrors.IsForbidden(err) {
+			t.Errorf("a user without a role got %v", err)
+		}
+	})
+	t.Run("the other replica answers", func(t *testing.T) {
+		said, err := hello(t.Context(), mainClient)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone, other := first, "second"
+		if said.Replica == "second" {
+			gone, other = second, "first"
+		}
+		balancer.Remove(gone.Listener.Addr().String())
+		gone.CloseClientConnections()
+		eventually(t, "an answer of "+other, func(ctx context.Context) error {
+			said, err := hello(ctx, mainClient)
+			if err == nil && said.Replica != other {
+				err = fmt.Errorf("%s answers", said.Replica)
+			}
+			return err
+		})
+	})
+}
+
+// greeting is what the server under test answers with.
+type greeting struct{ Replica, User string }
+
+func hello(ctx context.Context, mainClient kubernetes.Interface) (greeting, error) {
+	raw, err := mainClient.CoreV1().RESTClient().Get().AbsPath("/apis", helloGroup, "v1", "greetings").Do(ctx).Raw()
+	if err != nil {
+		return greeting{}, err
+	}
+	var said greeting
+	return said, json.Unmarshal(raw, &said)
+}
+
+// startHello is the server under test, with as much as the main cluster asks of one:
+// readiness is for the balancer, discovery for the controllers of the cluster.
+func startHello(t *testing.T, replica string, certificate, key []byte) *httptest.Server {
+	t.Helper()
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(w http.ResponseWriter, content any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(content)
+	}
+	handler := http.NewServeMux()
+	handler.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	handler.HandleFunc("GET /apis/"+helloGroup+"/v1", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: helloGroup + "/v1"})
+	})
+	handler.HandleFunc("GET /apis/"+helloGroup+"/v1/greetings", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, greeting{Replica: replica, User: r.Header.Get("X-Remote-User")})
+	})
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+func registerHello(t *testing.T, port int32) {
+	t.Helper()
+	apiServices := aggregatorclient.NewForConfigOrDie(shared.Config).ApiregistrationV1().APIServices()
+	service := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1." + helloGroup},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: helloGroup, Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 10,
+			Service:  &apiregistrationv1.ServiceReference{Namespace: helloNamespace, Name: helloService, Port: ptr.To(port)},
+			CABundle: shared.CA(),
+		},
+	}
+	if _, err := apiServices.Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = apiServices.Delete(context.Background(), service.Name, metav1.DeleteOptions{}) })
+}
