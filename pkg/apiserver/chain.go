@@ -55,6 +55,12 @@ func (c *Chain) AddPostStartHook(name string, hook genericapiserver.PostStartHoo
 	return c.Aggregator.GenericAPIServer.AddPostStartHook(name, hook)
 }
 
+// AddPreShutdownHook adds a hook that runs when the chain is told to stop, while
+// it still answers. Requests are refused only after it returned.
+func (c *Chain) AddPreShutdownHook(name string, hook genericapiserver.PreShutdownHookFunc) error {
+	return c.Aggregator.GenericAPIServer.AddPreShutdownHook(name, hook)
+}
+
 // Run serves until ctx is done and requests in flight are answered. Only the
 // outermost server runs; it takes the others' hooks and checks along.
 func (c *Chain) Run(ctx context.Context) error {

@@ -4,52 +4,114 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/controller"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/leader"
 )
 
+// controllersLease is the Lease that the replica with the controllers holds.
+const controllersLease = "annex-controllers"
+
+// stopControllersTimeout bounds how long a stop waits for the controllers to end
+// their work and to give up the lease, which takes milliseconds.
+const stopControllersTimeout = 5 * time.Second
+
 // addControllers adds the hooks that make the system's objects and run the
-// controllers once the chain serves. Controllers run in running.
+// controllers while this replica leads. Controllers run in running.
 func (s *server) addControllers(running *sync.WaitGroup) error {
 	config, err := s.controllerConfig()
 	if err != nil {
 		return err
 	}
-	// Readiness waits for this hook: who sees a ready annex finds the namespaces.
+	bootstrapped := make(chan struct{})
+	// Readiness waits for this hook: who sees a ready annex finds the objects.
 	err = s.chain.AddPostStartHook("annex-bootstrap", func(hook genericapiserver.PostStartHookContext) error {
 		if err := controller.Bootstrap(hook, config); err != nil {
 			// The hook's context is done: an error would end the process instead
 			// of letting it drain.
 			klog.FromContext(hook).V(1).Info("Stopped before the system's objects were made", "err", err)
+			return nil
 		}
+		close(bootstrapped)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return s.chain.AddPostStartHook("annex-controllers", func(hook genericapiserver.PostStartHookContext) error {
-		controllers, err := controller.New(config)
-		if err != nil {
-			return err
+	stopping, stopped := make(chan struct{}), make(chan struct{})
+	err = s.chain.AddPostStartHook("annex-controllers", func(hook genericapiserver.PostStartHookContext) error {
+		running.Go(func() {
+			defer close(stopped)
+			ctx, cancel := context.WithCancel(hook)
+			defer cancel()
+			defer context.AfterFunc(wait.ContextForChannel(stopping), cancel)()
+			select {
+			case <-ctx.Done():
+			case <-bootstrapped: // the lease may be in a namespace that this made
+				s.runControllers(ctx, config)
+			}
+		})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// Before annex drains: another replica takes over while this one still
+	// serves, and a lease that is kept in annex itself can still be written.
+	return s.chain.AddPreShutdownHook("annex-controllers", func() error {
+		close(stopping)
+		select {
+		case <-stopped:
+		case <-time.After(stopControllersTimeout):
+			klog.Background().Info("The controllers did not stop in time, draining all the same", "timeout", stopControllersTimeout)
 		}
-		running.Go(func() { controllers.Run(hook) })
 		return nil
 	})
 }
 
-// controllerConfig makes the clients that controllers use: of annex itself,
-// with the rights of the loopback, and of the main cluster.
+// runControllers runs them until ctx is done: at once where there cannot be
+// another replica, else in the terms that this one leads for.
+func (s *server) runControllers(ctx context.Context, config controller.Config) {
+	lead := func(ctx context.Context) {
+		controllers, err := controller.New(config)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "The controllers do not run")
+			return
+		}
+		controllers.Run(ctx)
+	}
+	election := leader.Config{Name: controllersLease, Identity: leader.NewIdentity(), Timing: s.options.Leader.Timing}
+	switch {
+	case config.Main != nil:
+		election.Leases, election.Namespace = config.Main.Kube.CoordinationV1(), config.Main.PublishService.Namespace
+	case s.store.Shared():
+		election.Leases, election.Namespace = config.AnnexKube.CoordinationV1(), hosting.NamespaceAnnexSystem
+	default:
+		lead(ctx)
+		return
+	}
+	if err := leader.Run(ctx, election, lead); err != nil {
+		klog.FromContext(ctx).Error(err, "The controllers do not run")
+	}
+}
+
+// controllerConfig makes the clients that controllers use: of annex itself, with
+// the rights of the loopback, and those of the main cluster, with annex's there.
 func (s *server) controllerConfig() (controller.Config, error) {
 	config := controller.Config{
 		AnnexDefinitionInformer: s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),

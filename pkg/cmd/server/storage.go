@@ -81,6 +81,9 @@ func (s *storage) openExternal(ctx context.Context, o *options.Etcd) error {
 // Endpoints are the URLs of the etcd.
 func (s *storage) Endpoints() []string { return s.endpoints }
 
+// Shared reports whether other replicas may keep their objects in the same etcd.
+func (s *storage) Shared() bool { return s.embedded == nil }
+
 // Spec describes the etcd as the Store `default` does.
 func (s *storage) Spec() hostingv1alpha1.StoreSpec {
 	if s.embedded != nil {

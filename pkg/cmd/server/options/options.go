@@ -29,6 +29,7 @@ import (
 type Options struct {
 	Data           *Data
 	Main           *Main
+	Leader         *Leader
 	Etcd           *Etcd
 	Serving        *Serving
 	Authentication *Authentication
@@ -48,6 +49,7 @@ func New() *Options {
 	return &Options{
 		Data:           NewData(),
 		Main:           NewMain(),
+		Leader:         NewLeader(),
 		Etcd:           NewEtcd(),
 		Serving:        NewServing(),
 		Authentication: NewAuthentication(),
@@ -91,6 +93,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	o.Data.AddFlags(sets.FlagSet("annex"))
 	o.Main.AddFlags(sets.FlagSet("main cluster"))
+	o.Leader.AddFlags(sets.FlagSet("high availability"))
 	o.Serving.AddFlags(sets.FlagSet("secure serving"))
 	o.Etcd.AddFlags(sets.FlagSet("etcd"))
 	o.Authentication.AddFlags(sets.FlagSet("authentication"))
@@ -155,6 +158,7 @@ func (o CompletedOptions) Validate() error {
 	var errs []error
 	errs = append(errs, o.Data.Validate()...)
 	errs = append(errs, o.Main.Validate(o.Serving.OwnCertificate())...)
+	errs = append(errs, o.Leader.Validate()...)
 	errs = append(errs, o.Serving.Validate()...)
 	errs = append(errs, o.Etcd.Validate(o.Main.Enabled())...)
 	errs = append(errs, o.Authentication.Validate()...)

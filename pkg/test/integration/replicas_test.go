@@ -1,0 +1,148 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// auditControllers records what the controllers write: nobody else uses the
+// loopback on these.
+const auditControllers = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  users: ["system:apiserver"]
+  verbs: [create, update, patch, delete]
+  resources:
+  - {group: hosting.annex.dev, resources: [hostedresources, hostedresources/status, stores/status]}
+- level: None
+`
+
+// replica is one of several annexes on the same etcd.
+type replica struct {
+	*annex
+	log string
+}
+
+// startReplica starts an annex on an etcd, with a data directory of its own.
+func startReplica(t *testing.T, endpoint string) *replica {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "audit.log")
+	server := testserver.Start(t, "--etcd-servers="+endpoint,
+		"--audit-policy-file="+writeFile(t, "audit.yaml", []byte(auditControllers)), "--audit-log-path="+log)
+	return &replica{annex: newAnnex(t, server), log: log}
+}
+
+// writes are the times at which the replica's controllers wrote something.
+func (r *replica) writes(t *testing.T) []time.Time {
+	t.Helper()
+	file, err := os.Open(r.log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it wrote nothing yet
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var times []time.Time
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var event auditv1.Event
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatalf("reading the audit log: %v", err)
+		}
+		times = append(times, event.RequestReceivedTimestamp.Time)
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times
+}
+
+// holder is who the Lease of the controllers names.
+func (r *replica) holder(t *testing.T) string {
+	t.Helper()
+	lease, err := r.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+// waitHolder waits until somebody else leads than the one given.
+func (r *replica) waitHolder(t *testing.T, other string) (holder string) {
+	t.Helper()
+	eventually(t, "a leader", func() string {
+		if holder = r.holder(t); holder == "" || holder == other {
+			return fmt.Sprintf("it is %q", holder)
+		}
+		return ""
+	})
+	return holder
+}
+
+// TestControllersRunOnOneReplica has two replicas on one etcd: the controllers of
+// one write, those of the other begin within a second or so of its stop, and never
+// do both.
+func TestControllersRunOnOneReplica(t *testing.T) {
+	t.Parallel()
+	endpoint := startEtcd(t, nil)
+	first := startReplica(t, endpoint)
+	leader := first.waitHolder(t, "")
+	second := startReplica(t, endpoint)
+
+	// Whichever replica it is created on, the leader hosts it.
+	widgets := second.install(t, newDefinition(t, anySchema))
+	widgets.waitHosted(t, "is hosted", isHosted)
+	if got := first.holder(t); got != leader {
+		t.Errorf("%s leads, it was %s", got, leader)
+	}
+	if got := second.writes(t); len(got) > 0 {
+		t.Errorf("the controllers of the replica that does not lead wrote %d times", len(got))
+	}
+
+	stopped := time.Now()
+	first.Stop(t)
+	second.waitHolder(t, leader)
+	// The lease was given up: nobody had to wait until it expired.
+	if took := time.Since(stopped); took > 10*time.Second {
+		t.Errorf("the other replica led %s after the first began to stop", took)
+	}
+	widgets.create(t, "v1", "w", "{}")
+	widgets.waitHosted(t, "has an object", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Status.Objects == 1 })
+	before, after := first.writes(t), second.writes(t)
+	if len(before) == 0 || len(after) == 0 {
+		t.Fatalf("the replicas wrote %d and %d times", len(before), len(after))
+	}
+	if last, next := before[len(before)-1], after[0]; !last.Before(next) {
+		t.Errorf("the first replica wrote at %s, the second at %s already", last, next)
+	}
+}
+
+// TestEmbeddedEtcdNeedsNoElection has no lease: there cannot be another replica.
+func TestEmbeddedEtcdNeedsNoElection(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.waitHosted(t, "is hosted", isHosted)
+	leases, err := a.kube.CoordinationV1().Leases("annex-system").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(leases.Items) > 0 {
+		t.Errorf("error %v, leases %v", err, leases)
+	}
+}
