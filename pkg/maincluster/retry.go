@@ -19,6 +19,12 @@ const reminder = time.Minute
 // retryBackoff is short at first, because both may have been started together.
 var retryBackoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 7, Cap: 15 * time.Second}
 
+// Retry calls try until it succeeds or ctx is done, and says what annex waits
+// for meanwhile.
+func (c *Cluster) Retry(ctx context.Context, try func(context.Context) error) error {
+	return retry(ctx, c.Config.Host, func(ctx context.Context) error { return explain(try(ctx)) })
+}
+
 // retry calls try until it succeeds or ctx is done. Each new reason to wait is
 // told at once, an old one every minute.
 func retry(ctx context.Context, server string, try func(context.Context) error) error {

@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
+const certFlag, keyFlag = "--tls-cert-file", "--tls-private-key-file"
+
 // CheckServingPair tells what is wrong with a serving certificate that the user
 // brought, before a client would have to find out. Errors name the flag and
 // the file.
 func CheckServingPair(certFile, keyFile string, now time.Time) error {
-	const certFlag, keyFlag = "--tls-cert-file", "--tls-private-key-file"
 	rawCert, err := os.ReadFile(certFile)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", certFlag, certFile, errors.Unwrap(err))
@@ -25,6 +26,11 @@ func CheckServingPair(certFile, keyFile string, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", keyFlag, keyFile, errors.Unwrap(err))
 	}
+	return CheckServingContent(certFile, keyFile, rawCert, rawKey, now)
+}
+
+// CheckServingContent is CheckServingPair for what was read from the files.
+func CheckServingContent(certFile, keyFile string, rawCert, rawKey []byte, now time.Time) error {
 	block := findBlock(rawCert, certBlock)
 	if block == nil {
 		return fmt.Errorf("%s %s: contains no PEM certificate", certFlag, certFile)

@@ -60,6 +60,38 @@ func parseCertificate(raw []byte) (*x509.Certificate, []byte, error) {
 	return cert, pem.EncodeToMemory(block), nil
 }
 
+// ParseBundle returns the certificates of a bundle in PEM, which must have one.
+func ParseBundle(raw []byte) ([]*x509.Certificate, error) {
+	var all []*x509.Certificate
+	for rest := raw; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != certBlock {
+			continue
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d is damaged: %w", len(all)+1, err)
+		}
+		all = append(all, certificate)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("contains no PEM certificate")
+	}
+	return all, nil
+}
+
+// EncodeBundle is the PEM of certificates.
+func EncodeBundle(certificates []*x509.Certificate) []byte {
+	var raw []byte
+	for _, certificate := range certificates {
+		raw = append(raw, encodeCertificate(certificate)...)
+	}
+	return raw
+}
+
 func parseKey(raw []byte) (crypto.Signer, []byte, error) {
 	block := findBlock(raw, keyBlock)
 	if block == nil {

@@ -5,24 +5,30 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
+	"sync"
 
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
+	"github.com/annex-dev/annex/pkg/maincluster"
 	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/servingca"
 )
 
-// ownServerName is what admin.kubeconfig asks for where --tls-cert-file is set:
-// that certificate need not be good for the local address, nor is its authority
-// known. annex answers to this name with a certificate of its own.
+// ownServerName is what admin.kubeconfig asks for where annex serves everybody
+// else with --tls-cert-file, or with what the main cluster verifies: that
+// certificate need not be good for the local address, and its authority may be
+// unknown or change. annex answers to this name with a certificate of its own.
 const ownServerName = "annex.local-administrator"
 
-// identity is annex's own authority and what it signed.
+// identity is annex's own authority and what it signed, and what annex serves
+// with behind a main cluster.
 type identity struct {
-	dir    string
-	wanted pki.Options
-	files  *pki.Files
+	dir       string
+	wanted    pki.Options
+	files     *pki.Files
+	published servingca.Source // nil where annex stands alone
 }
 
 // ensureIdentity makes or checks the certificates in the data directory and,
@@ -34,10 +40,7 @@ func ensureIdentity(o options.CompletedOptions, dir *datadir.Dir) (*identity, er
 			i.wanted.ExtraNames = append(i.wanted.ExtraNames, name)
 		}
 	}
-	if o.Main.Enabled() {
-		i.wanted.ExtraNames = append(i.wanted.ExtraNames, o.Main.PublishService.ServerName())
-	}
-	if !o.Serving.OwnCertificate() {
+	if o.Main.Enabled() || !o.Serving.OwnCertificate() {
 		i.wanted.ServerName = ownServerName
 	}
 	if err := i.ensure(); err != nil {
@@ -54,20 +57,66 @@ func (i *identity) ensure() (err error) {
 	return nil
 }
 
+// UsePublished makes annex serve with what the main cluster verifies it with: a
+// certificate of the CA that all replicas share, or --tls-cert-file. It waits for
+// the main cluster, and must be called before the serving options are applied.
+func (i *identity) UsePublished(ctx context.Context, o options.CompletedOptions, main *maincluster.Cluster) error {
+	var err error
+	if o.Serving.OwnCertificate() {
+		i.published, err = i.openShared(ctx, o.Main, main)
+	} else {
+		i.published, err = servingca.OpenProvided(servingca.ProvidedConfig{
+			CertFile:        o.Serving.ServerCert.CertKey.CertFile,
+			KeyFile:         o.Serving.ServerCert.CertKey.KeyFile,
+			CAFile:          o.Main.PublishCAFile,
+			MainAPIServices: main.APIRegistration.ApiregistrationV1().APIServices(),
+			Namespace:       o.Main.PublishService.Namespace,
+			Name:            o.Main.PublishService.Name,
+			Lifetimes:       o.Main.ServingCA,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	o.Serving.UseCertificate(i.published.ServingCert())
+	return nil
+}
+
+func (i *identity) openShared(ctx context.Context, o *options.Main, main *maincluster.Cluster) (servingca.Source, error) {
+	shared := servingca.NewShared(servingca.SharedConfig{
+		Main:            main.Kube,
+		MainAPIServices: main.APIRegistration.ApiregistrationV1().APIServices(),
+		Namespace:       o.PublishService.Namespace,
+		Name:            o.PublishService.Name,
+		BindAddress:     i.wanted.BindAddress,
+		ExtraNames:      i.wanted.ExtraNames,
+		Lifetimes:       o.ServingCA,
+	})
+	var unusable error
+	err := main.Retry(ctx, func(ctx context.Context) error {
+		err := shared.Open(ctx)
+		if errors.Is(err, servingca.ErrUnusable) {
+			// Waiting does not mend it.
+			unusable = err
+			return nil
+		}
+		return err
+	})
+	if err = errors.Join(unusable, err); err != nil {
+		return nil, err
+	}
+	return shared, nil
+}
+
 // CAFile is the certificate of annex's own authority.
 func (i *identity) CAFile() string { return i.files.CACert }
 
-// CABundle is what the main cluster verifies annex with.
-func (i *identity) CABundle() []byte {
-	bundle, err := os.ReadFile(i.files.CACert)
-	if err != nil {
-		return nil
-	}
-	return bundle
-}
+// CABundle is what the main cluster verifies annex with. There is none, and this
+// must not be called, where annex stands alone.
+func (i *identity) CABundle() []byte { return i.published.CABundle() }
 
-// AddListener has changes of CABundle told.
-func (i *identity) AddListener(func()) {}
+// AddListener has listener called whenever CABundle changes.
+func (i *identity) AddListener(listener func()) { i.published.AddListener(listener) }
 
 // WriteKubeconfig writes the administrator's kubeconfig for the given URL, once
 // there is nothing left that could keep annex from serving there, and from then
@@ -77,6 +126,13 @@ func (i *identity) WriteKubeconfig(path, url string) error {
 	return i.ensure()
 }
 
-// Run renews certificates until ctx is done. The server reads them again when
-// the files change.
-func (i *identity) Run(ctx context.Context) { pki.NewRenewer(i.dir, i.wanted).Run(ctx) }
+// Run renews certificates until ctx is done. The server takes them up while it
+// serves.
+func (i *identity) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	if i.published != nil {
+		running.Go(func() { i.published.Run(ctx) })
+	}
+	pki.NewRenewer(i.dir, i.wanted).Run(ctx)
+}

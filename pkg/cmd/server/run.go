@@ -61,6 +61,11 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err != nil {
 		return err
 	}
+	if main != nil {
+		if err := identity.UsePublished(ctx, o, main); err != nil {
+			return stoppedWaiting(ctx, err)
+		}
+	}
 	config, err := newConfig(ctx, o, identity.CAFile(), main)
 	if err != nil {
 		return stoppedWaiting(ctx, err)

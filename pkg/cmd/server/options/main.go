@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/annex-dev/annex/pkg/maincluster"
+	"github.com/annex-dev/annex/pkg/servingca"
 )
 
 // Main says which cluster annex stands behind, if any.
@@ -24,6 +25,10 @@ type Main struct {
 	// main cluster to verify it with. Empty with a certificate of annex's own.
 	PublishCAFile string
 
+	// ServingCA says how long the certificates live that the main cluster verifies
+	// annex with.
+	ServingCA servingca.Lifetimes
+
 	// Login and Reviews tune what annex asks of the main cluster for each request.
 	Login   maincluster.LoginOptions
 	Reviews maincluster.ReviewOptions
@@ -33,6 +38,7 @@ type Main struct {
 func NewMain() *Main {
 	return &Main{
 		PublishService: maincluster.DefaultService(),
+		ServingCA:      servingca.DefaultLifetimes(),
 		Login:          maincluster.DefaultLoginOptions(),
 		Reviews:        maincluster.DefaultReviewOptions(),
 	}
@@ -48,6 +54,14 @@ func (o *Main) AddFlags(fs *pflag.FlagSet) {
 		"The Service in the main cluster through which it reaches annex. annex's APIServices point there.")
 	fs.StringVar(&o.PublishCAFile, "publish-ca-file", o.PublishCAFile,
 		"With --tls-cert-file, the authorities that the main cluster verifies that certificate with. It is read again when it changes.")
+	fs.DurationVar(&o.ServingCA.CA, "serving-ca-lifetime", o.ServingCA.CA,
+		"How long a CA lives that the replicas behind a main cluster share. The next one is made when a third of it is left.")
+	fs.DurationVar(&o.ServingCA.Certificate, "serving-certificate-lifetime", o.ServingCA.Certificate,
+		"How long a certificate lives that is signed by the shared CA. The next one is made when a third of it is left.")
+	fs.DurationVar(&o.ServingCA.Propagation, "serving-ca-propagation", o.ServingCA.Propagation,
+		"How long every APIService must have carried a new CA before annex serves with a certificate of it.")
+	// The defaults fit; tests cannot wait for them.
+	hide(fs, "serving-ca-lifetime", "serving-certificate-lifetime", "serving-ca-propagation")
 	fs.DurationVar(&o.Login.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.Login.TokenCacheTTL,
 		"How long the main cluster's answer about a token is remembered.")
 	fs.DurationVar(&o.Reviews.AllowCacheTTL, "authorization-webhook-cache-authorized-ttl", o.Reviews.AllowCacheTTL,
@@ -78,6 +92,9 @@ func (o *Main) Validate(ownCertificate bool) []error {
 		errs = append(errs, errors.New("--tls-cert-file needs --publish-ca-file, for the main cluster to verify that certificate"))
 	case ownCertificate && o.PublishCAFile != "":
 		errs = append(errs, errors.New("--publish-ca-file belongs to --tls-cert-file: without it annex publishes its own authority"))
+	}
+	if err := o.ServingCA.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--serving-ca-lifetime, --serving-certificate-lifetime, --serving-ca-propagation: %w", err))
 	}
 	if o.Reviews.QPS == 0 || o.Reviews.Burst <= 0 {
 		errs = append(errs, fmt.Errorf("--authorization-webhook-qps %v and --authorization-webhook-burst %d must be greater than 0", o.Reviews.QPS, o.Reviews.Burst))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	netutils "k8s.io/utils/net"
@@ -74,14 +75,20 @@ func (o *Serving) Validate() []error {
 func (o *Serving) OwnCertificate() bool { return o.ServerCert.CertKey.CertFile == "" }
 
 // UseOwnCertificate serves with the certificate that annex made: to everybody,
-// or, beside the one that --tls-cert-file names, to who asks for serverName.
+// or, where serverName is not empty, to who asks for that name.
 func (o *Serving) UseOwnCertificate(certFile, keyFile, serverName string) {
-	if o.OwnCertificate() {
+	if serverName == "" {
 		o.ServerCert.CertKey.CertFile, o.ServerCert.CertKey.KeyFile = certFile, keyFile
 		return
 	}
 	own := cliflag.NamedCertKey{Names: []string{serverName}, CertFile: certFile, KeyFile: keyFile}
 	o.SNICertKeys = append(o.SNICertKeys, own)
+}
+
+// UseCertificate serves to everybody with a certificate that is not in files.
+func (o *Serving) UseCertificate(cert dynamiccertificates.CertKeyContentProvider) {
+	o.ServerCert.CertKey = genericoptions.CertKey{}
+	o.ServerCert.GeneratedCert = cert
 }
 
 // Listen opens the port, so that one that is taken is reported before anything

@@ -1,0 +1,252 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package servingca
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/annex-dev/annex/pkg/pki"
+)
+
+// pollInterval is how often the files are read. A mounted Secret changes through
+// links that file notifications miss.
+const pollInterval = 5 * time.Second
+
+// ProvidedConfig is what a Provided needs.
+type ProvidedConfig struct {
+	// CertFile and KeyFile are --tls-cert-file and --tls-private-key-file.
+	CertFile, KeyFile string
+	// CAFile is --publish-ca-file.
+	CAFile string
+	// MainAPIServices tell what the main cluster verifies annex with.
+	MainAPIServices apiregistrationclient.APIServiceInterface
+	// Namespace and Name are those of the Service that leads to annex.
+	Namespace, Name string
+	// Lifetimes must be valid; only the propagation time counts.
+	Lifetimes Lifetimes
+	// Clock is the real one when it is nil.
+	Clock clock.Clock
+}
+
+// Provided is a certificate that somebody else makes and renews, with the
+// authorities that it is verified with.
+//
+// Renewed by an authority that was published before, it is served at once. By a
+// new one, it is served only after every APIService has carried that one for the
+// propagation time: also whoever replaces all files in one go, as cert-manager
+// does, loses no request.
+type Provided struct {
+	publication
+
+	config ProvidedConfig
+
+	// What follows is Run's, once Open is done.
+	read    [3][]byte // the files as last read
+	wanted  provided  // what they have in them, when that is good
+	shown   provided  // what annex serves
+	shownAt time.Time
+	// published is the bundle, settled the part of it that the main cluster has
+	// had for the propagation time; carriedSince is since when it has had all.
+	published, settled []*x509.Certificate
+	carriedSince       time.Time
+}
+
+// provided is the content of the three files.
+type provided struct {
+	chain     []*x509.Certificate // of the server, then intermediates
+	cert, key []byte
+	bundle    []*x509.Certificate
+}
+
+var _ Source = &Provided{}
+
+// OpenProvided reads the files and makes sure that they fit together and to the
+// Service.
+func OpenProvided(config ProvidedConfig) (*Provided, error) {
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	p := &Provided{config: config}
+	if err := p.reload(); err != nil {
+		return nil, err
+	}
+	observeRefused(false)
+	p.settled = p.wanted.bundle
+	p.publish(klog.Background(), p.wanted.bundle)
+	p.show(klog.Background())
+	return p, nil
+}
+
+// Run reads the files again and again until ctx is done. What is not good is
+// logged once, and annex goes on with what it had.
+func (p *Provided) Run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	var told string
+	timer := p.config.Clock.NewTimer(min(pollInterval, p.config.Lifetimes.interval()))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C():
+		}
+		err := p.reload()
+		observeRefused(err != nil)
+		if err == nil {
+			err = p.settle(ctx)
+		}
+		switch {
+		case err == nil:
+			told = ""
+		case ctx.Err() == nil && err.Error() != told:
+			told = err.Error()
+			logger.Error(err, "Could not take up the provided certificate, goes on with the one before")
+		}
+		timer.Reset(min(pollInterval, p.config.Lifetimes.interval()))
+	}
+}
+
+// reload reads the files. Only what is good in itself becomes wanted.
+func (p *Provided) reload() error {
+	var read [3][]byte
+	for i, file := range []struct{ flag, path string }{
+		{"--tls-cert-file", p.config.CertFile}, {"--tls-private-key-file", p.config.KeyFile}, {"--publish-ca-file", p.config.CAFile},
+	} {
+		var err error
+		if read[i], err = os.ReadFile(file.path); err != nil {
+			return fmt.Errorf("%s: %w", file.flag, err)
+		}
+	}
+	if p.wanted.chain != nil && slices.EqualFunc(p.read[:], read[:], bytes.Equal) {
+		return nil
+	}
+	wanted, err := p.parse(read)
+	if err != nil {
+		return err
+	}
+	p.read, p.wanted = read, wanted
+	return nil
+}
+
+func (p *Provided) parse(read [3][]byte) (provided, error) {
+	now := p.config.Clock.Now()
+	if err := pki.CheckServingContent(p.config.CertFile, p.config.KeyFile, read[0], read[1], now); err != nil {
+		return provided{}, err
+	}
+	chain, err := pki.ParseBundle(read[0])
+	if err != nil {
+		return provided{}, fmt.Errorf("--tls-cert-file %s: %w", p.config.CertFile, err)
+	}
+	bundle, err := pki.ParseBundle(read[2])
+	if err != nil {
+		return provided{}, fmt.Errorf("--publish-ca-file %s: %w", p.config.CAFile, err)
+	}
+	wanted := provided{chain: chain, cert: read[0], key: read[1], bundle: union(nil, bundle)}
+	if err := p.verify(wanted.chain, bundle); err != nil {
+		return provided{}, fmt.Errorf("--publish-ca-file %s does not verify --tls-cert-file %s for %s, the name of --publish-service: %w",
+			p.config.CAFile, p.config.CertFile, p.serverName(), err)
+	}
+	return wanted, nil
+}
+
+// settle publishes and serves what is wanted, as far as that is safe already.
+// The old authorities stay in the bundle until every replica has had the time to
+// serve with the new certificate.
+func (p *Provided) settle(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	if merged := union(p.published, p.wanted.bundle); len(merged) > len(p.published) {
+		p.publish(logger, merged)
+	}
+	err := p.wait(ctx)
+	now, propagation := p.config.Clock.Now(), p.config.Lifetimes.Propagation
+	expires := p.shown.chain[0].NotAfter
+	if p.verify(p.wanted.chain, p.settled) == nil || !now.Before(expires.Add(-propagation)) {
+		p.show(logger)
+	}
+	done := bytes.Equal(p.shown.cert, p.wanted.cert) && len(p.settled) == len(p.published)
+	if done && len(p.published) > len(p.wanted.bundle) && now.Sub(p.shownAt) >= propagation {
+		p.settled = p.wanted.bundle
+		p.publish(logger, p.wanted.bundle)
+	}
+	return err
+}
+
+// wait looks whether the main cluster has all of the bundle, and for how long.
+func (p *Provided) wait(ctx context.Context) error {
+	if len(p.settled) == len(p.published) {
+		return nil
+	}
+	everywhere, err := carried(ctx, p.config.MainAPIServices, p.config.Namespace, p.config.Name, p.published)
+	now := p.config.Clock.Now()
+	switch {
+	case err != nil:
+		return err
+	case !everywhere:
+		p.carriedSince = time.Time{}
+	case p.carriedSince.IsZero():
+		p.carriedSince = now
+	case now.Sub(p.carriedSince) >= p.config.Lifetimes.Propagation:
+		p.settled = p.published
+	}
+	return nil
+}
+
+func (p *Provided) publish(logger klog.Logger, bundle []*x509.Certificate) {
+	p.published, p.carriedSince = bundle, time.Time{}
+	p.setBundle(pki.EncodeBundle(bundle))
+	observe(caMetric, first(bundle))
+	logger.V(2).Info("Publishes authorities", "count", len(bundle), "file", p.config.CAFile)
+}
+
+func (p *Provided) show(logger klog.Logger) {
+	if bytes.Equal(p.shown.cert, p.wanted.cert) && bytes.Equal(p.shown.key, p.wanted.key) {
+		return
+	}
+	p.shown, p.shownAt = p.wanted, p.config.Clock.Now()
+	p.setCert(p.shown.cert, p.shown.key)
+	observe(servingMetric, p.shown.chain[0])
+	logger.V(2).Info("Serves with the provided certificate", "expires", p.shown.chain[0].NotAfter, "file", p.config.CertFile)
+}
+
+func (p *Provided) verify(chain, authorities []*x509.Certificate) error {
+	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
+	for _, authority := range authorities {
+		roots.AddCert(authority)
+	}
+	for _, intermediate := range chain[1:] {
+		intermediates.AddCert(intermediate)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		DNSName: p.serverName(), Roots: roots, Intermediates: intermediates, CurrentTime: p.config.Clock.Now(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	return err
+}
+
+func (p *Provided) serverName() string { return p.config.Name + "." + p.config.Namespace + ".svc" }
+
+func union(a, b []*x509.Certificate) []*x509.Certificate {
+	all := slices.Clone(a)
+	for _, certificate := range b {
+		if !slices.ContainsFunc(all, certificate.Equal) {
+			all = append(all, certificate)
+		}
+	}
+	return all
+}
+
+// first is the certificate that expires first.
+func first(certificates []*x509.Certificate) *x509.Certificate {
+	return slices.MinFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+}

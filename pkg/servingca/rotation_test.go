@@ -1,0 +1,140 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package servingca
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/annex-dev/annex/pkg/pki"
+)
+
+func TestAdvance(t *testing.T) {
+	t.Parallel()
+	const hour = time.Hour
+	stable := func(t *testing.T) *State { return mustState(t, epoch) }
+	carriedSince := func(at time.Duration) func(*testing.T) *State {
+		return func(t *testing.T) *State {
+			state := rotating(t)
+			state.CarriedSince = epoch.Add(at)
+			return state
+		}
+	}
+	promoted := func(t *testing.T) *State {
+		state, due, err := advance(carriedSince(202*hour)(t), true, epoch.Add(203*hour), lifetimes)
+		if err != nil || due != stepPromote {
+			t.Fatalf("advance: %q, %v", due, err)
+		}
+		return state
+	}
+	tests := map[string]struct {
+		state   func(*testing.T) *State
+		carried bool
+		at      time.Duration
+		want    step
+	}{
+		"young":                             {stable, true, 199 * hour, ""},
+		"a third is left":                   {stable, true, 200 * hour, stepAddNext},
+		"nothing is published":              {stable, false, 200 * hour, stepAddNext},
+		"clock is behind":                   {stable, true, -1000 * hour, ""},
+		"expired while nobody ran":          {stable, true, 300 * hour, stepReplace},
+		"next is not carried yet":           {rotating, false, 202 * hour, ""},
+		"next is carried now":               {rotating, true, 202 * hour, stepCarried},
+		"next is carried for too short":     {carriedSince(202 * hour), true, 202*hour + 59*time.Minute, ""},
+		"next is carried long enough":       {carriedSince(202 * hour), true, 203 * hour, stepPromote},
+		"next was lost":                     {carriedSince(202 * hour), false, 202*hour + 30*time.Minute, stepNotCarried},
+		"next was lost at the last moment":  {carriedSince(202 * hour), false, 203 * hour, stepNotCarried},
+		"next is never carried, CA lives":   {rotating, false, 298 * hour, ""},
+		"next is never carried, CA expires": {rotating, false, 299 * hour, stepPromote},
+		"both expired while nobody ran":     {rotating, true, 501 * hour, stepReplace},
+		"previous may be in use":            {promoted, true, 233*hour + 59*time.Minute, ""},
+		"previous cannot be in use":         {promoted, true, 234 * hour, stepDropPrevious},
+		"previous before the next rotation": {promoted, true, 450 * hour, stepDropPrevious},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state := tt.state(t)
+			before := mustSecret(t, state)
+			after, due, err := advance(state, tt.carried, epoch.Add(tt.at), lifetimes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if due != tt.want {
+				t.Errorf("the step is %q, want %q", due, tt.want)
+			}
+			if (after == state) != (due == "") {
+				t.Errorf("the state changed: %t, with the step %q", after != state, due)
+			}
+			if got := mustSecret(t, state); string(got.Data[BundleKey]) != string(before.Data[BundleKey]) {
+				t.Error("the state that was given changed")
+			}
+		})
+	}
+}
+
+// TestRotationKeepsWhatIsInUse goes through three lives of a CA in steps and looks
+// at each that whoever read any earlier bundle long enough ago, or the one of now,
+// verifies every certificate that can be in use.
+func TestRotationKeepsWhatIsInUse(t *testing.T) {
+	t.Parallel()
+	state := mustState(t, epoch)
+	inUse := map[string]*pki.Pair{} // the last one of each CA
+	var steps []step
+	published := state // what the APIServices carry, one step of time late
+	for now := epoch; now.Before(epoch.Add(3 * lifetimes.CA)); now = now.Add(20 * time.Minute) {
+		carriedNow := contained(state.Certificates(), published.Certificates())
+		next, due, err := advance(state, carriedNow, now, lifetimes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if due != "" {
+			steps = append(steps, due)
+		}
+		// A replica that did not hear of this step yet signs with the CA before.
+		for _, signer := range []*State{state, next} {
+			pair, err := signer.Signing.Issue(pki.ServingTemplate(nil, "annex.annex-system.svc"), now, lifetimes.Certificate)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inUse[pair.Cert.Issuer.CommonName] = pair
+		}
+		maps.DeleteFunc(inUse, func(_ string, pair *pki.Pair) bool { return now.After(pair.Cert.NotAfter) })
+		for _, bundle := range [][]byte{published.Bundle(), next.Bundle()} {
+			for issuer, pair := range inUse {
+				if err := verify(t, bundle, pair.CertPEM, "annex.annex-system.svc", now); err != nil {
+					t.Fatalf("after %s, step %q: a certificate of %s is not verified by %v: %v", now.Sub(epoch), due,
+						issuer, subjects(next.Certificates()), err)
+				}
+			}
+		}
+		published, state = state, next
+	}
+	rotation := []step{stepAddNext, stepCarried, stepPromote, stepDropPrevious}
+	if len(steps) < 3*len(rotation) {
+		t.Fatalf("only these steps were taken: %q", steps)
+	}
+	for i, due := range steps {
+		if due != rotation[i%len(rotation)] {
+			t.Errorf("step %d is %q, want %q", i, due, rotation[i%len(rotation)])
+		}
+	}
+}
+
+func TestLifetimesValidate(t *testing.T) {
+	t.Parallel()
+	if err := DefaultLifetimes().Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, bad := range map[string]Lifetimes{
+		"zero":               {},
+		"no propagation":     {CA: time.Hour, Certificate: time.Minute},
+		"CA lives too short": {CA: 3 * time.Hour, Certificate: time.Hour, Propagation: time.Second},
+	} {
+		if err := bad.Validate(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package servingca
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/annex-dev/annex/pkg/pki"
+)
+
+const (
+	// SecretName is the Secret, in the namespace of the Service that leads to
+	// annex, in which replicas share their CA.
+	SecretName = "annex-serving-ca"
+	// SecretType keeps others from taking it for one of theirs, and annex from
+	// taking one of theirs for its own.
+	SecretType corev1.SecretType = "annex.dev/serving-ca"
+
+	// CertKey is the CA that signs.
+	CertKey = "ca.crt"
+	// PrivateKey is its key.
+	PrivateKey = "ca.key"
+	// NextCertKey is the CA that will sign next, if any.
+	NextCertKey = "next.crt"
+	// NextPrivateKey is its key.
+	NextPrivateKey = "next.key"
+	// BundleKey holds every CA that serving certificates are verified with, the
+	// oldest first. One that is neither of those above signs no more.
+	BundleKey = "ca-bundle.crt"
+
+	// CarriedSinceAnnotation is since when every APIService of annex's has been
+	// seen with a bundle that has the next CA in it.
+	CarriedSinceAnnotation = "annex.dev/bundle-carried-since"
+	// PreviousUntilAnnotation is when a CA that signs no more leaves the bundle.
+	PreviousUntilAnnotation = "annex.dev/previous-ca-until"
+)
+
+// ErrUnusable is a Secret that annex did not make, or that was damaged. annex
+// does not write to it.
+var ErrUnusable = errors.New("annex does not touch it: restore it, or delete it and running replicas put theirs back; " +
+	"if none runs, a new CA is made")
+
+// State is the content of the Secret.
+type State struct {
+	// Signing signs serving certificates.
+	Signing *pki.Authority
+	// Next is in the bundle and will sign, nil outside of a rotation.
+	Next *pki.Authority
+	// CarriedSince is since when every APIService carries Next, or zero.
+	CarriedSince time.Time
+	// Previous sign no more.
+	Previous []*x509.Certificate
+	// PreviousUntil is when Previous leave the bundle.
+	PreviousUntil time.Time
+}
+
+// Certificates are all that serving certificates are verified with, the oldest
+// first, so that the bundle stays the same when Next takes over.
+func (s *State) Certificates() []*x509.Certificate {
+	all := append(slices.Clone(s.Previous), s.Signing.Certificate())
+	if s.Next != nil {
+		all = append(all, s.Next.Certificate())
+	}
+	return all
+}
+
+// Bundle is Certificates as an APIService carries it.
+func (s *State) Bundle() []byte { return pki.EncodeBundle(s.Certificates()) }
+
+// Parse reads the Secret. An error is an ErrUnusable.
+func Parse(secret *corev1.Secret) (*State, error) {
+	state, err := parse(secret)
+	if err != nil {
+		return nil, fmt.Errorf("the Secret %s/%s of the main cluster: %w; %w", secret.Namespace, secret.Name, err, ErrUnusable)
+	}
+	return state, nil
+}
+
+func parse(secret *corev1.Secret) (*State, error) {
+	if secret.Type != SecretType {
+		return nil, fmt.Errorf("it has the type %s, not %s: somebody else made it", secret.Type, SecretType)
+	}
+	state := &State{}
+	var err error
+	if state.Signing, err = authority(secret, CertKey, PrivateKey); err != nil {
+		return nil, err
+	}
+	if len(secret.Data[NextCertKey]) > 0 || len(secret.Data[NextPrivateKey]) > 0 {
+		if state.Next, err = authority(secret, NextCertKey, NextPrivateKey); err != nil {
+			return nil, err
+		}
+	}
+	bundle, err := pki.ParseBundle(secret.Data[BundleKey])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", BundleKey, err)
+	}
+	for _, certificate := range bundle {
+		if !certificate.IsCA {
+			return nil, fmt.Errorf("%s: %s is not a CA", BundleKey, certificate.Subject)
+		}
+		if !is(state.Signing, certificate) && !is(state.Next, certificate) {
+			state.Previous = append(state.Previous, certificate)
+		}
+	}
+	if !bytes.Equal(state.Bundle(), pki.EncodeBundle(bundle)) {
+		return nil, fmt.Errorf("%s does not end in %s and %s", BundleKey, CertKey, NextCertKey)
+	}
+	if state.CarriedSince, err = moment(secret, CarriedSinceAnnotation); err != nil {
+		return nil, err
+	}
+	if state.PreviousUntil, err = moment(secret, PreviousUntilAnnotation); err != nil {
+		return nil, err
+	}
+	return state, nil
+}
+
+// Write puts the state into a Secret and leaves alone what it does not know.
+func (s *State) Write(secret *corev1.Secret) error {
+	secret.Type = SecretType
+	data := maps.Clone(secret.Data)
+	if data == nil {
+		data = map[string][]byte{}
+	}
+	signingKey, err := s.Signing.KeyPEM()
+	if err != nil {
+		return fmt.Errorf("encoding the key of the serving CA: %w", err)
+	}
+	data[CertKey], data[PrivateKey], data[BundleKey] = s.Signing.CertPEM(), signingKey, s.Bundle()
+	delete(data, NextCertKey)
+	delete(data, NextPrivateKey)
+	if s.Next != nil {
+		nextKey, err := s.Next.KeyPEM()
+		if err != nil {
+			return fmt.Errorf("encoding the key of the next serving CA: %w", err)
+		}
+		data[NextCertKey], data[NextPrivateKey] = s.Next.CertPEM(), nextKey
+	}
+	secret.Data = data
+	note(secret, CarriedSinceAnnotation, s.CarriedSince)
+	note(secret, PreviousUntilAnnotation, s.PreviousUntil)
+	return nil
+}
+
+func authority(secret *corev1.Secret, certKey, privateKey string) (*pki.Authority, error) {
+	parsed, err := pki.ParseAuthority(secret.Data[certKey], secret.Data[privateKey])
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s: %w", certKey, privateKey, err)
+	}
+	return parsed, nil
+}
+
+func is(authority *pki.Authority, certificate *x509.Certificate) bool {
+	return authority != nil && authority.Certificate().Equal(certificate)
+}
+
+func moment(secret *corev1.Secret, annotation string) (time.Time, error) {
+	value, found := secret.Annotations[annotation]
+	if !found {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, value)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("annotation %s: %w", annotation, err)
+	}
+	return at, nil
+}
+
+func note(secret *corev1.Secret, annotation string, at time.Time) {
+	annotations := maps.Clone(secret.Annotations)
+	if at.IsZero() {
+		delete(annotations, annotation)
+	} else {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[annotation] = at.UTC().Format(time.RFC3339Nano)
+	}
+	secret.Annotations = annotations
+}

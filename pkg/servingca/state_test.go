@@ -1,0 +1,112 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package servingca
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/annex-dev/annex/pkg/pki"
+)
+
+func TestStateSurvivesTheSecret(t *testing.T) {
+	t.Parallel()
+	carried := rotating(t)
+	carried.CarriedSince = epoch.Add(202 * time.Hour)
+	promoted, _, err := advance(carried, true, epoch.Add(203*time.Hour), lifetimes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, state := range map[string]*State{"stable": mustState(t, epoch), "rotating": rotating(t), "carried": carried, "promoted": promoted} {
+		secret := mustSecret(t, state)
+		got := mustParse(t, secret)
+		if diff := cmp.Diff(secret, mustSecret(t, got)); diff != "" {
+			t.Errorf("%s: another state was read (-written +read):\n%s", name, diff)
+		}
+		if !got.CarriedSince.Equal(state.CarriedSince) || !got.PreviousUntil.Equal(state.PreviousUntil) {
+			t.Errorf("%s: read %v, %v, wrote %v, %v", name, got.CarriedSince, got.PreviousUntil, state.CarriedSince, state.PreviousUntil)
+		}
+		if !slices.EqualFunc(got.Previous, state.Previous, (*x509.Certificate).Equal) {
+			t.Errorf("%s: the previous CAs are %v, want %v", name, subjects(got.Previous), subjects(state.Previous))
+		}
+	}
+	if !bytes.Equal(carried.Bundle(), promoted.Bundle()) {
+		t.Error("the bundle changed when the next CA took over: every APIService would be written once more")
+	}
+}
+
+func TestWriteLeavesAloneWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	secret := mustSecret(t, rotating(t))
+	secret.Data["note"] = []byte("theirs")
+	secret.Annotations = map[string]string{"theirs": "too", CarriedSinceAnnotation: "x"}
+	if err := mustState(t, epoch).Write(secret); err != nil {
+		t.Fatal(err)
+	}
+	if string(secret.Data["note"]) != "theirs" || len(secret.Annotations) != 1 {
+		t.Errorf("kept %v and %v", secret.Data["note"], secret.Annotations)
+	}
+	if _, found := secret.Data[NextPrivateKey]; found {
+		t.Error("the key of a next CA is still there")
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	other := mustSecret(t, mustState(t, epoch))
+	leafy := func(t *testing.T) []byte {
+		t.Helper()
+		pair, err := mustState(t, epoch).Signing.Issue(pki.ServingTemplate(nil), epoch, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair.CertPEM
+	}
+	tests := map[string]struct {
+		damage func(*testing.T, *corev1.Secret)
+		want   string
+	}{
+		"another type":     {func(_ *testing.T, s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, "it has the type Opaque, not annex.dev/serving-ca"},
+		"empty":            {func(_ *testing.T, s *corev1.Secret) { s.Data = nil }, "ca.crt, ca.key: contains no certificate"},
+		"no key":           {func(_ *testing.T, s *corev1.Secret) { delete(s.Data, PrivateKey) }, "contains no private key"},
+		"another CA's key": {func(_ *testing.T, s *corev1.Secret) { s.Data[PrivateKey] = other.Data[PrivateKey] }, "do not match"},
+		"another CA":       {func(_ *testing.T, s *corev1.Secret) { s.Data[CertKey] = other.Data[CertKey] }, "do not match"},
+		"another pair": {func(_ *testing.T, s *corev1.Secret) {
+			s.Data[CertKey], s.Data[PrivateKey] = other.Data[CertKey], other.Data[PrivateKey]
+		}, "does not end in"},
+		"damaged CA":            {func(_ *testing.T, s *corev1.Secret) { s.Data[CertKey] = s.Data[CertKey][:60] }, "ca.crt, ca.key: contains no certificate"},
+		"no next key":           {func(_ *testing.T, s *corev1.Secret) { delete(s.Data, NextPrivateKey) }, "next.crt, next.key"},
+		"no next certificate":   {func(_ *testing.T, s *corev1.Secret) { delete(s.Data, NextCertKey) }, "next.crt, next.key"},
+		"no bundle":             {func(_ *testing.T, s *corev1.Secret) { delete(s.Data, BundleKey) }, "ca-bundle.crt: contains no PEM certificate"},
+		"bundle without the CA": {func(_ *testing.T, s *corev1.Secret) { s.Data[BundleKey] = s.Data[NextCertKey] }, "ca-bundle.crt does not end in"},
+		"bundle without next":   {func(_ *testing.T, s *corev1.Secret) { s.Data[BundleKey] = s.Data[CertKey] }, "ca-bundle.crt does not end in"},
+		"bundle in other order": {func(_ *testing.T, s *corev1.Secret) {
+			s.Data[BundleKey] = append(bytes.Clone(s.Data[NextCertKey]), s.Data[CertKey]...)
+		}, "ca-bundle.crt does not end in"},
+		"leaf in the bundle": {func(t *testing.T, s *corev1.Secret) { s.Data[BundleKey] = append(leafy(t), s.Data[BundleKey]...) }, "is not a CA"},
+		"damaged carried since": {func(_ *testing.T, s *corev1.Secret) {
+			s.Annotations = map[string]string{CarriedSinceAnnotation: "today"}
+		}, CarriedSinceAnnotation},
+		"damaged previous until": {func(_ *testing.T, s *corev1.Secret) { s.Annotations = map[string]string{PreviousUntilAnnotation: ""} }, PreviousUntilAnnotation},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			secret := mustSecret(t, rotating(t))
+			tt.damage(t, secret)
+			_, err := Parse(secret)
+			wantError(t, err, "the Secret annex-system/annex-serving-ca of the main cluster", tt.want, "restore it, or delete it")
+			if !errors.Is(err, ErrUnusable) {
+				t.Error("it is not an ErrUnusable")
+			}
+		})
+	}
+}
