@@ -148,6 +148,15 @@ func (c *Cluster) EtcdKeys(ctx context.Context, prefix string) ([]string, error)
 	return keys, nil
 }
 
+// PutEtcdKey writes a key of the cluster's etcd, past every API server: to a test
+// that is a write through a server that nobody else has heard of.
+func (c *Cluster) PutEtcdKey(ctx context.Context, key, value string) error {
+	if _, err := c.etcd.Client().Put(ctx, key, value); err != nil {
+		return fmt.Errorf("writing key %s of the main cluster's etcd: %w", key, err)
+	}
+	return nil
+}
+
 // Logs are the ends of the logs of the cluster's programs, for a test that failed.
 // The whole ones are in Dir.
 func (c *Cluster) Logs() string {
