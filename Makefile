@@ -42,12 +42,14 @@ run: build ## Build, then serve from .annex/ on 127.0.0.1:7443 until interrupted
 
 .PHONY: main-cluster
 main-cluster: cluster-programs ## Start a Kubernetes control plane to play with, until interrupted.
-	@go run ./pkg/test/demo main-cluster
+	@go build -o bin/demo ./pkg/test/demo
+	@bin/demo main-cluster
 
 # make demo ONCE=1 ends by itself.
 .PHONY: demo
 demo: build kubectl cluster-programs ## Show annex behind a main cluster, until interrupted.
-	@go run ./pkg/test/demo demo --once=$(if $(ONCE),true,false)
+	@go build -o bin/demo ./pkg/test/demo
+	@bin/demo demo --once=$(if $(ONCE),true,false)
 
 ##@ Test it
 
@@ -76,7 +78,7 @@ test-e2e: build kubectl ## Run bin/annex and kubectl as a user would.
 	@go run ./hack/testrun e2e
 
 .PHONY: test-cluster
-test-cluster: build cluster-programs ## Run annex behind a real kube-apiserver and kube-controller-manager.
+test-cluster: build kubectl cluster-programs ## Run annex behind a real kube-apiserver and kube-controller-manager.
 	@go run ./hack/testrun cluster
 
 .PHONY: bench

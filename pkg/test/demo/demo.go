@@ -58,9 +58,9 @@ func runDemo(ctx context.Context, cluster *maincluster.Cluster, once bool) (err 
 	if !once {
 		fmt.Printf(`
 Go on in another shell; Ctrl-C here stops everything and removes it.
-  the main cluster:   export KUBECONFIG=%s
-  annex directly:     export KUBECONFIG=%s
-  log of annex's end: kill %d, then see what the main cluster says of widgets, and of all else
+  use the main cluster:   export KUBECONFIG=%s
+  use annex directly:     export KUBECONFIG=%s
+  stop annex alone:       kill %d
 `, cluster.Kubeconfig, annex.Kubeconfig, annex.Process.PID())
 	}
 	return waitForEnd(ctx, once)

@@ -87,7 +87,7 @@ func (t *tour) takeOver(ctx context.Context) error {
 			return err
 		}
 	}
-	say(fmt.Sprintf("%.1f s later requests for widgets go to annex.", time.Since(began).Seconds()))
+	say(fmt.Sprintf("%.1f s later requests for widgets go to annex (in its first seconds behind a cluster it publishes nothing but its own group).", time.Since(began).Seconds()))
 	return t.all(ctx, "get apiservices -l annex.dev/published-by", "get hostedresources")
 }
 
@@ -97,24 +97,25 @@ func (t *tour) useWidgets(ctx context.Context) error {
 		"apply -f artifacts/examples/40-widget.yaml",
 		"get widgets --all-namespaces",
 		"explain widgets.spec.color",
+		"wait --for=jsonpath={.status.objects}=1 hostedresource/widgets."+group,
 		"get hostedresources",
 	)
 }
 
 // showEtcds looks where the objects are.
 func (t *tour) showEtcds(ctx context.Context) error {
-	prefix := "/registry/" + group + "/"
-	mainKeys, err := t.cluster.EtcdKeys(ctx, prefix)
+	const mainPrefix, annexPrefix = "/registry/" + group + "/", "/annex/" + group + "/"
+	mainKeys, err := t.cluster.EtcdKeys(ctx, mainPrefix)
 	if err != nil {
 		return err
 	}
-	annexKeys, err := etcdKeys(ctx, t.annex.DataDir, prefix)
+	annexKeys, err := etcdKeys(ctx, t.annex.DataDir, annexPrefix)
 	if err != nil {
 		return err
 	}
 	say("Where are the objects?")
-	fmt.Printf("keys below %s in the main cluster's etcd: %d\n", prefix, len(mainKeys))
-	fmt.Printf("keys below %s in annex's etcd: %d\n", prefix, len(annexKeys))
+	fmt.Printf("below %s in the main cluster's etcd: %d\n", mainPrefix, len(mainKeys))
+	fmt.Printf("below %s in annex's etcd: %d\n", annexPrefix, len(annexKeys))
 	for _, key := range annexKeys {
 		fmt.Println("  " + key)
 	}

@@ -1,0 +1,48 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package demo
+
+import (
+	"os/exec"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+// TestDemo takes the tour as a user does, and looks at what it shows.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	root, err := process.ModuleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "go", "run", "./pkg/test/demo", "demo", "--once")
+	command.Dir = root
+	began := time.Now()
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, output)
+	}
+	t.Logf("it took %.1f s", time.Since(began).Seconds())
+	for _, want := range []string{
+		`v1\.example\.com +Local +True`,
+		`v1\.example\.com +annex-system/annex +True`,
+		`v1alpha1\.hosting\.annex\.dev +annex-system/annex +True`,
+		`widgets\.example\.com +default +Hosted +1 `,
+		`annex-examples +first +green`,
+		`in the main cluster's etcd: 0\n`,
+		`in annex's etcd: 1\n  /annex/example\.com/widgets/annex-examples/first`,
+	} {
+		if !regexp.MustCompile(want).Match(output) {
+			t.Errorf("it does not show %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("it shows:\n%s", output)
+	}
+}
