@@ -1,0 +1,181 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package registration
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+
+	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// testTwoAnnexes: the second one publishes nothing, and names the first one.
+func testTwoAnnexes(t *testing.T, first *behind.Annex) {
+	const group, shared = "second.example.com", "shared.example.com"
+	define(t, first.AnnexConfig, newDefinition(shared, "v1"))
+	if err := first.WaitPublished(t.Context(), shared, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	before := map[string]string{}
+	for _, name := range []string{hostingName, "v1." + shared} {
+		before[name] = getAPIService(t, name).Spec.Service.String()
+	}
+	allowSecondAnnex(t, "second-annex")
+	second := testserver.Start(t, append(first.Flags(), "--publish-service=second-annex/annex:443")...)
+	for _, defined := range []string{group, shared} {
+		define(t, second.AnnexConfig, newDefinition(defined, "v1"))
+		saysPublished(t, second.AnnexConfig, "widgets."+defined, metav1.ConditionFalse, "ForeignAPIService", "annex-system/annex")
+	}
+	if _, err := apiServices(t).Get(t.Context(), "v1."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the second annex published its group: %s", errorText(err))
+	}
+	for name, want := range before {
+		if got := getAPIService(t, name).Spec.Service.String(); got != want {
+			t.Errorf("%s led to %s and leads to %s", name, want, got)
+		}
+	}
+	saysPublished(t, first.AnnexConfig, "widgets."+shared, metav1.ConditionTrue, "Published")
+}
+
+// allowSecondAnnex gives annex's service account the rights in another namespace
+// that it has in its own.
+func allowSecondAnnex(t *testing.T, namespace string) {
+	t.Helper()
+	made, err := kubernetes.NewForConfig(mainCluster.Config)
+	mainKube := must(t, made, err)
+	_, err = mainKube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	role, err := mainKube.RbacV1().Roles(behind.Namespace).Get(t.Context(), "annex", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = mainKube.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "annex"}, Rules: role.Rules}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = mainKube.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "annex"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "annex"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: behind.Namespace, Name: behind.ServiceAccount}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testStopped: a stopped annex leaves every APIService as it was. The main cluster
+// answers 503 for annex's groups, goes on with all others, and is whole again when
+// annex is back.
+func testStopped(t *testing.T, annex *behind.Annex) {
+	const group, other = "stopped.example.com", "main.example.com"
+	define(t, mainCluster.Config, newDefinition(other, "v1"))
+	create(t, annex.AnnexConfig, newDefinition(group, "v1"))
+	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	through := widgets(t, mainCluster.Config, group, "v1")
+	if _, err := through.Create(t.Context(), newWidget(group, "v1", "kept"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{hostingName, "v1." + group}
+	before := map[string]string{}
+	for _, name := range names {
+		before[name] = whatAnnexKeeps(t, getAPIService(t, name))
+	}
+	unchanged := func(when string) {
+		t.Helper()
+		for name, want := range before {
+			if got := whatAnnexKeeps(t, getAPIService(t, name)); got != want {
+				t.Errorf("%s: APIService %s was %s and is %s", when, name, want, got)
+			}
+		}
+	}
+
+	if err := annex.Shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the main cluster answers 503", func() string {
+		_, err := through.List(t.Context(), metav1.ListOptions{})
+		if !apierrors.IsServiceUnavailable(err) {
+			return "it answers with " + errorText(err)
+		}
+		return ""
+	})
+	othersWork(t, other, "just-stopped")
+	for _, name := range names {
+		eventually(t, "the main cluster sees that nothing answers", func() string {
+			if apiregistrationhelper.IsAPIServiceConditionTrue(getAPIService(t, name), apiregistrationv1.Available) {
+				return name + " is called available"
+			}
+			return ""
+		})
+	}
+	othersWork(t, other, "seen-stopped")
+	unchanged("stopped")
+
+	again, err := annex.Launch(annex.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { again.Stop(t) })
+	eventually(t, "annex is back", func() string {
+		_, err := through.Get(t.Context(), "kept", metav1.GetOptions{})
+		return errorText(err)
+	})
+	saysPublished(t, again.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
+	unchanged("started again")
+}
+
+// othersWork uses what the main cluster serves itself: compiled in, defined, and
+// discovery of all but annex's groups.
+func othersWork(t *testing.T, group, name string) {
+	t.Helper()
+	made, err := kubernetes.NewForConfig(mainCluster.Config)
+	mainKube := must(t, made, err)
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := mainKube.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
+		t.Errorf("making a ConfigMap: %v", err)
+	}
+	if _, err := widgets(t, mainCluster.Config, group, "v1").Create(t.Context(), newWidget(group, "v1", name), metav1.CreateOptions{}); err != nil {
+		t.Errorf("making an object that the main cluster defines: %v", err)
+	}
+	_, lists, err := mainKube.Discovery().ServerGroupsAndResources()
+	for failed := range discoveryFailures(err) {
+		if failed.Group != "hosting.annex.dev" && failed.Group != "stopped.example.com" {
+			t.Errorf("discovery of %s fails", failed)
+		}
+	}
+	for _, version := range []string{"v1", "apps/v1", group + "/v1"} {
+		if !slices.ContainsFunc(lists, func(list *metav1.APIResourceList) bool {
+			return list.GroupVersion == version && len(list.APIResources) > 0
+		}) {
+			t.Errorf("discovery does not list %s", version)
+		}
+	}
+}
+
+// discoveryFailures are the group versions of which discovery learned nothing.
+func discoveryFailures(err error) map[schema.GroupVersion]error {
+	var failed *discovery.ErrGroupDiscoveryFailed
+	if errors.As(err, &failed) {
+		return failed.Groups
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package registration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apiextensionsv1client "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	restclient "k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	aggregatorv1client "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	"k8s.io/utils/ptr"
+
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+)
+
+// patience is how long a wait may take on a busy machine.
+const patience = time.Minute
+
+const hostingName = "v1alpha1.hosting.annex.dev"
+
+// mainCluster is shared by all tests.
+var mainCluster *maincluster.Cluster
+
+func TestMain(m *testing.M) {
+	options := maincluster.Options{Controllers: []string{maincluster.NoControllers}}
+	os.Exit(maincluster.RunTests(m, options, func(started *maincluster.Cluster) { mainCluster = started }))
+}
+
+// must returns a client, or whatever cannot fail in a test that goes well.
+func must[T any](t testing.TB, made T, err error) T {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func apiServices(t testing.TB) aggregatorv1client.APIServiceInterface {
+	t.Helper()
+	made, err := aggregatorclient.NewForConfig(mainCluster.Config)
+	return must(t, made, err).ApiregistrationV1().APIServices()
+}
+
+func getAPIService(t testing.TB, name string) *apiregistrationv1.APIService {
+	t.Helper()
+	found, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
+	return must(t, found, err)
+}
+
+// eventually polls until check returns "", and fails with the last that it returned.
+func eventually(t testing.TB, what string, check func() string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		saw := check()
+		if saw == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s; last seen: %s", what, patience, saw)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%s: the test ended; last seen: %s", what, saw)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// newDefinition defines widgets, which are namespaced, in a group of their own.
+func newDefinition(group string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets." + group}}
+	crd.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
+		Group: group,
+		Scope: apiextensionsv1.NamespaceScoped,
+		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"},
+	}
+	for i, version := range versions {
+		crd.Spec.Versions = append(crd.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+			Name: version, Served: true, Storage: i == 0,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+				Type:       "object",
+				Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": {Type: "object", XPreserveUnknownFields: ptr.To(true)}},
+			}},
+		})
+	}
+	return crd
+}
+
+// define makes a definition, in annex or in the main cluster, and deletes it when
+// the test ends.
+func define(t testing.TB, config *restclient.Config, crd *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	create(t, config, crd)
+	t.Cleanup(func() {
+		err := definitions(t, config).Delete(context.Background(), crd.Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+}
+
+// create is define for a definition that goes with the annex it is made in.
+func create(t testing.TB, config *restclient.Config, crd *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	if _, err := definitions(t, config).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func undefine(t testing.TB, config *restclient.Config, name string) {
+	t.Helper()
+	if err := definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func definitions(t testing.TB, config *restclient.Config) apiextensionsv1client.CustomResourceDefinitionInterface {
+	t.Helper()
+	made, err := apiextensionsclient.NewForConfig(config)
+	return must(t, made, err).ApiextensionsV1().CustomResourceDefinitions()
+}
+
+// widgets of a group version, in namespace default.
+func widgets(t testing.TB, config *restclient.Config, group, version string) dynamic.ResourceInterface {
+	t.Helper()
+	made, err := dynamic.NewForConfig(config)
+	return must(t, made, err).Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: "widgets"}).Namespace(metav1.NamespaceDefault)
+}
+
+func newWidget(group, version, name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/" + version, "kind": "Widget", "metadata": map[string]any{"name": name}, "spec": map[string]any{"size": "small"},
+	}}
+}
+
+// saysPublished waits until annex says of a resource what it must.
+func saysPublished(t testing.TB, annexConfig *restclient.Config, name string, status metav1.ConditionStatus, reason string, mentions ...string) {
+	t.Helper()
+	made, err := annexclient.NewForConfig(annexConfig)
+	hosted := must(t, made, err).HostingV1alpha1().HostedResources()
+	eventually(t, fmt.Sprintf("%s says Published=%s %s", name, status, reason), func() string {
+		found, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		published := meta.FindStatusCondition(found.Status.Conditions, "Published")
+		if published == nil {
+			return "no such condition"
+		}
+		for _, mention := range mentions {
+			if !strings.Contains(published.Message, mention) {
+				return fmt.Sprintf("%+v, which does not mention %q", *published, mention)
+			}
+		}
+		if published.Status != status || published.Reason != reason {
+			return fmt.Sprintf("%+v", *published)
+		}
+		return ""
+	})
+}
+
+// whatAnnexKeeps is everything in an APIService that annex answers for, as bytes.
+// Its status, and what counts the writes of that, is the main cluster's.
+func whatAnnexKeeps(t testing.TB, service *apiregistrationv1.APIService) string {
+	t.Helper()
+	kept := service.DeepCopy()
+	kept.Status = apiregistrationv1.APIServiceStatus{}
+	kept.ResourceVersion, kept.ManagedFields = "", nil
+	encoded, err := json.Marshal(kept)
+	return string(must(t, encoded, err))
+}

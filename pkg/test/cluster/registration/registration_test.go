@@ -1,0 +1,227 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package registration
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/behind"
+)
+
+// TestRegistration shares one annex among all that leaves it running.
+func TestRegistration(t *testing.T) {
+	annex := behind.Start(t, mainCluster)
+	t.Run("order", func(t *testing.T) { testOrder(t, annex) })
+	t.Run("while it runs", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *behind.Annex){
+			"served through the main cluster": testServed,
+			"put right":                       testPutRight,
+			"foreign APIService":              testForeign,
+			"built in":                        testBuiltIn,
+			"defined in the main cluster":     testDefinedInMain,
+			"two annexes":                     testTwoAnnexes,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, annex)
+			})
+		}
+	})
+	t.Run("stopped", func(t *testing.T) { testStopped(t, annex) })
+}
+
+// testOrder: annex's own group was available for a while before the first other
+// one was published, although that was defined at once.
+func testOrder(t *testing.T, annex *behind.Annex) {
+	const group = "order.example.com"
+	define(t, annex.AnnexConfig, newDefinition(group, "v1"))
+	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex")
+	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	hosting := apiregistrationhelper.GetAPIServiceConditionByType(getAPIService(t, hostingName), apiregistrationv1.Available)
+	// Both times have lost their fractions of a second.
+	if first, then := hosting.LastTransitionTime, getAPIService(t, "v1."+group).CreationTimestamp; then.Sub(first.Time) < 4*time.Second {
+		t.Errorf("hosting.annex.dev is available since %s, and %s was published at %s already", first, group, then)
+	}
+	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v1")
+}
+
+// testServed: what is defined at annex's own endpoint is used through the main
+// cluster, kept in annex alone, and gone when its definition is.
+func testServed(t *testing.T, annex *behind.Annex) {
+	const group = "served.example.com"
+	define(t, annex.AnnexConfig, newDefinition(group, "v2", "v1beta1"))
+	for _, version := range []string{"v2", "v1beta1"} {
+		if err := annex.WaitPublished(t.Context(), group, version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1beta1")
+	through := widgets(t, mainCluster.Config, group, "v2")
+	made, err := through.Create(t.Context(), newWidget(group, "v2", "a"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct, err := widgets(t, annex.AnnexConfig, group, "v1beta1").Get(t.Context(), "a", metav1.GetOptions{})
+	if err != nil || direct.GetUID() != made.GetUID() {
+		t.Errorf("annex has %v (%v), made through the main cluster was %v", direct, err, made)
+	}
+	if keys, err := mainCluster.EtcdKeys(t.Context(), "/registry/"+group); err != nil || len(keys) > 0 {
+		t.Errorf("the main cluster's etcd has %v (%v)", keys, err)
+	}
+	service := getAPIService(t, "v2."+group)
+	if service.Spec.InsecureSkipTLSVerify || len(service.Spec.CABundle) == 0 || service.Labels["annex.dev/published-by"] != "annex-system.annex" {
+		t.Errorf("published as %+v", service)
+	}
+
+	undefine(t, annex.AnnexConfig, "widgets."+group)
+	for _, name := range []string{"v2." + group, "v1beta1." + group} {
+		eventually(t, name+" is gone with its definition", func() string {
+			if _, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return "it is there, or: " + errorText(err)
+			}
+			return ""
+		})
+	}
+	eventually(t, "the main cluster has no such resource any more", func() string {
+		if _, err := through.List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+			return errorText(err)
+		}
+		return ""
+	})
+}
+
+// testPutRight: whoever edits or deletes what annex has published finds it put right.
+func testPutRight(t *testing.T, annex *behind.Annex) {
+	const group = "right.example.com"
+	define(t, annex.AnnexConfig, newDefinition(group, "v1"))
+	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"v1." + group, hostingName} {
+		right := getAPIService(t, name)
+		for what, edit := range map[string]func(*apiregistrationv1.APIService){
+			"wrong port":      func(s *apiregistrationv1.APIService) { s.Spec.Service.Port = ptr.To[int32](1) },
+			"wrong service":   func(s *apiregistrationv1.APIService) { s.Spec.Service.Name = "nobody" },
+			"wrong CA bundle": func(s *apiregistrationv1.APIService) { s.Spec.CABundle = mainCluster.CA() },
+			"not verified": func(s *apiregistrationv1.APIService) {
+				s.Spec.CABundle, s.Spec.InsecureSkipTLSVerify = nil, true
+			},
+			"local": func(s *apiregistrationv1.APIService) { s.Spec.CABundle, s.Spec.Service = nil, nil },
+		} {
+			edited := getAPIService(t, name)
+			edit(edited)
+			if _, err := apiServices(t).Update(t.Context(), edited, metav1.UpdateOptions{}); err != nil {
+				// Its status was written at the same time.
+				if !apierrors.IsConflict(err) {
+					t.Fatal(err)
+				}
+			}
+			isPutRight(t, annex, name, what, right)
+		}
+		if err := apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		isPutRight(t, annex, name, "deleted", right)
+	}
+	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
+}
+
+func isPutRight(t *testing.T, annex *behind.Annex, name, what string, right *apiregistrationv1.APIService) {
+	t.Helper()
+	eventually(t, name+", "+what, func() string {
+		found, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		found.UID, found.CreationTimestamp = right.UID, right.CreationTimestamp
+		if now, before := whatAnnexKeeps(t, found), whatAnnexKeeps(t, right); now != before {
+			return now + ", which was " + before
+		}
+		return ""
+	})
+	version, group, _ := strings.Cut(name, ".")
+	if err := annex.WaitPublished(t.Context(), group, version); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// testForeign: what somebody else has published stays as it is.
+func testForeign(t *testing.T, annex *behind.Annex) {
+	const group = "foreign.example.com"
+	foreign := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1." + group}}
+	foreign.Spec = apiregistrationv1.APIServiceSpec{
+		Group: group, Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 15, CABundle: mainCluster.CA(),
+		Service: &apiregistrationv1.ServiceReference{Namespace: "elsewhere", Name: "server"},
+	}
+	if _, err := apiServices(t).Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before := whatAnnexKeeps(t, getAPIService(t, foreign.Name))
+	define(t, annex.AnnexConfig, newDefinition(group, "v1", "v2"))
+	// The other version would be half of a group that is somebody else's.
+	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "ForeignAPIService", "elsewhere/server")
+	if after := whatAnnexKeeps(t, getAPIService(t, foreign.Name)); after != before {
+		t.Errorf("it was %s and is %s", before, after)
+	}
+	if _, err := apiServices(t).Get(t.Context(), "v2."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("version v2 of the group was published: %s", errorText(err))
+	}
+	if err := apiServices(t).Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
+}
+
+// testBuiltIn: what the main cluster has compiled in cannot be taken from it.
+func testBuiltIn(t *testing.T, annex *behind.Annex) {
+	const group = "networking.k8s.io"
+	before := whatAnnexKeeps(t, getAPIService(t, "v1."+group))
+	crd := newDefinition(group, "v1", "v2")
+	crd.Annotations = map[string]string{"api-approved.kubernetes.io": "unapproved, a test"}
+	define(t, annex.AnnexConfig, crd)
+	saysPublished(t, annex.AnnexConfig, crd.Name, metav1.ConditionFalse, "GroupInMain", group+"/v1 itself")
+	if after := whatAnnexKeeps(t, getAPIService(t, "v1."+group)); after != before {
+		t.Errorf("it was %s and is %s", before, after)
+	}
+	if _, err := apiServices(t).Get(t.Context(), "v2."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("version v2 of the group was published: %s", errorText(err))
+	}
+}
+
+// testDefinedInMain: so it is with what the main cluster defines, until it does not
+// any more.
+func testDefinedInMain(t *testing.T, annex *behind.Annex) {
+	const group = "both.example.com"
+	define(t, mainCluster.Config, newDefinition(group, "v1"))
+	define(t, annex.AnnexConfig, newDefinition(group, "v1", "v2"))
+	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "GroupInMain", "kubectl label crd widgets."+group+" annex.dev/hosted=true")
+	eventually(t, "the main cluster goes on serving it", func() string {
+		_, err := widgets(t, mainCluster.Config, group, "v1").List(t.Context(), metav1.ListOptions{})
+		return errorText(err)
+	})
+	if service := getAPIService(t, "v1."+group); service.Spec.Service != nil {
+		t.Errorf("requests go to %+v", service.Spec.Service)
+	}
+	undefine(t, mainCluster.Config, "widgets."+group)
+	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
