@@ -68,7 +68,7 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 		return nil, err
 	}
 	config := authenticatorfactory.DelegatingAuthenticatorConfig{
-		TokenAccessReviewClient:            tokenReviews{mainReviews.AuthenticationV1()},
+		TokenAccessReviewClient:            mainReviews.AuthenticationV1(),
 		TokenAccessReviewTimeout:           o.TokenTimeout,
 		WebhookRetryBackoff:                genericoptions.DefaultAuthWebhookRetryBackoff(),
 		CacheTTL:                           o.TokenCacheTTL,
@@ -123,6 +123,7 @@ func (c *Cluster) frontProxy() (*genericoptions.DynamicRequestHeaderController, 
 func (c *Cluster) tokenReviewClient(o LoginOptions) (kubernetes.Interface, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.TokenTimeout
+	config.Wrap(onlyAnswers)
 	mainReviews, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for TokenReviews: %w", err)

@@ -41,12 +41,13 @@ func DefaultReviewOptions() ReviewOptions {
 func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.QPS, config.Burst, config.Timeout = o.QPS, o.Burst, o.Timeout
+	config.Wrap(onlyAnswers)
 	mainReviews, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for SubjectAccessReviews: %w", err)
 	}
 	delegating, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: accessReviews{mainReviews.AuthorizationV1()},
+		SubjectAccessReviewClient: mainReviews.AuthorizationV1(),
 		AllowCacheTTL:             o.AllowCacheTTL,
 		DenyCacheTTL:              o.DenyCacheTTL,
 		WebhookRetryBackoff:       genericoptions.DefaultAuthWebhookRetryBackoff(),

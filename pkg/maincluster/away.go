@@ -10,68 +10,35 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
-	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
 // errAway says that a question was not answered, as opposed to answered with no.
 var errAway = errors.New("the main cluster, which says who may log in and act, does not answer")
 
-// awayFrom marks errors of a main cluster that did not get as far as an answer.
-func awayFrom(err error) error {
-	var status apierrors.APIStatus
-	if err == nil || errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
-		return err
-	}
-	return fmt.Errorf("%w: %w", errAway, err)
-}
+// answering marks, where an answer comes in, what is none: upstream's clients of
+// reviews keep no other place for it.
+type answering struct{ next http.RoundTripper }
 
-// tokenReviews and accessReviews tell the two apart where the answer comes in.
-type (
-	tokenReviews struct {
-		authenticationclient.AuthenticationV1Interface
-	}
-	tokenReview struct {
-		authenticationclient.TokenReviewInterface
-	}
-	accessReviews struct {
-		authorizationclient.AuthorizationV1Interface
-	}
-	accessReview struct {
-		authorizationclient.SubjectAccessReviewInterface
-	}
-)
+func onlyAnswers(next http.RoundTripper) http.RoundTripper { return answering{next} }
 
-// TokenReviews returns a client whose errors are marked.
-func (c tokenReviews) TokenReviews() authenticationclient.TokenReviewInterface {
-	return tokenReview{c.AuthenticationV1Interface.TokenReviews()}
-}
-
-// Create asks whose a token is.
-func (c tokenReview) Create(ctx context.Context, review *authenticationv1.TokenReview, opts metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
-	answer, err := c.TokenReviewInterface.Create(ctx, review, opts)
-	return answer, awayFrom(err)
-}
-
-// SubjectAccessReviews returns a client whose errors are marked.
-func (c accessReviews) SubjectAccessReviews() authorizationclient.SubjectAccessReviewInterface {
-	return accessReview{c.AuthorizationV1Interface.SubjectAccessReviews()}
-}
-
-// Create asks who may act.
-func (c accessReview) Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, opts metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
-	answer, err := c.SubjectAccessReviewInterface.Create(ctx, review, opts)
-	return answer, awayFrom(err)
+// RoundTrip fails for a main cluster that is not there or cannot answer.
+func (a answering) RoundTrip(req *http.Request) (*http.Response, error) {
+	response, err := a.next.RoundTrip(req)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errAway, err)
+	case response.StatusCode >= http.StatusInternalServerError:
+		_ = response.Body.Close()
+		return nil, fmt.Errorf("%w: it says %s", errAway, response.Status)
+	}
+	return response, nil
 }
 
 type awayKey struct{}

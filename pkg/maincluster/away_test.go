@@ -5,42 +5,54 @@ package maincluster
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-func TestAwayFrom(t *testing.T) {
+// respond is a main cluster that gives one answer, or none.
+type respond struct {
+	status int
+	err    error
+}
+
+func (r respond) RoundTrip(*http.Request) (*http.Response, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	return &http.Response{StatusCode: r.status, Status: http.StatusText(r.status), Body: http.NoBody}, nil
+}
+
+func TestOnlyAnswers(t *testing.T) {
 	t.Parallel()
-	pods := schema.GroupResource{Resource: "pods"}
+	refused := errors.New("connection refused")
 	tests := map[string]struct {
-		err  error
+		main respond
 		away bool
 	}{
-		"no error":            {nil, false},
-		"connection refused":  {errors.New("connect: connection refused"), true},
-		"server overloaded":   {apierrors.NewServiceUnavailable("busy"), true},
-		"annex has no rights": {apierrors.NewForbidden(pods, "", errors.New("no")), false},
-		"annex is unknown":    {apierrors.NewUnauthorized("no"), false},
+		"answers":             {respond{status: http.StatusCreated}, false},
+		"refuses annex":       {respond{status: http.StatusForbidden}, false},
+		"does not know annex": {respond{status: http.StatusUnauthorized}, false},
+		"cannot answer":       {respond{status: http.StatusServiceUnavailable}, true},
+		"is not there":        {respond{err: refused}, true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := awayFrom(tc.err)
-			if errors.Is(got, errAway) != tc.away {
-				t.Errorf("%v is taken for an answer, or for none: want away %t", got, tc.away)
+			response, err := onlyAnswers(tc.main).RoundTrip(httptest.NewRequest(http.MethodPost, "/", nil))
+			if errors.Is(err, errAway) != tc.away || (response == nil) != tc.away {
+				t.Errorf("response %v, error %v: want away %t", response, err, tc.away)
 			}
-			if !errors.Is(got, tc.err) {
-				t.Errorf("%v lost its cause %v", got, tc.err)
+			if tc.main.err != nil && !errors.Is(err, tc.main.err) {
+				t.Errorf("%v lost its cause %v", err, tc.main.err)
 			}
 		})
 	}
@@ -48,7 +60,7 @@ func TestAwayFrom(t *testing.T) {
 
 func TestHonestRefusals(t *testing.T) {
 	t.Parallel()
-	away := awayFrom(errors.New("connection refused"))
+	away := fmt.Errorf("%w: %w", errAway, errors.New("connection refused"))
 	tests := map[string]struct {
 		err    error // of the login
 		status int   // what the handler then answers

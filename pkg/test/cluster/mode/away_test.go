@@ -62,7 +62,7 @@ func TestMainClusterGoesAway(t *testing.T) {
 			t.Errorf("%s, with the main cluster away: %d, want 200: %s", name, got, body)
 		}
 	}
-	if got, body := get(t, annex.AnnexConfig, "/readyz?verbose"); got != http.StatusOK {
+	if got, body := get(t, annex.AnnexConfig, "/readyz"); got != http.StatusOK {
 		t.Errorf("annex is not ready with the main cluster away: %d: %s", got, body)
 	}
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -133,6 +134,10 @@ func get(t *testing.T, config *restclient.Config, path string) (int, string) {
 // serviceAccount makes one in the namespace default and logs in as it, with a token.
 func serviceAccount(t *testing.T, cluster *maincluster.Cluster, name string) *restclient.Config {
 	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := kube(t, cluster.Config).CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	path, err := cluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, name)
 	if err != nil {
 		t.Fatal(err)
