@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -101,11 +102,7 @@ func (p *Provided) Run(ctx context.Context) {
 			return
 		case <-timer.C():
 		}
-		err := p.reload()
-		observeRefused(err != nil)
-		if err == nil {
-			err = p.settle(ctx)
-		}
+		err := p.sync(ctx)
 		switch {
 		case err == nil:
 			told = ""
@@ -115,6 +112,13 @@ func (p *Provided) Run(ctx context.Context) {
 		}
 		timer.Reset(min(pollInterval, p.config.Lifetimes.interval()))
 	}
+}
+
+func (p *Provided) sync(ctx context.Context) error {
+	refused := p.reload()
+	observeRefused(refused != nil)
+	// What was good before is still to be published and served.
+	return errors.Join(refused, p.settle(ctx))
 }
 
 // reload reads the files. Only what is good in itself becomes wanted.

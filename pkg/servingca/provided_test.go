@@ -1,0 +1,313 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package servingca
+
+import (
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/annex-dev/annex/pkg/pki"
+)
+
+const serviceName = "annex.annex-system.svc"
+
+// brought are files that somebody else keeps.
+type brought struct {
+	t     *testing.T
+	dir   string
+	clock *clocktesting.FakeClock
+	main  *mainFake
+}
+
+func bring(t *testing.T) *brought {
+	t.Helper()
+	main := newMainFake(ours("v1.a", nil))
+	return &brought{t, t.TempDir(), main.clock, main}
+}
+
+func (b *brought) path(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *brought) write(name string, content []byte) {
+	b.t.Helper()
+	if err := os.WriteFile(b.path(name), content, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *brought) ca(name string) *pki.Authority {
+	b.t.Helper()
+	ca, err := pki.NewAuthority(name, epoch.Add(-time.Hour), epoch.Add(10000*time.Hour))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return ca
+}
+
+// cert signs a certificate of the CA and writes it.
+func (b *brought) cert(ca *pki.Authority, names ...string) {
+	b.t.Helper()
+	pair, err := ca.Issue(pki.ServingTemplate(nil, names...), b.clock.Now(), 100*time.Hour)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.write("tls.crt", pair.CertPEM)
+	b.write("tls.key", pair.KeyPEM)
+}
+
+func (b *brought) bundle(cas ...*pki.Authority) []byte {
+	b.t.Helper()
+	raw := bundleOf(cas...)
+	b.write("ca.crt", raw)
+	return raw
+}
+
+func bundleOf(cas ...*pki.Authority) []byte {
+	var certificates []*x509.Certificate
+	for _, ca := range cas {
+		certificates = append(certificates, ca.Certificate())
+	}
+	return pki.EncodeBundle(certificates)
+}
+
+func (b *brought) open() (*Provided, error) {
+	return OpenProvided(ProvidedConfig{
+		CertFile: b.path("tls.crt"), KeyFile: b.path("tls.key"), CAFile: b.path("ca.crt"),
+		MainAPIServices: b.main.aggregator.ApiregistrationV1().APIServices(),
+		Namespace:       "annex-system", Name: "annex",
+		Lifetimes: lifetimes, Clock: b.clock,
+	})
+}
+
+// carry makes the main cluster's APIService carry what is published.
+func (b *brought) carry(p *Provided) {
+	b.t.Helper()
+	_, err := b.main.aggregator.ApiregistrationV1().APIServices().Update(b.t.Context(), ours("v1.a", p.CABundle()), metav1.UpdateOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// check passes time and compares what is served and published.
+func (b *brought) check(p *Provided, what string, step time.Duration, issuer *pki.Authority, cas ...*pki.Authority) {
+	b.t.Helper()
+	b.clock.Step(step)
+	if err := p.sync(b.t.Context()); err != nil {
+		b.t.Errorf("%s: %v", what, err)
+	}
+	b.look(p, what, issuer, cas...)
+}
+
+func (b *brought) look(p *Provided, what string, issuer *pki.Authority, cas ...*pki.Authority) {
+	b.t.Helper()
+	cert, _ := p.ServingCert().CurrentCertKeyContent()
+	chain, err := pki.ParseBundle(cert)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if got, want := chain[0].Issuer.CommonName, issuer.Certificate().Subject.CommonName; got != want {
+		b.t.Errorf("%s: a certificate of %s is served, want %s", what, got, want)
+	}
+	published, err := pki.ParseBundle(p.CABundle())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	want, err := pki.ParseBundle(bundleOf(cas...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if !slices.Equal(subjects(published), subjects(want)) {
+		b.t.Errorf("%s: %v are published, want %v", what, subjects(published), subjects(want))
+	}
+}
+
+func TestOpenProvidedRefuses(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		damage func(*brought)
+		want   []string
+	}{
+		"bundle of another CA": {func(b *brought) { b.bundle(b.ca("other")) },
+			[]string{"--publish-ca-file ", "ca.crt does not verify --tls-cert-file ", "for annex.annex-system.svc, the name of --publish-service", "unknown authority"}},
+		"certificate for another name": {func(b *brought) {
+			ca := b.ca("other")
+			b.cert(ca, "annex.elsewhere.svc")
+			b.bundle(ca)
+		}, []string{"does not verify --tls-cert-file", "valid for annex.elsewhere.svc", "not annex.annex-system.svc"}},
+		"expired":        {func(b *brought) { b.clock.Step(101 * time.Hour) }, []string{"--tls-cert-file", "expired on"}},
+		"no bundle":      {func(b *brought) { _ = os.Remove(b.path("ca.crt")) }, []string{"--publish-ca-file", "no such file"}},
+		"junk bundle":    {func(b *brought) { b.write("ca.crt", []byte("junk")) }, []string{"--publish-ca-file", "ca.crt: contains no PEM certificate"}},
+		"no certificate": {func(b *brought) { _ = os.Remove(b.path("tls.crt")) }, []string{"--tls-cert-file", "no such file"}},
+		"key of another": {func(b *brought) {
+			cert, _ := os.ReadFile(b.path("tls.crt"))
+			b.cert(b.ca("x"))
+			b.write("tls.crt", cert)
+		}, []string{"--tls-private-key-file", "cannot be used with"}},
+		"client's usage": {func(b *brought) { b.client() }, []string{"does not verify", "incompatible key usage"}},
+		"damaged in bundle": {func(b *brought) {
+			b.write("ca.crt", []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+		}, []string{"--publish-ca-file", "certificate 1 is damaged"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := bring(t)
+			ca := b.ca("good")
+			b.cert(ca, serviceName)
+			b.bundle(ca)
+			if _, err := b.open(); err != nil {
+				t.Fatal(err)
+			}
+			tt.damage(b)
+			_, err := b.open()
+			wantError(t, err, tt.want...)
+		})
+	}
+}
+
+// client writes a pair that only a client can use.
+func (b *brought) client() {
+	b.t.Helper()
+	ca := b.ca("clients")
+	template := pki.ServingTemplate(nil, serviceName)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	pair, err := ca.Issue(template, epoch, time.Hour)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.write("tls.crt", pair.CertPEM)
+	b.write("tls.key", pair.KeyPEM)
+	b.bundle(ca)
+}
+
+func TestProvidedIsRenewed(t *testing.T) {
+	t.Parallel()
+	b := bring(t)
+	ca := b.ca("one")
+	b.cert(ca, serviceName)
+	b.bundle(ca)
+	p, err := b.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := p.ServingCert().CurrentCertKeyContent()
+	served := &counter{}
+	p.ServingCert().AddListener(served)
+	b.check(p, "nothing changed", time.Hour, ca, ca)
+	b.cert(ca, serviceName)
+	b.check(p, "renewed by the same CA", time.Second, ca, ca)
+	if after, _ := p.ServingCert().CurrentCertKeyContent(); string(after) == string(before) || served.n != 1 {
+		t.Errorf("a certificate of the same CA is not served at once; the server was told %d times", served.n)
+	}
+}
+
+func TestProvidedMovesToAnotherCA(t *testing.T) {
+	t.Parallel()
+	b := bring(t)
+	first, second := b.ca("first"), b.ca("second")
+	b.cert(first, serviceName)
+	b.bundle(first)
+	p, err := b.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.carry(p)
+	// All files in one go, as a mounted Secret changes.
+	b.cert(second, serviceName)
+	b.bundle(second)
+	b.check(p, "changed", time.Second, first, first, second)
+	b.check(p, "not carried", 2*time.Hour, first, first, second)
+	b.carry(p)
+	b.check(p, "carried since now", time.Second, first, first, second)
+	b.check(p, "carried", time.Hour, second, first, second)
+	b.check(p, "other replicas follow", 59*time.Minute, second, first, second)
+	b.check(p, "done", time.Minute, second, second)
+}
+
+func TestProvidedMovesToAnotherCAInSteps(t *testing.T) {
+	t.Parallel()
+	b := bring(t)
+	first, second := b.ca("first"), b.ca("second")
+	b.cert(first, serviceName)
+	b.bundle(first)
+	p, err := b.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.bundle(first, second)
+	b.check(p, "bundle with both", time.Second, first, first, second)
+	b.carry(p)
+	b.check(p, "carried since now", time.Second, first, first, second)
+	b.check(p, "carried", time.Hour, first, first, second)
+	b.cert(second, serviceName)
+	b.check(p, "the certificate follows at once", time.Second, second, first, second)
+	b.check(p, "both stay as the file says", 5*time.Hour, second, first, second)
+	b.bundle(second)
+	b.check(p, "the first is taken out", time.Second, second, second)
+}
+
+func TestProvidedKeepsTheOldOne(t *testing.T) {
+	t.Parallel()
+	b := bring(t)
+	first, second := b.ca("first"), b.ca("second")
+	b.cert(first, serviceName)
+	b.bundle(first)
+	p, err := b.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, goodKey := read(t, b.path("tls.crt")), read(t, b.path("tls.key"))
+	bad := map[string]func(){
+		"certificate of another CA":    func() { b.cert(second, serviceName) },
+		"bundle of another CA":         func() { b.bundle(second) },
+		"certificate for another name": func() { b.cert(first, "else.annex-system.svc") },
+		"half a certificate":           func() { b.write("tls.crt", []byte(good[:100])) },
+		"empty bundle":                 func() { b.write("ca.crt", nil) },
+		"no key":                       func() { _ = os.Remove(b.path("tls.key")) },
+	}
+	for name, change := range bad {
+		change()
+		b.clock.Step(time.Second)
+		if err := p.sync(t.Context()); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		b.look(p, name, first, first)
+		b.write("tls.crt", []byte(good))
+		b.write("tls.key", []byte(goodKey))
+		b.bundle(first)
+		b.check(p, "after "+name, time.Second, first, first)
+	}
+}
+
+func TestProvidedDoesNotLetTheOldOneExpire(t *testing.T) {
+	t.Parallel()
+	b := bring(t)
+	first, second := b.ca("first"), b.ca("second")
+	b.cert(first, serviceName)
+	b.bundle(first)
+	p, err := b.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.clock.Step(98 * time.Hour)
+	b.cert(second, serviceName)
+	b.bundle(second)
+	b.check(p, "nobody carries it", time.Second, first, first, second)
+	b.check(p, "but the old one expires within the propagation time", time.Hour, second, first, second)
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}

@@ -1,0 +1,333 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package servingca
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/annex-dev/annex/pkg/pki"
+)
+
+// counter counts the certificates that a server was told of.
+type counter struct{ n int }
+
+func (c *counter) Enqueue() { c.n++ }
+
+// mainFake is a main cluster for replicas of one process. It does not know
+// conflicts; the tests on a real one do.
+type mainFake struct {
+	kube       *fake.Clientset
+	aggregator *aggregatorfake.Clientset
+	clock      *clocktesting.FakeClock
+}
+
+func newMainFake(apiServices ...runtime.Object) *mainFake {
+	return &mainFake{fake.NewClientset(), aggregatorfake.NewSimpleClientset(apiServices...), clocktesting.NewFakeClock(epoch)}
+}
+
+func (m *mainFake) replica() *Shared {
+	return NewShared(SharedConfig{
+		Main:            m.kube,
+		MainAPIServices: m.aggregator.ApiregistrationV1().APIServices(),
+		Namespace:       "annex-system",
+		Name:            "annex",
+		BindAddress:     net.ParseIP("192.0.2.7"),
+		ExtraNames:      []string{"annex.example.com"},
+		Lifetimes:       lifetimes,
+		Clock:           m.clock,
+	})
+}
+
+func (m *mainFake) secret(t *testing.T) *corev1.Secret {
+	t.Helper()
+	secret, err := m.kube.CoreV1().Secrets("annex-system").Get(t.Context(), SecretName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+func (m *mainFake) change(t *testing.T, change func(*corev1.Secret)) {
+	t.Helper()
+	secret := m.secret(t)
+	change(secret)
+	if _, err := m.kube.CoreV1().Secrets("annex-system").Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustOpen(t *testing.T, replicas ...*Shared) {
+	t.Helper()
+	for _, replica := range replicas {
+		if err := replica.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func ours(name string, bundle []byte) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"annex.dev/published-by": "annex-system.annex"}},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Service:  &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex"},
+			CABundle: bundle,
+		},
+	}
+}
+
+func TestReplicasShareOneCA(t *testing.T) {
+	t.Parallel()
+	main := newMainFake()
+	a, b := main.replica(), main.replica()
+	mustOpen(t, a, b)
+	if diff := cmp.Diff(string(a.CABundle()), string(b.CABundle())); diff != "" {
+		t.Errorf("the bundles differ:\n%s", diff)
+	}
+	certA, keyA := a.ServingCert().CurrentCertKeyContent()
+	_, keyB := b.ServingCert().CurrentCertKeyContent()
+	if len(keyA) == 0 || string(keyA) == string(keyB) {
+		t.Error("the replicas serve with one key")
+	}
+	for _, name := range []string{"annex.annex-system.svc", "annex.annex-system.svc.cluster.local", "localhost", "127.0.0.1", "192.0.2.7", "annex.example.com"} {
+		if err := verify(t, b.CABundle(), certA, name, epoch); err != nil {
+			t.Errorf("as %s: %v", name, err)
+		}
+	}
+	if err := verify(t, b.CABundle(), certA, "other.annex-system.svc", epoch); err == nil {
+		t.Error("the certificate is good for a foreign Service")
+	}
+}
+
+func TestSharedRotates(t *testing.T) {
+	t.Parallel()
+	main := newMainFake(ours("v1.a", nil), ours("v1.b", nil))
+	mainAPIServices := main.aggregator.ApiregistrationV1().APIServices()
+	a, b := main.replica(), main.replica()
+	mustOpen(t, a, b)
+	old := string(a.CABundle())
+	var told int
+	served := &counter{}
+	a.AddListener(func() { told++ })
+	a.ServingCert().AddListener(served)
+
+	carry := func(name string) {
+		t.Helper()
+		if _, err := mainAPIServices.Update(t.Context(), ours(name, a.CABundle()), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	phase := func(what string, at time.Duration, wantTold, wantServed, wantBundle int) {
+		t.Helper()
+		main.clock.SetTime(epoch.Add(at))
+		// b sees what a did, or the other way round.
+		mustOpen(t, b, a)
+		bundle, err := pki.ParseBundle(a.CABundle())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told != wantTold || served.n != wantServed || len(bundle) != wantBundle {
+			t.Errorf("%s: the bundle changed %d times, the certificate %d times, want %d and %d; the bundle has %d CAs, want %d",
+				what, told, served.n, wantTold, wantServed, len(bundle), wantBundle)
+		}
+		for _, replica := range []*Shared{a, b} {
+			cert, _ := replica.ServingCert().CurrentCertKeyContent()
+			if err := verify(t, a.CABundle(), cert, "annex.annex-system.svc", main.clock.Now()); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	phase("young", time.Hour, 0, 0, 1)
+	phase("renewed", 21*time.Hour, 0, 1, 1)
+	phase("next is there", 200*time.Hour, 1, 2, 2)
+	carry("v1.a")
+	phase("only one APIService carries it", 202*time.Hour, 1, 2, 2)
+	carry("v1.b")
+	phase("all carry it", 203*time.Hour, 1, 2, 2)
+	phase("for the propagation time", 204*time.Hour, 1, 3, 2)
+	phase("the old one may be in use", 204*time.Hour+30*time.Hour, 1, 4, 2)
+	phase("the old one is gone", 204*time.Hour+31*time.Hour, 2, 4, 1)
+	if string(a.CABundle()) == old {
+		t.Error("the bundle is the one of before")
+	}
+}
+
+func TestDeletedSecretIsPutBack(t *testing.T) {
+	t.Parallel()
+	main := newMainFake()
+	a := main.replica()
+	mustOpen(t, a)
+	before := main.secret(t)
+	if err := main.kube.CoreV1().Secrets("annex-system").Delete(t.Context(), SecretName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cert, _ := a.ServingCert().CurrentCertKeyContent()
+	mustOpen(t, a)
+	if diff := cmp.Diff(before.Data, main.secret(t).Data); diff != "" {
+		t.Errorf("another one was put back (-before +after):\n%s", diff)
+	}
+	if after, _ := a.ServingCert().CurrentCertKeyContent(); string(after) != string(cert) {
+		t.Error("another certificate is served")
+	}
+}
+
+func TestUnusableSecretIsNotTouched(t *testing.T) {
+	t.Parallel()
+	damages := map[string]func(*corev1.Secret){
+		"foreign": func(s *corev1.Secret) {
+			s.Type, s.Data = corev1.SecretTypeTLS, map[string][]byte{"tls.crt": []byte("x")}
+		},
+		"damaged": func(s *corev1.Secret) { s.Data[PrivateKey] = nil },
+	}
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			main := newMainFake()
+			running := main.replica()
+			mustOpen(t, running)
+			bundle := string(running.CABundle())
+			main.change(t, damage)
+			before := main.secret(t)
+			// Time to renew the certificate, and to rotate.
+			main.clock.Step(250 * time.Hour)
+			for what, replica := range map[string]*Shared{"running": running, "starting": main.replica()} {
+				if err := replica.Open(t.Context()); !errors.Is(err, ErrUnusable) {
+					t.Errorf("%s replica: error %v, want an ErrUnusable", what, err)
+				}
+			}
+			if diff := cmp.Diff(before, main.secret(t)); diff != "" {
+				t.Errorf("the Secret changed (-before +after):\n%s", diff)
+			}
+			if string(running.CABundle()) != bundle {
+				t.Error("the running replica published another bundle")
+			}
+			cert, _ := running.ServingCert().CurrentCertKeyContent()
+			if err := verify(t, []byte(bundle), cert, "localhost", main.clock.Now()); err != nil {
+				t.Errorf("the running replica did not renew its certificate: %v", err)
+			}
+		})
+	}
+}
+
+func TestMainClusterThatRefuses(t *testing.T) {
+	t.Parallel()
+	for verb, want := range map[string]string{
+		"get":    "read the serving CA in the main cluster",
+		"create": "keep the serving CA in the main cluster",
+	} {
+		main := newMainFake()
+		main.kube.PrependReactor(verb, "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), SecretName, errors.New("no RoleBinding"))
+		})
+		err := main.replica().Open(t.Context())
+		wantError(t, err, want, "forbidden", "no RoleBinding")
+		if !apierrors.IsForbidden(err) || errors.Is(err, ErrUnusable) {
+			t.Errorf("%s: the error hides that the main cluster refused: %v", verb, err)
+		}
+	}
+}
+
+// TestRotationWaitsForAnAnswer keeps the old CA while nobody knows what the
+// APIServices carry.
+func TestRotationWaitsForAnAnswer(t *testing.T) {
+	t.Parallel()
+	main := newMainFake()
+	a := main.replica()
+	mustOpen(t, a)
+	main.aggregator.PrependReactor("list", "apiservices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewInternalError(errors.New("away"))
+	})
+	for at := 200 * time.Hour; at < 210*time.Hour; at += time.Hour {
+		main.clock.SetTime(epoch.Add(at))
+		wantError(t, a.Open(t.Context()), "list the APIServices of annex", "away")
+	}
+	if state := mustParse(t, main.secret(t)); state.Next == nil || !state.CarriedSince.IsZero() || len(state.Previous) > 0 {
+		t.Errorf("the rotation went on: %v", subjects(state.Certificates()))
+	}
+}
+
+// TestRunFollowsTheSecret has a running replica take up what another one wrote
+// without waiting for the next look.
+func TestRunFollowsTheSecret(t *testing.T) {
+	t.Parallel()
+	main := newMainFake()
+	a := main.replica()
+	mustOpen(t, a)
+	changed := make(chan struct{}, 1)
+	a.AddListener(func() { changed <- struct{}{} })
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		a.Run(ctx)
+	}()
+	next := rotating(t)
+	for waiting := true; waiting; {
+		// The fake forgets watches that begin after a change; so change it again.
+		main.change(t, func(secret *corev1.Secret) {
+			if err := next.Write(secret); err != nil {
+				t.Error(err)
+			}
+		})
+		select {
+		case <-changed:
+			waiting = false
+		case <-time.After(50 * time.Millisecond):
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("the replica did not see the change")
+		}
+	}
+	if diff := cmp.Diff(string(next.Bundle()), string(a.CABundle())); diff != "" {
+		t.Errorf("it publishes another bundle:\n%s", diff)
+	}
+	cancel()
+	<-stopped
+}
+
+func TestCarried(t *testing.T) {
+	t.Parallel()
+	state := rotating(t)
+	whole, half := state.Bundle(), state.Signing.CertPEM()
+	local, foreign := ours("v1.local", nil), ours("v1.foreign", nil)
+	local.Spec.Service, foreign.Labels = nil, nil
+	tests := map[string]struct {
+		apiServices []runtime.Object
+		want        bool
+	}{
+		"none":                    {nil, true},
+		"all":                     {[]runtime.Object{ours("v1.a", whole), ours("v1.b", whole)}, true},
+		"one does not":            {[]runtime.Object{ours("v1.a", whole), ours("v1.b", half)}, false},
+		"one is empty":            {[]runtime.Object{ours("v1.a", nil)}, false},
+		"one is damaged":          {[]runtime.Object{ours("v1.a", []byte("junk"))}, false},
+		"more is no harm":         {[]runtime.Object{ours("v1.a", append(mustState(t, epoch).Bundle(), whole...))}, true},
+		"foreign does not count":  {[]runtime.Object{ours("v1.a", whole), foreign}, true},
+		"taken back to main":      {[]runtime.Object{ours("v1.a", whole), local}, true},
+		"without what it has now": {[]runtime.Object{ours("v1.a", state.Next.CertPEM())}, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			main := newMainFake(tt.apiServices...)
+			got, err := carried(t.Context(), main.aggregator.ApiregistrationV1().APIServices(), "annex-system", "annex", state.Certificates())
+			if err != nil || got != tt.want {
+				t.Errorf("carried = %t, %v, want %t", got, err, tt.want)
+			}
+		})
+	}
+}
