@@ -123,6 +123,7 @@ func newReconciler(config Config, c *Controller) *reconciler {
 		applyCondition: applyCondition(config.AnnexHostedResources),
 		allGroups:      c.enqueueAll,
 		gate:           newGate(config.SettlePeriod),
+		nudges:         nudges{last: map[schema.GroupVersion]nudge{}},
 		writes:         pace.New(writeInterval, config.Now),
 		messages:       pace.New(messageInterval, config.Now),
 		now:            config.Now,

@@ -94,7 +94,7 @@ func newWorld(t *testing.T, mainObjects []runtime.Object, annexDefinitions, main
 		switch a := action.(type) {
 		case clienttesting.UpdateAction: // create looks the same
 			if a.GetSubresource() == "" {
-				w.written = append(w.written, a.GetVerb()+" "+a.GetObject().(*apiService).Name)
+				w.written = append(w.written, w.verb(a)+" "+a.GetObject().(*apiService).Name)
 			}
 		case clienttesting.DeleteAction:
 			w.written = append(w.written, "delete "+a.GetName())
@@ -102,6 +102,16 @@ func newWorld(t *testing.T, mainObjects []runtime.Object, annexDefinitions, main
 		return false, nil, nil
 	})
 	return w
+}
+
+// verb tells an update that does nothing but have the main cluster look again.
+func (w *world) verb(action clienttesting.UpdateAction) string {
+	after := action.GetObject().(*apiService)
+	before, err := w.main.Tracker().Get(action.GetResource(), "", after.Name)
+	if err == nil && before.(*apiService).Annotations[hostingv1alpha1.RecheckAnnotation] != after.Annotations[hostingv1alpha1.RecheckAnnotation] {
+		return "nudge"
+	}
+	return action.GetVerb()
 }
 
 func objects(definitions []*definition) []runtime.Object {
@@ -260,6 +270,7 @@ func TestHostingComesFirst(t *testing.T) {
 		w.says(hostingName, apiregistrationv1.ConditionFalse, "connection refused")
 		wait(time.Minute)
 		w.wantCondition(widgets, "False", "WaitingForAnnex", "connection refused")
+		w.wantWrites("while it is not reached", slices.Repeat([]string{"nudge " + hostingName}, nudgeLimit)...)
 		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
 		wait(time.Minute)
 		w.wantCondition(widgets, "False", "WaitingForAnnex", "bad gateway")
@@ -350,7 +361,7 @@ func TestCABundleGoesToHostingFirst(t *testing.T) {
 		w.wantWrites("at once", "update "+hostingName)
 		w.says(hostingName, apiregistrationv1.ConditionFalse, "x509: unknown authority")
 		wait(time.Minute)
-		w.wantWrites("while the new one does not work")
+		w.wantWrites("while the new one does not work", slices.Repeat([]string{"nudge " + hostingName}, nudgeLimit)...)
 		w.bundle.change("right CA")
 		synctest.Wait()
 		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
@@ -359,6 +370,27 @@ func TestCABundleGoesToHostingFirst(t *testing.T) {
 		if got := string(w.get("v1.example.com").Spec.CABundle); got != "right CA" {
 			t.Errorf("caBundle is %q", got)
 		}
+	})
+}
+
+func TestComingBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hosting := publishedAs(ours, hostingVersion, apiregistrationv1.ConditionFalse, "refused")
+		w := newWorld(t, []runtime.Object{hosting, publishedAs(ours, schema.GroupVersion{Group: group, Version: "v1"}, apiregistrationv1.ConditionFalse, "refused")},
+			[]*definition{crd(widgets, "v1")}, nil)
+		w.run()
+		w.wantWrites("at once")
+		wait(firstNudge)
+		w.wantWrites("annex's own group first", "nudge "+hostingName)
+		wait(2 * firstNudge)
+		w.wantWrites("again", "nudge "+hostingName)
+		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantWrites("the others as soon as annex is reached", "nudge v1.example.com")
+		w.says("v1.example.com", apiregistrationv1.ConditionTrue, "")
+		wait(time.Minute)
+		w.wantWrites("when all is well")
+		w.wantCondition(widgets, "True", "Published", "v1")
 	})
 }
 

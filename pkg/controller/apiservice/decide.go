@@ -62,6 +62,8 @@ type verdict struct {
 	apiService *apiService
 	// standing is how it stands before that.
 	standing standing
+	// ours: the APIService is annex's already.
+	ours bool
 	// inherited marks a standing that is all groups', and not this one's.
 	inherited bool
 }
@@ -72,11 +74,11 @@ func decide(v *view, name string, p publication, g gateState) verdict {
 	current := v.apiServices[name]
 	wanted := p.desired(version, current)
 	if p.ownerOf(current) == annex {
-		ours := verdict{standing: availability(current)}
+		kept := verdict{standing: availability(current), ours: true}
 		if g.proven && differs(current, wanted) {
-			ours.write, ours.apiService = mend, wanted
+			kept.write, kept.apiService = mend, wanted
 		}
-		return ours
+		return kept
 	}
 	if why, is := v.blocked(p, version); is {
 		return verdict{standing: why}
@@ -102,9 +104,9 @@ func decideHosting(current *apiService, p publication) verdict {
 		return verdict{write: create, apiService: wanted, standing: notPublished(reasonUnavailable, notCheckedMessage)}
 	case annex:
 		if differs(current, wanted) {
-			return verdict{write: mend, apiService: wanted, standing: availability(current)}
+			return verdict{write: mend, apiService: wanted, standing: availability(current), ours: true}
 		}
-		return verdict{standing: availability(current)}
+		return verdict{standing: availability(current), ours: true}
 	case foreign:
 		return verdict{standing: notPublished(reasonForeignAPIService, foreignMessage(p, current))}
 	default:
@@ -127,4 +129,13 @@ func availability(current *apiService) standing {
 	default:
 		return notPublished(reasonUnavailable, fmt.Sprintf("The main cluster does not reach annex: %s: %s", available.Reason, available.Message))
 	}
+}
+
+// isUnavailable reports whether the main cluster has looked and not reached annex.
+func isUnavailable(current *apiService) bool {
+	if current == nil || current.Spec.Service == nil {
+		return false
+	}
+	available := apiregistrationhelper.GetAPIServiceConditionByType(current, apiregistrationv1.Available)
+	return available != nil && available.Status == apiregistrationv1.ConditionFalse
 }

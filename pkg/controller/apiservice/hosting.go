@@ -73,8 +73,8 @@ func (r *reconciler) reconcileHosting(ctx context.Context) (queue.Result, error)
 	return queue.Result{RequeueAfter: soonest(again, settling)}, err
 }
 
-// publishHosting writes the APIService if need be. It returns how it stands and,
-// if there is still something to write, when that may be done.
+// publishHosting writes the APIService if need be, and returns how it stands and
+// when to come again.
 func (r *reconciler) publishHosting(ctx context.Context, publication publication) (standing, time.Duration, error) {
 	current, err := found(r.getAPIService(apiServiceName(hostingVersion)))
 	if err != nil {
@@ -86,6 +86,8 @@ func (r *reconciler) publishHosting(ctx context.Context, publication publication
 		if wait = r.writes.Wait(hostingVersion.String()); wait == 0 {
 			err = r.write(ctx, hostingVersion, verdict)
 		}
+	} else if verdict.ours {
+		wait, err = r.nudge(ctx, hostingVersion, current, true)
 	}
 	if verdict.write == mend {
 		// What the main cluster says of it is about what it was before.

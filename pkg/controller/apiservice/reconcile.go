@@ -55,7 +55,8 @@ type reconciler struct {
 	// allGroups has every group reconciled.
 	allGroups func()
 
-	gate *gate
+	gate   *gate
+	nudges nudges
 	// writes and messages pace APIServices and conditions.
 	writes, messages *pace.Pace
 	now              func() time.Time
@@ -89,7 +90,7 @@ func (r *reconciler) reconcile(ctx context.Context, group string) (queue.Result,
 	standings := map[string]standing{}
 	for _, name := range v.servedVersions() {
 		verdict := decide(v, name, publication, state)
-		stands, wait, err := r.act(ctx, v, name, verdict)
+		stands, wait, err := r.act(ctx, v, name, verdict, state.proven)
 		standings[name] = stands
 		again = soonest(again, wait)
 		errs = append(errs, err)
@@ -104,8 +105,9 @@ func (r *reconciler) reconcile(ctx context.Context, group string) (queue.Result,
 	return queue.Result{RequeueAfter: soonest(again, wait)}, errors.Join(append(errs, err)...)
 }
 
-// act does what the verdict on a version says, and returns how it stands then.
-func (r *reconciler) act(ctx context.Context, v *view, name string, verdict verdict) (standing, time.Duration, error) {
+// act does what the verdict on a version says, and returns how it stands then and
+// when to come again.
+func (r *reconciler) act(ctx context.Context, v *view, name string, verdict verdict, proven bool) (standing, time.Duration, error) {
 	version := schema.GroupVersion{Group: v.group, Version: name}
 	stands, wait := verdict.standing, time.Duration(0)
 	var err error
@@ -113,8 +115,10 @@ func (r *reconciler) act(ctx context.Context, v *view, name string, verdict verd
 		if wait = r.writes.Wait(version.String()); wait == 0 {
 			err = r.confirmAndWrite(ctx, v, version, verdict)
 		}
+	} else if verdict.ours {
+		wait, err = r.nudge(ctx, version, v.apiServices[name], proven)
 	}
-	if err != nil && !stands.published {
+	if err != nil && !verdict.ours {
 		stands = notPublished(reasonNotWritten, fmt.Sprintf("APIService %s is not written: %v", apiServiceName(version), err))
 	}
 	observe(version, stands)
@@ -217,6 +221,7 @@ func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, 
 
 func (r *reconciler) forget(version schema.GroupVersion) {
 	r.writes.Forget(version.String())
+	r.nudges.forget(version)
 	forgetMetric(version)
 	r.mu.Lock()
 	defer r.mu.Unlock()

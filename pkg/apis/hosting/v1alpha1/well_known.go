@@ -25,6 +25,10 @@ const (
 	// take what the first one published for a leftover of its own.
 	PublishedStoreAnnotation = "annex.dev/published-store"
 
+	// RecheckAnnotation on an APIService is when annex last had the main cluster
+	// look again at one that it called unavailable.
+	RecheckAnnotation = "annex.dev/recheck"
+
 	// TakeoverAnnotation, with the value TakeoverCleared on a
 	// CustomResourceDefinition in annex, says that the main cluster may be made
 	// to send requests for it to annex although it has such a definition too.
