@@ -82,7 +82,7 @@ test-cluster: build kubectl cluster-programs ## Run annex behind a real kube-api
 	@go run ./hack/testrun cluster
 
 .PHONY: bench
-bench: build ## Print start-up time, memory, size and CRD latency beside their targets.
+bench: build cluster-programs ## Print start-up time, memory, latencies and the way through a main cluster.
 	@go run ./pkg/test/bench
 
 ##@ Change it

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +71,9 @@ func (i *Installation) Flags() []string {
 }
 
 // AllowGroup lets annex look for objects of a group in the main cluster, which it
-// has to before it takes the group over, as rbac.yaml says.
+// has to before it takes the group over, as rbac.yaml says. It returns when the
+// main cluster has added that to annex's rights, so the cluster has to run the
+// controller that does.
 func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 	mainClient, err := kubernetes.NewForConfig(i.Cluster.Config)
 	if err != nil {
@@ -83,6 +86,19 @@ func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 	_, err = mainClient.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("letting annex look for objects of group %s in the main cluster: %w", group, err)
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               fmt.Sprintf("system:serviceaccount:%s:%s", Namespace, ServiceAccount),
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: group, Resource: "*", Verb: "list"},
+	}}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		answer, err := mainClient.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		return err == nil && answer.Status.Allowed, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until annex may look for objects of group %s in the main cluster: %w", group, err)
 	}
 	return nil
 }
