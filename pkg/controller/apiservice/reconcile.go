@@ -128,10 +128,10 @@ func (r *reconciler) act(ctx context.Context, v *view, name string, verdict verd
 	return stands, wait, err
 }
 
-// confirmAndWrite asks annex itself before it takes over: a clearance that was
-// withdrawn may not have reached the cache.
+// confirmAndWrite asks annex itself before it sends requests to annex that the main
+// cluster might answer: a clearance that was withdrawn may not be in the cache yet.
 func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schema.GroupVersion, verdict verdict) error {
-	if verdict.write == takeOver {
+	if verdict.write != mend && len(v.mainDefinitions) > 0 {
 		live, err := r.listAnnexDefinitions(ctx)
 		if err != nil {
 			return fmt.Errorf("making sure that group %s may be taken over: %w", v.group, err)
