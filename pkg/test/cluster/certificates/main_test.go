@@ -1,0 +1,211 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package certificates
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+)
+
+const (
+	// patience is how long a wait may take on a busy machine.
+	patience = time.Minute
+
+	serverName  = behind.ServiceName + "." + behind.Namespace + ".svc"
+	apiService  = "v1alpha1.hosting.annex.dev"
+	defaultPath = "/apis/hosting.annex.dev/v1alpha1/stores/default"
+)
+
+// mainCluster is shared by the tests, which run one after the other: there is one
+// annex in it at a time.
+var mainCluster *maincluster.Cluster
+
+func TestMain(m *testing.M) {
+	options := maincluster.Options{Controllers: []string{maincluster.NoControllers}}
+	os.Exit(maincluster.RunTests(m, options, func(cluster *maincluster.Cluster) { mainCluster = cluster }))
+}
+
+func mainClient(t *testing.T) *kubernetes.Clientset {
+	t.Helper()
+	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mainClient
+}
+
+func mainAggregator(t *testing.T) *aggregatorclient.Clientset {
+	t.Helper()
+	mainAggregator, err := aggregatorclient.NewForConfig(mainCluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mainAggregator
+}
+
+func published(t *testing.T) *apiregistrationv1.APIService {
+	t.Helper()
+	found, err := mainAggregator(t).ApiregistrationV1().APIServices().Get(t.Context(), apiService, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// load asks for one object again and again until it is ended, in two ways: through
+// the main cluster, whose proxy keeps its connections, and by a new connection each
+// time that is verified as a new one of the proxy would be.
+type load struct {
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+	mu       sync.Mutex
+	proxied  int
+	verified int
+	issuers  map[string]bool
+	failures []string
+}
+
+func startLoad(t *testing.T, installation *behind.Installation) *load {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{cancel: cancel, issuers: map[string]bool{}}
+	t.Cleanup(func() { cancel(); l.running.Wait() })
+	client, err := restclient.HTTPClientFor(mainCluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	aggregator := mainAggregator(t)
+	l.repeat(ctx, func() error {
+		l.count(&l.proxied)
+		return get(ctx, client, mainCluster.URL+defaultPath)
+	})
+	l.repeat(ctx, func() error {
+		found, err := aggregator.ApiregistrationV1().APIServices().Get(ctx, apiService, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("get the APIService: %w", err)
+		}
+		l.count(&l.verified)
+		issuer, err := handshake(ctx, installation.Balancer.Address(), found.Spec.CABundle)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.issuers[issuer] = true
+		return err
+	})
+	return l
+}
+
+func (l *load) repeat(ctx context.Context, ask func() error) {
+	l.running.Go(func() {
+		for ctx.Err() == nil {
+			if err := ask(); err != nil && ctx.Err() == nil {
+				l.mu.Lock()
+				l.failures = append(l.failures, time.Now().Format(time.TimeOnly+".000")+" "+err.Error())
+				l.mu.Unlock()
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	})
+}
+
+func (l *load) count(of *int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*of++
+}
+
+// end stops asking and fails the test if anything failed, or if no certificates of
+// that many authorities were seen.
+func (l *load) end(t *testing.T, authorities int) {
+	t.Helper()
+	l.cancel()
+	l.running.Wait()
+	for i, failure := range l.failures {
+		if i == 10 {
+			t.Errorf("and %d more", len(l.failures)-i)
+			break
+		}
+		t.Error(failure)
+	}
+	delete(l.issuers, "")
+	if l.proxied < 50 || l.verified < 50 || len(l.issuers) != authorities {
+		t.Errorf("only %d requests and %d new connections were made, to certificates of %v, want %d authorities", l.proxied, l.verified, l.issuers, authorities)
+	}
+	t.Logf("%d requests through the main cluster and %d new connections, %d failures", l.proxied, l.verified, len(l.failures))
+}
+
+func get(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return nil
+}
+
+// handshake connects as the main cluster does and returns who signed the
+// certificate that it was shown.
+func handshake(ctx context.Context, address string, bundle []byte) (issuer string, err error) {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		return "", errors.New("the APIService has no CA bundle")
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: serverName}}
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("connect to annex: %w", err)
+	}
+	defer connection.Close()
+	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].Issuer.CommonName, nil
+}
+
+// eventually polls until done and fails with what was last seen.
+func eventually(t *testing.T, what string, check func() (done bool, saw string)) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		done, saw := check()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s; last seen: %s", what, patience, saw)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%s: the test ended; last seen: %s", what, saw)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,243 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/servingca"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/test/behind"
+)
+
+// shortLives let a CA be replaced after 16 seconds.
+var shortLives = []string{"--serving-ca-lifetime=24s", "--serving-certificate-lifetime=6s", "--serving-ca-propagation=1s"}
+
+// TestRotation lets two replicas replace their CA while requests go on.
+func TestRotation(t *testing.T) {
+	forgetCA(t)
+	dir := filepath.Join(t.TempDir(), "etcd")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
+		Dir: filepath.Join(dir, "data"), SocketPath: filepath.Join(dir, "etcd.sock"), UnsafeNoFsync: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := etcd.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	flags := append([]string{"--etcd-servers=" + etcd.Endpoint()}, shortLives...)
+	annex := behind.Start(t, mainCluster, flags...)
+	second, err := annex.Launch(t.TempDir(), flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { second.Stop(t) })
+
+	before := mustParse(t, sharedSecret(t))
+	for _, address := range []string{annex.Address(), second.Address()} {
+		if _, err := handshake(t.Context(), address, before.Bundle()); err != nil {
+			t.Errorf("replica %s: %v", address, err)
+		}
+	}
+	load := startLoad(t, annex.Installation)
+	eventually(t, "another CA alone", func() (bool, string) {
+		now := mustParse(t, sharedSecret(t))
+		done := now.Next == nil && len(now.Previous) == 0 && !now.Signing.Certificate().Equal(before.Signing.Certificate())
+		return done, fmt.Sprintf("%d CAs in the bundle, %s signs", len(now.Certificates()), now.Signing.Certificate().Subject)
+	})
+	after := mustParse(t, sharedSecret(t)).Bundle()
+	eventually(t, "the APIService carries the new CA alone", func() (bool, string) {
+		bundle := published(t).Spec.CABundle
+		return bytes.Equal(bundle, after), string(bundle)
+	})
+	load.end(t, 2)
+}
+
+// TestReplicasDecideByConflicts has five replicas make and rotate one CA at the
+// same time, and looks at every state of the Secret that there was.
+func TestReplicasDecideByConflicts(t *testing.T) {
+	const namespace, replicas = "certificates-conflicts", 5
+	client := mainClient(t)
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := client.CoreV1().Secrets(namespace).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	shared := make([]*servingca.Shared, replicas)
+	var opened sync.WaitGroup
+	for i := range shared {
+		shared[i] = servingca.NewShared(servingca.SharedConfig{
+			Main: client, MainAPIServices: mainAggregator(t).ApiregistrationV1().APIServices(),
+			Namespace: namespace, Name: "annex",
+			Lifetimes: servingca.Lifetimes{CA: 6 * time.Second, Certificate: time.Second, Propagation: 500 * time.Millisecond},
+		})
+		opened.Go(func() {
+			if err := shared[i].Open(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	opened.Wait()
+	first := shared[0].CABundle()
+	for i, replica := range shared {
+		if !bytes.Equal(replica.CABundle(), first) {
+			t.Errorf("replica %d has another CA", i)
+		}
+		running.Go(func() { replica.Run(ctx) })
+	}
+	var phases []string
+	var last *servingca.State
+	for rotated := false; !rotated; {
+		select {
+		case event := <-watch.ResultChan():
+			state := mustParse(t, event.Object.(*corev1.Secret))
+			if last != nil && !slices.ContainsFunc(last.Certificates(), state.Signing.Certificate().Equal) {
+				t.Errorf("after %q a CA signs that was not in the bundle", phases)
+			}
+			last = state
+			phases = append(phases, phase(state))
+			rotated = len(phases) >= 5
+		case <-time.After(patience):
+			t.Fatalf("the rotation stopped after %q", phases)
+		}
+	}
+	if got, want := strings.Join(phases, ", "), "stable, next, next carried, previous, stable"; got != want {
+		t.Errorf("the Secret went through %s; want %s", got, want)
+	}
+	want := last.Bundle()
+	for i, replica := range shared {
+		eventually(t, fmt.Sprintf("replica %d follows", i), func() (bool, string) {
+			return bytes.Equal(replica.CABundle(), want), string(replica.CABundle())
+		})
+	}
+}
+
+func phase(state *servingca.State) string {
+	switch {
+	case state.Next != nil && !state.CarriedSince.IsZero():
+		return "next carried"
+	case state.Next != nil:
+		return "next"
+	case len(state.Previous) > 0:
+		return "previous"
+	}
+	return "stable"
+}
+
+// TestSecretIsPutBack deletes the CA while annex runs.
+func TestSecretIsPutBack(t *testing.T) {
+	annex := behind.Start(t, mainCluster)
+	before := sharedSecret(t)
+	load := startLoad(t, annex.Installation)
+	forgetCA(t)
+	eventually(t, "the Secret is back", func() (bool, string) {
+		found, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Get(t.Context(), servingca.SecretName, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return bytes.Equal(found.Data[servingca.CertKey], before.Data[servingca.CertKey]), "another CA"
+	})
+	eventually(t, "enough requests", load.enough)
+	load.end(t, 1)
+}
+
+// TestDamagedSecret is refused by a replica that starts, and left alone by one
+// that runs.
+func TestDamagedSecret(t *testing.T) {
+	annex := behind.Start(t, mainCluster)
+	secrets := mainClient(t).CoreV1().Secrets(behind.Namespace)
+	t.Cleanup(func() { forgetCA(t) })
+	patch := []byte(`{"data":{"ca.key":"anVuaw=="}}`)
+	damaged, err := secrets.Patch(t.Context(), servingca.SecretName, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := startLoad(t, annex.Installation)
+	_, err = annex.Launch(t.TempDir())
+	if err == nil {
+		t.Fatal("a replica started with a damaged CA")
+	}
+	for _, want := range []string{"the Secret annex-system/annex-serving-ca of the main cluster", "ca.key", "restore it, or delete it"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q does not contain %q", err, want)
+		}
+	}
+	eventually(t, "the metric tells of it", func() (bool, string) {
+		text := metrics(t, annex)
+		return strings.Contains(text, "\nannex_published_certificate_refused 1\n"), grep(text, "annex_published")
+	})
+	if found := sharedSecret(t); found.ResourceVersion != damaged.ResourceVersion {
+		t.Errorf("the damaged Secret was changed: %v", found.Data)
+	}
+	eventually(t, "enough requests", load.enough)
+	load.end(t, 1)
+}
+
+// TestBundleByHand edits what the main cluster verifies annex with.
+func TestBundleByHand(t *testing.T) {
+	annex := behind.Start(t, mainCluster)
+	other, err := pki.NewAuthority("wrong", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := published(t).Spec.CABundle
+	for what, edit := range map[string]func(*testing.T){
+		"another CA": func(t *testing.T) { patchAPIService(t, map[string]any{"caBundle": other.CertPEM()}) },
+		"no CA":      func(t *testing.T) { patchAPIService(t, map[string]any{"caBundle": nil}) },
+		"verification switched off": func(t *testing.T) {
+			patchAPIService(t, map[string]any{"caBundle": nil, skipVerification: true})
+		},
+	} {
+		edit(t)
+		eventually(t, what+" is put right", func() (bool, string) {
+			spec := published(t).Spec
+			return bytes.Equal(spec.CABundle, right) && !spec.InsecureSkipTLSVerify, fmt.Sprintf("%t, %s", spec.InsecureSkipTLSVerify, spec.CABundle)
+		})
+	}
+	if err := annex.WaitHosting(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMetrics reads when the certificates expire from a running annex.
+func TestMetrics(t *testing.T) {
+	annex := behind.Start(t, mainCluster)
+	text := metrics(t, annex)
+	for _, certificate := range []string{"ca", "serving", "admin", "published-ca", "published-serving"} {
+		for _, metric := range []string{"annex_certificate_expiration_timestamp_seconds", "annex_certificate_days_to_expiry"} {
+			if series := fmt.Sprintf("%s{certificate=%q} ", metric, certificate); !strings.Contains(text, series) {
+				t.Errorf("no %s in\n%s", series, grep(text, "annex_certificate"))
+			}
+		}
+	}
+}
