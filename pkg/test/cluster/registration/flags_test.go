@@ -1,0 +1,49 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package registration
+
+import (
+	"context"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/test/behind"
+)
+
+// TestNotReached: an annex that the main cluster does not reach publishes its own
+// group alone, and says why on what it would publish.
+func TestNotReached(t *testing.T) {
+	for name, tc := range map[string]struct {
+		publishService, mentions string
+	}{
+		"wrong port":      {"annex-system/annex:1", "connection refused"},
+		"no such Service": {"annex-system/nobody:443", `service/nobody in "annex-system" is not present`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const group = "unreached.example.com"
+			i := behind.InstallForTest(t, mainCluster)
+			annex, err := i.Launch(t.TempDir(), "--publish-service="+tc.publishService)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				annex.Stop(t)
+				for _, name := range []string{hostingName, "v1." + group} {
+					if err := apiServices(t).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+						t.Error(err)
+					}
+				}
+			})
+			create(t, annex.AnnexConfig, newDefinition(group, "v1"))
+			saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex", tc.mentions)
+			if _, err := apiServices(t).Get(t.Context(), "v1."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Errorf("its group was published: %s", errorText(err))
+			}
+		})
+	}
+}
