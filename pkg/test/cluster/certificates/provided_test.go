@@ -1,0 +1,147 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package certificates
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/test/behind"
+)
+
+// mount is a directory as the kubelet mounts a Secret: the files are links, and
+// all of them change at once.
+type mount struct {
+	dir      string
+	versions int
+}
+
+func newMount(t *testing.T) *mount { return &mount{dir: t.TempDir()} }
+
+func (m *mount) path(name string) string { return filepath.Join(m.dir, name) }
+
+func (m *mount) flags() []string {
+	return []string{
+		"--tls-cert-file=" + m.path("tls.crt"), "--tls-private-key-file=" + m.path("tls.key"), "--publish-ca-file=" + m.path("ca.crt"),
+		"--serving-ca-propagation=1s",
+	}
+}
+
+// replace has the CA sign a new certificate, and the bundle hold the given CAs.
+func (m *mount) replace(t *testing.T, signer *pki.Authority, bundle ...*pki.Authority) {
+	t.Helper()
+	pair, err := signer.Issue(pki.ServingTemplate(nil, serverName), time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.versions++
+	version := fmt.Sprintf("..version-%d", m.versions)
+	if err := os.Mkdir(m.path(version), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": bundleOf(bundle...)} {
+		if err := os.WriteFile(filepath.Join(m.path(version), name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if m.versions == 1 {
+			if err := os.Symlink(filepath.Join("..data", name), m.path(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.Symlink(version, m.path("..data-next")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(m.path("..data-next"), m.path("..data")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newCA(t *testing.T, name string) *pki.Authority {
+	t.Helper()
+	ca, err := pki.NewAuthority(name, time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func bundleOf(cas ...*pki.Authority) []byte {
+	var certificates []*x509.Certificate
+	for _, ca := range cas {
+		certificates = append(certificates, ca.Certificate())
+	}
+	return pki.EncodeBundle(certificates)
+}
+
+// TestProvidedCertificate replaces a provided certificate on disk: by one of the
+// same authority, by one of a new authority in two steps, and in one.
+func TestProvidedCertificate(t *testing.T) {
+	files, first, second, third := newMount(t), newCA(t, "first"), newCA(t, "second"), newCA(t, "third")
+	files.replace(t, first, first)
+	annex := behind.Start(t, mainCluster, files.flags()...)
+	load := startLoad(t, annex.Installation)
+	settle := func(what string, signer *pki.Authority, bundle ...*pki.Authority) {
+		t.Helper()
+		want := bundleOf(bundle...)
+		eventually(t, what, func() (bool, string) {
+			carried := published(t).Spec.CABundle
+			issuer, err := handshake(t.Context(), annex.Address(), carried)
+			done := err == nil && bytes.Equal(carried, want) && issuer == signer.Certificate().Subject.CommonName
+			return done, fmt.Sprintf("a certificate of %q is served (%v); the APIService carries\n%s", issuer, err, carried)
+		})
+	}
+	settle("the first", first, first)
+	files.replace(t, first, first)
+	settle("renewed", first, first)
+	files.replace(t, first, first, second)
+	settle("a second authority in the bundle", first, first, second)
+	files.replace(t, second, first, second)
+	settle("a certificate of the second authority", second, first, second)
+	files.replace(t, second, second)
+	settle("the second authority alone", second, second)
+	files.replace(t, third, third)
+	settle("certificate and authority in one go", third, third)
+	load.end(t, 3)
+
+	files.replace(t, third, first)
+	eventually(t, "a bundle that does not verify the certificate is refused", func() (bool, string) {
+		text := metrics(t, annex)
+		return strings.Contains(text, "\nannex_published_certificate_refused 1\n"), grep(text, "annex_published")
+	})
+	settle("the good one stays", third, third)
+}
+
+// TestProvidedCertificateThatCannotWork is found at the start.
+func TestProvidedCertificateThatCannotWork(t *testing.T) {
+	installation := behind.InstallForTest(t, mainCluster)
+	files := newMount(t)
+	files.replace(t, newCA(t, "one"), newCA(t, "another"))
+	tests := map[string]struct{ flags, want []string }{
+		"bundle of another authority": {files.flags(), []string{"--publish-ca-file " + files.path("ca.crt"), "does not verify --tls-cert-file", serverName, "--publish-service"}},
+		"no bundle":                   {files.flags()[:2], []string{"--tls-cert-file needs --publish-ca-file"}},
+	}
+	for name, tt := range tests {
+		replica, err := installation.Launch(t.TempDir(), tt.flags...)
+		if err == nil {
+			replica.Stop(t)
+			t.Errorf("%s: annex started", name)
+			continue
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %q does not contain %q", name, err, want)
+			}
+		}
+	}
+}
