@@ -22,10 +22,6 @@ import (
 	"github.com/annex-dev/annex/pkg/test/behind"
 )
 
-// skipVerification is the field that annex never sets, in two words, so that the
-// test that looks for it does not find it here.
-const skipVerification = "insecureSkip" + "TLSVerify"
-
 func sharedSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	secret, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Get(t.Context(), servingca.SecretName, metav1.GetOptions{})

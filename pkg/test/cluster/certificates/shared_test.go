@@ -215,7 +215,7 @@ func TestBundleByHand(t *testing.T) {
 		"another CA": func(t *testing.T) { patchAPIService(t, map[string]any{"caBundle": other.CertPEM()}) },
 		"no CA":      func(t *testing.T) { patchAPIService(t, map[string]any{"caBundle": nil}) },
 		"verification switched off": func(t *testing.T) {
-			patchAPIService(t, map[string]any{"caBundle": nil, skipVerification: true})
+			patchAPIService(t, map[string]any{"caBundle": nil, "insecureSkipTLSVerify": true})
 		},
 	} {
 		edit(t)
