@@ -61,6 +61,7 @@ func begin(s *State, now time.Time, l Lifetimes) (*State, step, error) {
 	case !now.Before(expires):
 		replaced, err := newState(now, l)
 		return replaced, stepReplace, err
+	case s.Rotate:
 	case len(s.Previous) > 0 || now.Before(expires.Add(-l.CA/3)):
 		return s, "", nil
 	}
@@ -71,7 +72,7 @@ func begin(s *State, now time.Time, l Lifetimes) (*State, step, error) {
 		return s, "", err
 	}
 	next := *s
-	next.Next, next.CarriedSince = made, time.Time{}
+	next.Next, next.CarriedSince, next.Rotate = made, time.Time{}, false
 	return &next, stepAddNext, nil
 }
 

@@ -29,6 +29,13 @@ func TestAdvance(t *testing.T) {
 		}
 		return state
 	}
+	asked := func(state func(*testing.T) *State) func(*testing.T) *State {
+		return func(t *testing.T) *State {
+			asked := state(t)
+			asked.Rotate = true
+			return asked
+		}
+	}
 	tests := map[string]struct {
 		state   func(*testing.T) *State
 		carried bool
@@ -39,6 +46,9 @@ func TestAdvance(t *testing.T) {
 		"a third is left":                   {stable, true, 200 * hour, stepAddNext},
 		"nothing is published":              {stable, false, 200 * hour, stepAddNext},
 		"clock is behind":                   {stable, true, -1000 * hour, ""},
+		"asked for":                         {asked(stable), true, hour, stepAddNext},
+		"asked for while rotating":          {asked(rotating), true, 202 * hour, stepCarried},
+		"asked for again soon":              {asked(promoted), true, 204 * hour, stepAddNext},
 		"expired while nobody ran":          {stable, true, 300 * hour, stepReplace},
 		"next is not carried yet":           {rotating, false, 202 * hour, ""},
 		"next is carried now":               {rotating, true, 202 * hour, stepCarried},
@@ -64,6 +74,9 @@ func TestAdvance(t *testing.T) {
 			}
 			if due != tt.want {
 				t.Errorf("the step is %q, want %q", due, tt.want)
+			}
+			if due == stepAddNext && (after.Rotate || len(after.Certificates()) != len(state.Certificates())+1) {
+				t.Errorf("it is still asked for (%t), or something left the bundle: %v", after.Rotate, subjects(after.Certificates()))
 			}
 			if (after == state) != (due == "") {
 				t.Errorf("the state changed: %t, with the step %q", after != state, due)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/pki"
 )
@@ -40,6 +41,9 @@ const (
 	// CarriedSinceAnnotation is since when every APIService of annex's has been
 	// seen with a bundle that has the next CA in it.
 	CarriedSinceAnnotation = "annex.dev/bundle-carried-since"
+	// RotateAnnotation, with any value, asks for a next CA now. annex takes it off
+	// when it begins.
+	RotateAnnotation = "annex.dev/rotate-ca"
 	// PreviousUntilAnnotation is when a CA that signs no more leaves the bundle.
 	PreviousUntilAnnotation = "annex.dev/previous-ca-until"
 )
@@ -61,6 +65,8 @@ type State struct {
 	Previous []*x509.Certificate
 	// PreviousUntil is when Previous leave the bundle.
 	PreviousUntil time.Time
+	// Rotate asks for a Next, however young Signing is.
+	Rotate bool
 }
 
 // Certificates are all that serving certificates are verified with, the oldest
@@ -120,6 +126,7 @@ func parse(secret *corev1.Secret) (*State, error) {
 	if state.PreviousUntil, err = moment(secret, PreviousUntilAnnotation); err != nil {
 		return nil, err
 	}
+	_, state.Rotate = secret.Annotations[RotateAnnotation]
 	return state, nil
 }
 
@@ -147,6 +154,12 @@ func (s *State) Write(secret *corev1.Secret) error {
 	secret.Data = data
 	note(secret, CarriedSinceAnnotation, s.CarriedSince)
 	note(secret, PreviousUntilAnnotation, s.PreviousUntil)
+	switch _, asked := secret.Annotations[RotateAnnotation]; {
+	case asked && !s.Rotate:
+		delete(secret.Annotations, RotateAnnotation)
+	case s.Rotate && !asked:
+		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, RotateAnnotation, "true")
+	}
 	return nil
 }
 

@@ -25,9 +25,14 @@ func TestStateSurvivesTheSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, state := range map[string]*State{"stable": mustState(t, epoch), "rotating": rotating(t), "carried": carried, "promoted": promoted} {
+	asked := mustState(t, epoch)
+	asked.Rotate = true
+	for name, state := range map[string]*State{"stable": mustState(t, epoch), "rotating": rotating(t), "carried": carried, "promoted": promoted, "asked for": asked} {
 		secret := mustSecret(t, state)
 		got := mustParse(t, secret)
+		if got.Rotate != state.Rotate {
+			t.Errorf("%s: a rotation is asked for: %t", name, got.Rotate)
+		}
 		if diff := cmp.Diff(secret, mustSecret(t, got)); diff != "" {
 			t.Errorf("%s: another state was read (-written +read):\n%s", name, diff)
 		}
@@ -47,7 +52,7 @@ func TestWriteLeavesAloneWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	secret := mustSecret(t, rotating(t))
 	secret.Data["note"] = []byte("theirs")
-	secret.Annotations = map[string]string{"theirs": "too", CarriedSinceAnnotation: "x"}
+	secret.Annotations = map[string]string{"theirs": "too", CarriedSinceAnnotation: "x", RotateAnnotation: "x"}
 	if err := mustState(t, epoch).Write(secret); err != nil {
 		t.Fatal(err)
 	}
