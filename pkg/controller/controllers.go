@@ -137,6 +137,7 @@ func newDefinition(config Config) (controller, error) {
 		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		AnnexDefinitionInformer: config.AnnexDefinitionInformer,
 		AnnexHostedInformer:     config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
+		AnnexStoreInformer:      config.AnnexHostingInformers.Hosting().V1alpha1().Stores(),
 	})
 }
 

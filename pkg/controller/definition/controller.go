@@ -49,6 +49,7 @@ type Config struct {
 	AnnexHostedResources    hostingclient.HostedResourceInterface
 	AnnexDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
 	AnnexHostedInformer     hostinginformers.HostedResourceInformer
+	AnnexStoreInformer      hostinginformers.StoreInformer
 }
 
 // Controller has annex follow definitions of the main cluster. Its keys are API
@@ -77,13 +78,12 @@ func New(config Config) (*Controller, error) {
 		apiServices: config.MainAPIServiceInformer.Lister(),
 		annex:       config.AnnexDefinitionInformer.Lister(),
 		hosted:      config.AnnexHostedInformer.Lister(),
+		stores:      config.AnnexStoreInformer.Lister(),
 	}
 	r := &reconciler{
 		read:   readers.read,
 		guards: c.guards,
-		annexHolds: func(ctx context.Context, definitions []*definition) (bool, error) {
-			return holds(ctx, config.AnnexObjects, definitions)
-		},
+		annex:  annexObjects{client: config.AnnexObjects},
 		create: func(ctx context.Context, crd *definition) error {
 			_, err := config.AnnexDefinitions.Create(ctx, crd, metav1.CreateOptions{FieldManager: fieldManager})
 			return err
@@ -112,6 +112,9 @@ func (c *Controller) follow(config Config) error {
 			c.enqueue(after)
 		}
 	}
+	// The store is followed for its identity only, which is there to be read once
+	// it is known.
+	unheeded := cache.ResourceEventHandlerFuncs{}
 	for _, source := range []struct {
 		what     string
 		informer cache.SharedIndexInformer
@@ -121,6 +124,7 @@ func (c *Controller) follow(config Config) error {
 		{"APIServices of the main cluster", config.MainAPIServiceInformer.Informer(), every},
 		{"custom resource definitions", config.AnnexDefinitionInformer.Informer(), every},
 		{"hosted resources", config.AnnexHostedInformer.Informer(), said},
+		{"stores", config.AnnexStoreInformer.Informer(), unheeded},
 	} {
 		registration, err := source.informer.AddEventHandler(source.handler)
 		if err != nil {
@@ -181,6 +185,7 @@ type readers struct {
 	main, annex apiextensionslisters.CustomResourceDefinitionLister
 	apiServices apiregistrationlisters.APIServiceLister
 	hosted      hostinglisters.HostedResourceLister
+	stores      hostinglisters.StoreLister
 }
 
 // read returns a group but for what was seen of objects.
@@ -197,9 +202,14 @@ func (r readers) read(name string) (*group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing APIServices of the main cluster: %w", err)
 	}
+	store, err := r.stores.Get(hostingv1alpha1.DefaultStoreName)
+	if err != nil {
+		return nil, fmt.Errorf("reading store %s: %w", hostingv1alpha1.DefaultStoreName, err)
+	}
+	annex := identity{publishedBy: r.publishedBy, store: string(store.UID)}
 	for _, current := range apiServices {
 		if current.Spec.Group == name {
-			g.routes[current.Spec.Version] = routeOf(current, r.publishedBy)
+			g.routes[current.Spec.Version] = annex.routeOf(current)
 		}
 	}
 	resources, err := r.hostedOf(name)

@@ -33,18 +33,31 @@ const (
 	routeAnnex
 	// routeForeign: somebody else.
 	routeForeign
+	// routeOtherData: this annex, but it published the version when it had other
+	// data.
+	routeOtherData
 )
+
+// identity is what tells this annex from others.
+type identity struct {
+	// publishedBy is the label value of its APIServices.
+	publishedBy string
+	// store is the UID of its Store "default".
+	store string
+}
 
 // routeOf says where an APIService of the main cluster leads. Without one the main
 // cluster answers for its definitions itself.
-func routeOf(current *apiService, publishedBy string) route {
+func (i identity) routeOf(current *apiService) route {
 	switch {
 	case current == nil || current.Spec.Service == nil:
 		return routeMain
-	case current.Labels[hostingv1alpha1.PublishedByLabel] == publishedBy:
-		return routeAnnex
-	default:
+	case current.Labels[hostingv1alpha1.PublishedByLabel] != i.publishedBy:
 		return routeForeign
+	case current.Annotations[hostingv1alpha1.PublishedStoreAnnotation] != i.store:
+		return routeOtherData
+	default:
+		return routeAnnex
 	}
 }
 

@@ -169,8 +169,11 @@ func (g *group) obstacles() map[string]verdict {
 		}
 		return verdicts
 	}
-	if foreign := g.foreignVersions(); len(foreign) > 0 {
+	if foreign := g.routedTo(routeForeign); len(foreign) > 0 {
 		return all(foreignRoute(foreign))
+	}
+	if other := g.routedTo(routeOtherData); len(other) > 0 {
+		return all(otherData(g.name, other))
 	}
 	if len(unlabelled) > 0 {
 		return all(incomplete(unlabelled))
@@ -260,13 +263,12 @@ func (g *group) spread(own map[string]verdict) map[string]verdict {
 	return verdicts
 }
 
-// foreignVersions are versions of the group that somebody else answers for, with
-// the group's name.
-func (g *group) foreignVersions() []string {
+// routedTo are versions of the group that somebody answers for.
+func (g *group) routedTo(by route) []string {
 	var versions []string
 	for _, version := range slices.Sorted(maps.Keys(g.routes)) {
-		if g.routes[version] == routeForeign {
-			versions = append(versions, g.name+"/"+version)
+		if g.routes[version] == by {
+			versions = append(versions, version)
 		}
 	}
 	return versions

@@ -84,6 +84,9 @@ func (g *group) judge(name string, unlabelled []string) (verdict, bool) {
 	if foreign := g.servedBy(name, routeForeign); len(foreign) > 0 {
 		return foreignRoute(foreign), true
 	}
+	if other := g.servedBy(name, routeOtherData); len(other) > 0 {
+		return otherData(g.name, other), true
+	}
 	return followed(), true
 }
 

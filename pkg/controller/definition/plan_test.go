@@ -291,7 +291,11 @@ func TestPlanFresh(t *testing.T) {
 		},
 		"answered by somebody else": {
 			group:    group{main: byName(crd(widgets, labelled)), routes: to("v1", routeForeign)},
-			verdicts: []string{widgets + " False ForeignAPIService"}, says: "example.com/v1",
+			verdicts: []string{widgets + " False ForeignAPIService"}, says: "requests for v1",
+		},
+		"published by annex when it had other data": {
+			group:    group{main: byName(crd(widgets, labelled)), routes: to("v1", routeOtherData)},
+			verdicts: []string{widgets + " False OtherData"}, says: "kubectl delete apiservice v1.example.com",
 		},
 		"never taken over and gone from main": {
 			group:    group{annex: byName(crd(widgets, follower))},
@@ -409,6 +413,10 @@ func TestPlanHosted(t *testing.T) {
 		"new version, answered by somebody else": {
 			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeForeign)},
 			verdicts: []string{widgets + " False ForeignAPIService"}, says: "v2",
+		},
+		"new version, published by annex when it had other data": {
+			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeOtherData)},
+			verdicts: []string{widgets + " False OtherData"}, says: "v2",
 		},
 		"an APIService deleted by hand, no objects": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeMain, "v2", routeAnnex),

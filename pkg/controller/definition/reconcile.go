@@ -19,7 +19,7 @@ import (
 const (
 	// lookInterval is how often the main cluster is asked again about objects that
 	// annex is not told of.
-	lookInterval = 10 * time.Second
+	lookInterval = 5 * time.Second
 
 	// refusedInterval is how often a definition that was refused is tried again:
 	// what was wrong with it may lie outside of it.
@@ -32,8 +32,7 @@ type reconciler struct {
 	// read returns the group but for what was seen of objects.
 	read   func(group string) (*group, error)
 	guards *guards
-	// annexHolds asks annex whether it keeps any object of some definitions.
-	annexHolds func(ctx context.Context, definitions []*definition) (bool, error)
+	annex  annexObjects
 
 	create func(ctx context.Context, crd *definition) error
 	update func(ctx context.Context, crd *definition) error
@@ -60,7 +59,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	}
 	p := g.plan()
 	if p.count {
-		holds, err := r.annexHolds(ctx, g.definitionsOf(g.followers()))
+		holds, err := r.annex.holds(ctx, g.definitionsOf(g.followers()))
 		if err != nil {
 			return queue.Result{}, fmt.Errorf("looking for objects of group %s in annex: %w", name, err)
 		}
@@ -121,6 +120,11 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*verdict, error) {
 	var err error
 	logger := klog.FromContext(ctx).WithValues("definition", wanted.Name)
+	if isNewlyCleared(current, wanted) {
+		if err := r.annex.serves(ctx, current); err != nil {
+			return nil, err
+		}
+	}
 	if current == nil {
 		if err = r.create(ctx, wanted); apierrors.IsAlreadyExists(err) {
 			// It has not reached the cache yet; it will.
@@ -142,6 +146,11 @@ func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*v
 		logger.V(1).Info("Wrote the main cluster's definition into annex", "cleared", isCleared(wanted), "new", current == nil)
 	}
 	return nil, err
+}
+
+// isNewlyCleared reports whether a definition that annex has gets its clearance.
+func isNewlyCleared(current, wanted *definition) bool {
+	return current != nil && !isCleared(current) && isCleared(wanted)
 }
 
 // isRefusal reports whether trying again will not help.

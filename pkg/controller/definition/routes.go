@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -38,7 +37,7 @@ func (m *mainRoutes) isMain(ctx context.Context, version schema.GroupVersion) (b
 	if err != nil {
 		return false, err
 	}
-	return routeOf(current, m.publishedBy) == routeMain, nil
+	return current.Spec.Service == nil, nil
 }
 
 // giveBack makes an APIService of annex's what kube-apiserver makes for definitions
@@ -51,7 +50,7 @@ func (m *mainRoutes) giveBack(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("reading APIService %s of the main cluster: %w", name, err)
 	}
-	if routeOf(current, m.publishedBy) != routeAnnex {
+	if current.Spec.Service == nil || current.Labels[hostingv1alpha1.PublishedByLabel] != m.publishedBy {
 		return nil
 	}
 	local := current.DeepCopy()
@@ -63,25 +62,4 @@ func (m *mainRoutes) giveBack(ctx context.Context, name string) error {
 		return fmt.Errorf("giving APIService %s back to the main cluster: %w", name, err)
 	}
 	return nil
-}
-
-// holds asks annex whether it keeps any object of some definitions.
-func holds(ctx context.Context, annexObjects metadata.Interface, definitions []*definition) (bool, error) {
-	for _, crd := range definitions {
-		for _, version := range crd.Spec.Versions {
-			if !version.Served {
-				continue
-			}
-			resource := schema.GroupVersionResource{Group: crd.Spec.Group, Version: version.Name, Resource: crd.Spec.Names.Plural}
-			list, err := annexObjects.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
-			if err != nil {
-				return false, fmt.Errorf("listing %s: %w", crd.Name, err)
-			}
-			if len(list.Items) > 0 {
-				return true, nil
-			}
-			break
-		}
-	}
-	return false, nil
 }

@@ -28,6 +28,7 @@ const (
 	reasonDefinedInAnnex        = "DefinedInAnnex"
 	reasonTerminating           = "Terminating"
 	reasonForeignAPIService     = "ForeignAPIService"
+	reasonOtherData             = "OtherData"
 	reasonRefused               = "Refused"
 	reasonMainDefinitionDeleted = "MainDefinitionDeleted"
 	reasonNotLabelled           = "NotLabelled"
@@ -119,6 +120,17 @@ func terminatingInAnnex() verdict {
 
 func foreignRoute(versions []string) verdict {
 	return no(reasonForeignAPIService, "The main cluster sends requests for %s to somebody else: see its APIServices", strings.Join(versions, ", "))
+}
+
+// otherData is about versions whose objects this annex had once. Answering for them
+// with none would look as if all had been deleted.
+func otherData(group string, versions []string) verdict {
+	var apiServices []string
+	for _, version := range versions {
+		apiServices = append(apiServices, version+"."+group)
+	}
+	return no(reasonOtherData, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start anew without it: kubectl delete apiservice %s",
+		strings.Join(versions, ", "), strings.Join(apiServices, " "))
 }
 
 func refused(err error) verdict {

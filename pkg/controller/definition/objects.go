@@ -1,0 +1,80 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package definition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+)
+
+// nobody is a name that no object is expected to have.
+const nobody = "annex-is-this-served"
+
+// annexObjects asks annex about its own objects.
+type annexObjects struct {
+	client metadata.Interface
+}
+
+// holds reports whether annex keeps any object of some definitions.
+func (a annexObjects) holds(ctx context.Context, definitions []*definition) (bool, error) {
+	for _, crd := range definitions {
+		versions := servedVersions(crd)
+		if len(versions) == 0 {
+			continue
+		}
+		// All versions are the same objects.
+		list, err := a.client.Resource(versions[0]).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return false, fmt.Errorf("listing %s: %w", crd.Name, err)
+		}
+		if len(list.Items) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// serves fails unless annex answers for every version of a definition. The first
+// request also has it begin to fill its caches, so that they are ready when those
+// come that were answered by the main cluster until then.
+func (a annexObjects) serves(ctx context.Context, crd *definition) error {
+	for _, resource := range servedVersions(crd) {
+		var objects metadata.ResourceInterface = a.client.Resource(resource)
+		if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
+			objects = a.client.Resource(resource).Namespace(metav1.NamespaceDefault)
+		}
+		_, err := objects.Get(ctx, nobody, metav1.GetOptions{})
+		if err != nil && !isAbsent(err) {
+			return fmt.Errorf("seeing whether annex serves %s in version %s: %w", crd.Name, resource.Version, err)
+		}
+	}
+	return nil
+}
+
+// isAbsent tells an object that does not exist from a path that is not served.
+func isAbsent(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Name == nobody
+}
+
+func servedVersions(crd *definition) []schema.GroupVersionResource {
+	var served []schema.GroupVersionResource
+	for _, version := range crd.Spec.Versions {
+		if version.Served {
+			served = append(served, schema.GroupVersionResource{Group: crd.Spec.Group, Version: version.Name, Resource: crd.Spec.Names.Plural})
+		}
+	}
+	return served
+}
