@@ -306,6 +306,11 @@ func TestLeftovers(t *testing.T) {
 	if diff := cmp.Diff([]string{"v4"}, v.ofOtherData(ours)); diff != "" {
 		t.Errorf("of other data (-want +got): %s", diff)
 	}
+	// The main cluster asks annex to serve v3 again.
+	v.mainDefinitions = []*definition{labelled(crd(widgets, "v1", "v3")), crd("gadgets."+group, "v2")}
+	if diff := cmp.Diff([]string{"v2", "v3beta1"}, v.leftovers(ours)); diff != "" {
+		t.Errorf("leftovers while a version is awaited (-want +got): %s", diff)
+	}
 	if got := v.leftovers(publication{service: ourService}); len(got) > 0 {
 		t.Errorf("leftovers %v although it is not known what data this is", got)
 	}

@@ -53,7 +53,18 @@ func (v *view) answers(version string) bool {
 // leftovers are versions that annex published from its present data and no longer
 // serves.
 func (v *view) leftovers(p publication) []string {
-	return v.publishedOnly(p, func(store string) bool { return store == string(p.store) })
+	left := v.publishedOnly(p, func(store string) bool { return store == string(p.store) })
+	return slices.DeleteFunc(left, v.isAwaited)
+}
+
+// isAwaited reports whether annex is about to serve a version again, because a
+// definition of the main cluster asks it to. Without its APIService the main
+// cluster would answer in the meantime, and keep what is created then.
+func (v *view) isAwaited(version string) bool {
+	return slices.ContainsFunc(v.mainDefinitions, func(crd *definition) bool {
+		return crd.Labels[hostingv1alpha1.HostedLabel] == "true" && crd.DeletionTimestamp.IsZero() &&
+			slices.Contains(versionsServedBy(crd), version)
+	})
 }
 
 // ofOtherData are versions that annex does not serve, and that it published when
