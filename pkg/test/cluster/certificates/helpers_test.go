@@ -45,6 +45,15 @@ func forgetCA(t *testing.T) {
 	}
 }
 
+func annotate(t *testing.T, annotation, value string) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotation, value)
+	_, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Patch(t.Context(), servingca.SecretName, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func mustParse(t *testing.T, secret *corev1.Secret) *servingca.State {
 	t.Helper()
 	state, err := servingca.Parse(secret)

@@ -62,6 +62,7 @@ func TestRotation(t *testing.T) {
 			t.Errorf("replica %s: %v", address, err)
 		}
 	}
+	t.Cleanup(func() { forgetCA(t) }) // its life is short
 	load := startLoad(t, annex.Installation)
 	eventually(t, "another CA alone", func() (bool, string) {
 		now := mustParse(t, sharedSecret(t))
@@ -72,6 +73,28 @@ func TestRotation(t *testing.T) {
 	eventually(t, "the APIService carries the new CA alone", func() (bool, string) {
 		bundle := published(t).Spec.CABundle
 		return bytes.Equal(bundle, after), string(bundle)
+	})
+	load.end(t, 2)
+}
+
+// TestRotationOnRequest replaces a young CA whose key is no longer secret, as the
+// page on certificates says.
+func TestRotationOnRequest(t *testing.T) {
+	forgetCA(t)
+	annex := behind.Start(t, mainCluster, "--serving-ca-propagation=1s")
+	before := mustParse(t, sharedSecret(t)).Signing.Certificate()
+	load := startLoad(t, annex.Installation)
+	annotate(t, servingca.RotateAnnotation, "now")
+	eventually(t, "another CA signs", func() (bool, string) {
+		now := mustParse(t, sharedSecret(t))
+		return !now.Signing.Certificate().Equal(before) && !now.Rotate, now.Signing.Certificate().Subject.String()
+	})
+	eventually(t, "more requests", load.enough)
+	annotate(t, servingca.PreviousUntilAnnotation, time.Now().UTC().Format(time.RFC3339))
+	eventually(t, "the APIService carries the new CA alone", func() (bool, string) {
+		bundle := published(t).Spec.CABundle
+		found, err := pki.ParseBundle(bundle)
+		return err == nil && len(found) == 1 && !found[0].Equal(before), string(bundle)
 	})
 	load.end(t, 2)
 }
