@@ -7,12 +7,16 @@ package cmd
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 
+	"github.com/annex-dev/annex/pkg/cmd/doctor"
 	"github.com/annex-dev/annex/pkg/cmd/server"
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -40,12 +44,22 @@ func newCommand(out, errOut io.Writer) *cobra.Command {
 		SilenceUsage:  true,
 		// They would make several lines of an error.
 		DisableSuggestions: true,
+		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: displayName(os.Args[0])},
 	}
 	root.SetOut(out)
 	root.SetErr(errOut)
 	root.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	root.AddCommand(server.NewCommand(out), newVersionCommand(out))
+	root.AddCommand(server.NewCommand(out), doctor.NewCommand(out), newVersionCommand(out))
 	return root
+}
+
+// displayName is how the user calls annex: kubectl finds plugins by the name of
+// the file, which is a link to this program.
+func displayName(program string) string {
+	if strings.HasPrefix(filepath.Base(program), "kubectl-annex") {
+		return "kubectl annex"
+	}
+	return "annex"
 }
 
 func newVersionCommand(out io.Writer) *cobra.Command {

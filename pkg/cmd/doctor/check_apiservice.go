@@ -1,0 +1,152 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// checkAPIService looks at the APIService of annex's own group, which comes before
+// all others.
+func checkAPIService(ctx context.Context, e *environment) []finding {
+	hosting, err := e.mainAPIRegistration.ApiregistrationV1().APIServices().Get(ctx, hostingAPIService, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return []finding{fail(e.logs(), "there is no APIService %s: annex makes it, and makes it again, while it runs with the rights that it needs", hostingAPIService)}
+	case err != nil:
+		return []finding{fail(canI("get", "apiservices", ""), "APIService %s cannot be read: %v", hostingAPIService, err)}
+	}
+	if by := hosting.Labels[hostingv1alpha1.PublishedByLabel]; by != e.publishedBy() {
+		return []finding{e.notOurs(hosting, by)}
+	}
+	if f := e.wrongTarget(hosting); f != nil {
+		return []finding{*f}
+	}
+	return []finding{e.availability(hosting)}
+}
+
+// notOurs says whose an APIService is.
+func (e *environment) notOurs(found *apiregistrationv1.APIService, by string) finding {
+	target := found.Spec.Service
+	switch {
+	case by != "" && target != nil:
+		other := serviceOf(found)
+		return fail(fmt.Sprintf("%s doctor --publish-service=%s", e.program, other.String()),
+			"APIService %s belongs to the annex that publishes as %q, not to %q: a main cluster has one annex. Look at that one", found.Name, by, e.publishedBy())
+	case target == nil:
+		return fail("kubectl get crds | grep "+found.Spec.Group,
+			"the main cluster serves %s/%s itself: a CustomResourceDefinition there takes annex's own group", found.Spec.Group, found.Spec.Version)
+	case target.Namespace == e.service.Namespace && target.Name == e.service.Name:
+		return fail(fmt.Sprintf("kubectl label apiservice %s %s=%s", found.Name, hostingv1alpha1.PublishedByLabel, e.publishedBy()),
+			"somebody else made APIService %s, so that annex leaves it alone. Hand it over", found.Name)
+	}
+	return fail(fmt.Sprintf("kubectl get apiservice %s -o yaml", found.Name),
+		"APIService %s leads to %s/%s and is not annex's", found.Name, target.Namespace, target.Name)
+}
+
+// wrongTarget says what annex would have put right, if it could.
+func (e *environment) wrongTarget(found *apiregistrationv1.APIService) *finding {
+	var f finding
+	switch target := found.Spec.Service; {
+	case target == nil:
+		f = fail(e.logs(), "APIService %s leads to no Service, and annex has not put it right", found.Name)
+	case serviceOf(found) != e.service:
+		at := serviceOf(found)
+		f = fail(e.logs(), "APIService %s leads to %s and not to %s, and annex has not put it right", found.Name, at.String(), e.service.String())
+	case found.Spec.InsecureSkipTLSVerify:
+		f = fail(e.logs(), "APIService %s has the main cluster verify nothing, and annex has not put it right", found.Name)
+	default:
+		return nil
+	}
+	return &f
+}
+
+// availability is what the main cluster says of an APIService of annex.
+func (e *environment) availability(of *apiregistrationv1.APIService) finding {
+	available := apiregistrationhelper.GetAPIServiceConditionByType(of, apiregistrationv1.Available)
+	switch {
+	case available == nil:
+		return fail("kubectl get apiservice "+of.Name, "the main cluster has not looked yet whether it reaches annex for %s", of.Name)
+	case available.Status != apiregistrationv1.ConditionTrue:
+		why, mend := e.explain(available)
+		return fail(mend, "the main cluster does not reach annex for %s%s: %s: %s", of.Name, why, available.Reason, available.Message)
+	}
+	return ok("%s is available, the main cluster says", of.Name)
+}
+
+// explain says what is behind a reason of the main cluster, and what to do.
+func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) (why, mend string) {
+	message := available.Message
+	switch {
+	case available.Reason == "ServiceNotFound":
+		return "", applyManifests
+	case available.Reason == "ServicePortError":
+		return ", because --publish-service has the wrong port", fmt.Sprintf("kubectl -n %s get service %s", e.service.Namespace, e.service.Name)
+	case available.Reason == "EndpointsNotFound" || available.Reason == "MissingEndpoints":
+		return ", because no replica is ready", fmt.Sprintf("kubectl -n %s get pods -l %s", e.service.Namespace, podLabel)
+	case strings.Contains(message, "x509") || strings.Contains(message, "certificate"):
+		return ", because the APIService has the wrong authorities", e.rightAuthorities(hostingAPIService)
+	case strings.Contains(message, "401") || strings.Contains(message, "Unauthorized"):
+		return ", because annex does not trust the front proxy", fmt.Sprintf("kubectl -n kube-system get configmap extension-apiserver-authentication -o yaml && %s", e.logs())
+	case strings.Contains(message, "connection refused"):
+		return ", because nothing listens there: is annex running, and is the port of --publish-service right", e.logs()
+	case strings.Contains(message, "deadline exceeded") || strings.Contains(message, "Timeout") || strings.Contains(message, "timeout"):
+		return ", because a firewall or policy drops the connection, or annex hangs: on managed clusters try --secure-port=10250", e.logs()
+	}
+	return "", e.logs()
+}
+
+// checkPublished looks at all other APIServices: annex's, and what they meet.
+func checkPublished(ctx context.Context, e *environment) []finding {
+	all, err := e.mainAPIRegistration.ApiregistrationV1().APIServices().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return []finding{fail(canI("list", "apiservices", ""), "the APIServices of the main cluster cannot be read: %v", err)}
+	}
+	var findings []finding
+	sound, others := 0, map[string][]string{}
+	for i := range all.Items {
+		item := &all.Items[i]
+		by := item.Labels[hostingv1alpha1.PublishedByLabel]
+		switch {
+		case item.Name == hostingAPIService:
+		case by == e.publishedBy():
+			f := e.wrongTarget(item)
+			if f == nil {
+				available := e.availability(item)
+				f = &available
+			}
+			if f.Status == statusOK {
+				sound++
+			} else {
+				findings = append(findings, *f)
+			}
+		case by != "":
+			others[by] = append(others[by], item.Name)
+		case !isAvailable(item):
+			findings = append(findings, warn("kubectl get apiservice "+item.Name,
+				"APIService %s, which is not annex's, is not available: the main cluster then deletes no namespace, and its discovery has a hole", item.Name))
+		}
+	}
+	for _, by := range slices.Sorted(maps.Keys(others)) {
+		findings = append(findings, warn("kubectl get apiservices -l "+hostingv1alpha1.PublishedByLabel+"="+by,
+			"another annex publishes as %q: %s. A main cluster has one annex; the other may be gone and have left them", by, strings.Join(others[by], ", ")))
+	}
+	return append([]finding{ok("%d group versions beside annex's own are sent to annex, and available", sound)}, findings...)
+}
+
+func isAvailable(of *apiregistrationv1.APIService) bool {
+	available := apiregistrationhelper.GetAPIServiceConditionByType(of, apiregistrationv1.Available)
+	return available != nil && available.Status == apiregistrationv1.ConditionTrue
+}

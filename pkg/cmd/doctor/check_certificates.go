@@ -1,0 +1,159 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/servingca"
+)
+
+// dialTimeout bounds the attempt to reach annex from here, which need not work.
+const dialTimeout = 3 * time.Second
+
+// checkCertificates compares three things that must fit: the authorities that the
+// main cluster verifies annex with, those that annex has, and the certificate that
+// annex serves with, if it can be reached from here.
+func checkCertificates(ctx context.Context, e *environment) []finding {
+	published, err := e.published(ctx)
+	if err != nil {
+		return []finding{fail(canI("list", "apiservices", ""), "%v", err)}
+	}
+	if len(published) == 0 {
+		return []finding{warn(e.logs(), "annex has published nothing that the main cluster could verify")}
+	}
+	var findings []finding
+	shared, note := e.sharedAuthorities(ctx)
+	if note != nil {
+		findings = append(findings, *note)
+	}
+	for i := range published {
+		findings = append(findings, e.compareAuthorities(&published[i], shared)...)
+	}
+	authorities, err := pki.ParseBundle(published[0].Spec.CABundle)
+	if err != nil {
+		return findings // said above
+	}
+	findings = append(findings, expiring(authorities, "the authority", e.now(), e.logs())...)
+	if len(findings) == 0 || failed(findings) == 0 {
+		findings = append(findings, ok("the main cluster verifies annex with %s, until %s", subjects(authorities), latest(authorities).Format(time.DateOnly)))
+	}
+	return append(findings, e.served(ctx, published[0].Name, authorities)...)
+}
+
+// sharedAuthorities reads the bundle that annex's replicas share, if they do.
+func (e *environment) sharedAuthorities(ctx context.Context) ([]byte, *finding) {
+	secret, err := e.main.CoreV1().Secrets(e.service.Namespace).Get(ctx, servingca.SecretName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		// annex runs with --tls-cert-file, or has never run.
+		return nil, nil
+	case err != nil:
+		f := warn(canI("get", "secrets", e.service.Namespace), "Secret %s/%s cannot be read: %v", e.service.Namespace, servingca.SecretName, err)
+		return nil, &f
+	}
+	if _, err := servingca.Parse(secret); err != nil {
+		f := fail(fmt.Sprintf("kubectl -n %s delete secret %s", e.service.Namespace, servingca.SecretName), "%v", err)
+		return nil, &f
+	}
+	return secret.Data[servingca.BundleKey], nil
+}
+
+func (e *environment) compareAuthorities(of *apiregistrationv1.APIService, shared []byte) []finding {
+	mend := e.rightAuthorities(of.Name)
+	if shared == nil {
+		mend = e.logs()
+	}
+	if _, err := pki.ParseBundle(of.Spec.CABundle); err != nil {
+		return []finding{fail(mend, "the caBundle of APIService %s: %v", of.Name, err)}
+	}
+	if shared != nil && !bytes.Equal(bytes.TrimSpace(of.Spec.CABundle), bytes.TrimSpace(shared)) {
+		return []finding{fail(mend, "the caBundle of APIService %s is not the one in Secret %s/%s: the main cluster verifies annex with the wrong authorities, and annex has not put it right",
+			of.Name, e.service.Namespace, servingca.SecretName)}
+	}
+	return nil
+}
+
+// rightAuthorities puts the shared bundle into an APIService, as annex would.
+func (e *environment) rightAuthorities(name string) string {
+	return fmt.Sprintf(`kubectl patch apiservice %s --type=merge -p "{\"spec\":{\"caBundle\":\"$(kubectl -n %s get secret %s -o jsonpath='{.data.ca-bundle\.crt}')\"}}"`,
+		name, e.service.Namespace, servingca.SecretName)
+}
+
+func latest(certificates []*x509.Certificate) time.Time {
+	var last time.Time
+	for _, certificate := range certificates {
+		if certificate.NotAfter.After(last) {
+			last = certificate.NotAfter
+		}
+	}
+	return last
+}
+
+// served looks at the certificate that annex serves with.
+func (e *environment) served(ctx context.Context, apiService string, authorities []*x509.Certificate) []finding {
+	address, why := e.address(ctx)
+	if address == "" {
+		return []finding{ok("annex is not reached from here (%s): the main cluster itself verifies what it serves with", why)}
+	}
+	roots := x509.NewCertPool()
+	for _, authority := range authorities {
+		roots.AddCert(authority)
+	}
+	dialer := tls.Dialer{
+		NetDialer: &net.Dialer{Timeout: dialTimeout},
+		Config:    &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: e.service.ServerName(), Time: e.now},
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &untrusted):
+		return []finding{fail(e.rightAuthorities(apiService), "annex serves with a certificate at %s that the main cluster cannot verify: %v", address, untrusted.Err)}
+	case err != nil && e.annexServer != "":
+		return []finding{fail(e.logs(), "--annex-server %s cannot be reached: %v", address, err)}
+	case err != nil:
+		return []finding{ok("annex is not reached from here (%v): the main cluster itself verifies what it serves with", err)}
+	}
+	defer connection.Close()
+	leaf := connection.(*tls.Conn).ConnectionState().PeerCertificates[0]
+	findings := expiring([]*x509.Certificate{leaf}, "annex's certificate", e.now(), e.logs())
+	if len(findings) == 0 {
+		findings = append(findings, ok("annex serves with a certificate for %s, valid until %s", e.service.ServerName(), leaf.NotAfter.Format(time.RFC3339)))
+	}
+	return findings
+}
+
+// address is where annex may be reached from here, or why there is none.
+func (e *environment) address(ctx context.Context) (address, why string) {
+	if e.annexServer != "" {
+		return e.annexServer, ""
+	}
+	service, err := e.main.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
+	port := strconv.Itoa(int(e.service.Port))
+	switch {
+	case err != nil:
+		return "", "its Service cannot be read"
+	case service.Spec.Type == corev1.ServiceTypeExternalName:
+		return net.JoinHostPort(service.Spec.ExternalName, port), ""
+	case e.inCluster && service.Spec.ClusterIP != "" && service.Spec.ClusterIP != corev1.ClusterIPNone:
+		return net.JoinHostPort(service.Spec.ClusterIP, port), ""
+	}
+	return "", "use --annex-server after kubectl port-forward"
+}

@@ -1,0 +1,123 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// hostingPath is annex's own group below /apis/.
+var hostingPath = hostingv1alpha1.SchemeGroupVersion.String()
+
+const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// checkDiscovery looks at what the main cluster tells its clients to exist, in the
+// aggregated form of today's clients and the old one of many controllers.
+func checkDiscovery(ctx context.Context, e *environment) []finding {
+	const command = "kubectl api-resources"
+	published, err := e.published(ctx)
+	if err != nil {
+		return []finding{fail(canI("list", "apiservices", ""), "%v", err)}
+	}
+	var ours []string
+	for i := range published {
+		ours = append(ours, published[i].Spec.Group+"/"+published[i].Spec.Version)
+	}
+	fresh, stale, took, err := e.aggregated(ctx)
+	if err != nil {
+		return []finding{fail("kubectl get --raw /apis", "the main cluster's discovery: %v", err)}
+	}
+	var findings []finding
+	for _, version := range stale {
+		if slices.Contains(ours, version) {
+			findings = append(findings, fail(e.logs(), "the main cluster's discovery of %s is stale: it does not reach annex", version))
+		} else {
+			findings = append(findings, warn("kubectl get apiservices", "the main cluster's discovery of %s, which is not annex's, is stale", version))
+		}
+	}
+	legacy, err := e.legacy(ctx)
+	if err != nil {
+		return append(findings, fail("kubectl get --raw /apis", "the main cluster's unaggregated discovery: %v", err))
+	}
+	for _, version := range ours {
+		if !slices.Contains(fresh, version) && !slices.Contains(stale, version) {
+			findings = append(findings, fail(command, "the main cluster's discovery has no %s", version))
+		}
+		if !slices.Contains(legacy, version) {
+			findings = append(findings, fail(command, "the main cluster's unaggregated discovery has no %s", version))
+			continue
+		}
+		if answer, err := e.getMain(ctx, "/apis/"+version, "application/json"); err != nil || answer.status != http.StatusOK {
+			findings = append(findings, fail("kubectl get --raw /apis/"+version, "discovery of %s through the main cluster: %s", version, outcome(answer, err)))
+		}
+	}
+	if failed(findings) == 0 {
+		findings = append([]finding{ok("%d group versions, %d of annex, in %s", len(fresh)+len(stale), len(ours), took.Round(100*time.Microsecond))}, findings...)
+	}
+	return findings
+}
+
+// aggregated returns the group versions of /apis that are fresh and that are not.
+func (e *environment) aggregated(ctx context.Context) (fresh, stale []string, took time.Duration, err error) {
+	answer, err := e.getMain(ctx, "/apis", aggregatedDiscovery)
+	if err != nil || answer.status != http.StatusOK {
+		return nil, nil, 0, fmt.Errorf("/apis: %s", outcome(answer, err))
+	}
+	var list apidiscoveryv2.APIGroupDiscoveryList
+	if err := json.Unmarshal(answer.body, &list); err != nil {
+		return nil, nil, 0, fmt.Errorf("/apis is not what it should be: %w", err)
+	}
+	if list.Kind != "APIGroupDiscoveryList" {
+		return nil, nil, 0, fmt.Errorf("/apis is of kind %q: the main cluster is too old for aggregated discovery", list.Kind)
+	}
+	for _, group := range list.Items {
+		for _, version := range group.Versions {
+			name := group.Name + "/" + version.Version
+			if version.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
+				stale = append(stale, name)
+			} else {
+				fresh = append(fresh, name)
+			}
+		}
+	}
+	return fresh, stale, answer.answered.Sub(answer.asked), nil
+}
+
+// legacy returns the group versions of /apis as old clients see them.
+func (e *environment) legacy(ctx context.Context) ([]string, error) {
+	answer, err := e.getMain(ctx, "/apis", "application/json")
+	if err != nil || answer.status != http.StatusOK {
+		return nil, fmt.Errorf("/apis: %s", outcome(answer, err))
+	}
+	var list metav1.APIGroupList
+	if err := json.Unmarshal(answer.body, &list); err != nil {
+		return nil, fmt.Errorf("/apis is not what it should be: %w", err)
+	}
+	var versions []string
+	for _, group := range list.Groups {
+		for _, version := range group.Versions {
+			versions = append(versions, version.GroupVersion)
+		}
+	}
+	return versions, nil
+}
+
+// outcome words an answer that is not the wanted one.
+func outcome(a *answer, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %s: %s", a.status, http.StatusText(a.status), strings.TrimSpace(firstLine(a.body)))
+}

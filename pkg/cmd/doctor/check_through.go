@@ -1,0 +1,117 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// checkThroughMain reads an object of annex as any user of the main cluster would.
+func checkThroughMain(ctx context.Context, e *environment) []finding {
+	const command = "kubectl get --raw /apis/hosting.annex.dev/v1alpha1/stores/default"
+	started := e.now()
+	store, err := e.annexThroughMain.HostingV1alpha1().Stores().Get(ctx, hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
+	took := e.now().Sub(started).Round(time.Millisecond)
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return []finding{fail(command, "the main cluster reaches annex, which does not believe its front proxy: %v", err)}
+	case apierrors.IsForbidden(err):
+		return []finding{fail(canI("get", "stores.hosting.annex.dev", ""), "you may not read annex's objects: %v", err)}
+	case err != nil:
+		return []finding{fail(command, "a Store cannot be read through the main cluster: %v", err)}
+	}
+	if ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady); ready != nil && ready.Status == metav1.ConditionFalse {
+		return []finding{fail("kubectl get store default -o yaml", "annex answers through the main cluster in %s, but its store is not ready: %s: %s", took, ready.Reason, ready.Message)}
+	}
+	return []finding{ok("store %q is read through the main cluster in %s", store.Name, took)}
+}
+
+// checkResources passes on what annex says of each of its resources, and looks for
+// labelled definitions that it says nothing of.
+func checkResources(ctx context.Context, e *environment) []finding {
+	list, err := e.annexThroughMain.HostingV1alpha1().HostedResources().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return []finding{fail("kubectl get hostedresources", "the HostedResources cannot be read: %v", err)}
+	}
+	findings := []finding{}
+	known := map[string]bool{}
+	for i := range list.Items {
+		known[list.Items[i].Name] = true
+		findings = append(findings, conditionsOf(&list.Items[i])...)
+	}
+	definitions, err := e.hostedDefinitions(ctx)
+	if err != nil {
+		findings = append(findings, warn(canI("list", "customresourcedefinitions", ""), "the definitions that are labelled %s are not known: %v", hostingv1alpha1.HostedLabel, err))
+	}
+	for _, crd := range definitions {
+		if !known[crd.Name] {
+			findings = append(findings, fail(e.logs(), "%s is labelled %s=true, and annex says nothing of it", crd.Name, hostingv1alpha1.HostedLabel))
+		}
+	}
+	if len(findings) == 0 {
+		findings = append(findings, ok("%d resources, nothing is wrong with any", len(list.Items)))
+	}
+	return findings
+}
+
+// conditionsOf words the conditions of a resource that are not as they should be.
+// What is only waited for is a warning.
+func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
+	var findings []finding
+	for _, kind := range []string{
+		hostingv1alpha1.HostedResourceDefinitionFollowed, hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceReady,
+	} {
+		condition := meta.FindStatusCondition(resource.Status.Conditions, kind)
+		if condition == nil || condition.Status == metav1.ConditionTrue {
+			continue
+		}
+		if kind == hostingv1alpha1.HostedResourceReady && len(findings) > 0 {
+			continue // sums up the others
+		}
+		report := fail
+		if condition.Status == metav1.ConditionUnknown {
+			report = warn
+		}
+		message, mend := splitCommand(condition.Message)
+		if mend == "" {
+			mend = mendCondition(resource.Name, condition.Reason)
+		}
+		findings = append(findings, report(mend, "%s: %s is %s: %s: %s", resource.Name, kind, condition.Status, condition.Reason, message))
+	}
+	return findings
+}
+
+// splitCommand takes the command off the end of a message of annex.
+func splitCommand(message string) (text, command string) {
+	const start = "kubectl "
+	index := strings.Index(message, start)
+	if index < 0 {
+		return message, ""
+	}
+	return strings.TrimRight(message[:index], ": "), message[index:]
+}
+
+// mendCondition is where to go on from a reason whose message has no command.
+func mendCondition(name, reason string) string {
+	switch reason {
+	case "MoveNeeded", "ObjectsAppeared":
+		return "kubectl get " + name + " -A"
+	case "Refused":
+		return "kubectl edit crd " + name
+	case "ForeignAPIService", "GroupInMain", "Unavailable", "OtherData":
+		_, group, _ := strings.Cut(name, ".")
+		return "kubectl get apiservices | grep " + group
+	case "MainDefinitionDeleted":
+		return "kubectl get hostedresource " + name + " -o yaml"
+	}
+	return "kubectl describe hostedresource " + name
+}

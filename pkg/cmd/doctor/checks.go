@@ -1,0 +1,81 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// checkTimeout bounds one check; a main cluster that hangs is a finding too.
+const checkTimeout = 30 * time.Second
+
+// check looks at one thing on the path from a user to annex's data.
+type check struct {
+	name string
+	// after are checks without whose success this one says nothing new.
+	after []string
+	run   func(ctx context.Context, e *environment) []finding
+}
+
+// Names of checks that others come after.
+const (
+	mainCluster = "main-cluster"
+	throughMain = "through-main"
+	apiService  = "apiservice"
+)
+
+// checks are in the order in which annex needs what they look at: the first
+// failure is the one to mend first.
+var checks = []check{
+	{name: mainCluster, run: checkMainCluster},
+	{name: "service", after: []string{mainCluster}, run: checkService},
+	{name: "endpoints", after: []string{mainCluster, "service"}, run: checkEndpoints},
+	{name: "rbac", after: []string{mainCluster}, run: checkRBAC},
+	{name: "groups-rbac", after: []string{mainCluster}, run: checkGroupsRBAC},
+	{name: "front-proxy", after: []string{mainCluster}, run: checkFrontProxy},
+	{name: "leader", after: []string{mainCluster}, run: checkLeader},
+	{name: apiService, after: []string{mainCluster}, run: checkAPIService},
+	{name: "certificates", after: []string{mainCluster}, run: checkCertificates},
+	{name: throughMain, after: []string{mainCluster, apiService}, run: checkThroughMain},
+	{name: "published", after: []string{mainCluster}, run: checkPublished},
+	{name: "resources", after: []string{mainCluster, throughMain}, run: checkResources},
+	{name: "discovery", after: []string{mainCluster}, run: checkDiscovery},
+	{name: "openapi", after: []string{mainCluster}, run: checkOpenAPI},
+	{name: "clock", after: []string{mainCluster}, run: checkClock},
+}
+
+// examine runs all checks.
+func examine(ctx context.Context, e *environment, checks []check) []finding {
+	var findings []finding
+	broken := map[string]bool{}
+	for _, c := range checks {
+		var found []finding
+		if missing := missingFor(c, broken); len(missing) > 0 {
+			found = []finding{{Status: statusSkip, Message: "says nothing new while this fails: " + strings.Join(missing, ", ")}}
+			broken[c.name] = true
+		} else {
+			limited, cancel := context.WithTimeout(ctx, checkTimeout)
+			found = c.run(limited, e)
+			cancel()
+		}
+		for _, f := range found {
+			f.Check = c.name
+			broken[c.name] = broken[c.name] || f.Status == statusFail
+			findings = append(findings, f)
+		}
+	}
+	return findings
+}
+
+func missingFor(c check, broken map[string]bool) []string {
+	var missing []string
+	for _, name := range c.after {
+		if broken[name] {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}

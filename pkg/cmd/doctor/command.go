@@ -1,0 +1,129 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor is the command `annex doctor`: it looks at everything between a
+// user of the main cluster and annex's data, in the order in which it is needed,
+// and prints what is wrong and the command that mends it. It changes nothing.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annex-dev/annex/artifacts/deploy"
+	"github.com/annex-dev/annex/pkg/maincluster"
+)
+
+const (
+	outputText = "text"
+	outputJSON = "json"
+)
+
+// options are the flags.
+type options struct {
+	kubeconfig, context string
+	service             maincluster.Service
+	serviceGiven        bool
+	serviceAccount      string
+	annexServer         string
+	save, compare       string
+	output              string
+	printRBAC           bool
+
+	program string
+}
+
+// NewCommand returns `annex doctor`.
+func NewCommand(out io.Writer) *cobra.Command {
+	o := &options{service: maincluster.DefaultService(), serviceAccount: "annex", output: outputText}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what is wrong between a main cluster and annex, and how to mend it",
+		Long: "Look at everything between a user of the main cluster and annex's data, in the order in which it is needed:\n" +
+			"the main cluster, the Service, annex's rights, the front proxy, certificates, APIServices, discovery, OpenAPI,\n" +
+			"what annex says of each resource, and clocks. Each line is ok, warn, FAIL or skip, and the command that mends\n" +
+			"it is below what is wrong. It changes nothing, and exits with 1 if anything fails. Run it as an administrator\n" +
+			"of the main cluster.",
+		Example: "  # Before annex is installed, or a group is taken over, and after:\n" +
+			"  kubectl annex doctor --save before.json\n" +
+			"  kubectl annex doctor --compare before.json",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.serviceGiven = cmd.Flags().Changed("publish-service")
+			o.program = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), out)
+		},
+	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (o *options) addFlags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "The kubeconfig of the main cluster. If not set, $KUBECONFIG or ~/.kube/config, as kubectl does.")
+	fs.StringVar(&o.context, "context", o.context, "The context of the kubeconfig to use.")
+	fs.Var(&o.service, "publish-service",
+		"The Service in the main cluster through which it reaches annex. If not set, the one that APIService "+hostingAPIService+" names, if that is there.")
+	fs.StringVar(&o.serviceAccount, "service-account", o.serviceAccount, "The service account of annex, in the namespace of the Service.")
+	fs.StringVar(&o.annexServer, "annex-server", o.annexServer,
+		"An address of annex, HOST:PORT, that can be reached from here, to look at the certificate it serves with. If not set, the Service is tried where that can work.")
+	fs.StringVar(&o.save, "save", o.save, "Write what the main cluster's OpenAPI documents have to this file.")
+	fs.StringVar(&o.compare, "compare", o.compare, "Compare the main cluster's OpenAPI documents with a file written by --save.")
+	fs.StringVarP(&o.output, "output", "o", o.output, "How to print: text or json.")
+	fs.BoolVar(&o.printRBAC, "print-rbac", o.printRBAC, "Only print the rights that annex needs in the main cluster, to be applied with kubectl.")
+}
+
+func (o *options) validate() error {
+	var errs []error
+	if o.output != outputText && o.output != outputJSON {
+		errs = append(errs, fmt.Errorf("--output %q must be %s or %s", o.output, outputText, outputJSON))
+	}
+	if o.serviceAccount == "" {
+		errs = append(errs, errors.New("--service-account must not be empty"))
+	}
+	return errors.Join(errs...)
+}
+
+// rbacManifest are the rights for a Service and service account of any name.
+func (o *options) rbacManifest() string {
+	manifest := deploy.RBAC
+	if o.service.Namespace != manifestNamespace {
+		manifest = strings.ReplaceAll(manifest, "namespace: "+manifestNamespace, "namespace: "+o.service.Namespace)
+	}
+	if o.serviceAccount != manifestServiceAccount {
+		subject := "- kind: ServiceAccount\n  name: "
+		manifest = strings.ReplaceAll(manifest, subject+manifestServiceAccount+"\n", subject+o.serviceAccount+"\n")
+	}
+	return manifest
+}
+
+func (o *options) run(ctx context.Context, out io.Writer) error {
+	if o.printRBAC {
+		_, err := io.WriteString(out, o.rbacManifest())
+		return err
+	}
+	e, err := newEnvironment(ctx, o)
+	if err != nil {
+		return err
+	}
+	findings := examine(ctx, e, checks)
+	write := printText
+	if o.output == outputJSON {
+		write = printJSON
+	}
+	if err := write(out, findings); err != nil {
+		return fmt.Errorf("printing what was found: %w", err)
+	}
+	if count := failed(findings); count > 0 {
+		return fmt.Errorf("%d of %d findings are failures", count, len(findings))
+	}
+	return nil
+}

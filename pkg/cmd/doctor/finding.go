@@ -1,0 +1,84 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// status is how bad a finding is.
+type status string
+
+const (
+	statusOK   status = "ok"
+	statusWarn status = "warn"
+	statusFail status = "FAIL"
+	// statusSkip is a check that would only repeat what another one found.
+	statusSkip status = "skip"
+)
+
+// finding is one line of the report.
+type finding struct {
+	Check   string `json:"check"`
+	Status  status `json:"status"`
+	Message string `json:"message"`
+	// Mend is the command that mends it, or shows more when that takes a person.
+	Mend string `json:"mend,omitempty"`
+}
+
+func ok(format string, args ...any) finding {
+	return finding{Status: statusOK, Message: fmt.Sprintf(format, args...)}
+}
+
+func warn(mend, format string, args ...any) finding {
+	return finding{Status: statusWarn, Message: fmt.Sprintf(format, args...), Mend: mend}
+}
+
+func fail(mend, format string, args ...any) finding {
+	return finding{Status: statusFail, Message: fmt.Sprintf(format, args...), Mend: mend}
+}
+
+// failed counts the findings that make the doctor exit with 1.
+func failed(findings []finding) int {
+	count := 0
+	for _, f := range findings {
+		if f.Status == statusFail {
+			count++
+		}
+	}
+	return count
+}
+
+// printText writes aligned lines, a mending command below what needs one.
+func printText(out io.Writer, findings []finding) error {
+	width := 0
+	for _, c := range checks {
+		width = max(width, len(c.name))
+	}
+	indent := strings.Repeat(" ", len(statusFail)+2+width+2)
+	var lines strings.Builder
+	for _, f := range findings {
+		message := strings.ReplaceAll(strings.TrimSpace(f.Message), "\n", "\n"+indent)
+		fmt.Fprintf(&lines, "%-*s  %-*s  %s\n", len(statusFail), f.Status, width, f.Check, message)
+		if f.Mend != "" {
+			fmt.Fprintf(&lines, "%s-> %s\n", indent, f.Mend)
+		}
+	}
+	_, err := io.WriteString(out, lines.String())
+	return err
+}
+
+// printJSON writes the same for programs.
+func printJSON(out io.Writer, findings []finding) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(struct {
+		Failed   int       `json:"failed"`
+		Findings []finding `json:"findings"`
+	}{failed(findings), findings})
+}
