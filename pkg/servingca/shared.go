@@ -230,6 +230,9 @@ func (s *Shared) read(ctx context.Context) (*corev1.Secret, error) {
 	if apierrors.IsAlreadyExists(err) {
 		return nil, errLost
 	}
+	if apierrors.IsNotFound(err) {
+		err = fmt.Errorf("%w; make the namespace of --publish-service, as artifacts/deploy does", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("keep the serving CA in the main cluster: %w", err)
 	}

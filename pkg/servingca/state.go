@@ -41,8 +41,8 @@ const (
 	// CarriedSinceAnnotation is since when every APIService of annex's has been
 	// seen with a bundle that has the next CA in it.
 	CarriedSinceAnnotation = "annex.dev/bundle-carried-since"
-	// RotateAnnotation, with any value, asks for a next CA now. annex takes it off
-	// when it begins.
+	// RotateAnnotation asks for a next CA now, whatever its value. annex takes it
+	// off when it begins.
 	RotateAnnotation = "annex.dev/rotate-ca"
 	// PreviousUntilAnnotation is when a CA that signs no more leaves the bundle.
 	PreviousUntilAnnotation = "annex.dev/previous-ca-until"
