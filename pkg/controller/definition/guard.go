@@ -152,8 +152,9 @@ func (g *guards) confirm(ctx context.Context, order look) error {
 func (g *guards) follow(ctx context.Context, name string, of *guard, events watch.Interface) {
 	defer of.stop()
 	defer events.Stop()
-	for event := range events.ResultChan() {
-		if !g.take(of, event) {
+	for {
+		event, ok := next(ctx, events)
+		if !ok || !g.take(of, event) {
 			break
 		}
 		klog.FromContext(ctx).Info("An object of the main cluster changed while its resource is taken over", "definition", name, "event", event.Type)
@@ -165,6 +166,16 @@ func (g *guards) follow(ctx context.Context, name string, of *guard, events watc
 	if ctx.Err() == nil {
 		klog.FromContext(ctx).V(2).Info("A watch on the main cluster's objects ended", "definition", name)
 		g.notify(name)
+	}
+}
+
+// next is the next event; it returns false if there will be none.
+func next(ctx context.Context, events watch.Interface) (watch.Event, bool) {
+	select {
+	case <-ctx.Done():
+		return watch.Event{}, false
+	case event, ok := <-events.ResultChan():
+		return event, ok
 	}
 }
 

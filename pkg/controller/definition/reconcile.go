@@ -138,7 +138,7 @@ func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*v
 		err = wrap(err, "updating custom resource definition %s in annex: %w", wanted.Name)
 	}
 	if isRefusal(err) {
-		logger.Info("Annex refuses the main cluster's definition", "err", err)
+		logger.V(1).Info("Annex refuses the main cluster's definition", "err", err)
 		of := refused(err)
 		return &of, nil
 	}
