@@ -6,6 +6,8 @@ package definition
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,8 +56,9 @@ func (m *mainRoutes) giveBack(ctx context.Context, name string) error {
 		return nil
 	}
 	local := current.DeepCopy()
-	delete(local.Labels, hostingv1alpha1.PublishedByLabel)
-	delete(local.Annotations, hostingv1alpha1.PublishedStoreAnnotation)
+	isOwn := func(key, _ string) bool { return strings.HasPrefix(key, ownPrefix) }
+	maps.DeleteFunc(local.Labels, isOwn)
+	maps.DeleteFunc(local.Annotations, isOwn)
 	metav1.SetMetaDataLabel(&local.ObjectMeta, automanagedLabel, automanaged)
 	local.Spec.Service, local.Spec.CABundle, local.Spec.InsecureSkipTLSVerify = nil, nil, false
 	if _, err := m.mainAPIServices.Update(ctx, local, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
