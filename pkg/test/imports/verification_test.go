@@ -89,8 +89,10 @@ func switchedOffInGo(t *testing.T, name string, content []byte) []string {
 			return
 		}
 		allowedInTests, known := verificationFields[ident.Name]
-		constant, ok := value.(*ast.Ident)
-		if known && ok && constant.Name == "true" && !(allowedInTests && strings.HasSuffix(name, "_test.go")) {
+		if !known || allowedInTests && strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		if constant, ok := value.(*ast.Ident); ok && constant.Name == "true" {
 			found = append(found, positions.Position(field.Pos()).String()+" switches verification off: "+ident.Name)
 		}
 	}
