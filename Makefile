@@ -54,7 +54,7 @@ demo: build kubectl cluster-programs ## Show annex behind a main cluster, until 
 ##@ Test it
 
 .PHONY: test
-test: build kubectl cluster-programs ## Run every test: unit, race, in-process integration, end-to-end, cluster.
+test: build kubectl helm cluster-programs ## Run every test: unit, race, in-process integration, end-to-end, cluster.
 	@go run ./hack/testrun unit race integration e2e cluster
 
 .PHONY: test-fast
@@ -78,7 +78,7 @@ test-e2e: build kubectl ## Run bin/annex and kubectl as a user would.
 	@go run ./hack/testrun e2e
 
 .PHONY: test-cluster
-test-cluster: build kubectl cluster-programs ## Run annex behind a real kube-apiserver and kube-controller-manager.
+test-cluster: build kubectl helm cluster-programs ## Run annex behind a real kube-apiserver and kube-controller-manager.
 	@go run ./hack/testrun cluster
 
 .PHONY: bench

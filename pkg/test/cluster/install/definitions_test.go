@@ -1,0 +1,311 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package install
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apiextensionsclientv1 "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	restclient "k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+)
+
+func base64Of(content []byte) string { return base64.StdEncoding.EncodeToString(content) }
+
+func definitions(t *testing.T, config *restclient.Config) apiextensionsclientv1.CustomResourceDefinitionInterface {
+	t.Helper()
+	made, err := apiextensionsclient.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.ApiextensionsV1().CustomResourceDefinitions()
+}
+
+// crd is a definition named plural.group; of its versions the first is stored.
+func crd(name string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
+	plural, group, _ := strings.Cut(name, ".")
+	if len(versions) == 0 {
+		versions = []string{"v1"}
+	}
+	made := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: strings.ToUpper(plural[:1]) + plural[1:len(plural)-1]},
+			Scope: apiextensionsv1.NamespaceScoped,
+		},
+	}
+	for i, version := range versions {
+		made.Spec.Versions = append(made.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+			Name: version, Served: true, Storage: i == 0,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}},
+		})
+	}
+	return made
+}
+
+func labelled(of *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	metav1.SetMetaDataLabel(&of.ObjectMeta, "annex.dev/hosted", "true")
+	return of
+}
+
+func installCRD(t *testing.T, config *restclient.Config, definition *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	if _, err := definitions(t, config).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func deleteCRD(t *testing.T, config *restclient.Config, name string) {
+	t.Helper()
+	if err := definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// servedByMain waits until the main cluster itself serves version v1 of a group.
+func servedByMain(t *testing.T, group string) {
+	t.Helper()
+	eventually(t, "the main cluster serves "+group, func() (bool, string) {
+		path := "/openapi/v3/apis/" + group + "/v1"
+		content, err := kube(t, mainCluster.Config).Discovery().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
+		if err != nil {
+			return false, err.Error()
+		}
+		// Of v2 nothing can be said but by reading all of it.
+		all, err := kube(t, mainCluster.Config).Discovery().RESTClient().Get().AbsPath("/openapi/v2").DoRaw(t.Context())
+		if err != nil {
+			return false, err.Error()
+		}
+		return strings.Contains(string(all), "/apis/"+group+"/v1/"), string(content)
+	})
+}
+
+func groupNotLetIn(t *testing.T, annex *behind.Annex) {
+	const group = "letin.example.com"
+	installCRD(t, mainCluster.Config, labelled(crd("guests."+group)))
+	found := finds(t, mainCluster, "groups-rbac", "FAIL", "list/watch guests."+group)
+	finds(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionFollowed", "NotAllowed")
+	mend(t, mainCluster, found.Mend)
+	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	finds(t, mainCluster, "groups-rbac", "ok", group)
+}
+
+// invalidStorageVersion: the main cluster, which has no objects, lets a stored
+// version go that annex has objects of. annex keeps them and its definition.
+func invalidStorageVersion(t *testing.T, annex *behind.Annex) {
+	const group, name = "stored.example.com", "widgets.stored.example.com"
+	if err := annex.AllowGroup(t.Context(), group); err != nil {
+		t.Fatal(err)
+	}
+	installCRD(t, mainCluster.Config, labelled(crd(name, "v1", "v2")))
+	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := dynamic.NewForConfig(mainCluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	widgets := objects.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}).Namespace(metav1.NamespaceDefault)
+	widget := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1", "kind": "Widget", "metadata": map[string]any{"name": "one"},
+	}}
+	if _, err := widgets.Create(t.Context(), widget, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	crds := definitions(t, mainCluster.Config)
+	write := func(patch string, subresource ...string) {
+		t.Helper()
+		if _, err := crds.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const schema = `"served":true,"schema":{"openAPIV3Schema":{"type":"object"}}`
+	write(`{"spec":{"versions":[{"name":"v1","storage":false,` + schema + `},{"name":"v2","storage":true,` + schema + `}]}}`)
+	finds(t, mainCluster, "resources", "ok")
+	write(`{"status":{"storedVersions":["v2"]}}`, "status")
+	write(`{"spec":{"versions":[{"name":"v2","storage":true,` + schema + `}]}}`)
+	found := finds(t, mainCluster, "resources", "FAIL", name, "DefinitionFollowed", "Refused", "storedVersions")
+	if found.Mend != "kubectl edit crd "+name {
+		t.Errorf("the doctor mends it with %q", found.Mend)
+	}
+	if _, err := widgets.Get(t.Context(), "one", metav1.GetOptions{}); err != nil {
+		t.Errorf("the object in annex: %v", err)
+	}
+	write(`{"spec":{"versions":[{"name":"v1","storage":false,` + schema + `},{"name":"v2","storage":true,` + schema + `}]}}`)
+}
+
+// wrongServicePort: annex publishes a port that its Service does not have.
+func wrongServicePort(t *testing.T, _ *behind.Annex) {
+	replaceService(t, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "annex", Namespace: namespace},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}},
+	})
+	found := finds(t, mainCluster, "service", "FAIL", "which has 443")
+	if found.Mend != "annex serve --publish-service=annex-system/annex:443" {
+		t.Errorf("the doctor mends it with %q", found.Mend)
+	}
+	eventually(t, "the main cluster notices", func() (bool, string) {
+		r := doctor(t, mainCluster)
+		_, is := r.find("apiservice", "FAIL", "--publish-service has the wrong port", "ServicePortError")
+		return is, r.raw
+	})
+	restoreService(t)
+}
+
+func noService(t *testing.T, _ *behind.Annex) {
+	if err := kube(t, mainCluster.Config).CoreV1().Services(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	found := finds(t, mainCluster, "service", "FAIL", "there is no Service annex-system/annex")
+	if found.Mend != "kubectl apply -k artifacts/deploy/base" {
+		t.Errorf("the doctor mends it with %q", found.Mend)
+	}
+	finds(t, mainCluster, "apiservice", "FAIL", "ServiceNotFound")
+	restoreService(t)
+}
+
+func replaceService(t *testing.T, with *corev1.Service) {
+	t.Helper()
+	services := kube(t, mainCluster.Config).CoreV1().Services(namespace)
+	if err := services.Delete(t.Context(), with.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	if _, err := services.Create(t.Context(), with, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restoreService is the Service that the harness made.
+func restoreService(t *testing.T) {
+	t.Helper()
+	services := kube(t, mainCluster.Config).CoreV1().Services(namespace)
+	if err := services.Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	if err := mainCluster.ExternalNameService(t.Context(), namespace, "annex"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// twoAnnexes: a group that annex serves is published by another one already.
+func twoAnnexes(t *testing.T, annex *behind.Annex) {
+	const group, name = "claimed.example.com", "v1.claimed.example.com"
+	port := int32(443)
+	claimed := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"annex.dev/published-by": "other-system.annex"}},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: group, Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 100,
+			Service:  &apiregistrationv1.ServiceReference{Namespace: "other-system", Name: "annex", Port: &port},
+			CABundle: mainCluster.CA(),
+		},
+	}
+	if _, err := apiServices(t).Create(t.Context(), claimed, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	installCRD(t, annex.AnnexConfig, crd("apples."+group))
+	finds(t, mainCluster, "published", "warn", `another annex publishes as "other-system.annex"`, name)
+	finds(t, mainCluster, "resources", "FAIL", "apples."+group, "Published", "ForeignAPIService", "other-system")
+	untouched, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if untouched.Spec.Service.Namespace != "other-system" {
+		t.Errorf("annex overwrote the APIService of another: %v", untouched.Spec.Service)
+	}
+	if err := apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// otherAnnex is what the doctor says to who installs a second annex.
+func otherAnnex(t *testing.T, _ *behind.Annex) {
+	r := doctor(t, mainCluster, "--publish-service=second-system/annex:443")
+	if _, is := r.find("service", "FAIL", "there is no namespace second-system"); !is {
+		t.Errorf("the doctor does not miss the namespace:\n%s", r.raw)
+	}
+	found, is := r.find("apiservice", "FAIL", `belongs to the annex that publishes as "annex-system.annex"`)
+	if !is {
+		t.Fatalf("the doctor does not see the first annex:\n%s", r.raw)
+	}
+	if output, err := shell(t, mainCluster, found.Mend); err != nil {
+		t.Errorf("%s: %v\n%s", found.Mend, err, output)
+	}
+}
+
+// TestFrontProxyRotated: annex takes up the new authority, and the doctor names it.
+func TestFrontProxyRotated(t *testing.T) {
+	t.Parallel()
+	cluster := ownCluster(t)
+	behind.Start(t, cluster)
+	before, _ := healthy(t, cluster).find("front-proxy", "ok")
+	if err := cluster.RotateFrontProxyCA(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := healthy(t, cluster).find("front-proxy", "ok")
+	if before.Message == after.Message || after.Message == "" {
+		t.Errorf("before: %s\nafter: %s", before.Message, after.Message)
+	}
+}
+
+// TestStopped: with annex stopped and its APIService deleted by hand the doctor
+// says so, and all is well when annex is back.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	cluster := ownCluster(t)
+	annex := behind.Start(t, cluster)
+	healthy(t, cluster)
+	annex.Stop(t)
+	finds(t, cluster, "leader", "FAIL", "no replica runs the controllers")
+	// The main cluster itself notices within half a minute.
+	finds(t, cluster, "through-main", "FAIL", "cannot be read through the main cluster")
+	if err := aggregator(t, cluster.Config).ApiregistrationV1().APIServices().Delete(t.Context(), hosting, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	finds(t, cluster, "apiservice", "FAIL", "there is no APIService")
+
+	again, err := annex.Launch(annex.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Stop(t)
+	healthy(t, cluster)
+}
+
+// ownCluster is for tests that break it.
+func ownCluster(t *testing.T) *maincluster.Cluster {
+	t.Helper()
+	cluster, err := maincluster.Start(t.Context(), fewControllers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cluster
+}

@@ -1,0 +1,183 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package install
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+const (
+	// patience is how long a wait may take on a busy machine.
+	patience  = time.Minute
+	namespace = "annex-system"
+)
+
+// fewControllers are those that manifests with RBAC and the tokens of pods need.
+var fewControllers = maincluster.Options{Controllers: []string{maincluster.ClusterRoleAggregationController, maincluster.ServiceAccountController}}
+
+// mainCluster is shared by the tests that leave it as they found it.
+var mainCluster *maincluster.Cluster
+
+func TestMain(m *testing.M) {
+	// Commands that the doctor prints call annex: the tests link themselves so.
+	if filepath.Base(os.Args[0]) == "annex" {
+		os.Exit(cmd.Execute(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(maincluster.RunTests(m, fewControllers, func(started *maincluster.Cluster) { mainCluster = started }))
+}
+
+func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
+	t.Helper()
+	made, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func aggregator(t *testing.T, config *restclient.Config) aggregatorclient.Interface {
+	t.Helper()
+	made, err := aggregatorclient.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// finding is a line of the doctor's.
+type finding struct {
+	Check, Status, Message, Mend string
+}
+
+// report is what the doctor printed.
+type report struct {
+	code     int
+	findings []finding
+	raw      string
+}
+
+// find returns the first finding of a check and status whose message has all words.
+func (r report) find(check, status string, words ...string) (finding, bool) {
+	for _, f := range r.findings {
+		if f.Check == check && f.Status == status && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(f.Message, word) }) {
+			return f, true
+		}
+	}
+	return finding{}, false
+}
+
+// doctor runs `annex doctor` on a main cluster.
+func doctor(t *testing.T, cluster *maincluster.Cluster, flags ...string) report {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code := cmd.Execute(append([]string{"doctor", "-o=json", "--kubeconfig=" + cluster.Kubeconfig}, flags...), &out, &errOut)
+	r := report{code: code, raw: out.String() + errOut.String()}
+	var parsed struct{ Findings []finding }
+	if err := json.Unmarshal(out.Bytes(), &parsed); err != nil {
+		t.Fatalf("the doctor does not print JSON: %v\n%s", err, r.raw)
+	}
+	r.findings = parsed.Findings
+	return r
+}
+
+// finds waits until the doctor has a finding, which other parts of the main
+// cluster may take a moment to notice.
+func finds(t *testing.T, cluster *maincluster.Cluster, check, status string, words ...string) finding {
+	t.Helper()
+	var found finding
+	eventually(t, "the doctor finds "+status+" "+check+": "+strings.Join(words, " … "), func() (bool, string) {
+		r := doctor(t, cluster)
+		var is bool
+		found, is = r.find(check, status, words...)
+		return is, r.raw
+	})
+	return found
+}
+
+// healthy waits until the doctor has nothing but good news.
+func healthy(t *testing.T, cluster *maincluster.Cluster) report {
+	t.Helper()
+	var r report
+	eventually(t, "the doctor finds nothing wrong", func() (bool, string) {
+		r = doctor(t, cluster)
+		return r.code == 0 && !slices.ContainsFunc(r.findings, func(f finding) bool { return f.Status != "ok" }), r.raw
+	})
+	return r
+}
+
+// mend runs a command as the doctor prints it, in a shell.
+func mend(t *testing.T, cluster *maincluster.Cluster, command string) {
+	t.Helper()
+	if output, err := shell(t, cluster, command); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, output)
+	}
+}
+
+func shell(t *testing.T, cluster *maincluster.Cluster, command string) (string, error) {
+	t.Helper()
+	root, err := process.ModuleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl, err := process.Bin(t.Context(), "kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := t.TempDir()
+	for name, target := range map[string]string{"kubectl": kubectl, "annex": self} {
+		if err := os.Symlink(target, filepath.Join(programs, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	run := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", command)
+	run.Dir = root
+	run.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "KUBECONFIG="+cluster.Kubeconfig, "HOME="+programs)
+	output, err := run.CombinedOutput()
+	return string(output), err
+}
+
+// eventually polls until done and fails with what was last seen.
+func eventually(t *testing.T, what string, check func() (done bool, saw string)) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		done, saw := check()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s; last seen: %s", what, patience, saw)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%s: the test ended; last seen: %s", what, saw)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

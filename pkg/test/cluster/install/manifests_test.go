@@ -1,0 +1,214 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package install
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+// TestKustomize: the manifests are applied to a real main cluster as the docs say,
+// twice, and their pods are what the strictest pod security profile lets in.
+func TestKustomize(t *testing.T) {
+	t.Parallel()
+	cluster := ownCluster(t)
+	mend(t, cluster, "kubectl apply -k artifacts/deploy/base")
+	for _, line := range apply(t, cluster.Kubeconfig, "kubectl apply -k artifacts/deploy/base") {
+		// Of lists that are replaced as a whole kubectl cannot tell.
+		if strings.Contains(line, "rbac") && !strings.HasSuffix(line, "unchanged") {
+			t.Errorf("applied again, rights change for a moment: %s", line)
+		}
+	}
+	statefulSet, err := kube(t, cluster.Config).AppsV1().StatefulSets(namespace).Get(t.Context(), "annex", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tryPod(t, cluster.Config, statefulSet.Spec.Template)
+
+	mend(t, cluster, "kubectl delete -k artifacts/deploy/base --ignore-not-found --wait=false")
+}
+
+// TestExternalEtcd: the overlay has three replicas and no StatefulSet.
+func TestExternalEtcd(t *testing.T) {
+	t.Parallel()
+	cluster := ownCluster(t)
+	mend(t, cluster, "kubectl apply -k artifacts/deploy/overlays/external-etcd")
+	deployment, err := kube(t, cluster.Config).AppsV1().Deployments(namespace).Get(t.Context(), "annex", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *deployment.Spec.Replicas != 3 {
+		t.Errorf("%d replicas, want 3", *deployment.Spec.Replicas)
+	}
+	tryPod(t, cluster.Config, deployment.Spec.Template)
+	if _, err := kube(t, cluster.Config).AppsV1().StatefulSets(namespace).Get(t.Context(), "annex", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the overlay has the StatefulSet too: %v", err)
+	}
+
+	// The doctor says what is missing while nothing runs yet.
+	r := doctor(t, cluster)
+	for check, status := range map[string]string{"service": "ok", "rbac": "ok", "front-proxy": "ok", "endpoints": "FAIL", "leader": "FAIL", "apiservice": "FAIL"} {
+		if _, is := r.find(check, status); !is {
+			t.Errorf("before annex runs, %s is not %s:\n%s", check, status, r.raw)
+		}
+	}
+	if r.code != 1 {
+		t.Errorf("the doctor exits with %d, want 1", r.code)
+	}
+
+	// With the Prometheus operator's kind, its component can be applied.
+	operator := crd("servicemonitors.monitoring.coreos.com")
+	operator.Spec.Names.Kind = "ServiceMonitor"
+	installCRD(t, cluster.Config, operator)
+	eventually(t, "ServiceMonitors are served", func() (bool, string) {
+		output, err := shell(t, cluster, "kubectl get servicemonitors.monitoring.coreos.com")
+		return err == nil, output
+	})
+	mend(t, cluster, "kubectl kustomize artifacts/deploy/components/servicemonitor | kubectl apply --dry-run=server --validate=ignore -f -")
+}
+
+// TestChart: with its defaults the chart renders what kustomize does, in every
+// variant it is accepted by a real main cluster, and helm installs and removes it.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	cluster := ownCluster(t)
+	for name, variant := range map[string]struct{ flags, folder string }{
+		"embedded etcd": {"", "artifacts/deploy/base"},
+		"external etcd": {"--set etcd.servers={https://etcd.example.com:2379}", "artifacts/deploy/overlays/external-etcd"},
+	} {
+		chart := objects(t, output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n annex-system "+variant.flags))
+		kustomized := objects(t, output(t, cluster.Kubeconfig, "kubectl kustomize "+variant.folder))
+		// Helm makes the namespace.
+		delete(kustomized, "Namespace /annex-system")
+		if diff := cmp.Diff(kustomized, chart); diff != "" {
+			t.Errorf("%s: the chart differs (-kustomize +chart):\n%s", name, diff)
+		}
+	}
+	apply(t, cluster.Kubeconfig, "helm lint --strict artifacts/chart")
+	all := "--set hostNetwork=true,securePort=10250,bindAddress=::,etcd.servers={https://a:2379,https://b:2379},priorityClassName=system-cluster-critical," +
+		"tolerations[0].operator=Exists,nodeSelector.role=infra,imagePullSecrets[0].name=registry,podAnnotations.a=b,extraArgs={--v=2}," +
+		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a," +
+		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"
+	for _, flags := range []string{"", "--set persistence.storageClassName=fast", all} {
+		mend(t, cluster, "kubectl create namespace elsewhere --dry-run=client -o yaml | kubectl apply -f -")
+		rendered := output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n elsewhere "+flags)
+		if strings.Contains(rendered, "annex-system") {
+			t.Errorf("in another namespace the chart still names annex-system:\n%s", rendered)
+		}
+		input := exec.CommandContext(t.Context(), program(t, "kubectl"), "apply", "--kubeconfig="+cluster.Kubeconfig, "--dry-run=server", "-f", "-")
+		input.Stdin = strings.NewReader(rendered)
+		if said, err := input.CombinedOutput(); err != nil {
+			t.Errorf("the chart with %s: %v\n%s", flags, err, said)
+		}
+	}
+
+	apply(t, cluster.Kubeconfig, "helm install annex artifacts/chart -n annex-system --create-namespace")
+	if r := doctor(t, cluster); r.findings == nil {
+		t.Error("the doctor says nothing")
+	} else if _, is := r.find("rbac", "ok"); !is {
+		t.Errorf("the chart does not give annex its rights:\n%s", r.raw)
+	}
+	apply(t, cluster.Kubeconfig, "helm upgrade annex artifacts/chart -n annex-system --set goMemLimit=900MiB")
+	apply(t, cluster.Kubeconfig, "helm uninstall annex -n annex-system")
+}
+
+// program is the path of a program that make builds.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	path, err := process.Bin(t.Context(), name)
+	if err != nil {
+		t.Fatalf("make %s: %v", name, err)
+	}
+	return path
+}
+
+// output runs kubectl or helm of this repository with arguments without spaces.
+func output(t *testing.T, kubeconfig, command string) string {
+	t.Helper()
+	root, err := process.ModuleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Fields(command)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	run := exec.CommandContext(ctx, program(t, words[0]), words[1:]...)
+	run.Dir = root
+	home := t.TempDir()
+	run.Env = append(run.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+home, "HELM_CACHE_HOME="+filepath.Join(home, "helm"))
+	var stderr bytes.Buffer
+	run.Stderr = &stderr
+	printed, err := run.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", command, err, printed, stderr.String())
+	}
+	return string(printed)
+}
+
+func apply(t *testing.T, kubeconfig, command string) []string {
+	t.Helper()
+	return strings.Split(strings.TrimSpace(output(t, kubeconfig, command)), "\n")
+}
+
+// objects reads manifests, by kind, namespace and name.
+func objects(t *testing.T, manifests string) map[string]map[string]any {
+	t.Helper()
+	all := map[string]map[string]any{}
+	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096); ; {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("%v\n%s", err, manifests)
+		}
+		if len(object.Object) > 0 {
+			all[object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName()] = object.Object
+		}
+	}
+}
+
+// tryPod asks the main cluster, which enforces the profile "restricted" in annex's
+// namespace, whether it would let a pod in.
+func tryPod(t *testing.T, config *restclient.Config, template corev1.PodTemplateSpec) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "try", Labels: template.Labels}, Spec: template.Spec}
+	if !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "data" }) {
+		// A StatefulSet adds the volume of its claim.
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-annex-0"},
+		}})
+	}
+	pods := kube(t, config).CoreV1().Pods(namespace)
+	options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	if _, err := pods.Create(t.Context(), pod, options); err != nil {
+		t.Errorf("a pod of annex: %v", err)
+	}
+	// The profile is enforced at all.
+	privileged := pod.DeepCopy()
+	privileged.Spec.HostNetwork = true
+	if _, err := pods.Create(t.Context(), privileged, options); !apierrors.IsForbidden(err) {
+		t.Errorf("a pod on the node's network was let in: %v", err)
+	}
+}

@@ -1,0 +1,188 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package install
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/annex-dev/annex/pkg/test/behind"
+)
+
+// TestRights: what the main cluster says that annex may is what the manifests say,
+// and no more; everything that any service account may is left out.
+func TestRights(t *testing.T) {
+	installation := behind.InstallForTest(t, mainCluster)
+	annex := login(t, installation.MainKubeconfig)
+	nobody := nobody(t)
+	reader := []string{"get/list/watch configmaps extension-apiserver-authentication"}
+	everywhere := []string{
+		"create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io",
+		"get/list/watch namespaces", "get/list/watch services",
+		"get/list/watch mutatingwebhookconfigurations.admissionregistration.k8s.io", "get/list/watch validatingwebhookconfigurations.admissionregistration.k8s.io",
+		"get/list/watch mutatingadmissionpolicies.admissionregistration.k8s.io", "get/list/watch mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+		"get/list/watch validatingadmissionpolicies.admissionregistration.k8s.io", "get/list/watch validatingadmissionpolicybindings.admissionregistration.k8s.io",
+		"get/list/watch flowschemas.flowcontrol.apiserver.k8s.io", "get/list/watch prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+		"get/list/watch resourcequotas", "update resourcequotas/status",
+		"get/list/watch customresourcedefinitions.apiextensions.k8s.io",
+		"create/delete/get/list/patch/update/watch apiservices.apiregistration.k8s.io",
+		"get stores.hosting.annex.dev default",
+	}
+	own := []string{
+		"create leases.coordination.k8s.io", "get/list/patch/update/watch leases.coordination.k8s.io annex-controllers",
+		"create secrets", "get/list/patch/update/watch secrets annex-serving-ca",
+		"create/patch events", "create/patch events.events.k8s.io",
+	}
+	for name, want := range map[string][]string{
+		metav1.NamespaceDefault: everywhere,
+		metav1.NamespaceSystem:  slices.Concat(everywhere, reader),
+		namespace:               slices.Concat(everywhere, own),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			everybodys := rules(t, nobody, name)
+			got := slices.DeleteFunc(rules(t, annex, name), func(rule string) bool { return slices.Contains(everybodys, rule) })
+			slices.Sort(got)
+			slices.Sort(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("annex's rights (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNothingElse tries what would hurt most if somebody got hold of annex's token.
+func TestNothingElse(t *testing.T) {
+	installation := behind.InstallForTest(t, mainCluster)
+	annex := login(t, installation.MainKubeconfig)
+	secrets := kube(t, mainCluster.Config).CoreV1().Secrets(namespace)
+	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "somebody-elses-"}}
+	other, err := secrets.Create(t.Context(), other, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := secrets.Delete(context.Background(), other.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, try := range map[string]func(ctx context.Context) error{
+		"read another Secret beside its own": func(ctx context.Context) error {
+			_, err := annex.CoreV1().Secrets(namespace).Get(ctx, other.Name, metav1.GetOptions{})
+			return err
+		},
+		"list Secrets beside its own": func(ctx context.Context) error {
+			_, err := annex.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"list Secrets of all": func(ctx context.Context) error {
+			_, err := annex.CoreV1().Secrets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"delete its own Secret": func(ctx context.Context) error {
+			return annex.CoreV1().Secrets(namespace).Delete(ctx, "annex-serving-ca", metav1.DeleteOptions{})
+		},
+		"make a token": func(ctx context.Context) error {
+			_, err := annex.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token"}}, metav1.CreateOptions{})
+			return err
+		},
+		"run a pod": func(ctx context.Context) error {
+			_, err := annex.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{}, metav1.CreateOptions{})
+			return err
+		},
+		"let itself in to a group": func(ctx context.Context) error {
+			_, err := annex.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+				ObjectMeta: metav1.ObjectMeta{Name: "more", Labels: map[string]string{"annex.dev/aggregate-to-annex": "true"}},
+			}, metav1.CreateOptions{})
+			return err
+		},
+		"change a namespace": func(ctx context.Context) error {
+			return annex.CoreV1().Namespaces().Delete(ctx, metav1.NamespaceDefault, metav1.DeleteOptions{})
+		},
+		"change a quota": func(ctx context.Context) error {
+			_, err := annex.CoreV1().ResourceQuotas(metav1.NamespaceDefault).Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}}, metav1.CreateOptions{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := try(t.Context()); !apierrors.IsForbidden(err) {
+				t.Errorf("annex may: %v", err)
+			}
+		})
+	}
+}
+
+func login(t *testing.T, kubeconfig string) kubernetes.Interface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	return kube(t, config)
+}
+
+// nobody is a service account without any right of its own.
+func nobody(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	accounts := kube(t, mainCluster.Config).CoreV1().ServiceAccounts(metav1.NamespaceDefault)
+	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nobody"}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	kubeconfig, err := mainCluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, "nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return login(t, kubeconfig)
+}
+
+// rules are the rights of a user in a namespace, one resource and name each.
+func rules(t *testing.T, user kubernetes.Interface, in string) []string {
+	t.Helper()
+	review, err := user.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: in},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if review.Status.Incomplete {
+		t.Fatalf("the rules are incomplete: %s", review.Status.EvaluationError)
+	}
+	var all []string
+	for _, rule := range review.Status.ResourceRules {
+		verbs := strings.Join(slices.Sorted(slices.Values(rule.Verbs)), "/")
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				line := fmt.Sprintf("%s %s", verbs, resource)
+				if group != "" {
+					line += "." + group
+				}
+				if len(rule.ResourceNames) == 0 {
+					all = append(all, line)
+				}
+				for _, name := range rule.ResourceNames {
+					all = append(all, line+" "+name)
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
