@@ -35,7 +35,7 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 		filters := generic.BuildHandlerChainFunc
 		// Inside the filters, where it is known who asks.
 		generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
-			return filters(newAggregatorOpenAPI(handler, definitions, c.extra.MainAPIs), generic)
+			return filters(newAggregatorFilter(handler, definitions, c.extra.MainAPIs), generic)
 		}
 	}
 	config := aggregatorapiserver.Config{

@@ -28,9 +28,12 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// aggregatorUser is who kube-apiserver is when it collects OpenAPI documents from
-// the servers behind it.
-const aggregatorUser = "system:aggregator"
+// Who kube-apiserver is when it collects OpenAPI documents from the servers behind
+// it, and when it collects what they serve.
+const (
+	aggregatorUser = "system:aggregator"
+	discoveryUser  = "system:kube-aggregator"
+)
 
 const (
 	openAPIV2Path = "/openapi/v2"
@@ -66,7 +69,7 @@ type MainAPIs interface {
 	PublishedElsewhere(version schema.GroupVersion) bool
 }
 
-// aggregatorOpenAPI answers the main cluster's aggregator. It gets documents about
+// aggregatorFilter answers the main cluster's aggregator. It gets OpenAPI documents of
 // what only annex has, because it does not expect anything else: it takes whatever
 // paths the index of v3 lists, and answers for a path that two servers list with
 // either's document; a path of v2 that begins like one of a definition of its own
@@ -74,7 +77,7 @@ type MainAPIs interface {
 // as a word are added a second time under another name.
 //
 // Everybody else gets the documents whole.
-type aggregatorOpenAPI struct {
+type aggregatorFilter struct {
 	next        http.Handler
 	definitions crdlisters.CustomResourceDefinitionLister
 	// synced reports whether all definitions are known.
@@ -84,8 +87,8 @@ type aggregatorOpenAPI struct {
 	v2      filteredV2
 }
 
-func newAggregatorOpenAPI(next http.Handler, definitions crdinformers.CustomResourceDefinitionInformer, main MainAPIs) *aggregatorOpenAPI {
-	return &aggregatorOpenAPI{
+func newAggregatorFilter(next http.Handler, definitions crdinformers.CustomResourceDefinitionInformer, main MainAPIs) *aggregatorFilter {
+	return &aggregatorFilter{
 		next:        next,
 		definitions: definitions.Lister(),
 		synced:      definitions.Informer().HasSynced,
@@ -95,22 +98,33 @@ func newAggregatorOpenAPI(next http.Handler, definitions crdinformers.CustomReso
 }
 
 // ServeHTTP answers the aggregator and hands on all other requests.
-func (a *aggregatorOpenAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.HasPrefix(r.URL.Path, openAPIV3Path+"/") {
+func (a *aggregatorFilter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch path := r.URL.Path; {
+	case strings.HasPrefix(path, openAPIV3Path+"/"):
 		withoutRedirect(a.next, w, r)
-		return
-	}
-	if r.URL.Path != openAPIV2Path && r.URL.Path != openAPIV3Path || !isAggregator(r.Context()) {
+	case path == openAPIV2Path && isUser(r, aggregatorUser):
+		a.serveOpenAPI(w, r, a.collectV2)
+	case path == openAPIV3Path && isUser(r, aggregatorUser):
+		a.serveOpenAPI(w, r, a.collectV3)
+	case path == discoveryPath && isUser(r, discoveryUser):
+		a.serveDiscovery(w, r)
+	default:
 		a.next.ServeHTTP(w, r)
-		return
 	}
+}
+
+func isUser(r *http.Request, name string) bool {
+	user, ok := request.UserFrom(r.Context())
+	return ok && user.GetName() == name
+}
+
+// collect returns a filtered document.
+type collect func(*http.Request, *view) (*document, *failure)
+
+func (a *aggregatorFilter) serveOpenAPI(w http.ResponseWriter, r *http.Request, collect collect) {
 	if !a.main.HasSynced() || !a.synced() {
 		tooEarly("annex does not know yet what it and the main cluster serve").writeTo(w)
 		return
-	}
-	collect := a.collectV3
-	if r.URL.Path == openAPIV2Path {
-		collect = a.collectV2
 	}
 	document, failure := a.settled(r, collect)
 	if failure != nil {
@@ -118,11 +132,6 @@ func (a *aggregatorOpenAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	document.serve(w, r)
-}
-
-func isAggregator(ctx context.Context) bool {
-	user, ok := request.UserFrom(ctx)
-	return ok && user.GetName() == aggregatorUser
 }
 
 // document is a filtered document.
@@ -173,7 +182,7 @@ func internalFailure(ctx context.Context, err error) *failure {
 // settled collects a document until it has all that was defined just now. A
 // version is published within milliseconds and its documents are made a moment
 // later: an aggregator that got none would look again only after a minute.
-func (a *aggregatorOpenAPI) settled(r *http.Request, collect func(*http.Request, *view) (*document, *failure)) (*document, *failure) {
+func (a *aggregatorFilter) settled(r *http.Request, collect collect) (*document, *failure) {
 	ctx, cancel := context.WithTimeout(r.Context(), settlingPatience)
 	defer cancel()
 	for {
@@ -203,15 +212,14 @@ type view struct {
 }
 
 // look compares annex's definitions with the main cluster.
-func (a *aggregatorOpenAPI) look() (*view, error) {
+func (a *aggregatorFilter) look() (*view, error) {
 	all, err := a.definitions.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("list definitions: %w", err)
 	}
-	starting := time.Since(a.started) < startPeriod
 	v := &view{versions: map[schema.GroupVersion]sets.Set[string]{hostingv1alpha1.SchemeGroupVersion: nil}}
 	for _, definition := range all {
-		fresh := isEstablished(definition) && (starting || isFresh(definition))
+		fresh := a.maySettle(definition)
 		for _, served := range definition.Spec.Versions {
 			version := schema.GroupVersion{Group: definition.Spec.Group, Version: served.Name}
 			if !served.Served || a.main.PublishedElsewhere(version) {
@@ -227,14 +235,15 @@ func (a *aggregatorOpenAPI) look() (*view, error) {
 	return v, nil
 }
 
-func isEstablished(definition *apiextensionsv1.CustomResourceDefinition) bool {
-	return apiextensionshelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established)
+// maySettle reports whether what annex says of a definition may still be made.
+func (a *aggregatorFilter) maySettle(definition *apiextensionsv1.CustomResourceDefinition) bool {
+	established := apiextensionshelpers.FindCRDCondition(definition, apiextensionsv1.Established)
+	return established != nil && established.Status == apiextensionsv1.ConditionTrue &&
+		(a.starting() || time.Since(established.LastTransitionTime.Time) < settlingPeriod)
 }
 
-func isFresh(definition *apiextensionsv1.CustomResourceDefinition) bool {
-	established := apiextensionshelpers.FindCRDCondition(definition, apiextensionsv1.Established)
-	return established != nil && time.Since(established.LastTransitionTime.Time) < settlingPeriod
-}
+// starting reports whether annex was started just now.
+func (a *aggregatorFilter) starting() bool { return time.Since(a.started) < startPeriod }
 
 // ownWholly reports whether the main cluster has nothing in a version.
 func (v *view) ownWholly(version schema.GroupVersion) bool {
@@ -255,7 +264,7 @@ func (v *view) missesNew(found *document) bool {
 // collectV3 filters the index of v3. A version of which the main cluster defines a
 // resource has a document there; a second one in the index would make its answers
 // a toss.
-func (a *aggregatorOpenAPI) collectV3(r *http.Request, seen *view) (*document, *failure) {
+func (a *aggregatorFilter) collectV3(r *http.Request, seen *view) (*document, *failure) {
 	inner, failed := a.fetch(r, "")
 	if failed != nil {
 		return nil, failed
@@ -297,7 +306,7 @@ type answer struct {
 
 // fetch reads a document from annex itself. With an ETag it is read only if it
 // changed.
-func (a *aggregatorOpenAPI) fetch(r *http.Request, etag string) (*answer, *failure) {
+func (a *aggregatorFilter) fetch(r *http.Request, etag string) (*answer, *failure) {
 	inner := r.Clone(r.Context())
 	inner.Header = http.Header{"Accept": {"application/json"}}
 	if etag != "" {

@@ -125,13 +125,13 @@ func (d *documents) setV3(t *testing.T, paths ...string) {
 	d.v3.Store(&content)
 }
 
-func newHandler(next http.Handler, main MainAPIs, definitions ...*apiextensionsv1.CustomResourceDefinition) *aggregatorOpenAPI {
+func newHandler(next http.Handler, main MainAPIs, definitions ...*apiextensionsv1.CustomResourceDefinition) *aggregatorFilter {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for _, definition := range definitions {
 		// Adding to memory does not fail.
 		_ = indexer.Add(definition)
 	}
-	return &aggregatorOpenAPI{
+	return &aggregatorFilter{
 		next:        next,
 		definitions: crdlisters.NewCustomResourceDefinitionLister(indexer),
 		synced:      func() bool { return true },

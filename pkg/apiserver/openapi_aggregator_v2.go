@@ -57,7 +57,7 @@ type filteredV2 struct {
 }
 
 // collectV2 filters the document of v2, unless that has not changed.
-func (a *aggregatorOpenAPI) collectV2(r *http.Request, seen *view) (*document, *failure) {
+func (a *aggregatorFilter) collectV2(r *http.Request, seen *view) (*document, *failure) {
 	a.v2.Lock()
 	defer a.v2.Unlock()
 	fingerprint := seen.fingerprint()

@@ -78,7 +78,7 @@ func behind() *knownMain {
 	}
 }
 
-func newV2Handler(served http.Handler, main MainAPIs) *aggregatorOpenAPI {
+func newV2Handler(served http.Handler, main MainAPIs) *aggregatorFilter {
 	return newHandler(served, main,
 		newDefinition("widgets", "example.com", time.Hour), newDefinition("widget", "example.com", time.Hour), newDefinition("widgets", "foreign.example.com", time.Hour))
 }

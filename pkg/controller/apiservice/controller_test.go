@@ -377,8 +377,10 @@ func TestComingBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hosting := publishedAs(ours, hostingVersion, apiregistrationv1.ConditionFalse, "refused")
-		w := newWorld(t, []runtime.Object{hosting, publishedAs(ours, schema.GroupVersion{Group: group, Version: "v1"}, apiregistrationv1.ConditionFalse, "refused")},
-			[]*definition{crd(widgets, "v1")}, nil)
+		v1 := publishedAs(ours, schema.GroupVersion{Group: group, Version: "v1"}, apiregistrationv1.ConditionFalse, "refused")
+		definitions := []*definition{crd(widgets, "v1")}
+		viewOf(definitions, nil).nameResources(v1, "v1")
+		w := newWorld(t, []runtime.Object{hosting, v1}, definitions, nil)
 		w.run()
 		w.wantWrites("at once")
 		wait(firstNudge)

@@ -73,6 +73,7 @@ func decide(v *view, name string, p publication, g gateState) verdict {
 	version := schema.GroupVersion{Group: v.group, Version: name}
 	current := v.apiServices[name]
 	wanted := p.desired(version, current)
+	v.nameResources(wanted, name)
 	if p.ownerOf(current) == annex {
 		kept := verdict{standing: availability(current), ours: true}
 		if g.proven && differs(current, wanted) {

@@ -109,6 +109,9 @@ func viewOf(annexDefinitions, mainDefinitions []*definition, apiServices ...*api
 	v := &view{group: group, annexDefinitions: annexDefinitions, mainDefinitions: mainDefinitions, apiServices: map[string]*apiService{}}
 	for _, current := range apiServices {
 		v.apiServices[current.Spec.Version] = current
+		if ours.ownerOf(current) == annex {
+			v.nameResources(current, current.Spec.Version)
+		}
 	}
 	return v
 }

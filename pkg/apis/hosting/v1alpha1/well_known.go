@@ -29,6 +29,10 @@ const (
 	// look again at one that it called unavailable.
 	RecheckAnnotation = "annex.dev/recheck"
 
+	// ResourcesAnnotation on an APIService names the resources that annex serves
+	// in its version, each with the generation of its definition.
+	ResourcesAnnotation = "annex.dev/resources"
+
 	// TakeoverAnnotation, with the value TakeoverCleared on a
 	// CustomResourceDefinition in annex, says that the main cluster may be made
 	// to send requests for it to annex although it has such a definition too.

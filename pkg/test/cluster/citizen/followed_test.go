@@ -7,12 +7,14 @@ package citizen
 
 import (
 	"bytes"
-	"net/http"
-	"slices"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"github.com/google/go-cmp/cmp"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -24,23 +26,55 @@ func TestFollowedDefinition(t *testing.T) {
 	t.Parallel()
 	s := running(t)
 	mainClients := main(t)
+	w := newDefinedWidgets(t, s)
+	document := "/openapi/v3/apis/" + w.group + "/v1"
+	before, pathsBefore := mainClients.get(t, document), pathsOf(mainClients.documents(t), w.group)
+
+	s.takeOver(t, w)
+	w.create(t, "one")
+	if keys, err := mainCluster.EtcdKeys(t.Context(), "/registry/"+w.group+"/"); err != nil || len(keys) > 0 {
+		t.Errorf("the main cluster itself stores %v: %v", keys, err)
+	}
+	eventually(t, "the main cluster has annex's discovery of it", func() string { return isDiscovered(t, mainClients, w.group, 1) })
+	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.body, after.body) {
+		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
+	}
+	now := mainClients.documents(t)
+	if diff := cmp.Diff(pathsBefore, pathsOf(now, w.group)); diff != "" {
+		t.Errorf("the v2 paths changed (-before +after):\n%s", diff)
+	}
+	checkUnhurt(t, s.before, now)
+	if s.own(t).documents(t).index["apis/"+w.group+"/v1"] == "" {
+		t.Error("annex's own endpoint does not describe it")
+	}
+	if printed, err := kubectl(t, "", "explain", "widgets.spec.color", "--api-version="+w.group+"/v1"); err != nil || !strings.Contains(printed, "The color of the paint.") {
+		t.Errorf("explain: %v\n%s", err, printed)
+	}
+}
+
+// newDefinedWidgets defines Widgets in the main cluster, ready to be taken over.
+func newDefinedWidgets(t *testing.T, s *sharedAnnex) widgets {
+	t.Helper()
 	w := widgets{group: newGroup(), namespace: newNamespace(t)}
 	if err := s.installation.AllowGroup(t.Context(), w.group); err != nil {
 		t.Fatal(err)
 	}
+	mainClients := main(t)
 	mainClients.define(t, newDefinition(t, w.group, "widgets", "Widget"))
-	document := "/openapi/v3/apis/" + w.group + "/v1"
-	var before answer
-	eventually(t, "the main cluster describes its definition", func() string {
+	eventually(t, "the main cluster describes "+w.group, func() string {
 		now := mainClients.documents(t)
-		if before = mainClients.get(t, document); before.code != http.StatusOK || now.index["apis/"+w.group+"/v1"] == "" || now.paths["/apis/"+w.group+"/v1/widgets"] == nil {
-			return before.String()
+		if now.index["apis/"+w.group+"/v1"] == "" || now.paths["/apis/"+w.group+"/v1/widgets"] == nil {
+			return "not yet"
 		}
 		return ""
 	})
-	pathsBefore := pathsOf(mainClients.documents(t), w.group)
+	return w
+}
 
-	definitions := mainClients.extensions.ApiextensionsV1().CustomResourceDefinitions()
+// takeOver has annex take over the definition, and returns when it has.
+func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
+	t.Helper()
+	definitions := main(t).extensions.ApiextensionsV1().CustomResourceDefinitions()
 	eventually(t, "the definition is labelled", func() string {
 		definition, err := definitions.Get(t.Context(), "widgets."+w.group, metav1.GetOptions{})
 		if err != nil {
@@ -52,43 +86,32 @@ func TestFollowedDefinition(t *testing.T) {
 		}
 		return ""
 	})
-	if err := s.installation.WaitPublished(t.Context(), w.group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	// The APIService alone does not tell that the main cluster has switched: a write
+	// in that moment makes annex give the group back.
+	own := s.own(t)
+	eventually(t, "annex has taken the definition over", func() string {
+		got := own.get(t, "/apis/hosting.annex.dev/v1alpha1/hostedresources/widgets."+w.group)
+		var resource hostingv1alpha1.HostedResource
+		if err := json.Unmarshal(got.body, &resource); err != nil {
+			return got.String()
+		}
+		for _, condition := range []string{hostingv1alpha1.HostedResourceDefinitionFollowed, hostingv1alpha1.HostedResourcePublished} {
+			if !meta.IsStatusConditionTrue(resource.Status.Conditions, condition) {
+				return fmt.Sprintf("%+v", resource.Status.Conditions)
+			}
+		}
+		return ""
+	})
 	w.waitReachable(t)
-	w.create(t, "one")
-	if keys, err := mainCluster.EtcdKeys(t.Context(), "/registry/"+w.group+"/"); err != nil || len(keys) > 0 {
-		t.Errorf("the main cluster itself stores %v: %v", keys, err)
-	}
-	eventually(t, "the main cluster has annex's discovery of it", func() string { return freshness(t, mainClients, w.group, "Current") })
-	after := mainClients.readRepeatedly(t, document)
-	if !bytes.Equal(before.body, after.body) {
-		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
-	}
-	now := mainClients.documents(t)
-	if got := pathsOf(now, w.group); !slices.Equal(got, pathsBefore) {
-		t.Errorf("the v2 paths changed from %v to %v", pathsBefore, got)
-	}
-	checkUnhurt(t, s.before, now)
-
-	if s.own(t).documents(t).index["apis/"+w.group+"/v1"] == "" {
-		t.Error("annex's own endpoint does not describe it")
-	}
-	if printed, err := kubectl(t, "", "explain", "widgets.spec.color", "--api-version="+w.group+"/v1"); err != nil || !strings.Contains(printed, "The color of the paint.") {
-		t.Errorf("explain: %v\n%s", err, printed)
-	}
-	if _, err := w.by(mainClients).Create(t.Context(), w.object("one"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("creating it again: %v", err)
-	}
 }
 
-func pathsOf(d documents, group string) []string {
-	var found []string
-	for path := range d.paths {
+// pathsOf are the paths of a group in v2, as they are written there.
+func pathsOf(d documents, group string) map[string]string {
+	found := map[string]string{}
+	for path, content := range d.paths {
 		if strings.HasPrefix(path, "/apis/"+group+"/") {
-			found = append(found, path)
+			found[path] = string(content)
 		}
 	}
-	slices.Sort(found)
 	return found
 }

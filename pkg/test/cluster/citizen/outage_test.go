@@ -41,7 +41,7 @@ func TestStoreDown(t *testing.T) {
 	w.create(t, "before")
 	mainClients := main(t)
 	eventually(t, "the main cluster has the group in its discovery", func() string {
-		return freshness(t, mainClients, w.group, "Current")
+		return isDiscovered(t, mainClients, w.group, 1)
 	})
 	for _, cut := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cut=%t", cut), func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestStoreDown(t *testing.T) {
 			if !cut {
 				s.isProbedAvailable(t, w)
 			}
-			if problem := freshness(t, mainClients, w.group, "Current"); problem != "" {
+			if problem := isDiscovered(t, mainClients, w.group, 1); problem != "" {
 				t.Error(problem)
 			}
 			undo()
@@ -137,8 +137,8 @@ func (s *sharedAnnex) isProbedAvailable(t *testing.T, w widgets) {
 	}
 }
 
-// freshness says what is wrong with a group in the main cluster's discovery.
-func freshness(t *testing.T, c *clients, group, want string) string {
+// isDiscovered says what is wrong with a group in the main cluster's discovery.
+func isDiscovered(t *testing.T, c *clients, group string, kinds int) string {
 	t.Helper()
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	got := c.get(t, "/apis", "Accept", aggregatedDiscovery)
@@ -150,7 +150,7 @@ func freshness(t *testing.T, c *clients, group, want string) string {
 			continue
 		}
 		version := found.Versions[0]
-		if string(version.Freshness) == want && (want != "Current" || len(version.Resources) == 1) {
+		if version.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent && len(version.Resources) == kinds {
 			return ""
 		}
 		return fmt.Sprintf("%s is %s with %d resources", group, version.Freshness, len(version.Resources))
@@ -241,5 +241,5 @@ func TestAnnexGone(t *testing.T) {
 		}
 		return ""
 	})
-	eventually(t, "discovery of the group is current", func() string { return freshness(t, mainClients, w.group, "Current") })
+	eventually(t, "discovery of the group is current", func() string { return isDiscovered(t, mainClients, w.group, 1) })
 }
