@@ -188,7 +188,9 @@ type HostedResourceStatus struct {
 
 	// conditions of the resource. "Established" says whether it is defined,
 	// "Stored" whether it has a ready Store, "Ready" whether requests for it are
-	// answered; reason and message say why not.
+	// answered; reason and message say why not. Behind a main cluster "Published"
+	// says whether that sends requests for it to annex, and "DefinitionFollowed"
+	// whether annex follows its definition there, if it has one.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge
