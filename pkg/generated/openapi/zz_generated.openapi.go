@@ -698,7 +698,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions of the resource. \"Established\" says whether it is defined, \"Stored\" whether it has a ready Store, \"Ready\" whether requests for it are answered; reason and message say why not.",
+							Description: "conditions of the resource. \"Established\" says whether it is defined, \"Stored\" whether it has a ready Store, \"Ready\" whether requests for it are answered; reason and message say why not. Behind a main cluster \"Published\" says whether that sends requests for it to annex, and \"DefinitionFollowed\" whether annex follows its definition there, if it has one.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

@@ -20,7 +20,9 @@ type HostedResourceStatusApplyConfiguration struct {
 	Phase *hostingv1alpha1.HostedResourcePhase `json:"phase,omitempty"`
 	// conditions of the resource. "Established" says whether it is defined,
 	// "Stored" whether it has a ready Store, "Ready" whether requests for it are
-	// answered; reason and message say why not.
+	// answered; reason and message say why not. Behind a main cluster "Published"
+	// says whether that sends requests for it to annex, and "DefinitionFollowed"
+	// whether annex follows its definition there, if it has one.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// objects is the number of objects of the resource, in all namespaces.
 	Objects *int64 `json:"objects,omitempty"`
