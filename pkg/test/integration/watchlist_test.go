@@ -1,0 +1,133 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// listCounter counts the plain lists that are asked for: a reflector that gets no
+// bookmark, or is refused its WatchList, falls back to one.
+type listCounter struct {
+	http.RoundTripper
+	lists atomic.Int64
+}
+
+// RoundTrip sends the request.
+func (c *listCounter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet && !r.URL.Query().Has("watch") {
+		c.lists.Add(1)
+	}
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// reflectors are informers of a resource, in full and of metadata only, of all and of
+// one namespace.
+func reflectors(t *testing.T, server *testserver.Server, resource schema.GroupVersionResource, namespaces ...string) (map[string]cache.SharedIndexInformer, *listCounter) {
+	t.Helper()
+	counter := &listCounter{}
+	config := restclient.CopyConfig(server.AnnexConfig)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		counter.RoundTripper = next
+		return counter
+	})
+	annexHTTP, err := restclient.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	annexDynamic, err := dynamic.NewForConfigAndClient(config, annexHTTP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	annexMetadata, err := metadata.NewForConfigAndClient(config, annexHTTP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]cache.SharedIndexInformer{}
+	for _, namespace := range namespaces {
+		name := fmt.Sprintf("%s in %q", resource.Resource, namespace)
+		made["objects of "+name] = dynamicinformer.NewFilteredDynamicInformer(annexDynamic, resource, namespace, 0, cache.Indexers{}, nil).Informer()
+		made["metadata of "+name] = metadatainformer.NewFilteredMetadataInformer(annexMetadata, resource, namespace, 0, cache.Indexers{}, nil).Informer()
+	}
+	return made, counter
+}
+
+// wantSynced runs all informers at once and checks what they find.
+func wantSynced(t *testing.T, informers map[string]cache.SharedIndexInformer, want map[string]int) {
+	t.Helper()
+	for _, informer := range informers {
+		go informer.RunWithContext(t.Context())
+	}
+	for name, informer := range informers {
+		eventually(t, name+" are known", func() string {
+			if !informer.HasSynced() {
+				return "not synced"
+			}
+			return ""
+		})
+		if got := len(informer.GetStore().ListKeys()); got != want[name] {
+			t.Errorf("%s: %d are known, want %d", name, got, want[name])
+		}
+	}
+}
+
+// TestReflectors: client-go's reflectors, which start with a WatchList, sync without a
+// plain list, for CRDs' objects and compiled-in kinds, with objects and without, also
+// right after a start, while caches are still being filled.
+func TestReflectors(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	empty := a.install(t, newDefinition(t, anySchema))
+	const objects = 300
+	for i := range objects {
+		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
+	}
+	for _, moment := range []string{"at once", "after a start"} {
+		all := []struct {
+			resource schema.GroupVersionResource
+			want     int
+			spaces   []string
+		}{
+			{widgets.gvr("v1"), objects, []string{metav1.NamespaceAll, widgets.namespace}},
+			{empty.gvr("v1"), 0, []string{metav1.NamespaceAll, empty.namespace}},
+			{schema.GroupVersionResource{Group: "hosting.annex.dev", Version: "v1alpha1", Resource: "stores"}, 1, []string{metav1.NamespaceAll}},
+			{schema.GroupVersionResource{Group: "hosting.annex.dev", Version: "v1alpha1", Resource: "hostedresources"}, 2, []string{metav1.NamespaceAll}},
+			{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, 0, []string{metav1.NamespaceAll, empty.namespace}},
+		}
+		informers, want := map[string]cache.SharedIndexInformer{}, map[string]int{}
+		var counters []*listCounter
+		for _, one := range all {
+			made, counter := reflectors(t, a.Server, one.resource, one.spaces...)
+			counters = append(counters, counter)
+			for name, informer := range made {
+				informers[name], want[name] = informer, one.want
+			}
+		}
+		wantSynced(t, informers, want)
+		for i, counter := range counters {
+			if lists := counter.lists.Load(); lists > 0 {
+				t.Errorf("%s: %d lists of %s were asked for: WatchList did not do", moment, lists, all[i].resource.Resource)
+			}
+		}
+		if moment == "at once" {
+			a.Stop(t)
+			a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+		}
+	}
+}
