@@ -5,9 +5,11 @@ package maincluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
@@ -37,7 +39,7 @@ func DefaultLoginOptions() LoginOptions {
 // followed while generic serves. Nobody is taken for anonymous, which upstream's
 // options would do to every caller that nothing recognises.
 func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.Config, o LoginOptions) (authenticator.Request, error) {
-	clientCA, err := c.authority("main-client-ca", "client-ca-file")
+	clientCA, err := c.authority("main-client-ca", clientCAKey)
 	if err != nil {
 		return nil, err
 	}
@@ -45,20 +47,23 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 	if err != nil {
 		return nil, err
 	}
+	knownClientCA, knownFrontProxy := &knownAuthorities{following: clientCA}, &knownAuthorities{following: frontProxy}
 	// Both are read once before annex serves: with nothing to trust yet, a caller
 	// would be refused for want of knowing better.
 	err = retry(ctx, c.Config.Host, func(ctx context.Context) error {
 		if err := frontProxy.RunOnce(ctx); err != nil {
 			return fmt.Errorf("read whom the main cluster trusts as a proxy: %w", explain(err))
 		}
-		// A cluster without client certificates is a cluster.
-		_ = clientCA.RunOnce(ctx)
-		return nil
+		trust, err := c.Kube.CoreV1().ConfigMaps(AuthenticationNamespace).Get(ctx, AuthenticationConfigMap, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("read whom the main cluster trusts: %w", explain(err))
+		}
+		return errors.Join(knownFrontProxy.read(trust, requestHeaderCAKey), knownClientCA.read(trust, clientCAKey))
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, trusted := range []dynamiccertificates.CAContentProvider{clientCA, frontProxy} {
+	for _, trusted := range []dynamiccertificates.CAContentProvider{knownClientCA, knownFrontProxy} {
 		if err := generic.Authentication.ApplyClientCert(trusted, generic.SecureServing); err != nil {
 			return nil, fmt.Errorf("ask clients for certificates: %w", err)
 		}
@@ -72,9 +77,9 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 		TokenAccessReviewTimeout:           o.TokenTimeout,
 		WebhookRetryBackoff:                genericoptions.DefaultAuthWebhookRetryBackoff(),
 		CacheTTL:                           o.TokenCacheTTL,
-		ClientCertificateCAContentProvider: clientCA,
+		ClientCertificateCAContentProvider: knownClientCA,
 		RequestHeaderConfig: &authenticatorfactory.RequestHeaderConfig{
-			CAContentProvider:   frontProxy,
+			CAContentProvider:   knownFrontProxy,
 			UsernameHeaders:     headerrequest.StringSliceProviderFunc(frontProxy.UsernameHeaders),
 			UIDHeaders:          headerrequest.StringSliceProviderFunc(frontProxy.UIDHeaders),
 			GroupHeaders:        headerrequest.StringSliceProviderFunc(frontProxy.GroupHeaders),

@@ -40,6 +40,7 @@ const (
 	AuthenticationNamespace = metav1.NamespaceSystem
 	AuthenticationConfigMap = "extension-apiserver-authentication"
 	requestHeaderCAKey      = "requestheader-client-ca-file"
+	clientCAKey             = "client-ca-file"
 )
 
 // Location says how to reach the main cluster.
