@@ -93,11 +93,11 @@ func (c *Cluster) writeLogin(path, user string, groups ...string) error {
 }
 
 func (c *Cluster) writeKubeconfig(path string, login *clientcmdapi.AuthInfo) error {
-	const name = "main"
+	const name, user = "main", "user"
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: c.URL, CertificateAuthorityData: c.identities.cluster.pem}
-	config.AuthInfos[name] = login
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.AuthInfos[user] = login
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
 	config.CurrentContext = name
 	content, err := clientcmd.Write(*config)
 	if err != nil {

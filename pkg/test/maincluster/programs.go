@@ -33,7 +33,11 @@ func FindPrograms(ctx context.Context) (Programs, error) {
 		if err != nil {
 			return Programs{}, fmt.Errorf("finding the module's directory: %w", err)
 		}
-		dir = filepath.Join(filepath.Dir(strings.TrimSpace(string(output))), "bin")
+		module := strings.TrimSpace(string(output))
+		if module == "" || module == os.DevNull {
+			return Programs{}, fmt.Errorf("the working directory is in no Go module: set %s to the directory that holds kube-apiserver and kube-controller-manager", ProgramsVariable)
+		}
+		dir = filepath.Join(filepath.Dir(module), "bin")
 	}
 	return ProgramsIn(dir)
 }
