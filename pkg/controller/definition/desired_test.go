@@ -60,7 +60,7 @@ func TestDesired(t *testing.T) {
 	if !differs(current, got) || differs(got, desired(main, got, false)) {
 		t.Error("what is as desired differs, or what is not does not")
 	}
-	if clear := desired(main, got, true); !isCleared(clear) || isCleared(desired(main, clear, false)) {
+	if given := desired(main, got, true); !isCleared(given) || isCleared(desired(main, given, false)) {
 		t.Error("the clearance does not come and go")
 	}
 	if made := desired(main, nil, false); made.Name != widgets || made.UID != "" || !isFollower(made) || !differs(nil, made) {

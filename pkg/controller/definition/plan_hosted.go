@@ -12,7 +12,7 @@ import (
 // to annex. Definitions are followed each for itself; versions that the main
 // cluster still answers for are cleared only when that is safe for all.
 func (g *group) planHosted(p *plan) {
-	clear := true
+	allSafe := true
 	labelled, unlabelled := g.labelled(), g.unlabelled()
 	for _, name := range unlabelled {
 		if versions := g.servedBy(name, routeAnnex); g.annex[name] == nil && len(versions) > 0 {
@@ -22,18 +22,18 @@ func (g *group) planHosted(p *plan) {
 	for _, name := range labelled {
 		of, safe := g.judge(name, unlabelled)
 		p.verdicts[name] = of
-		clear = clear && safe
+		allSafe = allSafe && safe
 	}
 	for _, name := range labelled {
 		current := g.annex[name]
 		if g.ownObstacle(name) != nil {
 			continue
 		}
-		if wanted := desired(g.main[name], current, clear); differs(current, wanted) {
+		if wanted := desired(g.main[name], current, allSafe); differs(current, wanted) {
 			p.write = append(p.write, wanted)
 		}
 	}
-	if !clear {
+	if !allSafe {
 		g.withdrawOthers(p, labelled)
 	}
 	// A clearance is withdrawn everywhere before a version is added anywhere.
