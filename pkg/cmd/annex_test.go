@@ -19,6 +19,7 @@ func TestExecute(t *testing.T) {
 		"version":         {[]string{"version"}, 0, []string{"annex v", "Kubernetes v1."}, nil},
 		"help":            {[]string{"--help"}, 0, []string{"serve", "version"}, nil},
 		"help of serve":   {[]string{"serve", "--help"}, 0, []string{"Annex flags:", "Etcd flags:", "--data-dir", "--secure-port", "--feature-gates"}, nil},
+		"help of doctor":  {[]string{"doctor", "--help"}, 0, []string{"annex doctor [flags]", "--save", "--publish-service"}, nil},
 		"unknown command": {[]string{"sevre"}, 1, nil, []string{"annex: ", "sevre"}},
 		"unknown flag":    {[]string{"serve", "--no-such-flag"}, 1, nil, []string{"annex: ", "--no-such-flag"}},
 		"stray argument":  {[]string{"serve", "now"}, 1, nil, []string{"annex: ", "now"}},
@@ -48,5 +49,15 @@ func TestExecute(t *testing.T) {
 				t.Errorf("%d lines on standard error, want %d:\n%s", got, wantLines, errOut.String())
 			}
 		})
+	}
+}
+
+func TestDisplayName(t *testing.T) {
+	for program, want := range map[string]string{
+		"/usr/local/bin/annex": "annex", "kubectl-annex": "kubectl annex", "/bin/kubectl-annex.exe": "kubectl annex", "/tmp/cmd.test": "annex",
+	} {
+		if got := displayName(program); got != want {
+			t.Errorf("%s is called %q, want %q", program, got, want)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,15 +46,17 @@ func checkCertificates(ctx context.Context, e *environment) []finding {
 	for i := range published {
 		findings = append(findings, e.compareAuthorities(&published[i], shared)...)
 	}
-	authorities, err := pki.ParseBundle(published[0].Spec.CABundle)
+	// annex's own comes first, here as everywhere.
+	first := max(0, slices.IndexFunc(published, func(a apiregistrationv1.APIService) bool { return a.Name == hostingAPIService }))
+	authorities, err := pki.ParseBundle(published[first].Spec.CABundle)
 	if err != nil {
 		return findings // said above
 	}
 	findings = append(findings, expiring(authorities, "the authority", e.now(), e.logs())...)
-	if len(findings) == 0 || failed(findings) == 0 {
+	if failed(findings) == 0 {
 		findings = append(findings, ok("the main cluster verifies annex with %s, until %s", subjects(authorities), latest(authorities).Format(time.DateOnly)))
 	}
-	return append(findings, e.served(ctx, published[0].Name, authorities)...)
+	return append(findings, e.served(ctx, published[first].Name, authorities)...)
 }
 
 // sharedAuthorities reads the bundle that annex's replicas share, if they do.
@@ -123,7 +126,10 @@ func (e *environment) served(ctx context.Context, apiService string, authorities
 	defer cancel()
 	connection, err := dialer.DialContext(ctx, "tcp", address)
 	var untrusted *tls.CertificateVerificationError
+	var invalid x509.CertificateInvalidError
 	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return []finding{fail(e.logs(), "annex serves with a certificate at %s that has expired and was not renewed, or a clock is wrong: %v", address, invalid)}
 	case errors.As(err, &untrusted):
 		return []finding{fail(e.rightAuthorities(apiService), "annex serves with a certificate at %s that the main cluster cannot verify: %v", address, untrusted.Err)}
 	case err != nil && e.annexServer != "":

@@ -35,7 +35,7 @@ func checkOpenAPI(ctx context.Context, e *environment) []finding {
 	}
 	if e.save != "" {
 		if err := now.write(e.save); err != nil {
-			findings = append(findings, fail("", "--save %s: %v", e.save, err))
+			findings = append(findings, fail(e.program+" doctor --save /tmp/openapi.json", "--save %s: %v", e.save, err))
 		} else {
 			findings = append(findings, ok("written to %s", e.save))
 		}
@@ -53,7 +53,7 @@ func checkOpenAPI(ctx context.Context, e *environment) []finding {
 func (e *environment) compareSnapshot(ctx context.Context, now *snapshot) []finding {
 	before, err := readSnapshot(e.compare)
 	if err != nil {
-		return []finding{fail("", "--compare %s: %v", e.compare, err)}
+		return []finding{fail(e.program+" doctor --save "+e.compare, "--compare %s: %v", e.compare, err)}
 	}
 	groups, err := e.groupsOfAnnex(ctx)
 	if err != nil {

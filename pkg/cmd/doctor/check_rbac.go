@@ -19,7 +19,7 @@ func checkRBAC(ctx context.Context, e *environment) []finding {
 	o := options{service: e.service, serviceAccount: e.serviceAccount}
 	needed, err := rightsOf(o.rbacManifest())
 	if err != nil {
-		return []finding{fail("", "the rights that annex needs are not known: %v", err)}
+		return []finding{fail(e.program+" version", "the rights that annex needs are not known: %v", err)}
 	}
 	missing, err := e.denied(ctx, needed)
 	if err != nil {

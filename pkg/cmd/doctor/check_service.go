@@ -41,6 +41,9 @@ func checkService(ctx context.Context, e *environment) []finding {
 		}
 		ports = append(ports, strconv.Itoa(int(port.Port)))
 	}
+	if len(ports) == 0 {
+		return []finding{fail(applyManifests, "annex publishes port %d of Service %s/%s, which has none", e.service.Port, e.service.Namespace, e.service.Name)}
+	}
 	mend := fmt.Sprintf("annex serve --publish-service=%s/%s:%s", e.service.Namespace, e.service.Name, ports[0])
 	return []finding{fail(mend, "annex publishes port %d of Service %s/%s, which has %s", e.service.Port, e.service.Namespace, e.service.Name, strings.Join(ports, ", "))}
 }

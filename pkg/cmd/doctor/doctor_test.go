@@ -1,0 +1,270 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
+
+	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	"github.com/annex-dev/annex/pkg/maincluster"
+)
+
+// noon is when everything happens.
+var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+
+// world is a main cluster as far as a check looks at it.
+type world struct {
+	kube                                   []runtime.Object
+	apiServices, definitions, annexObjects []runtime.Object
+	answers                                map[string]answer // by path, or path and media type
+	denied                                 []string          // rights that annex does not have
+}
+
+func (w world) environment() *environment {
+	kube := fake.NewClientset(w.kube...)
+	kube.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+		asked := right{ResourceAttributes: *review.Spec.ResourceAttributes}
+		review.Status.Allowed = !slices.Contains(w.denied, asked.String())
+		return true, review, nil
+	})
+	return &environment{
+		program:             "annex",
+		mainServer:          "https://main",
+		main:                kube,
+		mainAPIRegistration: aggregatorfake.NewClientset(w.apiServices...),
+		mainAPIExtensions:   apiextensionsfake.NewClientset(w.definitions...),
+		annexThroughMain:    annexfake.NewClientset(w.annexObjects...),
+		getMain: func(_ context.Context, path, accept string) (*answer, error) {
+			for _, key := range []string{path + " " + accept, path} {
+				if found, is := w.answers[key]; is {
+					return &found, nil
+				}
+			}
+			return nil, errors.New("connection refused")
+		},
+		service:        maincluster.DefaultService(),
+		serviceAccount: manifestServiceAccount,
+		now:            func() time.Time { return noon },
+	}
+}
+
+func found(status int, body any) answer {
+	content, isBytes := body.([]byte)
+	if !isBytes {
+		content, _ = json.Marshal(body)
+	}
+	return answer{status: status, body: content, header: http.Header{}, asked: noon, answered: noon.Add(10 * time.Millisecond)}
+}
+
+// wants compares findings with lines of status, words that the message has, and
+// words that the mending command has.
+type want struct {
+	status  status
+	message string
+	mend    string
+}
+
+func compare(t *testing.T, got []finding, wants []want) {
+	t.Helper()
+	for i, f := range got {
+		if i >= len(wants) {
+			t.Errorf("one finding too many: %+v", f)
+			continue
+		}
+		if w := wants[i]; f.Status != w.status || !strings.Contains(f.Message, w.message) || !strings.Contains(f.Mend, w.mend) {
+			t.Errorf("finding %d is %+v, want %+v", i, f, w)
+		}
+		if f.Status == statusFail && f.Mend == "" {
+			t.Errorf("finding %d says not what to do: %+v", i, f)
+		}
+		if f.Status == statusOK && f.Mend != "" {
+			t.Errorf("finding %d mends what is well: %+v", i, f)
+		}
+	}
+	for _, w := range wants[min(len(got), len(wants)):] {
+		t.Errorf("there is no finding %+v", w)
+	}
+}
+
+func TestOrderOfChecks(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, c := range checks {
+		if seen[c.name] {
+			t.Errorf("there are two checks %s", c.name)
+		}
+		for _, earlier := range c.after {
+			if !seen[earlier] {
+				t.Errorf("%s comes after %s, which comes later or never", c.name, earlier)
+			}
+		}
+		seen[c.name] = true
+	}
+}
+
+func TestExamine(t *testing.T) {
+	t.Parallel()
+	returns := func(all ...finding) func(context.Context, *environment) []finding {
+		return func(context.Context, *environment) []finding { return all }
+	}
+	got := examine(t.Context(), nil, []check{
+		{name: "a", run: returns(ok("fine"), warn("look", "hm"))},
+		{name: "b", after: []string{"a"}, run: returns(fail("mend", "broken %d", 1), ok("rest"))},
+		{name: "c", after: []string{"b"}, run: returns(ok("never"))},
+		{name: "d", after: []string{"c"}, run: returns(ok("never"))},
+		{name: "e", run: returns(ok("independent"))},
+	})
+	want := []finding{
+		{"a", statusOK, "fine", ""},
+		{"a", statusWarn, "hm", "look"},
+		{"b", statusFail, "broken 1", "mend"},
+		{"b", statusOK, "rest", ""},
+		{"c", statusSkip, "says nothing new while this fails: b", ""},
+		{"d", statusSkip, "says nothing new while this fails: c", ""},
+		{"e", statusOK, "independent", ""},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if failed(got) != 1 {
+		t.Errorf("%d failed, want 1", failed(got))
+	}
+}
+
+func TestPrint(t *testing.T) {
+	t.Parallel()
+	findings := []finding{
+		{"clock", statusOK, "fine", ""},
+		{"main-cluster", statusFail, "two\nlines", "kubectl cluster-info"},
+	}
+	var text, parsed bytes.Buffer
+	if err := printText(&text, findings); err != nil {
+		t.Fatal(err)
+	}
+	want := "ok    clock         fine\n" +
+		"FAIL  main-cluster  two\n" +
+		"                    lines\n" +
+		"                    -> kubectl cluster-info\n"
+	if diff := cmp.Diff(want, text.String()); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+	if err := printJSON(&parsed, findings); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Failed   int
+		Findings []finding
+	}
+	if err := json.Unmarshal(parsed.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Failed != 1 || !cmp.Equal(got.Findings, findings) {
+		t.Errorf("JSON has %+v", got)
+	}
+}
+
+func TestCommandRefuses(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"--output":          {"--output=yaml"},
+		"--service-account": {"--service-account="},
+		"--publish-service": {"--publish-service=annex"},
+		"--kubeconfig":      {"--kubeconfig=/no/such/file"},
+		"now":               {"now"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			command := NewCommand(&out)
+			command.SilenceErrors, command.SilenceUsage = true, true
+			command.SetArgs(args)
+			if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("the error does not name it: %v", err)
+			}
+		})
+	}
+}
+
+func TestMainCluster(t *testing.T) {
+	t.Parallel()
+	version := found(200, map[string]string{"gitVersion": "v1.36.3"})
+	tests := map[string]struct {
+		answers map[string]answer
+		want    want
+	}{
+		"fine":              {map[string]answer{"/version": version, "/readyz": found(200, "ok")}, want{statusOK, "https://main answers, Kubernetes v1.36.3", ""}},
+		"away":              {nil, want{statusFail, "does not answer: connection refused", "kubectl cluster-info"}},
+		"another server":    {map[string]answer{"/version": found(200, []byte("<html>\nhello"))}, want{statusFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}},
+		"not ready":         {map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}, want{statusFail, "not ready: 500: etcd failed", "readyz?verbose"}},
+		"not let in":        {map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}, want{statusFail, "does not let you in", "kubectl auth whoami"}},
+		"gone in the midst": {map[string]answer{"/version": version}, want{statusFail, "does not say whether it is ready", "readyz?verbose"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compare(t, checkMainCluster(t.Context(), world{answers: test.answers}.environment()), []want{test.want})
+		})
+	}
+}
+
+func TestClock(t *testing.T) {
+	t.Parallel()
+	at := func(offset time.Duration) answer {
+		a := found(200, nil)
+		a.header.Set("Date", noon.Add(offset).Format(http.TimeFormat))
+		return a
+	}
+	tests := map[string]struct {
+		main, annex time.Duration
+		want        want
+	}{
+		"together":     {0, 0, want{statusOK, "within 1s of the one here, annex's within 1s", ""}},
+		"main ahead":   {30 * time.Second, 30 * time.Second, want{statusWarn, "30s ahead of the one here", "timedatectl"}},
+		"annex behind": {0, -10 * time.Minute, want{statusFail, "annex's 10m0s behind", "timedatectl"}},
+		"far apart":    {40 * time.Second, -40 * time.Second, want{statusFail, "seem expired", "timedatectl"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world{answers: map[string]answer{"/version": at(test.main), "/apis/hosting.annex.dev/v1alpha1": at(test.annex)}}
+			compare(t, checkClock(t.Context(), w.environment()), []want{test.want})
+		})
+	}
+	t.Run("not known", func(t *testing.T) {
+		t.Parallel()
+		compare(t, checkClock(t.Context(), world{answers: map[string]answer{"/version": at(0)}}.environment()),
+			[]want{{statusOK, "annex's is not known: connection refused", ""}})
+		compare(t, checkClock(t.Context(), world{}.environment()), []want{{statusWarn, "not known", "kubectl get"}})
+	})
+}
+
+func TestFirstLine(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"": "", "a": "a", "a\nb": "a", strings.Repeat("x", 400): strings.Repeat("x", 300)} {
+		if got := firstLine([]byte(in)); got != want {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+	if got := outcome(nil, fmt.Errorf("away")); got != "away" {
+		t.Error(got)
+	}
+}

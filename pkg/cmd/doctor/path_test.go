@@ -1,0 +1,365 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/pki"
+	"github.com/annex-dev/annex/pkg/servingca"
+)
+
+var systemNamespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: manifestNamespace}}
+
+func service(spec corev1.ServiceSpec) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: "annex"}, Spec: spec}
+}
+
+var (
+	clusterIP    = service(corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}})
+	externalName = service(corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"})
+)
+
+func TestService(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		objects []runtime.Object
+		want    want
+	}{
+		"fine":         {[]runtime.Object{clusterIP}, want{statusOK, "annex-system/annex has port 443", ""}},
+		"outside":      {[]runtime.Object{externalName}, want{statusOK, "stands for localhost, port 443", ""}},
+		"no namespace": {nil, want{statusFail, "there is no namespace annex-system", "kubectl apply -k artifacts/deploy/base"}},
+		"no Service":   {[]runtime.Object{systemNamespace}, want{statusFail, "there is no Service annex-system/annex", "kubectl apply -k artifacts/deploy/base"}},
+		"wrong port": {
+			[]runtime.Object{service(corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 8443}, {Port: 80}}})},
+			want{statusFail, "annex publishes port 443 of Service annex-system/annex, which has 8443, 80", "annex serve --publish-service=annex-system/annex:8443"},
+		},
+		"no ports": {[]runtime.Object{service(corev1.ServiceSpec{})}, want{statusFail, "which has none", "kubectl apply -k"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compare(t, checkService(t.Context(), world{kube: test.objects}.environment()), []want{test.want})
+		})
+	}
+}
+
+func TestEndpoints(t *testing.T) {
+	t.Parallel()
+	slice := func(name string, ready ...bool) *discoveryv1.EndpointSlice {
+		made := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+			Namespace: manifestNamespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "annex"},
+		}}
+		for i, is := range ready {
+			made.Endpoints = append(made.Endpoints, discoveryv1.Endpoint{
+				Addresses:  []string{name},
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(is)},
+				TargetRef:  &corev1.ObjectReference{Kind: "Pod", Name: "annex-" + string(rune('a'+i))},
+			})
+		}
+		return made
+	}
+	tests := map[string]struct {
+		objects []runtime.Object
+		want    want
+	}{
+		"fine, in two families": {[]runtime.Object{clusterIP, slice("v4", true, true), slice("v6", true, true)}, want{statusOK, "2 ready", ""}},
+		"outside":               {[]runtime.Object{externalName}, want{statusOK, "whatever localhost is", ""}},
+		"nothing":               {[]runtime.Object{clusterIP}, want{statusFail, "nothing is behind Service", "get pods"}},
+		"none ready":            {[]runtime.Object{clusterIP, slice("v4", false, false)}, want{statusFail, "none of the 2 replicas", "logs"}},
+		"one ready":             {[]runtime.Object{clusterIP, slice("v4", true, false)}, want{statusWarn, "1 of 2 replicas are ready", "get pods"}},
+		"no Service":            {nil, want{statusFail, "cannot be read", "kubectl auth can-i get services -n annex-system"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compare(t, checkEndpoints(t.Context(), world{kube: test.objects}.environment()), []want{test.want})
+		})
+	}
+}
+
+func TestLeader(t *testing.T) {
+	t.Parallel()
+	lease := func(holder string, renewed time.Duration) *coordinationv1.Lease {
+		at := metav1.NewMicroTime(noon.Add(-renewed))
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: controllersLease},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at, LeaseDurationSeconds: ptr.To(int32(15))},
+		}
+	}
+	tests := map[string]struct {
+		objects []runtime.Object
+		want    want
+	}{
+		"fine":     {[]runtime.Object{lease("pod-0", 2*time.Second)}, want{statusOK, "pod-0 runs the controllers", ""}},
+		"never":    {nil, want{statusFail, "no annex has started", "kubectl -n annex-system logs"}},
+		"given up": {[]runtime.Object{lease("", time.Second)}, want{statusFail, "has given up the Lease", "logs"}},
+		"lost":     {[]runtime.Object{lease("pod-0", time.Minute)}, want{statusFail, "pod-0 has not renewed its Lease for 1m0s", "logs"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compare(t, checkLeader(t.Context(), world{kube: test.objects}.environment()), []want{test.want})
+		})
+	}
+}
+
+func authority(t *testing.T, name string, from, until time.Duration) *pki.Authority {
+	t.Helper()
+	made, err := pki.NewAuthority(name, noon.Add(from), noon.Add(until))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func TestFrontProxy(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	trust := func(ca, names string) []runtime.Object {
+		return []runtime.Object{&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},
+			Data:       map[string]string{"requestheader-client-ca-file": ca, "requestheader-allowed-names": names},
+		}}
+	}
+	young := string(authority(t, "young", -day, 365*day).CertPEM())
+	old := string(authority(t, "old", -100*day, day).CertPEM())
+	expired := string(authority(t, "expired", -100*day, -day).CertPEM())
+	future := string(authority(t, "future", day, 100*day).CertPEM())
+	tests := map[string]struct {
+		objects []runtime.Object
+		want    []want
+	}{
+		"fine":        {trust(young, `["proxy","aggregator"]`), []want{{statusOK, `signed by "young", for proxy or aggregator`, ""}}},
+		"any name":    {trust(young, ""), []want{{statusOK, "for any name", ""}}},
+		"rotating":    {trust(old+young, `["proxy"]`), []want{{statusOK, `"old" or "young"`, ""}, {statusWarn, `"old" expires at`, "kubectl -n kube-system get configmap"}}},
+		"expired":     {trust(expired, `["proxy"]`), []want{{statusOK, `"expired"`, ""}, {statusFail, `"expired" expired at`, "get configmap"}}},
+		"future":      {trust(future, `["proxy"]`), []want{{statusOK, `"future"`, ""}, {statusFail, "are the clocks right", "get configmap"}}},
+		"no map":      {nil, []want{{statusFail, "cannot be read", "get configmap extension-apiserver-authentication"}}},
+		"no proxying": {trust("", ""), []want{{statusFail, "does not proxy to aggregated servers at all", "--requestheader-client-ca-file"}}},
+		"damaged":     {trust("x", ""), []want{{statusFail, "contains no PEM certificate", "get configmap"}}},
+		"no list":     {trust(young, "proxy"), []want{{statusFail, "is not a list", "get configmap"}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compare(t, checkFrontProxy(t.Context(), world{kube: test.objects}.environment()), test.want)
+		})
+	}
+}
+
+// published is an APIService of annex that is available, changed by edits.
+func published(name string, edits ...func(*apiregistrationv1.APIService)) *apiregistrationv1.APIService {
+	version, group, _ := strings.Cut(name, ".")
+	made := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"annex.dev/published-by": "annex-system.annex"}},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: group, Version: version,
+			Service: &apiregistrationv1.ServiceReference{Namespace: manifestNamespace, Name: "annex", Port: ptr.To(int32(443))},
+		},
+	}
+	condition("True", "Passed", "all checks passed")(made)
+	for _, edit := range edits {
+		edit(made)
+	}
+	return made
+}
+
+func condition(status apiregistrationv1.ConditionStatus, reason, message string) func(*apiregistrationv1.APIService) {
+	return func(a *apiregistrationv1.APIService) {
+		a.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available, Status: status, Reason: reason, Message: message}}
+	}
+}
+
+func by(label string) func(*apiregistrationv1.APIService) {
+	return func(a *apiregistrationv1.APIService) { a.Labels = map[string]string{"annex.dev/published-by": label} }
+}
+
+func to(namespace string, port int32) func(*apiregistrationv1.APIService) {
+	return func(a *apiregistrationv1.APIService) {
+		a.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: namespace, Name: "annex", Port: &port}
+	}
+}
+
+func local(a *apiregistrationv1.APIService) { a.Spec.Service = nil }
+
+func TestAPIService(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		edits []func(*apiregistrationv1.APIService)
+		want  want
+	}{
+		"fine":             {nil, want{statusOK, "v1alpha1.hosting.annex.dev is available", ""}},
+		"of another annex": {[]func(*apiregistrationv1.APIService){by("other.annex"), to("other", 8443)}, want{statusFail, `belongs to the annex that publishes as "other.annex"`, "annex doctor --publish-service=other/annex:8443"}},
+		"made by hand":     {[]func(*apiregistrationv1.APIService){by("")}, want{statusFail, "somebody else made", "kubectl label apiservice v1alpha1.hosting.annex.dev annex.dev/published-by=annex-system.annex"}},
+		"of somebody else": {[]func(*apiregistrationv1.APIService){by(""), to("other", 443)}, want{statusFail, "leads to other/annex and is not annex's", "kubectl get apiservice"}},
+		"of main":          {[]func(*apiregistrationv1.APIService){by(""), local}, want{statusFail, "the main cluster serves hosting.annex.dev/v1alpha1 itself", "kubectl get crds"}},
+		"made local":       {[]func(*apiregistrationv1.APIService){local}, want{statusFail, "leads to no Service", "logs"}},
+		"moved":            {[]func(*apiregistrationv1.APIService){to("annex-system", 1)}, want{statusFail, "leads to annex-system/annex:1 and not to annex-system/annex:443", "logs"}},
+		"unverified":       {[]func(*apiregistrationv1.APIService){func(a *apiregistrationv1.APIService) { a.Spec.InsecureSkipTLSVerify = true }}, want{statusFail, "verify nothing", "logs"}},
+		"not looked at":    {[]func(*apiregistrationv1.APIService){func(a *apiregistrationv1.APIService) { a.Status.Conditions = nil }}, want{statusFail, "has not looked yet", "kubectl get apiservice"}},
+		"no Service":       {[]func(*apiregistrationv1.APIService){condition("False", "ServiceNotFound", "m")}, want{statusFail, "ServiceNotFound: m", "kubectl apply -k"}},
+		"wrong port":       {[]func(*apiregistrationv1.APIService){condition("False", "ServicePortError", "m")}, want{statusFail, "--publish-service has the wrong port", "get service annex"}},
+		"no endpoints":     {[]func(*apiregistrationv1.APIService){condition("False", "MissingEndpoints", "m")}, want{statusFail, "no replica is ready", "get pods"}},
+		"wrong CA":         {[]func(*apiregistrationv1.APIService){condition("False", "FailedDiscoveryCheck", "x509: unknown authority")}, want{statusFail, "wrong authorities", "kubectl patch apiservice v1alpha1.hosting.annex.dev"}},
+		"wrong front proxy": {[]func(*apiregistrationv1.APIService){condition("False", "FailedDiscoveryCheck", "bad status from https://x: 401")},
+			want{statusFail, "annex does not trust the front proxy", "extension-apiserver-authentication"}},
+		"not listening": {[]func(*apiregistrationv1.APIService){condition("False", "FailedDiscoveryCheck", "dial tcp: connection refused")}, want{statusFail, "nothing listens", "logs"}},
+		"firewall":      {[]func(*apiregistrationv1.APIService){condition("False", "FailedDiscoveryCheck", "context deadline exceeded")}, want{statusFail, "10250", "logs"}},
+		"unknown":       {[]func(*apiregistrationv1.APIService){condition("Unknown", "Odd", "m")}, want{statusFail, "Odd: m", "logs"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world{apiServices: []runtime.Object{published(hostingAPIService, test.edits...)}}
+			compare(t, checkAPIService(t.Context(), w.environment()), []want{test.want})
+		})
+	}
+	t.Run("none", func(t *testing.T) {
+		t.Parallel()
+		compare(t, checkAPIService(t.Context(), world{}.environment()), []want{{statusFail, "there is no APIService v1alpha1.hosting.annex.dev", "logs"}})
+	})
+}
+
+func TestPublished(t *testing.T) {
+	t.Parallel()
+	w := world{apiServices: []runtime.Object{
+		published(hostingAPIService, condition("False", "Odd", "another check's")),
+		published("v1.a.example.com"),
+		published("v1.b.example.com", condition("False", "FailedDiscoveryCheck", "connection refused")),
+		published("v1.c.example.com", by("other.annex")),
+		published("v1.d.example.com", by(""), to("other", 443), condition("False", "ServiceNotFound", "m")),
+		published("v1.e.example.com", by(""), local),
+	}}
+	compare(t, checkPublished(t.Context(), w.environment()), []want{
+		{statusOK, "1 group versions beside annex's own", ""},
+		{statusFail, "does not reach annex for v1.b.example.com", "logs"},
+		{statusWarn, "APIService v1.d.example.com, which is not annex's", "kubectl get apiservice v1.d.example.com"},
+		{statusWarn, `another annex publishes as "other.annex": v1.c.example.com`, "kubectl get apiservices -l annex.dev/published-by=other.annex"},
+	})
+}
+
+func TestAdoptService(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		objects []runtime.Object
+		want    string
+	}{
+		"published":    {[]runtime.Object{published(hostingAPIService, by("other.annex"), to("other", 8443))}, "other/annex:8443"},
+		"made by hand": {[]runtime.Object{published(hostingAPIService, by(""), to("other", 8443))}, "annex-system/annex:443"},
+		"none":         {nil, "annex-system/annex:443"},
+	} {
+		e := world{apiServices: test.objects}.environment()
+		e.adoptService(t.Context())
+		if got := e.service.String(); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// serveTLS listens with a certificate of an authority, and says where.
+func serveTLS(t *testing.T, by *pki.Authority, lifetime time.Duration) string {
+	t.Helper()
+	pair, err := by.Issue(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "annex"}, DNSNames: []string{"annex.annex-system.svc"},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, noon, lifetime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients refuse it on purpose
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	ours, theirs := authority(t, "ours", -day, 365*day), authority(t, "theirs", -day, 365*day)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: servingca.SecretName}}
+	if err := (&servingca.State{Signing: ours}).Write(secret); err != nil {
+		t.Fatal(err)
+	}
+	damaged := secret.DeepCopy()
+	damaged.Type = corev1.SecretTypeOpaque
+	bundle := func(of []byte) func(*apiregistrationv1.APIService) {
+		return func(a *apiregistrationv1.APIService) { a.Spec.CABundle = of }
+	}
+	good, old := published(hostingAPIService, bundle(ours.CertPEM())), authority(t, "old", -100*day, day)
+	address, soon, expired := serveTLS(t, ours, 90*day), serveTLS(t, ours, time.Second), serveTLS(t, ours, -time.Minute)
+	tests := map[string]struct {
+		published []runtime.Object
+		kube      []runtime.Object
+		server    string
+		want      []want
+	}{
+		"fine": {[]runtime.Object{good}, []runtime.Object{secret}, address, []want{
+			{statusOK, `verifies annex with "ours", until 2027-06-01`, ""}, {statusOK, "for annex.annex-system.svc, valid until 2026-08-30T12:00:00Z", ""},
+		}},
+		"not from here": {[]runtime.Object{good}, []runtime.Object{secret, clusterIP}, "", []want{
+			{statusOK, "verifies annex", ""}, {statusOK, "not reached from here (use --annex-server", ""},
+		}},
+		"provided certificate": {[]runtime.Object{good}, nil, address, []want{{statusOK, "verifies annex", ""}, {statusOK, "valid until", ""}}},
+		"nothing published":    {nil, []runtime.Object{secret}, "", []want{{statusWarn, "annex has published nothing", "logs"}}},
+		"wrong bundle": {[]runtime.Object{published(hostingAPIService, bundle(theirs.CertPEM()))}, []runtime.Object{secret}, address, []want{
+			{statusFail, "is not the one in Secret annex-system/annex-serving-ca", `kubectl patch apiservice v1alpha1.hosting.annex.dev --type=merge`},
+			{statusFail, "that the main cluster cannot verify", "kubectl patch apiservice"},
+		}},
+		"one of two wrong": {[]runtime.Object{good, published("v1.a.example.com", bundle(theirs.CertPEM()))}, []runtime.Object{secret}, address, []want{
+			{statusFail, "caBundle of APIService v1.a.example.com", "kubectl patch apiservice v1.a.example.com"}, {statusOK, "valid until", ""},
+		}},
+		"no bundle":        {[]runtime.Object{published(hostingAPIService)}, []runtime.Object{secret}, "", []want{{statusFail, "contains no PEM certificate", "kubectl patch apiservice"}}},
+		"not rotated":      {[]runtime.Object{published(hostingAPIService, bundle(old.CertPEM()))}, []runtime.Object{clusterIP}, "", []want{{statusWarn, `"old" expires at`, "logs"}, {statusOK, "verifies annex", ""}, {statusOK, "not reached", ""}}},
+		"damaged Secret":   {[]runtime.Object{good}, []runtime.Object{damaged, clusterIP}, "", []want{{statusFail, "somebody else made it", "kubectl -n annex-system delete secret annex-serving-ca"}, {statusOK, "not reached", ""}}},
+		"not renewed":      {[]runtime.Object{good}, []runtime.Object{secret}, soon, []want{{statusOK, "verifies annex", ""}, {statusWarn, `annex's certificate "annex" expires`, "logs"}}},
+		"expired":          {[]runtime.Object{good}, []runtime.Object{secret}, expired, []want{{statusOK, "verifies annex", ""}, {statusFail, "has expired and was not renewed", "logs"}}},
+		"server away":      {[]runtime.Object{good}, []runtime.Object{secret}, closedPort(t), []want{{statusOK, "verifies annex", ""}, {statusFail, "--annex-server", "logs"}}},
+		"reached by name":  {[]runtime.Object{good}, []runtime.Object{secret, externalName}, "", []want{{statusOK, "verifies annex", ""}, {statusOK, "", ""}}},
+		"no Service to it": {[]runtime.Object{good}, []runtime.Object{secret}, "", []want{{statusOK, "verifies annex", ""}, {statusOK, "its Service cannot be read", ""}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := world{apiServices: test.published, kube: test.kube}.environment()
+			e.annexServer = test.server
+			compare(t, checkCertificates(t.Context(), e), test.want)
+		})
+	}
+}
+
+// closedPort is an address at which nothing listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}

@@ -1,0 +1,180 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/annex-dev/annex/artifacts/deploy"
+	"github.com/annex-dev/annex/pkg/maincluster"
+)
+
+// tooMany are rights that annex must not have; every world denies them.
+var tooMany = []string{"get secrets", "update clusterroles.rbac.authorization.k8s.io", "create pods"}
+
+func TestRightsOf(t *testing.T) {
+	t.Parallel()
+	rights, err := rightsOf(deploy.RBAC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, r := range rights {
+		all = append(all, r.String())
+		if r.Resource == "" || r.Verb == "" || r.Resource == "*" || r.Verb == "*" {
+			t.Errorf("%+v is no single right", r)
+		}
+	}
+	for _, want := range []string{
+		"create tokenreviews.authentication.k8s.io",
+		"create subjectaccessreviews.authorization.k8s.io",
+		"watch configmaps extension-apiserver-authentication in kube-system",
+		"list namespaces",
+		"update resourcequotas/status",
+		"delete apiservices.apiregistration.k8s.io",
+		"get stores.hosting.annex.dev default",
+		"create leases.coordination.k8s.io in annex-system",
+		"update leases.coordination.k8s.io annex-controllers in annex-system",
+		"patch secrets annex-serving-ca in annex-system",
+		"create events in annex-system",
+	} {
+		if !slices.Contains(all, want) {
+			t.Errorf("annex needs no right to %s", want)
+		}
+	}
+	for _, no := range tooMany {
+		if slices.Contains(all, no) {
+			t.Errorf("annex needs the right to %s", no)
+		}
+	}
+}
+
+func TestRightsOfRefuses(t *testing.T) {
+	t.Parallel()
+	const binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: a}\nroleRef: {kind: ClusterRole, name: gone}\n"
+	for name, manifest := range map[string]string{"unknown role": binding, "another kind": "apiVersion: v1\nkind: Pod\n", "no YAML": "a: b: c"} {
+		if got, err := rightsOf(manifest); err == nil {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestRBACManifest(t *testing.T) {
+	t.Parallel()
+	o := options{service: maincluster.Service{Namespace: "elsewhere", Name: "annex", Port: 443}, serviceAccount: "robot"}
+	manifest := o.rbacManifest()
+	if strings.Contains(manifest, "namespace: annex-system") || strings.Contains(manifest, "kind: ServiceAccount\n  name: annex\n") {
+		t.Error("it is still for annex-system/annex")
+	}
+	if got := strings.Count(manifest, "- kind: ServiceAccount\n  name: robot\n  namespace: elsewhere\n"); got != 5 {
+		t.Errorf("%d of 5 bindings are for elsewhere/robot:\n%s", got, manifest)
+	}
+	if !strings.Contains(manifest, "  namespace: kube-system\n") {
+		t.Error("the binding in kube-system has moved")
+	}
+	if o := (options{service: maincluster.DefaultService(), serviceAccount: "annex"}); o.rbacManifest() != deploy.RBAC {
+		t.Error("by default it is not the file")
+	}
+}
+
+func TestRBAC(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		denied []string
+		want   []want
+	}{
+		"all":        {tooMany, []want{{statusOK, "annex (annex-system/annex) has the 66 rights", ""}}},
+		"too much":   {tooMany[1:], []want{{statusOK, "has the 66 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
+		"no proxy":   {append(tooMany, "list configmaps extension-apiserver-authentication in kube-system"), []want{{statusFail, "list configmaps extension-apiserver-authentication", "kubectl -n kube-system create rolebinding annex-authentication-reader --role=extension-apiserver-authentication-reader --serviceaccount=annex-system:annex"}}},
+		"no reviews": {append(tooMany, "create tokenreviews.authentication.k8s.io"), []want{{statusFail, "create tokenreviews", "kubectl create clusterrolebinding annex-auth-delegator --clusterrole=system:auth-delegator --serviceaccount=annex-system:annex"}}},
+		"two roles": {append(tooMany, "get namespaces", "watch namespaces", "create events in annex-system"), []want{
+			{statusFail, "may not get/watch namespaces", "annex doctor --print-rbac | kubectl apply -f -"},
+			{statusFail, "may not create events in annex-system", "annex doctor --print-rbac | kubectl apply -f -"},
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compare(t, checkRBAC(t.Context(), world{denied: test.denied}.environment()), test.want)
+		})
+	}
+	t.Run("elsewhere", func(t *testing.T) {
+		t.Parallel()
+		e := world{denied: append(tooMany, "get namespaces")}.environment()
+		e.program, e.serviceAccount = "kubectl annex", "robot"
+		e.service.Namespace = "elsewhere"
+		compare(t, checkRBAC(t.Context(), e), []want{{statusFail, "annex (elsewhere/robot) may not get namespaces",
+			"kubectl annex doctor --print-rbac --publish-service=elsewhere/annex:443 --service-account=robot | kubectl apply -f -"}})
+	})
+}
+
+func TestListRights(t *testing.T) {
+	t.Parallel()
+	var rights []right
+	for _, resource := range []string{"a", "a", "b", "c", "d", "e", "f"} {
+		rights = append(rights, right{ResourceAttributes: authorizationv1.ResourceAttributes{Verb: "get", Group: "x", Resource: resource, Subresource: "status", Name: "n"}})
+	}
+	rights[1].Verb = "list"
+	want := "get/list a/status.x n, get b/status.x n, get c/status.x n, get d/status.x n, and the like for 2 more"
+	if got := listRights(rights); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func definition(name string, labels map[string]string) *apiextensionsv1.CustomResourceDefinition {
+	plural, group, _ := strings.Cut(name, ".")
+	made := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	made.Spec.Group, made.Spec.Names.Plural = group, plural
+	return made
+}
+
+var hostedLabel = map[string]string{"annex.dev/hosted": "true"}
+
+func TestGroupsRBAC(t *testing.T) {
+	t.Parallel()
+	one := []runtime.Object{definition("a.example.com", hostedLabel), definition("b.example.com", nil)}
+	const letIn = "kubectl create clusterrole annex-hosted-example.com --verb=list,watch --resource='*.example.com' && " +
+		"kubectl label clusterrole annex-hosted-example.com annex.dev/aggregate-to-annex=true"
+	tests := map[string]struct {
+		world world
+		want  []want
+	}{
+		"none":       {world{}, []want{{statusOK, "no definition is labelled annex.dev/hosted=true", ""}}},
+		"let in":     {world{definitions: one}, []want{{statusOK, "objects of example.com", ""}}},
+		"not let in": {world{definitions: one, denied: []string{"list a.example.com"}}, []want{{statusFail, "annex may not list a.example.com", letIn}}},
+		"no longer": {world{
+			definitions: one, denied: []string{"list a.example.com", "watch a.example.com"}, apiServices: []runtime.Object{published("v1.example.com")},
+		}, []want{{statusWarn, "may not list/watch a.example.com", letIn}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compare(t, checkGroupsRBAC(t.Context(), test.world.environment()), test.want)
+		})
+	}
+}
+
+func TestParametersOfPolicies(t *testing.T) {
+	t.Parallel()
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "limits"},
+		Spec:       admissionregistrationv1.ValidatingAdmissionPolicySpec{ParamKind: &admissionregistrationv1.ParamKind{APIVersion: "rules.example.com/v1", Kind: "Limit"}},
+	}
+	e := world{kube: []runtime.Object{policy}, denied: []string{"watch limits.rules.example.com"}}.environment()
+	e.main.(*fake.Clientset).Resources = []*metav1.APIResourceList{{
+		GroupVersion: "rules.example.com/v1",
+		APIResources: []metav1.APIResource{{Name: "limits/status", Kind: "Limit"}, {Name: "limits", Kind: "Limit"}},
+	}}
+	compare(t, checkGroupsRBAC(t.Context(), e), []want{{statusWarn, "annex may not watch limits.rules.example.com: the parameters of admission policies limits",
+		"--resource=limits.rules.example.com && kubectl label"}})
+}
