@@ -105,11 +105,12 @@ func TestChart(t *testing.T) {
 		}
 	}
 	apply(t, cluster.Kubeconfig, "helm lint --strict artifacts/chart")
+	files := "--set extraVolumes[0].name=tls,extraVolumes[0].secret.secretName=tls,extraVolumeMounts[0].name=tls,extraVolumeMounts[0].mountPath=/tls"
 	all := "--set hostNetwork=true,securePort=10250,bindAddress=::,etcd.servers={https://a:2379,https://b:2379},priorityClassName=system-cluster-critical," +
 		"tolerations[0].operator=Exists,nodeSelector.role=infra,imagePullSecrets[0].name=registry,podAnnotations.a=b,extraArgs={--v=2}," +
 		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a," +
 		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"
-	for _, flags := range []string{"", "--set persistence.storageClassName=fast", all} {
+	for _, flags := range []string{"", files + ",persistence.storageClassName=fast", files + " " + all} {
 		mend(t, cluster, "kubectl create namespace elsewhere --dry-run=client -o yaml | kubectl apply -f -")
 		rendered := output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n elsewhere "+flags)
 		if strings.Contains(rendered, "annex-system") {
