@@ -48,7 +48,7 @@ func TestRotation(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	flags := append([]string{"--etcd-servers=" + etcd.Endpoint()}, shortLives...)
+	flags := append([]string{"--etcd-servers=" + etcd.Endpoint(), "--shutdown-delay-duration=0s"}, shortLives...)
 	annex := behind.Start(t, mainCluster, flags...)
 	second, err := annex.Launch(t.TempDir(), flags...)
 	if err != nil {
