@@ -6,6 +6,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,15 +38,15 @@ func (s served) ServerResourcesForGroupVersionWithContext(context.Context, strin
 func TestUnserved(t *testing.T) {
 	t.Parallel()
 	webhooks := served{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
-	validating := append(webhooks, "validatingadmissionpolicies", "validatingadmissionpolicies/status", "validatingadmissionpolicybindings")
+	validating := slices.Concat(webhooks, served{"validatingadmissionpolicies", "validatingadmissionpolicies/status", "validatingadmissionpolicybindings"})
 	tests := map[string]struct {
 		main served
 		want []string
 	}{
 		"1.29":                             {webhooks, []string{"MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"}},
 		"1.30":                             {validating, []string{"MutatingAdmissionPolicy"}},
-		"1.36":                             {append(validating, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"), []string{}},
-		"half of what a plugin must watch": {append(validating, "mutatingadmissionpolicies"), []string{"MutatingAdmissionPolicy"}},
+		"1.36":                             {slices.Concat(validating, served{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}), []string{}},
+		"half of what a plugin must watch": {slices.Concat(validating, served{"mutatingadmissionpolicies"}), []string{"MutatingAdmissionPolicy"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ package options
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,7 +48,7 @@ func TestAdmissionPlugins(t *testing.T) {
 		"alone": {nil, nil, []string{"NamespaceLifecycle", "LocalAPIService"}},
 		"behind Kubernetes 1.30": {kubernetes130, nil, []string{
 			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
-		"behind Kubernetes 1.36": {append(kubernetes130, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"), nil, []string{
+		"behind Kubernetes 1.36": {slices.Concat(kubernetes130, mainOf{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}), nil, []string{
 			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
 		"without what the flag says": {kubernetes130, []string{"ResourceQuota", "MutatingAdmissionWebhook"}, []string{
 			"NamespaceLifecycle", "LocalAPIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},

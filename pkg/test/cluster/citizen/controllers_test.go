@@ -81,7 +81,7 @@ func TestNamespaceDeletion(t *testing.T) {
 func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
 	s := running(t)
-	w := s.newWidgets(t)
+	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
 	configMaps := mainClients.kube.CoreV1().ConfigMaps(w.namespace)
 	ofConfigMap, err := configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
@@ -146,7 +146,7 @@ func wantGone(err error) string {
 func TestResourceQuota(t *testing.T) {
 	t.Parallel()
 	s := running(t)
-	w := s.newWidgets(t)
+	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
 	counted := corev1.ResourceName("count/widgets." + w.group)
 	quotas := mainClients.kube.CoreV1().ResourceQuotas(w.namespace)

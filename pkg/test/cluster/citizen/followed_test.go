@@ -86,8 +86,6 @@ func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
 		}
 		return ""
 	})
-	// The APIService alone does not tell that the main cluster has switched: a write
-	// in that moment makes annex give the group back.
 	own := s.own(t)
 	eventually(t, "annex has taken the definition over", func() string {
 		got := own.get(t, "/apis/hosting.annex.dev/v1alpha1/hostedresources/widgets."+w.group)
@@ -102,7 +100,17 @@ func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
 		}
 		return ""
 	})
-	w.waitReachable(t)
+	// No status tells that the main cluster has switched: that an object is seen which
+	// only annex has does. A write before makes annex give the group back.
+	if _, err := w.by(own).Create(t.Context(), w.object("marker"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the main cluster has switched to annex", func() string {
+		if _, err := w.by(main(t)).Get(t.Context(), "marker", metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // pathsOf are the paths of a group in v2, as they are written there.

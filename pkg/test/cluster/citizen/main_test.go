@@ -74,6 +74,8 @@ type sharedAnnex struct {
 
 	// before is what the main cluster said of itself before annex was added.
 	before documents
+	// known is a group of Widgets that kube-controller-manager has had time to find.
+	known string
 }
 
 var shared sharedAnnex
@@ -81,7 +83,11 @@ var shared sharedAnnex
 // running returns the shared annex, which the first test that asks starts.
 func running(t *testing.T) *sharedAnnex {
 	t.Helper()
-	shared.once.Do(func() { shared.err = shared.start(context.Background()) })
+	shared.once.Do(func() {
+		if shared.err = shared.start(context.Background()); shared.err == nil {
+			shared.known = shared.newWidgets(t).group
+		}
+	})
 	if shared.err != nil {
 		t.Fatalf("starting the shared annex: %v", shared.err)
 	}
