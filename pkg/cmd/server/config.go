@@ -41,6 +41,8 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	if err := o.Generic.ApplyTo(generic); err != nil {
 		return nil, fmt.Errorf("apply the generic flags: %w", err)
 	}
+	// annex leads clients away by itself, without losing requests; see drain.go.
+	generic.ShutdownDelayDuration, generic.GoawayChance = 0, 0
 	if err := o.Serving.ApplyToConfig(generic); err != nil {
 		return nil, fmt.Errorf("apply the serving flags: %w", err)
 	}

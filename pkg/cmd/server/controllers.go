@@ -32,7 +32,8 @@ const controllersLease = "annex-controllers"
 const stopControllersTimeout = 5 * time.Second
 
 // addControllers adds the hooks that make the system's objects and run the
-// controllers while this replica leads. Controllers run in running.
+// controllers while this replica leads. Controllers run in running, until
+// stopControllers is called.
 func (s *server) addControllers(running *sync.WaitGroup) error {
 	config, err := s.controllerConfig()
 	if err != nil {
@@ -54,7 +55,15 @@ func (s *server) addControllers(running *sync.WaitGroup) error {
 		return err
 	}
 	stopping, stopped := make(chan struct{}), make(chan struct{})
-	err = s.chain.AddPostStartHook("annex-controllers", func(hook genericapiserver.PostStartHookContext) error {
+	s.stopControllers = func() {
+		close(stopping)
+		select {
+		case <-stopped:
+		case <-time.After(stopControllersTimeout):
+			klog.Background().Info("The controllers did not stop in time, draining all the same", "timeout", stopControllersTimeout)
+		}
+	}
+	return s.chain.AddPostStartHook("annex-controllers", func(hook genericapiserver.PostStartHookContext) error {
 		running.Go(func() {
 			defer close(stopped)
 			ctx, cancel := context.WithCancel(hook)
@@ -66,20 +75,6 @@ func (s *server) addControllers(running *sync.WaitGroup) error {
 				s.runControllers(ctx, config)
 			}
 		})
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	// Before annex drains: another replica takes over while this one still
-	// serves, and a lease that is kept in annex itself can still be written.
-	return s.chain.AddPreShutdownHook("annex-controllers", func() error {
-		close(stopping)
-		select {
-		case <-stopped:
-		case <-time.After(stopControllersTimeout):
-			klog.Background().Info("The controllers did not stop in time, draining all the same", "timeout", stopControllersTimeout)
-		}
 		return nil
 	})
 }

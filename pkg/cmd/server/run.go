@@ -125,6 +125,9 @@ type server struct {
 	chain    *apiserver.Chain
 	store    *storage
 	identity *identity
+
+	// stopControllers is set by addControllers, and called once.
+	stopControllers func()
 }
 
 // run returns when everything has stopped: because ctx is done, or because the
@@ -137,6 +140,9 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 
 	loopback := s.config.Generic.LoopbackClientConfig
 	if err := s.addControllers(&running); err != nil {
+		return err
+	}
+	if err := s.addDrain(serving); err != nil {
 		return err
 	}
 	ready := make(chan struct{})

@@ -30,6 +30,7 @@ type Options struct {
 	Data           *Data
 	Main           *Main
 	Leader         *Leader
+	Draining       *Draining
 	Etcd           *Etcd
 	Serving        *Serving
 	Authentication *Authentication
@@ -46,19 +47,21 @@ type Options struct {
 // New returns the defaults.
 func New() *Options {
 	registerGlobals()
+	serving, generic := NewServing(), newGeneric()
 	return &Options{
 		Data:           NewData(),
 		Main:           NewMain(),
 		Leader:         NewLeader(),
+		Draining:       NewDraining(generic, serving),
 		Etcd:           NewEtcd(),
-		Serving:        NewServing(),
+		Serving:        serving,
 		Authentication: NewAuthentication(),
 		Authorization:  NewAuthorization(),
 		Admission:      NewAdmission(),
 		Audit:          genericoptions.NewAuditOptions(),
 		Features:       NewFeatures(),
 		API:            NewAPI(),
-		Generic:        newGeneric(),
+		Generic:        generic,
 		Traces:         genericoptions.NewTracingOptions(),
 		Logs:           logsapi.NewLoggingConfiguration(),
 	}
@@ -103,6 +106,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	o.Features.AddFlags(sets.FlagSet("features"))
 	o.Traces.AddFlags(sets.FlagSet("traces"))
 	o.Generic.AddUniversalFlags(sets.FlagSet("generic"))
+	o.Draining.AddFlags(sets.FlagSet("high availability"), sets.FlagSet("generic"), sets.FlagSet("secure serving"))
 	logsapi.AddFlags(o.Logs, sets.FlagSet("logs"))
 	return sets
 }
@@ -147,10 +151,12 @@ func (o *Options) Complete() (CompletedOptions, error) {
 }
 
 // useMainCluster switches on what only another cluster makes possible: its flow
-// schemas order the requests, its garbage collector serves annex's objects too.
+// schemas order the requests, its garbage collector serves annex's objects too,
+// and it may send them to another replica.
 func (o *Options) useMainCluster() {
 	o.Features.EnablePriorityAndFairness = true
 	o.Etcd.EnableGarbageCollection = true
+	o.Draining.useMainCluster(!o.Etcd.Embedded())
 }
 
 // Validate checks all flags and returns all that is wrong with them.
@@ -159,6 +165,7 @@ func (o CompletedOptions) Validate() error {
 	errs = append(errs, o.Data.Validate()...)
 	errs = append(errs, o.Main.Validate(o.Serving.OwnCertificate())...)
 	errs = append(errs, o.Leader.Validate()...)
+	errs = append(errs, o.Draining.Validate()...)
 	errs = append(errs, o.Serving.Validate()...)
 	errs = append(errs, o.Etcd.Validate(o.Main.Enabled())...)
 	errs = append(errs, o.Authentication.Validate()...)
