@@ -51,7 +51,16 @@ func (o *Admission) Validate(behindMain bool) []error {
 
 // ApplyMainTo builds the plugins to do what the main cluster says.
 func (o *Admission) ApplyMainTo(ctx context.Context, generic *genericapiserver.Config, main *maincluster.Cluster) error {
-	if err := o.useMain(ctx, main.Kube.Discovery()); err != nil {
+	var unserved sets.Set[string]
+	err := main.Retry(ctx, func(ctx context.Context) error {
+		var err error
+		unserved, err = admission.Unserved(ctx, main.Kube.Discovery())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := o.useMain(ctx, unserved); err != nil {
 		return err
 	}
 	// A webhook at kubernetes.default.svc is the main cluster itself.
@@ -61,13 +70,9 @@ func (o *Admission) ApplyMainTo(ctx context.Context, generic *genericapiserver.C
 }
 
 // useMain switches on the plugins that do what the main cluster says. Those whose
-// kinds an older main cluster does not have stay off until annex is started again:
+// kinds an older main cluster does not serve stay off until annex is started again:
 // waiting for the kinds would mean to refuse all writes.
-func (o *Admission) useMain(ctx context.Context, main admission.ResourceLister) error {
-	unserved, err := admission.Unserved(ctx, main)
-	if err != nil {
-		return err
-	}
+func (o *Admission) useMain(ctx context.Context, unserved sets.Set[string]) error {
 	for _, plugin := range sets.List(unserved) {
 		klog.FromContext(ctx).Info("The main cluster does not serve what this admission plugin needs; it is off", "plugin", plugin)
 	}

@@ -4,27 +4,13 @@
 package options
 
 import (
-	"context"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
-
-// mainOf is a main cluster that serves these kinds of policies and webhooks.
-type mainOf []string
-
-func (m mainOf) ServerResourcesForGroupVersionWithContext(context.Context, string) (*metav1.APIResourceList, error) {
-	list := &metav1.APIResourceList{}
-	for _, name := range m {
-		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name})
-	}
-	return list, nil
-}
 
 // on are the plugins that would run.
 func (o *Admission) on() []string {
@@ -39,18 +25,18 @@ func (o *Admission) on() []string {
 
 func TestAdmissionPlugins(t *testing.T) {
 	t.Parallel()
-	kubernetes130 := mainOf{"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings"}
+	type plugins = []string
 	tests := map[string]struct {
-		main     mainOf
-		disabled []string
-		want     []string
+		behindMain         bool
+		unserved, disabled plugins
+		want               plugins
 	}{
-		"alone": {nil, nil, []string{"NamespaceLifecycle", "LocalAPIService"}},
-		"behind Kubernetes 1.30": {kubernetes130, nil, []string{
-			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
-		"behind Kubernetes 1.36": {slices.Concat(kubernetes130, mainOf{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}), nil, []string{
+		"alone": {false, nil, nil, plugins{"NamespaceLifecycle", "LocalAPIService"}},
+		"behind a main cluster": {true, nil, nil, plugins{
 			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
-		"without what the flag says": {kubernetes130, []string{"ResourceQuota", "MutatingAdmissionWebhook"}, []string{
+		"behind an older one": {true, plugins{"MutatingAdmissionPolicy"}, nil, plugins{
+			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
+		"without what the flag says": {true, plugins{"MutatingAdmissionPolicy"}, plugins{"ResourceQuota", "MutatingAdmissionWebhook"}, plugins{
 			"NamespaceLifecycle", "LocalAPIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
 	}
 	for name, test := range tests {
@@ -58,15 +44,15 @@ func TestAdmissionPlugins(t *testing.T) {
 			t.Parallel()
 			o := NewAdmission()
 			o.DisablePlugins = test.disabled
-			if test.main != nil {
-				if err := o.useMain(t.Context(), test.main); err != nil {
+			if test.behindMain {
+				if err := o.useMain(t.Context(), sets.New(test.unserved...)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if diff := cmp.Diff(test.want, o.on()); diff != "" {
 				t.Errorf("plugins that run (-want +got):\n%s", diff)
 			}
-			if errs := o.Validate(test.main != nil); len(errs) > 0 {
+			if errs := o.Validate(test.behindMain); len(errs) > 0 {
 				t.Errorf("not valid: %v", errs)
 			}
 		})
@@ -83,7 +69,7 @@ func TestAdmissionThatTheMainClusterHasNot(t *testing.T) {
 	}
 	old := NewAdmission()
 	old.EnablePlugins = []string{"MutatingAdmissionPolicy"}
-	err := old.useMain(t.Context(), mainOf{"validatingadmissionpolicies", "validatingadmissionpolicybindings"})
+	err := old.useMain(t.Context(), sets.New("MutatingAdmissionPolicy"))
 	if err == nil || !strings.Contains(err.Error(), "--enable-admission-plugins: the main cluster does not serve what MutatingAdmissionPolicy needs") {
 		t.Errorf("a plugin whose kinds the main cluster has not: got %v", err)
 	}

@@ -41,22 +41,23 @@ func readDocuments(ctx context.Context, config *restclient.Config) (documents, e
 		return documents{}, err
 	}
 	var found documents
+	var last error
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		if found, err = tryReadDocuments(ctx, client, config.Host); err != nil {
+		if found, last = tryReadDocuments(ctx, client, config.Host); last != nil {
 			return false, nil
 		}
 		for _, version := range []string{"api/v1", "apis/apiextensions.k8s.io/v1", "apis/apiregistration.k8s.io/v1", "version"} {
 			if found.index[version] == "" {
-				err = fmt.Errorf("no %s in OpenAPI v3", version)
+				last = fmt.Errorf("no %s in OpenAPI v3", version)
 				return false, nil
 			}
 		}
 		return true, nil
 	})
 	if err != nil {
-		return documents{}, fmt.Errorf("reading OpenAPI documents: %w", err)
+		return documents{}, fmt.Errorf("reading OpenAPI documents (last: %v): %w", last, err)
 	}
 	return found, nil
 }
