@@ -136,13 +136,13 @@ func (i *Installation) WaitPublished(ctx context.Context, group, version string)
 	defer cancel()
 	last := "it was not looked at"
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		found, err := mainAggregator.ApiregistrationV1().APIServices().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			last = err.Error()
-			return false, nil
+		found, getErr := mainAggregator.ApiregistrationV1().APIServices().Get(ctx, name, metav1.GetOptions{})
+		if getErr != nil {
+			last = getErr.Error()
+		} else {
+			last = describe(found)
 		}
-		last = describe(found)
-		return i.leadsHere(found) && available(found), nil
+		return getErr == nil && i.leadsHere(found) && available(found), nil
 	})
 	if err != nil {
 		return fmt.Errorf("APIService %s of the main cluster does not lead to annex (%s): %w", name, last, err)

@@ -6,7 +6,9 @@ package maincluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,15 +67,20 @@ func (c *Cluster) waitForFrontProxyCA(ctx context.Context) error {
 	defer cancel()
 	var last error
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		var published *corev1.ConfigMap
-		published, last = mainClient.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationConfigMap, metav1.GetOptions{})
-		if last != nil {
-			return false, nil
-		}
-		return bytes.Contains([]byte(published.Data[frontProxyCAKey]), bytes.TrimSpace(c.identities.frontProxy.pem)), nil
+		var known bool
+		known, last = c.knowsFrontProxyCA(ctx, mainClient)
+		return known, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until the new front-proxy CA is in ConfigMap %s/%s (last error: %v): %w", metav1.NamespaceSystem, authenticationConfigMap, last, err)
+		return fmt.Errorf("waiting until the new front-proxy CA is in ConfigMap %s/%s: %w", metav1.NamespaceSystem, authenticationConfigMap, errors.Join(err, last))
 	}
 	return nil
+}
+
+func (c *Cluster) knowsFrontProxyCA(ctx context.Context, mainClient kubernetes.Interface) (bool, error) {
+	published, err := mainClient.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	return strings.Contains(published.Data[frontProxyCAKey], string(bytes.TrimSpace(c.identities.frontProxy.pem))), nil
 }
