@@ -56,7 +56,11 @@ func TestRights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			everybodys := rules(t, nobody, name)
-			got := slices.DeleteFunc(rules(t, annex, name), func(rule string) bool { return slices.Contains(everybodys, rule) })
+			got := slices.DeleteFunc(rules(t, annex, name), func(rule string) bool {
+				// Other tests let annex in to groups of their own.
+				letIn := strings.HasPrefix(rule, "list/watch *.") && strings.HasSuffix(rule, ".example.com")
+				return letIn || slices.Contains(everybodys, rule)
+			})
 			slices.Sort(got)
 			slices.Sort(want)
 			if diff := cmp.Diff(want, got); diff != "" {
