@@ -56,6 +56,9 @@ func TestServiceStringIsWhatSetTakes(t *testing.T) {
 	if err := got.Set(want.String()); err != nil || got != want {
 		t.Errorf("Set(String()) = %v, %v, want %v", got, err, want)
 	}
+	if lease := want.Lease(); lease != "annex-controllers" {
+		t.Errorf("Lease() = %q, which the manifests give no right to", lease)
+	}
 	if name := want.ServerName(); name != "annex.annex-system.svc" {
 		t.Errorf("ServerName() = %q", name)
 	}

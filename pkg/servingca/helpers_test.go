@@ -44,7 +44,7 @@ func rotating(t *testing.T) *State {
 
 func mustSecret(t *testing.T, state *State) *corev1.Secret {
 	t.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "annex-system", Name: SecretName}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "annex-system", Name: SecretName("annex")}}
 	if err := state.Write(secret); err != nil {
 		t.Fatal(err)
 	}

@@ -134,7 +134,7 @@ func (s *Shared) watch(ctx context.Context) {
 	factory := informers.NewSharedInformerFactoryWithOptions(s.config.Main, 0,
 		informers.WithNamespace(s.config.Namespace),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
-			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, SecretName).String()
+			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, SecretName(s.config.Name)).String()
 		}))
 	informer := factory.Core().V1().Secrets().Informer()
 	trigger := func(any) {
@@ -204,7 +204,7 @@ func (s *Shared) advance(ctx context.Context, state *State) (*State, step, error
 // it while annex runs, for what was signed must stay good.
 func (s *Shared) read(ctx context.Context) (*corev1.Secret, error) {
 	mainSecrets := s.config.Main.CoreV1().Secrets(s.config.Namespace)
-	secret, err := mainSecrets.Get(ctx, SecretName, metav1.GetOptions{})
+	secret, err := mainSecrets.Get(ctx, SecretName(s.config.Name), metav1.GetOptions{})
 	if err == nil {
 		return secret, nil
 	}
@@ -220,7 +220,7 @@ func (s *Shared) read(ctx context.Context) (*corev1.Secret, error) {
 	}
 	secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 		Namespace: s.config.Namespace,
-		Name:      SecretName,
+		Name:      SecretName(s.config.Name),
 		Labels:    map[string]string{"app.kubernetes.io/managed-by": "annex"},
 	}}
 	if err := state.Write(secret); err != nil {

@@ -56,7 +56,7 @@ func (m *mainFake) replica() *Shared {
 
 func (m *mainFake) secret(t *testing.T) *corev1.Secret {
 	t.Helper()
-	secret, err := m.kube.CoreV1().Secrets("annex-system").Get(t.Context(), SecretName, metav1.GetOptions{})
+	secret, err := m.kube.CoreV1().Secrets("annex-system").Get(t.Context(), SecretName("annex"), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestDeletedSecretIsPutBack(t *testing.T) {
 	a := main.replica()
 	mustOpen(t, a)
 	before := main.secret(t)
-	if err := main.kube.CoreV1().Secrets("annex-system").Delete(t.Context(), SecretName, metav1.DeleteOptions{}); err != nil {
+	if err := main.kube.CoreV1().Secrets("annex-system").Delete(t.Context(), SecretName("annex"), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	cert, _ := a.ServingCert().CurrentCertKeyContent()
@@ -232,7 +232,7 @@ func TestMainClusterThatRefuses(t *testing.T) {
 	} {
 		main := newMainFake()
 		main.kube.PrependReactor(verb, "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), SecretName, errors.New("no RoleBinding"))
+			return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), SecretName("annex"), errors.New("no RoleBinding"))
 		})
 		err := main.replica().Open(t.Context())
 		wantError(t, err, want, "forbidden", "no RoleBinding")

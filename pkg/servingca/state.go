@@ -18,10 +18,11 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
+// SecretName is the Secret in which replicas share their CA, beside the Service
+// that leads to them. Two annexes in one namespace have two.
+func SecretName(service string) string { return service + "-serving-ca" }
+
 const (
-	// SecretName is the Secret, in the namespace of the Service that leads to
-	// annex, in which replicas share their CA.
-	SecretName = "annex-serving-ca"
 	// SecretType keeps others from taking it for one of theirs, and annex from
 	// taking one of theirs for its own.
 	SecretType corev1.SecretType = "annex.dev/serving-ca"

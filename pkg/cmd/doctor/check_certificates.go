@@ -61,17 +61,17 @@ func checkCertificates(ctx context.Context, e *environment) []finding {
 
 // sharedAuthorities reads the bundle that annex's replicas share, if they do.
 func (e *environment) sharedAuthorities(ctx context.Context) ([]byte, *finding) {
-	secret, err := e.main.CoreV1().Secrets(e.service.Namespace).Get(ctx, servingca.SecretName, metav1.GetOptions{})
+	secret, err := e.main.CoreV1().Secrets(e.service.Namespace).Get(ctx, servingca.SecretName(e.service.Name), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		// annex runs with --tls-cert-file, or has never run.
 		return nil, nil
 	case err != nil:
-		f := warn(canI("get", "secrets", e.service.Namespace), "Secret %s/%s cannot be read: %v", e.service.Namespace, servingca.SecretName, err)
+		f := warn(canI("get", "secrets", e.service.Namespace), "Secret %s/%s cannot be read: %v", e.service.Namespace, servingca.SecretName(e.service.Name), err)
 		return nil, &f
 	}
 	if _, err := servingca.Parse(secret); err != nil {
-		f := fail(fmt.Sprintf("kubectl -n %s delete secret %s", e.service.Namespace, servingca.SecretName), "%v", err)
+		f := fail(fmt.Sprintf("kubectl -n %s delete secret %s", e.service.Namespace, servingca.SecretName(e.service.Name)), "%v", err)
 		return nil, &f
 	}
 	return secret.Data[servingca.BundleKey], nil
@@ -87,7 +87,7 @@ func (e *environment) compareAuthorities(of *apiregistrationv1.APIService, share
 	}
 	if shared != nil && !bytes.Equal(bytes.TrimSpace(of.Spec.CABundle), bytes.TrimSpace(shared)) {
 		return []finding{fail(mend, "the caBundle of APIService %s is not the one in Secret %s/%s: the main cluster verifies annex with the wrong authorities, and annex has not put it right",
-			of.Name, e.service.Namespace, servingca.SecretName)}
+			of.Name, e.service.Namespace, servingca.SecretName(e.service.Name))}
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (e *environment) compareAuthorities(of *apiregistrationv1.APIService, share
 // rightAuthorities puts the shared bundle into an APIService, as annex would.
 func (e *environment) rightAuthorities(name string) string {
 	return fmt.Sprintf(`kubectl patch apiservice %s --type=merge -p "{\"spec\":{\"caBundle\":\"$(kubectl -n %s get secret %s -o jsonpath='{.data.ca-bundle\.crt}')\"}}"`,
-		name, e.service.Namespace, servingca.SecretName)
+		name, e.service.Namespace, servingca.SecretName(e.service.Name))
 }
 
 func latest(certificates []*x509.Certificate) time.Time {

@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -107,8 +108,20 @@ func (e *environment) checkParameters(ctx context.Context) []finding {
 			kinds[*kind] = append(kinds[*kind], policy.Name)
 		}
 	}
+	// Not every main cluster serves those that mutate.
+	if mutating, err := e.main.AdmissionregistrationV1().MutatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
+		for _, policy := range mutating.Items {
+			if kind := policy.Spec.ParamKind; kind != nil {
+				kinds[*kind] = append(kinds[*kind], policy.Name)
+			}
+		}
+	}
 	var findings []finding
-	for kind, names := range kinds {
+	inOrder := slices.SortedFunc(maps.Keys(kinds), func(a, b admissionregistrationv1.ParamKind) int {
+		return cmp.Or(cmp.Compare(a.APIVersion, b.APIVersion), cmp.Compare(a.Kind, b.Kind))
+	})
+	for _, kind := range inOrder {
+		names := kinds[kind]
 		resource, found := e.resourceOf(kind)
 		if !found {
 			continue

@@ -102,7 +102,7 @@ func TestLeader(t *testing.T) {
 	lease := func(holder string, renewed time.Duration) *coordinationv1.Lease {
 		at := metav1.NewMicroTime(noon.Add(-renewed))
 		return &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: controllersLease},
+			ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: "annex-controllers"},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at, LeaseDurationSeconds: ptr.To(int32(15))},
 		}
 	}
@@ -302,7 +302,7 @@ func TestCertificates(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	ours, theirs := authority(t, "ours", -day, 365*day), authority(t, "theirs", -day, 365*day)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: servingca.SecretName}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: "annex-serving-ca"}}
 	if err := (&servingca.State{Signing: ours}).Write(secret); err != nil {
 		t.Fatal(err)
 	}

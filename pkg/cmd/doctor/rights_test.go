@@ -45,8 +45,7 @@ func TestRightsOf(t *testing.T) {
 		"get stores.hosting.annex.dev default",
 		"create leases.coordination.k8s.io in annex-system",
 		"update leases.coordination.k8s.io annex-controllers in annex-system",
-		"patch secrets annex-serving-ca in annex-system",
-		"create events in annex-system",
+		"watch secrets annex-serving-ca in annex-system",
 	} {
 		if !slices.Contains(all, want) {
 			t.Errorf("annex needs no right to %s", want)
@@ -93,13 +92,13 @@ func TestRBAC(t *testing.T) {
 		denied []string
 		want   []want
 	}{
-		"all":        {tooMany, []want{{statusOK, "annex (annex-system/annex) has the 66 rights", ""}}},
-		"too much":   {tooMany[1:], []want{{statusOK, "has the 66 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
+		"all":        {tooMany, []want{{statusOK, "annex (annex-system/annex) has the 57 rights", ""}}},
+		"too much":   {tooMany[1:], []want{{statusOK, "has the 57 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
 		"no proxy":   {append(tooMany, "list configmaps extension-apiserver-authentication in kube-system"), []want{{statusFail, "list configmaps extension-apiserver-authentication", "kubectl -n kube-system create rolebinding annex-authentication-reader --role=extension-apiserver-authentication-reader --serviceaccount=annex-system:annex"}}},
 		"no reviews": {append(tooMany, "create tokenreviews.authentication.k8s.io"), []want{{statusFail, "create tokenreviews", "kubectl create clusterrolebinding annex-auth-delegator --clusterrole=system:auth-delegator --serviceaccount=annex-system:annex"}}},
-		"two roles": {append(tooMany, "get namespaces", "watch namespaces", "create events in annex-system"), []want{
+		"two roles": {append(tooMany, "get namespaces", "watch namespaces", "create leases.coordination.k8s.io in annex-system"), []want{
 			{statusFail, "may not get/watch namespaces", "annex doctor --print-rbac | kubectl apply -f -"},
-			{statusFail, "may not create events in annex-system", "annex doctor --print-rbac | kubectl apply -f -"},
+			{statusFail, "may not create leases.coordination.k8s.io in annex-system", "annex doctor --print-rbac | kubectl apply -f -"},
 		}},
 	}
 	for name, test := range tests {

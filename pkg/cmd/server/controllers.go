@@ -24,8 +24,9 @@ import (
 	"github.com/annex-dev/annex/pkg/leader"
 )
 
-// controllersLease is the Lease that the replica with the controllers holds.
-const controllersLease = "annex-controllers"
+// standaloneLease is the Lease that the replica with the controllers holds where
+// annex stands alone.
+const standaloneLease = "annex-controllers"
 
 // stopControllersTimeout bounds how long a stop waits for the controllers to end
 // their work and to give up the lease, which takes milliseconds.
@@ -90,12 +91,14 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 		}
 		controllers.Run(ctx)
 	}
-	election := leader.Config{Name: controllersLease, Identity: leader.NewIdentity(), Timing: s.options.Leader.Timing}
+	election := leader.Config{Identity: leader.NewIdentity(), Timing: s.options.Leader.Timing}
 	switch {
 	case config.Main != nil:
-		election.Leases, election.Namespace = config.Main.Kube.CoordinationV1(), config.Main.PublishService.Namespace
+		election.Leases = config.Main.Kube.CoordinationV1()
+		election.Namespace, election.Name = config.Main.PublishService.Namespace, s.options.Main.PublishService.Lease()
 	case s.store.Shared():
-		election.Leases, election.Namespace = config.AnnexKube.CoordinationV1(), hosting.NamespaceAnnexSystem
+		election.Leases = config.AnnexKube.CoordinationV1()
+		election.Namespace, election.Name = hosting.NamespaceAnnexSystem, standaloneLease
 	default:
 		lead(ctx)
 		return

@@ -24,7 +24,7 @@ import (
 
 func sharedSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
-	secret, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Get(t.Context(), servingca.SecretName, metav1.GetOptions{})
+	secret, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Get(t.Context(), servingca.SecretName(behind.ServiceName), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func forgetCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A cleanup runs when the test's context is done already.
-	err = client.CoreV1().Secrets(behind.Namespace).Delete(context.WithoutCancel(t.Context()), servingca.SecretName, metav1.DeleteOptions{})
+	err = client.CoreV1().Secrets(behind.Namespace).Delete(context.WithoutCancel(t.Context()), servingca.SecretName(behind.ServiceName), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func forgetCA(t *testing.T) {
 func annotate(t *testing.T, annotation, value string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotation, value)
-	_, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Patch(t.Context(), servingca.SecretName, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Patch(t.Context(), servingca.SecretName(behind.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -184,7 +184,7 @@ func TestSecretIsPutBack(t *testing.T) {
 	load := startLoad(t, annex.Installation)
 	forgetCA(t)
 	eventually(t, "the Secret is back", func() (bool, string) {
-		found, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Get(t.Context(), servingca.SecretName, metav1.GetOptions{})
+		found, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Get(t.Context(), servingca.SecretName(behind.ServiceName), metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -201,7 +201,7 @@ func TestDamagedSecret(t *testing.T) {
 	secrets := mainClient(t).CoreV1().Secrets(behind.Namespace)
 	t.Cleanup(func() { forgetCA(t) })
 	patch := []byte(`{"data":{"ca.key":"anVuaw=="}}`)
-	damaged, err := secrets.Patch(t.Context(), servingca.SecretName, types.MergePatchType, patch, metav1.PatchOptions{})
+	damaged, err := secrets.Patch(t.Context(), servingca.SecretName(behind.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
