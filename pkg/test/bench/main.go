@@ -4,7 +4,8 @@
 // Command bench measures bin/annex from outside, as a process, and prints the
 // figures beside their targets. It asserts nothing: the machine and what else it
 // does are part of every number, so each is also compared with a floor that is
-// measured in the same run.
+// measured in the same run. Arguments choose what is measured: size, start, few,
+// many, behind.
 package main
 
 import (
@@ -37,13 +38,14 @@ const (
 )
 
 func main() {
-	if err := run(); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
+// run measures everything, or only what is named.
+func run(only []string) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	binary, err := process.Bin(ctx, "annex")
@@ -61,16 +63,20 @@ func run() error {
 
 	b := &bench{binary: binary, dir: dir}
 	for _, step := range []struct {
-		what string
-		do   func(context.Context) error
+		name, what string
+		do         func(context.Context) error
 	}{
-		{"the size of the binary", b.binarySize},
-		{"an embedded etcd alone, the floor of every start", b.floor},
-		{"starts on a fresh data directory", b.freshStarts},
-		{"starts after kill -9, and CRDs", b.fewCRDs},
-		{fmt.Sprintf("%d CRDs", manyCRDs), b.manyCRDs},
-		{"annex behind a main cluster", b.behindMain},
+		{"size", "the size of the binary", b.binarySize},
+		{"floor", "an embedded etcd alone, the floor of every start", b.floor},
+		{"start", "starts on a fresh data directory", b.freshStarts},
+		{"few", "starts after kill -9, and CRDs", b.fewCRDs},
+		{"many", fmt.Sprintf("%d CRDs", manyCRDs), b.manyCRDs},
+		{"behind", "annex behind a main cluster", b.behindMain},
 	} {
+		// Starts are compared with the floor, so that is always measured.
+		if len(only) > 0 && step.name != "floor" && !slices.Contains(only, step.name) {
+			continue
+		}
 		fmt.Fprintf(os.Stderr, "measuring %s ...\n", step.what)
 		if err := step.do(ctx); err != nil {
 			return fmt.Errorf("measuring %s: %w", step.what, err)
