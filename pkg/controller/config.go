@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"context"
 	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -80,6 +81,10 @@ type MainCluster struct {
 	Dynamic         dynamic.Interface
 	APIExtensions   apiextensionsclient.Interface
 	APIRegistration aggregatorclient.Interface
+
+	// AnsweredBy asks for a group version through the main cluster, and returns
+	// who says in hosting's PublishedByHeader to have answered.
+	AnsweredBy func(ctx context.Context, version schema.GroupVersion) (string, error)
 
 	// PublishService is the Service in the main cluster that leads to annex.
 	PublishService Service

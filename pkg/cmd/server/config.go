@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
@@ -84,7 +85,22 @@ func applyMain(ctx context.Context, o options.CompletedOptions, config *apiserve
 	config.Extra.MainAPIs = mainAPIs
 	config.Extra.ServiceResolver = main.ServiceResolver()
 	config.Extra.Informers = main.Informers
+	wrapFilters(config.Generic, o.Main.PublishService)
 	return o.Admission.ApplyMainTo(ctx, config.Generic, main)
+}
+
+// wrapFilters has annex say in every answer who gave it, and in refusals whether
+// the main cluster was asked in vain.
+func wrapFilters(generic *genericapiserver.Config, service maincluster.Service) {
+	publishedBy := hostingv1alpha1.PublishedBy(service.Namespace, service.Name)
+	filters := generic.BuildHandlerChainFunc
+	generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
+		honest := maincluster.WithHonestRefusals(filters(handler, generic), generic.Serializer)
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set(hostingv1alpha1.PublishedByHeader, publishedBy)
+			honest.ServeHTTP(w, req)
+		})
+	}
 }
 
 // applyAuth makes annex recognise and authorize callers, by itself and as the
@@ -99,10 +115,6 @@ func applyAuth(ctx context.Context, o options.CompletedOptions, generic *generic
 		}
 		if rights, err = main.Authorizer(o.Main.Reviews); err != nil {
 			return err
-		}
-		filters := generic.BuildHandlerChainFunc
-		generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
-			return maincluster.WithHonestRefusals(filters(handler, generic), generic.Serializer)
 		}
 	}
 	if err := o.Authentication.ApplyTo(generic, caFile, callers); err != nil {

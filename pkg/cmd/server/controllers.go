@@ -11,6 +11,7 @@ import (
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/leader"
@@ -153,7 +155,10 @@ func (s *server) mainConfig() *controller.MainCluster {
 		Dynamic:         s.main.Dynamic,
 		APIExtensions:   s.main.APIExtensions,
 		APIRegistration: s.main.APIRegistration,
-		PublishService:  controller.Service(s.options.Main.PublishService),
-		CABundle:        s.identity,
+		AnsweredBy: func(ctx context.Context, version schema.GroupVersion) (string, error) {
+			return s.main.AnsweredBy(ctx, version, hostingv1alpha1.PublishedByHeader)
+		},
+		PublishService: controller.Service(s.options.Main.PublishService),
+		CABundle:       s.identity,
 	}
 }

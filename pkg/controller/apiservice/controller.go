@@ -53,6 +53,9 @@ type Config struct {
 	MainAPIServices aggregatorclient.APIServiceInterface
 	// ReadStoreThroughMain is what ReadStore returns.
 	ReadStoreThroughMain func(ctx context.Context) (types.UID, error)
+	// AnsweredBy asks for a group version through the main cluster, and returns
+	// hosting's PublishedByHeader of the answer.
+	AnsweredBy           func(ctx context.Context, version schema.GroupVersion) (string, error)
 	AnnexDefinitions     apiextensionsclient.CustomResourceDefinitionInterface
 	AnnexHostedResources hostingclient.HostedResourceInterface
 
@@ -111,6 +114,7 @@ func newReconciler(config Config, c *Controller) *reconciler {
 		getStore:             config.AnnexStoreInformer.Lister().Get,
 		listAnnexDefinitions: listDefinitions(config.AnnexDefinitions),
 		readStoreThroughMain: config.ReadStoreThroughMain,
+		answeredBy:           config.AnsweredBy,
 		create: func(ctx context.Context, wanted *apiService) error {
 			_, err := config.MainAPIServices.Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager})
 			return err
@@ -124,6 +128,7 @@ func newReconciler(config Config, c *Controller) *reconciler {
 		allGroups:      c.enqueueAll,
 		gate:           newGate(config.SettlePeriod),
 		nudges:         nudges{last: map[schema.GroupVersion]nudge{}},
+		answers:        answers{seen: map[schema.GroupVersion]bool{}},
 		writes:         pace.New(writeInterval, config.Now),
 		messages:       pace.New(messageInterval, config.Now),
 		now:            config.Now,

@@ -72,7 +72,9 @@ type world struct {
 	// stranger answers through the main cluster in annex's place.
 	stranger types.UID
 	unproven error
-	written  []string
+	// lags: the main cluster answers for every group itself, whatever it says.
+	lags    bool
+	written []string
 }
 
 func newWorld(t *testing.T, mainObjects []runtime.Object, annexDefinitions, mainDefinitions []*definition) *world {
@@ -132,6 +134,7 @@ func (w *world) run() (stop func()) {
 	c, err := New(Config{
 		MainAPIServices:         w.main.ApiregistrationV1().APIServices(),
 		ReadStoreThroughMain:    w.readStore,
+		AnsweredBy:              w.answeredBy,
 		AnnexDefinitions:        w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    w.annex.HostingV1alpha1().HostedResources(),
 		MainAPIServiceInformer:  mainInformers.Apiregistration().V1().APIServices(),
@@ -172,6 +175,21 @@ func (w *world) readStore(context.Context) (types.UID, error) {
 		return w.stranger, w.unproven
 	}
 	return "store-uid", w.unproven
+}
+
+func (w *world) answeredBy(context.Context, schema.GroupVersion) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lags {
+		return "", nil
+	}
+	return ours.publishedBy(), nil
+}
+
+func (w *world) lag(lags bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lags = lags
 }
 
 func (w *world) get(name string) *apiService {
@@ -424,7 +442,11 @@ func TestTakingOver(t *testing.T) {
 		synctest.Wait()
 		w.wantWrites("cleared", "update v1.example.com")
 		w.wantCondition(widgets, "False", "Unavailable", notCheckedMessage)
+		w.lag(true)
 		w.says("v1.example.com", apiregistrationv1.ConditionTrue, "")
+		w.wantCondition(widgets, "False", "Unavailable", "")
+		w.lag(false)
+		wait(answerInterval)
 		w.wantCondition(widgets, "True", "Published", "v1")
 
 		// As when whoever cleared it sees an object that slipped in.

@@ -46,6 +46,7 @@ type reconciler struct {
 	// listAnnexDefinitions asks annex itself.
 	listAnnexDefinitions func(ctx context.Context) ([]*definition, error)
 	readStoreThroughMain func(ctx context.Context) (types.UID, error)
+	answeredBy           func(ctx context.Context, version schema.GroupVersion) (string, error)
 
 	create         func(ctx context.Context, wanted *apiService) error
 	update         func(ctx context.Context, wanted *apiService) error
@@ -55,8 +56,9 @@ type reconciler struct {
 	// allGroups has every group reconciled.
 	allGroups func()
 
-	gate   *gate
-	nudges nudges
+	gate    *gate
+	nudges  nudges
+	answers answers
 	// writes and messages pace APIServices and conditions.
 	writes, messages *pace.Pace
 	now              func() time.Time
@@ -117,6 +119,14 @@ func (r *reconciler) act(ctx context.Context, v *view, name string, verdict verd
 		}
 	} else if verdict.ours {
 		wait, err = r.nudge(ctx, version, v.apiServices[name], proven)
+	}
+	if verdict.write == leave && err == nil {
+		var again time.Duration
+		stands, again = r.answer(ctx, version, stands)
+		wait = soonest(wait, again)
+	} else {
+		// What is changed may lead elsewhere for a while.
+		r.answers.set(version, false)
 	}
 	if err != nil && !verdict.ours {
 		stands = notPublished(reasonNotWritten, fmt.Sprintf("APIService %s is not written: %v", apiServiceName(version), err))
@@ -222,6 +232,7 @@ func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, 
 func (r *reconciler) forget(version schema.GroupVersion) {
 	r.writes.Forget(version.String())
 	r.nudges.forget(version)
+	r.answers.set(version, false)
 	forgetMetric(version)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,6 +20,11 @@ const (
 	// but for those that it takes over.
 	PublishedByLabel = "annex.dev/published-by"
 
+	// PublishedByHeader is a header of every answer that annex gives behind a main
+	// cluster, with the same value. It tells annex's answers from those that the
+	// main cluster gives itself.
+	PublishedByHeader = "Annex-Published-By"
+
 	// PublishedStoreAnnotation is the UID of the Store "default" of the annex
 	// that keeps an APIService. An annex that was started on other data does not
 	// take what the first one published for a leftover of its own.
