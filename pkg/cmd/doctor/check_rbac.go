@@ -50,7 +50,7 @@ func (e *environment) grant(binding string) string {
 		return fmt.Sprintf("kubectl -n kube-system create rolebinding annex-authentication-reader --role=%s --serviceaccount=%s", readerRole, account)
 	}
 	command := e.program + " doctor --print-rbac"
-	if e.service.Namespace != manifestNamespace {
+	if e.service.Namespace != manifestNamespace || e.service.Name != manifestService {
 		command += " --publish-service=" + e.service.String()
 	}
 	if e.serviceAccount != manifestServiceAccount {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/annex-dev/annex/artifacts/deploy"
 	"github.com/annex-dev/annex/pkg/maincluster"
+	"github.com/annex-dev/annex/pkg/servingca"
 )
 
 const (
@@ -97,6 +98,11 @@ func (o *options) rbacManifest() string {
 	manifest := deploy.RBAC
 	if o.service.Namespace != manifestNamespace {
 		manifest = strings.ReplaceAll(manifest, "namespace: "+manifestNamespace, "namespace: "+o.service.Namespace)
+	}
+	if o.service.Name != manifestService {
+		for of, name := range map[string]string{manifestLease: o.service.Lease(), manifestSecret: servingca.SecretName(o.service.Name)} {
+			manifest = strings.ReplaceAll(manifest, "resourceNames: ["+of+"]", "resourceNames: ["+name+"]")
+		}
 	}
 	if o.serviceAccount != manifestServiceAccount {
 		subject := "- kind: ServiceAccount\n  name: "

@@ -29,6 +29,9 @@ import (
 const (
 	manifestNamespace      = "annex-system"
 	manifestServiceAccount = "annex"
+	manifestService        = "annex"
+	manifestLease          = "annex-controllers"
+	manifestSecret         = "annex-serving-ca"
 	podLabel               = "app.kubernetes.io/name=annex"
 )
 

@@ -70,13 +70,18 @@ func TestRightsOfRefuses(t *testing.T) {
 
 func TestRBACManifest(t *testing.T) {
 	t.Parallel()
-	o := options{service: maincluster.Service{Namespace: "elsewhere", Name: "annex", Port: 443}, serviceAccount: "robot"}
+	o := options{service: maincluster.Service{Namespace: "elsewhere", Name: "second", Port: 443}, serviceAccount: "robot"}
 	manifest := o.rbacManifest()
 	if strings.Contains(manifest, "namespace: annex-system") || strings.Contains(manifest, "kind: ServiceAccount\n  name: annex\n") {
 		t.Error("it is still for annex-system/annex")
 	}
 	if got := strings.Count(manifest, "- kind: ServiceAccount\n  name: robot\n  namespace: elsewhere\n"); got != 5 {
 		t.Errorf("%d of 5 bindings are for elsewhere/robot:\n%s", got, manifest)
+	}
+	for _, name := range []string{"second-controllers", "second-serving-ca"} {
+		if !strings.Contains(manifest, "resourceNames: ["+name+"]\n") {
+			t.Errorf("there is no right to %s", name)
+		}
 	}
 	if !strings.Contains(manifest, "  namespace: kube-system\n") {
 		t.Error("the binding in kube-system has moved")

@@ -40,13 +40,12 @@ func TestRights(t *testing.T) {
 		"get/list/watch flowschemas.flowcontrol.apiserver.k8s.io", "get/list/watch prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
 		"get/list/watch resourcequotas", "update resourcequotas/status",
 		"get/list/watch customresourcedefinitions.apiextensions.k8s.io",
-		"create/delete/get/list/patch/update/watch apiservices.apiregistration.k8s.io",
+		"create/delete/get/list/update/watch apiservices.apiregistration.k8s.io",
 		"get stores.hosting.annex.dev default",
 	}
 	own := []string{
-		"create leases.coordination.k8s.io", "get/list/patch/update/watch leases.coordination.k8s.io annex-controllers",
-		"create secrets", "get/list/patch/update/watch secrets annex-serving-ca",
-		"create/patch events", "create/patch events.events.k8s.io",
+		"create leases.coordination.k8s.io", "get/update leases.coordination.k8s.io annex-controllers",
+		"create secrets", "get/list/update/watch secrets annex-serving-ca",
 	}
 	for name, want := range map[string][]string{
 		metav1.NamespaceDefault: everywhere,
