@@ -33,8 +33,9 @@ help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/annex.
+build: ## Build bin/annex, which is the kubectl plugin too.
 	go build $(GO_BUILD_FLAGS) -ldflags '$(LDFLAGS)' -o bin/annex .
+	@ln -sf annex bin/kubectl-annex
 
 .PHONY: run
 run: build ## Build, then serve from .annex/ on 127.0.0.1:7443 until interrupted.
