@@ -145,6 +145,9 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	if err := s.addDrain(serving); err != nil {
 		return err
 	}
+	if err := s.addWarmUp(); err != nil {
+		return err
+	}
 	ready := make(chan struct{})
 	running.Go(func() { s.identity.Run(serving) })
 	running.Go(func() { s.store.Usage.Run(serving) })

@@ -1,0 +1,105 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"sync"
+	"time"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// warmUpTimeout bounds how long readiness waits for the caches of custom
+	// resources, as upstream bounds it for those of compiled-in ones.
+	warmUpTimeout  = time.Minute
+	warmUpInterval = 20 * time.Millisecond
+	// warmUpsAtOnce keeps etcd and memory from serving all caches at the same time.
+	warmUpsAtOnce = 8
+)
+
+// addWarmUp has readiness wait until lists and watches of all custom resources are
+// answered. Upstream begins to read a resource when it is first asked for, and
+// refuses until it is done: clients that come from another replica must not be
+// refused what that one answered.
+func (s *server) addWarmUp() error {
+	if !s.store.Shared() {
+		return nil // nobody comes from another
+	}
+	loopback, err := kubernetes.NewForConfig(s.config.Generic.LoopbackClientConfig)
+	if err != nil {
+		return fmt.Errorf("make a client that warms up: %w", err)
+	}
+	definitions := s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions()
+	informer, lister := definitions.Informer(), definitions.Lister()
+	return s.chain.AddPostStartHook("annex-warm-up", func(hook genericapiserver.PostStartHookContext) error {
+		ctx, cancel := context.WithTimeout(hook, warmUpTimeout)
+		defer cancel()
+		started := time.Now()
+		logger := klog.LoggerWithName(klog.FromContext(hook), "warm-up")
+		if !cache.WaitFor(ctx, "definitions", informer.HasSyncedChecker()) {
+			return nil
+		}
+		all, err := lister.List(labels.Everything())
+		if err != nil {
+			return err
+		}
+		warmUp(ctx, loopback.RESTClient(), all)
+		if ctx.Err() != nil {
+			logger.Info("Not all custom resources can be listed yet, going on all the same", "timeout", warmUpTimeout)
+		}
+		logger.V(2).Info("Custom resources can be listed and watched", "definitions", len(all), "duration", time.Since(started))
+		return nil
+	})
+}
+
+// warmUp returns when every served version of the definitions can be listed, or
+// ctx is done.
+func warmUp(ctx context.Context, annexREST restclient.Interface, definitions []*apiextensionsv1.CustomResourceDefinition) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	slots := make(chan struct{}, warmUpsAtOnce)
+	for _, definition := range definitions {
+		if !apiextensionshelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established) {
+			continue
+		}
+		for i := range definition.Spec.Versions {
+			version := &definition.Spec.Versions[i]
+			if !version.Served {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case slots <- struct{}{}:
+			}
+			running.Go(func() {
+				defer func() { <-slots }()
+				waitListed(ctx, annexREST, path.Join("/apis", definition.Spec.Group, version.Name, definition.Spec.Names.Plural))
+			})
+		}
+	}
+}
+
+// waitListed waits until the cache of a resource answers, or it is known that this
+// is not a matter of time.
+func waitListed(ctx context.Context, annexREST restclient.Interface, resource string) {
+	// It fails only when ctx is done.
+	_ = wait.PollUntilContextCancel(ctx, warmUpInterval, true, func(ctx context.Context) (bool, error) {
+		err := annexREST.Get().AbsPath(resource).Param("resourceVersion", "0").Param("limit", "1").MaxRetries(0).Do(ctx).Error()
+		return !apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err), nil
+	})
+}
