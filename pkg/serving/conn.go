@@ -15,6 +15,8 @@ import (
 type conn struct {
 	*tls.Conn
 	client *client
+	// streams is how many the client may have open, as the server told it.
+	streams int
 
 	reading bufio.Reader
 	// left is how much of a frame, its header included, has still to be read;
@@ -26,8 +28,10 @@ type conn struct {
 	waiting []byte // whole frames, for the next place
 }
 
-func newConn(tlsConn *tls.Conn) *conn {
-	c := &conn{Conn: tlsConn, client: newClient(), left: len(clientPreface)}
+var _ frameWriter = &conn{}
+
+func newConn(tlsConn *tls.Conn, streams int) *conn {
+	c := &conn{Conn: tlsConn, client: newClient(), streams: streams, left: len(clientPreface)}
 	c.reading.Reset(tlsConn)
 	return c
 }
@@ -48,6 +52,10 @@ func (c *conn) Read(p []byte) (int, error) {
 				}
 				continue
 			}
+		}
+		if isPingAck(header) {
+			// Nobody else pings.
+			c.client.pong()
 		}
 		c.left = frameHeaderLength + payloadLength(header)
 	}
@@ -85,6 +93,19 @@ func (c *conn) next(p []byte) int {
 	}
 	return len(p)
 }
+
+// limit sets how many streams the client may have open.
+func (c *conn) limit(streams int) {
+	if streams < c.streams {
+		c.put(limitStreams(streams))
+	}
+}
+
+// ping has the client answer.
+func (c *conn) ping() { c.put(ping) }
+
+// farewell has the client open no more streams.
+func (c *conn) farewell() { c.put(farewell) }
 
 // put writes a frame beside those of the server, as soon as there is a place.
 func (c *conn) put(frame []byte) {

@@ -23,6 +23,9 @@ var farewell = []byte{
 	0, 0, 0, byte(http2.ErrCodeNo),
 }
 
+// ping is a PING frame.
+var ping = []byte{0, 0, 8, byte(http2.FramePing), 0, 0, 0, 0, 0, 'a', 'n', 'n', 'e', 'x', 0, 0, 0}
+
 // limitStreams is a SETTINGS frame that limits how many streams the client may have.
 func limitStreams(streams int) []byte {
 	frame := []byte{0, 0, 6, byte(http2.FrameSettings), 0, 0, 0, 0, 0}
@@ -33,6 +36,11 @@ func limitStreams(streams int) []byte {
 // isSettingsAck reports whether a frame with this header acknowledges settings.
 func isSettingsAck(header []byte) bool {
 	return http2.FrameType(header[3]) == http2.FrameSettings && http2.Flags(header[4]).Has(http2.FlagSettingsAck)
+}
+
+// isPingAck reports whether a frame with this header answers a ping.
+func isPingAck(header []byte) bool {
+	return http2.FrameType(header[3]) == http2.FramePing && http2.Flags(header[4]).Has(http2.FlagPingAck)
 }
 
 // payloadLength is how long the payload is that follows a header.

@@ -31,7 +31,7 @@ func (s *Server) enableHTTP2() error {
 		return fmt.Errorf("configure HTTP/2: %w", err)
 	}
 	s.http.TLSNextProto[http2.NextProtoTLS] = func(server *http.Server, tlsConn *tls.Conn, handler http.Handler) {
-		c := newConn(tlsConn)
+		c := newConn(tlsConn, s.streams)
 		s.add(c)
 		defer s.remove(c)
 		ctx, cancel := context.WithCancel(context.WithValue(baseContext(handler), clientKey{}, c.client))
@@ -72,9 +72,5 @@ func (s *Server) seeOff(ctx context.Context, c *conn) {
 	case <-aged:
 	case <-c.client.asked:
 	}
-	c.client.seeOff(ctx, func(streams int) {
-		if streams < s.streams {
-			c.put(limitStreams(streams))
-		}
-	}, func() { c.put(farewell) })
+	c.client.seeOff(ctx, c)
 }
