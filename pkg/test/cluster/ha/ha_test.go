@@ -1,0 +1,208 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package ha
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+)
+
+const clients = 12
+
+// TestRollingRestart replaces all replicas, one after the other, under load: nobody
+// notices.
+func TestRollingRestart(t *testing.T) {
+	for _, count := range []int{2, 3} {
+		t.Run(fmt.Sprint(count), func(t *testing.T) {
+			replicas.scale(t, count)
+			serveThings(t)
+			replicas.ready(t)
+			load := startLoad(t, clients)
+			var watchers []*watcher
+			for range 5 {
+				watchers = append(watchers, startWatch(t))
+			}
+			var stops []time.Duration
+			for _, r := range slices.Clone(replicas.running) {
+				stops = append(stops, replicas.restart(t, r).Round(time.Millisecond))
+				replicas.ready(t)
+			}
+			load.end()
+			watches := 0
+			for _, w := range watchers {
+				w.check(t, load)
+				watches += w.watches
+				if len(w.abrupt) > 0 {
+					t.Errorf("watches did not end cleanly: %q", w.abrupt)
+				}
+			}
+			t.Logf("%s; stops took %v; %d watches were made for %d", load.report(), stops, watches, len(watchers))
+			if len(load.failures) > 0 {
+				for _, failure := range load.failures[:min(len(load.failures), 5)] {
+					t.Error(failure.what)
+				}
+			}
+		})
+	}
+}
+
+// TestKill kills the replica that answers, as a crash does. What it was answering
+// fails; the rest is a matter of the balancer and the aggregator.
+func TestKill(t *testing.T) {
+	replicas.scale(t, 3)
+	serveThings(t)
+	replicas.ready(t)
+	load := startLoad(t, clients)
+	watch := startWatch(t)
+	busiest := func() *replica {
+		connections := replicas.Balancer.Connections()
+		return slices.MaxFunc(replicas.running, func(a, b *replica) int { return connections[a.Address()] - connections[b.Address()] })
+	}()
+	time.Sleep(time.Second)
+	killed := time.Now()
+	replicas.kill(busiest)
+	time.Sleep(3 * time.Second)
+	load.end()
+	watch.check(t, load)
+	t.Log(load.report())
+	if len(load.failures) > 0 {
+		last := load.failures[len(load.failures)-1].at.Sub(killed)
+		t.Logf("the last request failed %s after the kill", last.Round(time.Millisecond))
+		// The balancer needs 200 ms, the aggregator nothing.
+		if last > 2*time.Second {
+			t.Errorf("requests failed for %s", last)
+		}
+	}
+	if most := 4 * clients; len(load.failures) > most {
+		t.Errorf("%d requests failed, want those that were open and few more, %d at the most", len(load.failures), most)
+	}
+	replicas.forget(busiest)
+}
+
+var isLeader = regexp.MustCompile(`(?m)^leader_election_master_status\{name="annex-controllers"\} 1$`)
+
+// metrics are those of a replica.
+func metrics(t testing.TB, r *replica) string {
+	t.Helper()
+	annexClient, err := kubernetes.NewForConfig(r.AnnexConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := annexClient.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// leaders are the replicas that say that they lead.
+func leaders(t testing.TB) (found []*replica) {
+	t.Helper()
+	for _, r := range replicas.running {
+		if isLeader.MatchString(metrics(t, r)) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// TestLeaderIsKilled has another replica lead within the time of the lease.
+func TestLeaderIsKilled(t *testing.T) {
+	replicas.scale(t, 3)
+	var before []*replica
+	eventually(t, "one leader", func() string {
+		if before = leaders(t); len(before) != 1 {
+			return fmt.Sprintf("%d replicas lead", len(before))
+		}
+		return ""
+	})
+	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder := func() string {
+		lease, err := mainClient.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	held := holder()
+	killed := time.Now()
+	replicas.kill(before[0])
+	replicas.forget(before[0])
+	eventually(t, "another leader", func() string {
+		if now := holder(); now == held || now == "" {
+			return now
+		}
+		return ""
+	})
+	took := time.Since(killed)
+	t.Logf("another replica led %s after the leader was killed, the lease is for 4 s", took.Round(time.Millisecond))
+	if took > 15*time.Second {
+		t.Error("that is too long")
+	}
+	if now := leaders(t); len(now) != 1 {
+		t.Errorf("%d replicas lead", len(now))
+	}
+}
+
+var watchesOfThings = regexp.MustCompile(`(?m)^apiserver_longrunning_requests\{[^}]*resource="things"[^}]*verb="WATCH"[^}]*\} (\d+)$`)
+
+// TestWatchesSpread opens watches while the connections of the main cluster come
+// round: they are not all on one replica.
+func TestWatchesSpread(t *testing.T) {
+	flags := replicas.flags
+	replicas.flags = append(slices.Clone(flags), "--max-connection-age=1s")
+	t.Cleanup(func() { replicas.flags = flags })
+	replicas.scale(t, 3)
+	for _, r := range slices.Clone(replicas.running) {
+		replicas.restart(t, r)
+	}
+	serveThings(t)
+	replicas.ready(t)
+	mainHTTP, err := restclient.HTTPClientFor(mainCluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const watches = 60
+	for range watches {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, mainCluster.URL+"/apis/ha.example.com/v1/things?watch=true", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := mainHTTP.Do(request)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("watching: %v, error %v", response, err)
+		}
+		defer response.Body.Close()
+		time.Sleep(100 * time.Millisecond)
+	}
+	var spread []int
+	for _, r := range replicas.running {
+		count := 0
+		if found := watchesOfThings.FindStringSubmatch(metrics(t, r)); found != nil {
+			count, _ = strconv.Atoi(found[1])
+		}
+		spread = append(spread, count)
+	}
+	t.Logf("%d watches over the replicas: %v", watches, spread)
+	if most := slices.Max(spread); most > watches*3/4 {
+		t.Errorf("%d of %d watches are on one replica", most, watches)
+	}
+}

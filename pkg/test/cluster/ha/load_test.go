@@ -1,0 +1,204 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package ha
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	restclient "k8s.io/client-go/rest"
+)
+
+// load is clients of the main cluster that work on things. None tries anything
+// again: what fails is counted.
+type load struct {
+	http   *http.Client
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+
+	mu       sync.Mutex
+	began    time.Time
+	requests map[string]int
+	failures []failure
+	slowest  time.Duration
+	// writes are what was acknowledged, by resource version. A deletion is
+	// answered without one: deleted counts them by name.
+	writes  map[uint64]change
+	deleted map[string]int
+}
+
+// failure is a request that was not answered as it should have been.
+type failure struct {
+	at   time.Time
+	what string
+}
+
+// change is what a write did, as a watch says it.
+type change struct {
+	kind, name string
+}
+
+func (c change) String() string { return c.kind + " " + c.name }
+
+// startLoad has so many clients work until the load is ended.
+func startLoad(t *testing.T, clients int) *load {
+	t.Helper()
+	config := restclient.CopyConfig(mainCluster.Config)
+	config.Timeout = 30 * time.Second
+	mainHTTP, err := restclient.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{http: mainHTTP, cancel: cancel, began: time.Now(), requests: map[string]int{}, writes: map[uint64]change{}, deleted: map[string]int{}}
+	for i := range clients {
+		l.group.Go(func() {
+			for round := 0; ctx.Err() == nil; round++ {
+				l.live(ctx, fmt.Sprintf("thing-%d-%d-%d", l.began.UnixNano()%1e6, i, round))
+			}
+		})
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+// end stops the clients, each after what it does just now.
+func (l *load) end() {
+	l.cancel()
+	l.group.Wait()
+}
+
+// live is the life of one thing.
+func (l *load) live(ctx context.Context, name string) {
+	object := fmt.Sprintf(`{"apiVersion":"ha.example.com/v1","kind":"Thing","metadata":{"name":%q},"spec":{"step":0,"text":%q}}`, name, strings.Repeat("x", 500))
+	if _, ok := l.write(http.MethodPost, "", "application/json", object, change{"ADDED", name}); !ok {
+		return
+	}
+	for step := range 3 {
+		if ctx.Err() != nil {
+			break
+		}
+		l.do(http.MethodGet, "/"+name, "", "")
+		patch := fmt.Sprintf(`{"spec":{"patched":%d}}`, step)
+		made, ok := l.write(http.MethodPatch, "/"+name, "application/merge-patch+json", patch, change{"MODIFIED", name})
+		if !ok {
+			return
+		}
+		made.Object["spec"].(map[string]any)["step"] = step + 1
+		body, err := json.Marshal(made)
+		if err != nil {
+			l.fail("encoding: " + err.Error())
+			return
+		}
+		if _, ok := l.write(http.MethodPut, "/"+name, "application/json", string(body), change{"MODIFIED", name}); !ok {
+			return
+		}
+	}
+	l.do(http.MethodGet, "", "", "")
+	l.do(http.MethodGet, "?resourceVersion=0", "", "")
+	if _, ok := l.do(http.MethodDelete, "/"+name, "", ""); ok {
+		l.mu.Lock()
+		l.deleted[name]++
+		l.mu.Unlock()
+	}
+}
+
+// write sends a write and notes what it did.
+func (l *load) write(method, path, contentType, body string, did change) (*unstructured.Unstructured, bool) {
+	answer, ok := l.do(method, path, contentType, body)
+	if !ok {
+		return nil, false
+	}
+	object := &unstructured.Unstructured{}
+	if err := json.Unmarshal(answer, object); err != nil {
+		l.fail(fmt.Sprintf("%s %s: %v", method, path, err))
+		return nil, false
+	}
+	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		l.fail(fmt.Sprintf("%s %s: %v", method, path, err))
+		return nil, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before, twice := l.writes[version]; twice {
+		l.failures = append(l.failures, failure{time.Now(), fmt.Sprintf("%s and %s both have resource version %d", before, did, version)})
+	}
+	l.writes[version] = did
+	return object, true
+}
+
+// do sends one request, once. It is finished also when the load is ended, so that
+// it is known what it did.
+func (l *load) do(method, path, contentType, body string) ([]byte, bool) {
+	began := time.Now()
+	status, answer, err := send(context.Background(), l.http, method, path, contentType, body)
+	l.mu.Lock()
+	l.requests[method]++
+	l.slowest = max(l.slowest, time.Since(began))
+	l.mu.Unlock()
+	if err != nil {
+		l.fail(fmt.Sprintf("%s %s: %v", method, path, err))
+		return nil, false
+	}
+	if status/100 != 2 {
+		l.fail(fmt.Sprintf("%s %s: %d %s", method, path, status, answer))
+		return nil, false
+	}
+	return answer, true
+}
+
+func (l *load) fail(what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failures = append(l.failures, failure{time.Now(), what})
+}
+
+// send sends a request for things through the main cluster.
+func send(ctx context.Context, mainHTTP *http.Client, method, path, contentType, body string) (int, []byte, error) {
+	url := mainCluster.URL + "/apis/ha.example.com/v1/namespaces/" + namespace + "/things" + path
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return 0, nil, err
+	}
+	if contentType != "" {
+		request.Header.Set("Content-Type", contentType)
+	}
+	response, err := mainHTTP.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	return response.StatusCode, answer, err
+}
+
+// report says what was sent and what failed.
+func (l *load) report() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	total := 0
+	for _, count := range l.requests {
+		total += count
+	}
+	text := fmt.Sprintf("%d requests %v in %s, %d failed, the slowest took %s",
+		total, l.requests, time.Since(l.began).Round(time.Second), len(l.failures), l.slowest.Round(time.Millisecond))
+	if len(l.failures) > 0 {
+		first, last := l.failures[0], l.failures[len(l.failures)-1]
+		text += fmt.Sprintf("; %s between the first and the last failure; the first: %s", last.at.Sub(first.at).Round(time.Millisecond), first.what)
+	}
+	return text
+}

@@ -1,0 +1,273 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package ha
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+)
+
+const (
+	// patience is how long a wait may take on a busy machine.
+	patience     = time.Minute
+	pollInterval = 50 * time.Millisecond
+	namespace    = "ha"
+)
+
+var things = schema.GroupVersionResource{Group: "ha.example.com", Version: "v1", Resource: "things"}
+
+// mainCluster and all replicas are shared by the tests, which run one after the
+// other.
+var (
+	mainCluster *maincluster.Cluster
+	replicas    *fleet
+)
+
+func TestMain(m *testing.M) {
+	options := maincluster.Options{Controllers: []string{maincluster.NoControllers}}
+	os.Exit(maincluster.RunTests(tests{m}, options, func(started *maincluster.Cluster) { mainCluster = started }))
+}
+
+// tests are run with an etcd that outlives the replicas.
+type tests struct{ m *testing.M }
+
+func (t tests) Run() int {
+	fail := func(err error) int {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	dir, err := os.MkdirTemp("", "annex-ha-") // short: it holds a socket
+	if err != nil {
+		return fail(err)
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "run", "client.sock")
+	etcd, err := embeddedetcd.Start(context.Background(), embeddedetcd.Config{Dir: filepath.Join(dir, "etcd"), SocketPath: socket, UnsafeNoFsync: true})
+	if err != nil {
+		return fail(err)
+	}
+	defer etcd.Close()
+	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
+	if err != nil {
+		return fail(err)
+	}
+	defer balancer.Close()
+	installation, err := behind.Install(context.Background(), mainCluster, balancer)
+	if err != nil {
+		return fail(err)
+	}
+	replicas = &fleet{Installation: installation, dir: dir, flags: []string{
+		"--etcd-servers=unix://" + socket,
+		// The balancer takes 200 ms to notice, not the seconds of a cluster.
+		"--shutdown-delay-duration=2s",
+		"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+	}}
+	defer replicas.stop()
+	return t.m.Run()
+}
+
+// fleet is all replicas of one annex.
+type fleet struct {
+	*behind.Installation
+	dir   string
+	flags []string
+
+	started int
+	running []*replica
+}
+
+// replica is a process, and what tells the balancer whether it is ready, as a
+// kubelet does.
+type replica struct {
+	*behind.Annex
+	stopProbing context.CancelFunc
+	probing     sync.WaitGroup
+}
+
+// scale starts replicas until there are as many.
+func (f *fleet) scale(t testing.TB, count int) {
+	t.Helper()
+	for len(f.running) < count {
+		f.start(t)
+	}
+	if err := f.WaitHosting(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts a replica with a data directory of its own, as a new pod has.
+func (f *fleet) start(t testing.TB) *replica {
+	t.Helper()
+	f.started++
+	annex, err := f.LaunchProcess(t.Context(), filepath.Join(f.dir, fmt.Sprint("data-", f.started)), f.flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	annexClient, err := kubernetes.NewForConfig(annex.AnnexConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &replica{Annex: annex, stopProbing: cancel}
+	r.probing.Go(func() {
+		for ctx.Err() == nil {
+			attempt, cancel := context.WithTimeout(ctx, time.Second)
+			err := annexClient.RESTClient().Get().AbsPath("/readyz").MaxRetries(0).Do(attempt).Error()
+			cancel()
+			f.Balancer.SetReady(annex.Address(), err == nil)
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	})
+	f.running = append(f.running, r)
+	return r
+}
+
+// restart stops a replica, which notices and says that it is not ready, and starts
+// another in its place. It returns how long the stop took.
+func (f *fleet) restart(t testing.TB, r *replica) time.Duration {
+	t.Helper()
+	began := time.Now()
+	if err := r.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if code, err := r.Process.Wait(ctx); err != nil || code != 0 {
+		t.Errorf("a replica ended with code %d, error %v, stderr: %s", code, err, r.Process.Stderr())
+	}
+	took := time.Since(began)
+	f.forget(r)
+	f.start(t)
+	return took
+}
+
+// kill ends a replica as kill -9 does. The balancer finds out.
+func (f *fleet) kill(r *replica) { r.Process.Kill() }
+
+// forget takes a replica that has ended out of the Service.
+func (f *fleet) forget(r *replica) {
+	r.stopProbing()
+	r.probing.Wait()
+	f.Balancer.Remove(r.Address())
+	for i, running := range f.running {
+		if running == r {
+			f.running = append(f.running[:i:i], f.running[i+1:]...)
+			return
+		}
+	}
+}
+
+func (f *fleet) stop() {
+	for _, r := range f.running {
+		r.Process.Kill()
+		r.stopProbing()
+		r.probing.Wait()
+	}
+}
+
+// ready waits until the balancer sends connections to all replicas.
+func (f *fleet) ready(t testing.TB) {
+	t.Helper()
+	eventually(t, "all replicas are ready", func() string {
+		if got := f.Balancer.Ready(); len(got) != len(f.running) {
+			return fmt.Sprintf("%d of %d are", len(got), len(f.running))
+		}
+		return ""
+	})
+}
+
+// serveThings defines the resource of the tests on annex itself and waits until the
+// main cluster proxies it, once.
+func serveThings(t testing.TB) {
+	t.Helper()
+	annexExtensions, err := apiextensionsclient.NewForConfig(replicas.running[0].AnnexConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	definitions := annexExtensions.ApiextensionsV1().CustomResourceDefinitions()
+	if _, err := definitions.Get(t.Context(), things.GroupResource().String(), metav1.GetOptions{}); err == nil {
+		return
+	}
+	_, err = definitions.Create(t.Context(), &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: things.GroupResource().String()},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: things.Group,
+			Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: things.Resource, Kind: "Thing"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: things.Version, Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", XPreserveUnknownFields: ptr.To(true),
+				}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := replicas.WaitPublished(t.Context(), things.Group, things.Version); err != nil {
+		t.Fatal(err)
+	}
+	// A new resource is refused for a moment by each replica, until it has read it.
+	for _, r := range replicas.running {
+		annexClient, err := kubernetes.NewForConfig(r.AnnexConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the new resource can be listed", func() string {
+			err := annexClient.RESTClient().Get().AbsPath("/apis/ha.example.com/v1/things").Do(t.Context()).Error()
+			if err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mainClient.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually polls until check returns "", and fails with the last that it returned.
+func eventually(t testing.TB, what string, check func() string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		saw := check()
+		if saw == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s, last seen: %s", what, patience, strings.TrimSpace(saw))
+		}
+		time.Sleep(pollInterval)
+	}
+}
