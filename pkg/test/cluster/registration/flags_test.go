@@ -7,6 +7,7 @@ package registration
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,11 +23,14 @@ func TestNotReached(t *testing.T) {
 		publishService, mentions string
 	}{
 		"wrong port":      {"annex-system/annex:1", "connection refused"},
-		"no such Service": {"annex-system/nobody:443", `service/nobody in "annex-system" is not present`},
+		"no such Service": {"no-service/annex:443", `service/annex in "no-service" is not present`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const group = "unreached.example.com"
 			i := behind.InstallForTest(t, mainCluster)
+			if namespace, _, _ := strings.Cut(tc.publishService, "/"); namespace != behind.Namespace {
+				allowSecondAnnex(t, namespace)
+			}
 			annex, err := i.Launch(t.TempDir(), "--publish-service="+tc.publishService)
 			if err != nil {
 				t.Fatal(err)
