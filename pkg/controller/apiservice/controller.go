@@ -5,7 +5,6 @@ package apiservice
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
@@ -22,6 +21,7 @@ import (
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/follow"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
 	hostingapply "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
@@ -185,24 +185,15 @@ func (c *Controller) follow(config Config) error {
 	}
 	// A Store matters once, for its UID.
 	stores := cache.ResourceEventHandlerFuncs{AddFunc: c.enqueue, DeleteFunc: c.enqueue}
-	for _, source := range []struct {
-		what     string
-		informer cache.SharedIndexInformer
-		handler  cache.ResourceEventHandler
-	}{
-		{"APIServices of the main cluster", config.MainAPIServiceInformer.Informer(), all},
-		{"custom resource definitions of the main cluster", config.MainDefinitionInformer.Informer(), all},
-		{"custom resource definitions", config.AnnexDefinitionInformer.Informer(), all},
-		{"hosted resources", config.AnnexHostedInformer.Informer(), hostedChanges},
-		{"stores", config.AnnexStoreInformer.Informer(), stores},
-	} {
-		registration, err := source.informer.AddEventHandler(source.handler)
-		if err != nil {
-			return fmt.Errorf("following %s: %w", source.what, err)
-		}
-		c.synced = append(c.synced, registration.HasSyncedChecker())
-	}
-	return nil
+	var err error
+	c.synced, err = follow.All(
+		follow.Source{What: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: all},
+		follow.Source{What: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: all},
+		follow.Source{What: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: all},
+		follow.Source{What: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: hostedChanges},
+		follow.Source{What: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: stores},
+	)
+	return err
 }
 
 // Run keeps APIServices until ctx is done. What is published then stays so.

@@ -24,6 +24,7 @@ import (
 	apiregistrationlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/follow"
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
@@ -115,24 +116,15 @@ func (c *Controller) follow(config Config) error {
 	// The store is followed for its identity only, which is there to be read once
 	// it is known.
 	unheeded := cache.ResourceEventHandlerFuncs{}
-	for _, source := range []struct {
-		what     string
-		informer cache.SharedIndexInformer
-		handler  cache.ResourceEventHandler
-	}{
-		{"custom resource definitions of the main cluster", config.MainDefinitionInformer.Informer(), every},
-		{"APIServices of the main cluster", config.MainAPIServiceInformer.Informer(), every},
-		{"custom resource definitions", config.AnnexDefinitionInformer.Informer(), every},
-		{"hosted resources", config.AnnexHostedInformer.Informer(), said},
-		{"stores", config.AnnexStoreInformer.Informer(), unheeded},
-	} {
-		registration, err := source.informer.AddEventHandler(source.handler)
-		if err != nil {
-			return fmt.Errorf("following %s: %w", source.what, err)
-		}
-		c.synced = append(c.synced, registration.HasSyncedChecker())
-	}
-	return nil
+	var err error
+	c.synced, err = follow.All(
+		follow.Source{What: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: every},
+		follow.Source{What: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: every},
+		follow.Source{What: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: every},
+		follow.Source{What: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: said},
+		follow.Source{What: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: unheeded},
+	)
+	return err
 }
 
 // Run follows definitions until ctx is done.

@@ -5,7 +5,6 @@ package hostedresource
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/follow"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
@@ -122,22 +122,13 @@ func (c *Controller) follow(config Config) error {
 			c.storeChanged(nil, obj)
 		},
 	}
-	for _, source := range []struct {
-		what     string
-		informer cache.SharedIndexInformer
-		handler  cache.ResourceEventHandler
-	}{
-		{"hosted resources", config.HostedResources.Informer(), named},
-		{"custom resource definitions", config.CustomResourceDefinitions.Informer(), defined},
-		{"stores", config.Stores.Informer(), stores},
-	} {
-		registration, err := source.informer.AddEventHandler(source.handler)
-		if err != nil {
-			return fmt.Errorf("following %s: %w", source.what, err)
-		}
-		c.synced = append(c.synced, registration.HasSyncedChecker())
-	}
-	return nil
+	var err error
+	c.synced, err = follow.All(
+		follow.Source{What: "hosted resources", Informer: config.HostedResources.Informer(), Handler: named},
+		follow.Source{What: "custom resource definitions", Informer: config.CustomResourceDefinitions.Informer(), Handler: defined},
+		follow.Source{What: "stores", Informer: config.Stores.Informer(), Handler: stores},
+	)
+	return err
 }
 
 // Run keeps HostedResources until ctx is done.

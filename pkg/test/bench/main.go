@@ -5,7 +5,7 @@
 // figures beside their targets. It asserts nothing: the machine and what else it
 // does are part of every number, so each is also compared with a floor that is
 // measured in the same run. Arguments choose what is measured: size, start, few,
-// many, behind.
+// many, behind, rolling.
 package main
 
 import (
@@ -72,6 +72,7 @@ func run(only []string) error {
 		{"few", "starts after kill -9, and CRDs", b.fewCRDs},
 		{"many", fmt.Sprintf("%d CRDs", manyCRDs), b.manyCRDs},
 		{"behind", "annex behind a main cluster", b.behindMain},
+		{"rolling", "a rolling restart behind a main cluster", b.rollingRestart},
 	} {
 		// Starts are compared with the floor, so that is always measured.
 		if len(only) > 0 && step.name != "floor" && !slices.Contains(only, step.name) {

@@ -25,6 +25,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -261,23 +262,9 @@ func (s *server) namespace(t *testing.T) string {
 }
 
 // eventually polls until done and fails with what was last seen.
-func eventually(t *testing.T, what string, check func() (done bool, saw string)) {
+func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		done, saw := check()
-		if done {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s; last seen: %s", what, patience, saw)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%s: the test ended; last seen: %s", what, saw)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	poll.UntilDone(t, patience, what, check)
 }
 
 // contains fails for each part that text lacks.

@@ -29,6 +29,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -157,21 +158,10 @@ func trySend(ctx context.Context, annexHTTP *http.Client, method, url, body stri
 	return response{code: answer.StatusCode, header: answer.Header, body: bytes.TrimSpace(content)}, err
 }
 
-// eventually waits until check returns "" and fails with what it returned last.
-func eventually(t *testing.T, what string, check func() (problem string)) {
+// eventually polls until check returns "", and fails with the last that it returned.
+func eventually(t testing.TB, what string, check func() (problem string)) {
 	t.Helper()
-	var problem string
-	deadline := time.After(patience)
-	for {
-		if problem = check(); problem == "" {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("%s: not within %s, last seen: %s", what, patience, problem)
-		case <-time.After(pollInterval):
-		}
-	}
+	poll.UntilNoProblem(t, patience, what, check)
 }
 
 // wantError fails unless err is there and says all of the words.

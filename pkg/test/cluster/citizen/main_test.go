@@ -19,6 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/behind"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // patience is how long a wait may take on a busy machine: the controllers of
@@ -148,22 +149,8 @@ func (s *sharedAnnex) stop() error {
 	return errors.Join(errs...)
 }
 
-// eventually polls until check returns "" and fails with what it returned last.
-func eventually(t *testing.T, what string, check func() (problem string)) {
+// eventually polls until check returns "", and fails with the last that it returned.
+func eventually(t testing.TB, what string, check func() (problem string)) {
 	t.Helper()
-	started := time.Now()
-	for {
-		problem := check()
-		if problem == "" {
-			return
-		}
-		if time.Since(started) > patience {
-			t.Fatalf("%s: not within %s; last seen: %s", what, patience, problem)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%s: the test ended; last seen: %s", what, problem)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	poll.UntilNoProblem(t, patience, what, check)
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -45,19 +46,17 @@ func readDocuments(ctx context.Context, config *restclient.Config) (documents, e
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		if found, last = tryReadDocuments(ctx, client, config.Host); last != nil {
-			return false, nil
-		}
+		found, last = tryReadDocuments(ctx, client, config.Host)
+		done := last == nil
 		for _, version := range []string{"api/v1", "apis/apiextensions.k8s.io/v1", "apis/apiregistration.k8s.io/v1", "version"} {
-			if found.index[version] == "" {
-				last = fmt.Errorf("no %s in OpenAPI v3", version)
-				return false, nil
+			if done && found.index[version] == "" {
+				last, done = fmt.Errorf("no %s in OpenAPI v3", version), false
 			}
 		}
-		return true, nil
+		return done, nil
 	})
 	if err != nil {
-		return documents{}, fmt.Errorf("reading OpenAPI documents (last: %v): %w", last, err)
+		return documents{}, fmt.Errorf("reading OpenAPI documents: %w", errors.Join(err, last))
 	}
 	return found, nil
 }

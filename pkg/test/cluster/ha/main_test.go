@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -27,6 +26,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/behind"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -257,17 +257,7 @@ func serveThings(t testing.TB) {
 }
 
 // eventually polls until check returns "", and fails with the last that it returned.
-func eventually(t testing.TB, what string, check func() string) {
+func eventually(t testing.TB, what string, check func() (problem string)) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		saw := check()
-		if saw == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s, last seen: %s", what, patience, strings.TrimSpace(saw))
-		}
-		time.Sleep(pollInterval)
-	}
+	poll.UntilNoProblem(t, patience, what, check)
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -163,21 +164,7 @@ func shell(t *testing.T, cluster *maincluster.Cluster, command string) (string, 
 }
 
 // eventually polls until done and fails with what was last seen.
-func eventually(t *testing.T, what string, check func() (done bool, saw string)) {
+func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		done, saw := check()
-		if done {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s; last seen: %s", what, patience, saw)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%s: the test ended; last seen: %s", what, saw)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	poll.UntilDone(t, patience, what, check)
 }

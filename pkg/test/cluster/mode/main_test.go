@@ -14,6 +14,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // patience is how long a wait may take on a busy machine.
@@ -54,21 +55,7 @@ func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
 }
 
 // eventually polls until done and fails with what was last seen.
-func eventually(t *testing.T, what string, check func() (done bool, saw string)) {
+func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		done, saw := check()
-		if done {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s; last seen: %s", what, patience, saw)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%s: the test ended; last seen: %s", what, saw)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	poll.UntilDone(t, patience, what, check)
 }

@@ -31,6 +31,7 @@ import (
 
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // patience is how long a wait may take on a busy machine.
@@ -68,23 +69,9 @@ func getAPIService(t testing.TB, name string) *apiregistrationv1.APIService {
 }
 
 // eventually polls until check returns "", and fails with the last that it returned.
-func eventually(t testing.TB, what string, check func() string) {
+func eventually(t testing.TB, what string, check func() (problem string)) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		saw := check()
-		if saw == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s; last seen: %s", what, patience, saw)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("%s: the test ended; last seen: %s", what, saw)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	poll.UntilNoProblem(t, patience, what, check)
 }
 
 // newDefinition defines widgets, which are namespaced, in a group of their own.
