@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// HostedLabel, with the value "true", asks annex to take over a
+	// HostedLabel asks annex, with the value "true", to take over a
 	// CustomResourceDefinition of the main cluster.
 	HostedLabel = "annex.dev/hosted"
 
@@ -38,15 +38,15 @@ const (
 	// in its version, each with the generation of its definition.
 	ResourcesAnnotation = "annex.dev/resources"
 
-	// TakeoverAnnotation, with the value TakeoverCleared on a
-	// CustomResourceDefinition in annex, says that the main cluster may be made
+	// TakeoverAnnotation says, with the value TakeoverCleared on a
+	// CustomResourceDefinition in annex, that the main cluster may be made
 	// to send requests for it to annex although it has such a definition too.
 	TakeoverAnnotation = "annex.dev/takeover"
 
 	// TakeoverCleared is the value of TakeoverAnnotation.
 	TakeoverCleared = "cleared"
 
-	// DefinitionFromAnnotation, with the value DefinitionFromMain, marks the
+	// DefinitionFromAnnotation marks, with the value DefinitionFromMain, the
 	// CustomResourceDefinitions in annex that follow those of the main cluster,
 	// and the HostedResources that exist because the main cluster has a
 	// definition for annex to follow.
@@ -59,8 +59,8 @@ const (
 	// annex made by itself and deletes by itself.
 	AutomanagedLabel = "annex.dev/automanaged"
 
-	// AggregateLabel, with the value "true" on a ClusterRole of the main cluster,
-	// gives annex the rights of that role: RBAC adds them to annex's own.
+	// AggregateLabel gives, with the value "true" on a ClusterRole of the main
+	// cluster, annex the rights of that role: RBAC adds them to annex's own.
 	AggregateLabel = "annex.dev/aggregate-to-annex"
 )
 
