@@ -33,13 +33,9 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-const (
-	// patience bounds every wait. It is long because machines that run tests are
-	// busy; nothing here takes that long unless it is broken.
-	patience = 60 * time.Second
-	// pollInterval is short, because what is waited for takes milliseconds.
-	pollInterval = 10 * time.Millisecond
-)
+// patience bounds every wait. It is long because machines that run tests are
+// busy; nothing here takes that long unless it is broken.
+const patience = 60 * time.Second
 
 // annex is a server with clients that act as its administrator.
 type annex struct {

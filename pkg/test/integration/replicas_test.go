@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,6 +133,29 @@ func TestControllersRunOnOneReplica(t *testing.T) {
 	}
 	if last, next := before[len(before)-1], after[0]; !last.Before(next) {
 		t.Errorf("the first replica wrote at %s, the second at %s already", last, next)
+	}
+}
+
+// TestReadyMeansListed has a replica that has just become ready asked for
+// resources that it was never asked for before: upstream answers 429 while it reads
+// them.
+func TestReadyMeansListed(t *testing.T) {
+	t.Parallel()
+	endpoint := startEtcd(t, nil)
+	first := startReplica(t, endpoint)
+	var resources []*resource
+	for range 5 {
+		widgets := first.install(t, newDefinition(t, anySchema))
+		widgets.create(t, "v1", "w", "{}")
+		resources = append(resources, widgets)
+	}
+	second := startReplica(t, endpoint)
+	for _, widgets := range resources {
+		for _, query := range []string{"", "?resourceVersion=0", "?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"} {
+			if got := second.get(t, widgets.path("v1")+query); got.code != http.StatusOK {
+				t.Errorf("%s%s: %s", widgets.name, query, got)
+			}
+		}
 	}
 }
 
