@@ -1,0 +1,57 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestDrainingDefaults has the defaults follow from who else there may be, and
+// flags win over them.
+func TestDrainingDefaults(t *testing.T) {
+	main, etcd := "--main-kubeconfig=/main", "--etcd-servers=http://127.0.0.1:1"
+	tests := map[string]struct {
+		flags   []string
+		delay   time.Duration
+		age     time.Duration
+		streams int
+	}{
+		"alone":                   {nil, 0, 0, 0},
+		"alone with replicas":     {[]string{etcd}, 0, 0, 0},
+		"behind main":             {[]string{main}, 0, 0, 1000},
+		"behind main, replicas":   {[]string{main, etcd}, 10 * time.Second, 5 * time.Minute, 1000},
+		"flags":                   {[]string{main, etcd, "--shutdown-delay-duration=3s", "--max-connection-age=1m", "--http2-max-streams-per-connection=50"}, 3 * time.Second, time.Minute, 50},
+		"flags that are the zero": {[]string{main, etcd, "--shutdown-delay-duration=0s", "--max-connection-age=0s", "--http2-max-streams-per-connection=0"}, 0, 0, 0},
+	}
+	for name, test := range tests {
+		o, err := parse(t, test.flags...)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := o.Generic.ShutdownDelayDuration; got != test.delay {
+			t.Errorf("%s: a stop goes on for %s, want %s", name, got, test.delay)
+		}
+		if got := o.Draining.MaxConnectionAge; got != test.age {
+			t.Errorf("%s: connections are used for %s, want %s", name, got, test.age)
+		}
+		if got := o.Serving.HTTP2MaxStreamsPerConnection; got != test.streams {
+			t.Errorf("%s: %d streams, want %d", name, got, test.streams)
+		}
+	}
+}
+
+func TestDrainingAndLeaderFlagsAreChecked(t *testing.T) {
+	for flag, words := range map[string]string{
+		"--max-connection-age=-1s":                "--max-connection-age",
+		"--http2-max-streams-per-connection=9000": "--http2-max-streams-per-connection 9000",
+		"--shutdown-send-retry-after":             "--shutdown-delay-duration",
+		"--leader-elect-lease-duration=5s":        "renew deadline",
+	} {
+		if _, err := parse(t, flag); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: got %v, want %q", flag, err, words)
+		}
+	}
+}
