@@ -168,10 +168,11 @@ func TestWatchesSpread(t *testing.T) {
 	flags := replicas.flags
 	replicas.flags = append(slices.Clone(flags), "--max-connection-age=1s")
 	t.Cleanup(func() { replicas.flags = flags })
-	replicas.scale(t, 3)
 	for _, r := range slices.Clone(replicas.running) {
-		replicas.restart(t, r)
+		replicas.kill(r)
+		replicas.forget(r)
 	}
+	replicas.scale(t, 3)
 	serveThings(t)
 	replicas.ready(t)
 	mainHTTP, err := restclient.HTTPClientFor(mainCluster.Config)
