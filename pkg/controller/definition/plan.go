@@ -255,7 +255,8 @@ func (g *group) spread(own map[string]verdict) map[string]verdict {
 			continue
 		}
 		of := no(reasonGroupNotReady, "A group is taken over as a whole, and waits for %s: %s", first, cause.message)
-		if cause.reason == reasonMoveNeeded || cause.reason == reasonTakingOver {
+		switch cause.reason {
+		case reasonMoveNeeded, reasonObjectsAppeared, reasonTakingOver:
 			of.status, of.reason = cause.status, cause.reason
 		}
 		verdicts[name] = of

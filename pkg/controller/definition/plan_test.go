@@ -250,6 +250,10 @@ func TestPlanFresh(t *testing.T) {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: map[string]observation{widgets: appeared("v1")}},
 			looks: lookAtWidgets, write: []string{widgets}, verdicts: []string{widgets + " False ObjectsAppeared"}, says: `"ns/late"`,
 		},
+		"an object of one of two slipped in": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), seen: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}},
+			looks: lookAtBoth, verdicts: []string{gadgets + " False ObjectsAppeared", widgets + " False ObjectsAppeared"}, says: `"ns/late"`,
+		},
 		"objects may not be seen": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), seen: map[string]observation{widgets: forbidden(), gadgets: forbidden()}},
 			looks: lookAtBoth, verdicts: []string{gadgets + " False NotAllowed", widgets + " False NotAllowed"},
