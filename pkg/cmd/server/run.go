@@ -26,6 +26,11 @@ const readyPollInterval = 10 * time.Millisecond
 // startGracePeriod is how long a stop waits for a start that is under way.
 const startGracePeriod = 10 * time.Second
 
+// settlePeriod is how much longer it waits then. Some of upstream's controllers look
+// only every 100 ms whether their caches are filled, readiness does not wait for
+// them, and a stop before they have looked is an error to them.
+const settlePeriod = 300 * time.Millisecond
+
 // Ready is what a caller needs to use a server that has become ready.
 type Ready struct {
 	// URL is the address of the server.
@@ -179,12 +184,33 @@ func (s *server) stopWhenDone(ctx, serving context.Context, ready <-chan struct{
 		return
 	case <-ctx.Done():
 	}
+	wasReady := isClosed(ready)
 	select {
 	case <-serving.Done():
 	case <-ready:
 	case <-time.After(startGracePeriod):
 	}
+	if !wasReady {
+		pass(serving, settlePeriod)
+	}
 	stop(context.Cause(ctx))
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// pass waits, or returns early if ctx is done.
+func pass(ctx context.Context, duration time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(duration):
+	}
 }
 
 // waitReady polls /readyz and returns false if ctx is done first.
