@@ -31,7 +31,7 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 		return nil, fmt.Errorf("--runtime-config: %w", err)
 	}
 	definitions := crds.Apiextensions().V1().CustomResourceDefinitions()
-	if c.extra.MainAPIs != nil {
+	if c.extra.behindMain() {
 		filters := generic.BuildHandlerChainFunc
 		// Inside the filters, where it is known who asks.
 		generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
@@ -50,7 +50,7 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 	if err != nil {
 		return nil, err
 	}
-	if c.extra.MainAPIs != nil {
+	if c.extra.behindMain() {
 		err := aggregator.GenericAPIServer.AddPostStartHook("annex-main-apis", func(hook genericapiserver.PostStartHookContext) error {
 			go c.extra.MainAPIs.Run(hook)
 			return nil

@@ -42,11 +42,9 @@ type ExtraConfig struct {
 	Etcd genericoptions.EtcdOptions
 	// APIEnablement says which of the versions are served.
 	APIEnablement *genericoptions.APIEnablementOptions
-	// BehindMain says that another cluster has the Kubernetes kinds: annex then
-	// serves none but its own.
-	BehindMain bool
-	// MainAPIs is what that cluster serves itself: its aggregator gets OpenAPI
-	// documents without it. Nil where annex stands alone.
+	// MainAPIs is what the main cluster serves itself, the Kubernetes kinds among
+	// it: annex serves none but its own kinds then, and that cluster's aggregator
+	// gets OpenAPI documents without what it has. Nil where annex stands alone.
 	MainAPIs MainAPIs
 	// Informers watch the cluster that has the Kubernetes kinds, annex itself or
 	// the main one, for admission plugins.
@@ -57,6 +55,9 @@ type ExtraConfig struct {
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
 }
+
+// behindMain reports whether another cluster has the Kubernetes kinds.
+func (e *ExtraConfig) behindMain() bool { return e.MainAPIs != nil }
 
 type completedConfig struct {
 	generic        *genericapiserver.Config
@@ -74,10 +75,10 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	if err := version.AssertEmulated(c.Generic.EffectiveVersion); err != nil {
 		return CompletedConfig{}, err
 	}
-	if err := c.Extra.APIEnablement.ApplyTo(c.Generic, coreResourceConfig(c.Extra.BehindMain), scheme.Scheme); err != nil {
+	if err := c.Extra.APIEnablement.ApplyTo(c.Generic, coreResourceConfig(c.Extra.behindMain()), scheme.Scheme); err != nil {
 		return CompletedConfig{}, fmt.Errorf("--runtime-config: %w", err)
 	}
-	for _, required := range requiredVersions(c.Extra.BehindMain) {
+	for _, required := range requiredVersions(c.Extra.behindMain()) {
 		if !c.Generic.MergedResourceConfig.AnyResourceForGroupEnabled(required.Group) {
 			return CompletedConfig{}, fmt.Errorf("--runtime-config: %s cannot be disabled, annex itself needs it", required)
 		}

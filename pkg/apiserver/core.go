@@ -88,7 +88,7 @@ func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, gro
 // serve, and of its own.
 func (c CompletedConfig) storageProviders() []storageProvider {
 	own := hostingrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
-	if c.extra.BehindMain {
+	if c.extra.behindMain() {
 		return []storageProvider{own}
 	}
 	return []storageProvider{

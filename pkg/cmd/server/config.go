@@ -81,7 +81,6 @@ func applyMain(ctx context.Context, o options.CompletedOptions, config *apiserve
 	if err != nil {
 		return err
 	}
-	config.Extra.BehindMain = true
 	config.Extra.MainAPIs = mainAPIs
 	config.Extra.ServiceResolver = main.ServiceResolver()
 	config.Extra.Informers = main.Informers
