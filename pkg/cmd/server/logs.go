@@ -4,6 +4,8 @@
 package server
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -37,12 +39,14 @@ func quietUntilApplied(errOut io.Writer) {
 }
 
 // errorsOnly passes on error entries of klog's text format, whose first byte is
-// the severity.
+// the severity. That something was cancelled is none: it was wanted, by whoever
+// stopped annex or closed a connection, but upstream's informers call a watch that
+// a stop cut short while it was being opened a failure.
 type errorsOnly struct{ out io.Writer }
 
 // Write drops p unless it is an error, and never reports that it did.
 func (w errorsOnly) Write(p []byte) (int, error) {
-	if len(p) > 0 && (p[0] == 'I' || p[0] == 'W') {
+	if len(p) > 0 && (p[0] == 'I' || p[0] == 'W' || p[0] == 'E' && bytes.Contains(p, []byte(context.Canceled.Error()))) {
 		return len(p), nil
 	}
 	return w.out.Write(p)
