@@ -33,6 +33,12 @@ const (
 	// about a second, as long as a conflict, or a server that is still starting,
 	// may need.
 	quietFailures = 8
+
+	// finishPeriod is how long a key that is being reconciled at shutdown may take
+	// to its end: a write that is cut short is an error to the server, and whether
+	// it was done nobody knows. It is less than a leader has, after it could not
+	// renew its lease, until another may lead.
+	finishPeriod = 2 * time.Second
 )
 
 // Result tells the loop what to do with a key that was reconciled.
@@ -96,6 +102,8 @@ func (q *Queue[K]) Run(ctx context.Context, workers int, synced ...cache.DoneChe
 	logger := klog.LoggerWithName(klog.FromContext(ctx), q.name)
 	ctx = klog.NewContext(ctx, logger)
 
+	working, end := outlast(ctx, finishPeriod)
+	defer end()
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer q.queue.ShutDown()
@@ -106,20 +114,21 @@ func (q *Queue[K]) Run(ctx context.Context, workers int, synced ...cache.DoneChe
 	}
 	logger.V(2).Info("Starting workers", "workers", workers)
 	for range workers {
-		running.Go(func() { wait.UntilWithContext(ctx, q.work, time.Second) })
+		running.Go(func() { wait.UntilWithContext(ctx, func(ctx context.Context) { q.work(ctx, working) }, time.Second) })
 	}
 	<-ctx.Done()
 	logger.V(2).Info("Stopping workers")
 }
 
 // work reconciles keys until the queue is shut down.
-func (q *Queue[K]) work(ctx context.Context) {
-	for q.next(ctx) {
+func (q *Queue[K]) work(ctx, working context.Context) {
+	for q.next(ctx, working) {
 	}
 }
 
-// next reconciles one key and reports whether there may be another.
-func (q *Queue[K]) next(ctx context.Context) bool {
+// next reconciles one key and reports whether there may be another. It begins none
+// when ctx is done, and finishes one while working is not.
+func (q *Queue[K]) next(ctx, working context.Context) bool {
 	key, shutDown := q.queue.Get()
 	if shutDown {
 		return false
@@ -131,9 +140,8 @@ func (q *Queue[K]) next(ctx context.Context) bool {
 	}
 
 	logger := klog.FromContext(ctx).WithValues("key", key)
-	ctx = klog.NewContext(ctx, logger)
 	started := time.Now()
-	result, err := q.reconcile(ctx, key)
+	result, err := q.reconcile(klog.NewContext(working, logger), key)
 	logger.V(4).Info("Reconciled", "duration", time.Since(started), "requeueAfter", result.RequeueAfter, "err", err)
 
 	switch {
@@ -153,6 +161,19 @@ func (q *Queue[K]) next(ctx context.Context) bool {
 		q.queue.AddRateLimited(key)
 	}
 	return true
+}
+
+// outlast returns a context that is done a while after ctx is, or with cancel.
+func outlast(ctx context.Context, period time.Duration) (context.Context, context.CancelFunc) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(period, end)
+		context.AfterFunc(longer, func() { timer.Stop() })
+	})
+	return longer, func() {
+		stop()
+		end()
+	}
 }
 
 // isLoud reports whether a failure in a row is one to log as an error: ever fewer

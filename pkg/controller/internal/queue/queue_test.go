@@ -206,3 +206,41 @@ func TestLogsEverFewerFailures(t *testing.T) {
 		t.Errorf("of 100 failures in a row %v are logged as errors, want %v", loud, want)
 	}
 }
+
+func TestFinishesWhatItBegan(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		takes    time.Duration
+		finishes bool
+	}{
+		"soon done":    {finishPeriod / 2, true},
+		"takes longer": {time.Hour, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var finished bool
+				q := New(Config[string]{Name: "test", Reconcile: func(ctx context.Context, _ string) (Result, error) {
+					select {
+					case <-ctx.Done():
+					case <-time.After(tc.takes):
+						finished = true
+					}
+					return Result{}, ctx.Err()
+				}})
+				q.Add("key")
+				stop := start(t, q, 1)
+				synctest.Wait()
+				stopped := time.Now()
+				stop()
+				if finished != tc.finishes {
+					t.Errorf("finished: %t, want %t", finished, tc.finishes)
+				}
+				if took, want := time.Since(stopped), min(tc.takes, finishPeriod); took != want {
+					t.Errorf("stopping took %s, want %s", took, want)
+				}
+			})
+		})
+	}
+}
