@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
@@ -114,22 +115,10 @@ func (c *crdRegistration) sync(ctx context.Context, groupVersion schema.GroupVer
 	}
 	apiService := newAPIService(groupVersion, crdPriority)
 	for _, crd := range crds {
-		if serves(crd, groupVersion) {
+		if crd.Spec.Group == groupVersion.Group && apiextensionshelpers.HasServedCRDVersion(crd, groupVersion.Version) {
 			c.registration.AddAPIServiceToSync(apiService)
 			return
 		}
 	}
 	c.registration.RemoveAPIServiceToSync(apiService.Name)
-}
-
-func serves(crd *apiextensionsv1.CustomResourceDefinition, groupVersion schema.GroupVersion) bool {
-	if crd.Spec.Group != groupVersion.Group {
-		return false
-	}
-	for _, version := range crd.Spec.Versions {
-		if version.Name == groupVersion.Version && version.Served {
-			return true
-		}
-	}
-	return false
 }

@@ -74,23 +74,12 @@ func (a *APIs) Defines(version schema.GroupVersion) sets.Set[string] {
 	// A lister reads memory; it has no way to fail.
 	all, _ := a.definitions.Apiextensions().V1().CustomResourceDefinitions().Lister().List(labels.Everything())
 	for _, definition := range all {
-		if definition.Spec.Group == version.Group && servesVersion(definition, version.Version) {
+		if definition.Spec.Group == version.Group && apiextensionshelpers.HasServedCRDVersion(definition, version.Version) &&
+			apiextensionshelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established) {
 			defined.Insert(definition.Spec.Names.Plural)
 		}
 	}
 	return defined
-}
-
-func servesVersion(definition *apiextensionsv1.CustomResourceDefinition, version string) bool {
-	if !apiextensionshelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established) {
-		return false
-	}
-	for _, v := range definition.Spec.Versions {
-		if v.Name == version && v.Served {
-			return true
-		}
-	}
-	return false
 }
 
 // PublishedElsewhere reports whether the main cluster sends requests for a version

@@ -36,7 +36,7 @@ func (r *reconciler) report(ctx context.Context, v *view, standings map[string]s
 			}
 		}
 		setTransition(before, &after, r.now())
-		if err := r.applyCondition(ctx, resource, after); err != nil && !apierrors.IsNotFound(err) {
+		if err := r.applyCondition(ctx, resource.Name, after); err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("writing condition %s of hosted resource %s: %w", after.Type, resource.Name, err))
 			continue
 		}

@@ -78,7 +78,7 @@ func TestReport(t *testing.T) {
 			r := &reconciler{
 				messages: pace.New(messageInterval, func() time.Time { return now }),
 				now:      func() time.Time { return now },
-				applyCondition: func(_ context.Context, _ *hosted, condition metav1.Condition) error {
+				applyCondition: func(_ context.Context, _ string, condition metav1.Condition) error {
 					wrote = append(wrote, condition)
 					return tc.writeErr
 				},

@@ -15,16 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
 	"github.com/annex-dev/annex/pkg/controller/internal/follow"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
-	hostingapply "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 )
@@ -123,16 +122,18 @@ func newReconciler(config Config, c *Controller) *reconciler {
 			_, err := config.MainAPIServices.Update(ctx, wanted, metav1.UpdateOptions{FieldManager: fieldManager})
 			return err
 		},
-		delete:         config.MainAPIServices.Delete,
-		applyCondition: applyCondition(config.AnnexHostedResources),
-		allGroups:      c.enqueueAll,
-		gate:           newGate(config.SettlePeriod),
-		nudges:         nudges{last: map[schema.GroupVersion]nudge{}},
-		answers:        answers{seen: map[schema.GroupVersion]bool{}},
-		writes:         pace.New(writeInterval, config.Now),
-		messages:       pace.New(messageInterval, config.Now),
-		now:            config.Now,
-		announced:      map[schema.GroupVersion]string{},
+		delete: config.MainAPIServices.Delete,
+		applyCondition: func(ctx context.Context, name string, published metav1.Condition) error {
+			return conditions.Apply(ctx, config.AnnexHostedResources, name, fieldManager, &published)
+		},
+		allGroups: c.enqueueAll,
+		gate:      newGate(config.SettlePeriod),
+		nudges:    nudges{last: map[schema.GroupVersion]nudge{}},
+		answers:   answers{seen: map[schema.GroupVersion]bool{}},
+		writes:    pace.New(writeInterval, config.Now),
+		messages:  pace.New(messageInterval, config.Now),
+		now:       config.Now,
+		announced: map[schema.GroupVersion]string{},
 	}
 }
 
@@ -148,22 +149,6 @@ func listDefinitions(annexDefinitions apiextensionsclient.CustomResourceDefiniti
 			definitions = append(definitions, &list.Items[i])
 		}
 		return definitions, nil
-	}
-}
-
-// applyCondition writes one condition and leaves all others to their owners.
-func applyCondition(annexHostedResources hostingclient.HostedResourceInterface) func(context.Context, *hosted, metav1.Condition) error {
-	return func(ctx context.Context, resource *hosted, condition metav1.Condition) error {
-		status := hostingapply.HostedResourceStatus().WithConditions(metav1apply.Condition().
-			WithType(condition.Type).
-			WithStatus(condition.Status).
-			WithObservedGeneration(condition.ObservedGeneration).
-			WithLastTransitionTime(condition.LastTransitionTime).
-			WithReason(condition.Reason).
-			WithMessage(condition.Message))
-		_, err := annexHostedResources.ApplyStatus(ctx, hostingapply.HostedResource(resource.Name).WithStatus(status),
-			metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-		return err
 	}
 }
 

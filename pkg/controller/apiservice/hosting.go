@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/follow"
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
 )
 
@@ -76,7 +76,7 @@ func (r *reconciler) reconcileHosting(ctx context.Context) (queue.Result, error)
 // publishHosting writes the APIService if need be, and returns how it stands and
 // when to come again.
 func (r *reconciler) publishHosting(ctx context.Context, publication publication) (standing, time.Duration, error) {
-	current, err := found(r.getAPIService(apiServiceName(hostingVersion)))
+	current, err := follow.Found(r.getAPIService(apiServiceName(hostingVersion)))
 	if err != nil {
 		return standing{}, 0, fmt.Errorf("reading it from the main cluster: %w", err)
 	}
@@ -143,12 +143,4 @@ func (r *reconciler) storeUID() (types.UID, bool) {
 		return "", false
 	}
 	return store.UID, true
-}
-
-// found turns "not found" into nil.
-func found[T any](object *T, err error) (*T, error) {
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return object, err
 }

@@ -51,7 +51,7 @@ type reconciler struct {
 	create         func(ctx context.Context, wanted *apiService) error
 	update         func(ctx context.Context, wanted *apiService) error
 	delete         func(ctx context.Context, name string, options metav1.DeleteOptions) error
-	applyCondition func(ctx context.Context, resource *hosted, condition metav1.Condition) error
+	applyCondition func(ctx context.Context, name string, condition metav1.Condition) error
 
 	// allGroups has every group reconciled.
 	allGroups func()
@@ -146,10 +146,8 @@ func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schem
 		if err != nil {
 			return fmt.Errorf("making sure that group %s may be taken over: %w", v.group, err)
 		}
-		for _, crd := range v.mainDefinitions {
-			if len(versionsServedBy(crd)) > 0 && !isCleared(live, crd.Name) {
-				return fmt.Errorf("taking over group %s: the takeover of %s is no longer cleared", v.group, crd.Name)
-			}
+		if inTheWay := v.notCleared(live); len(inTheWay) > 0 {
+			return fmt.Errorf("taking over group %s: the takeover of %s is no longer cleared", v.group, inTheWay[0].Name)
 		}
 	}
 	return r.write(ctx, version, verdict)

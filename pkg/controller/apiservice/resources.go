@@ -22,7 +22,7 @@ import (
 func (v *view) nameResources(wanted *apiService, version string) {
 	var resources []string
 	for _, crd := range v.annexDefinitions {
-		if slices.Contains(versionsServedBy(crd), version) && apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+		if apiextensionshelpers.HasServedCRDVersion(crd, version) && apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
 			// Short names, scope and subresources are looked up too.
 			resources = append(resources, fmt.Sprintf("%s:%d", crd.Spec.Names.Plural, crd.Generation))
 		}

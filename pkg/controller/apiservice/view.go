@@ -45,7 +45,7 @@ func (v *view) servedVersions() []string {
 // answers reports whether annex answers requests for a version, and goes on to.
 func (v *view) answers(version string) bool {
 	return slices.ContainsFunc(v.annexDefinitions, func(crd *definition) bool {
-		return crd.DeletionTimestamp.IsZero() && slices.Contains(versionsServedBy(crd), version) &&
+		return crd.DeletionTimestamp.IsZero() && apiextensionshelpers.HasServedCRDVersion(crd, version) &&
 			apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 	})
 }
@@ -63,7 +63,7 @@ func (v *view) leftovers(p publication) []string {
 func (v *view) isAwaited(version string) bool {
 	return slices.ContainsFunc(v.mainDefinitions, func(crd *definition) bool {
 		return crd.Labels[hostingv1alpha1.HostedLabel] == "true" && crd.DeletionTimestamp.IsZero() &&
-			slices.Contains(versionsServedBy(crd), version)
+			apiextensionshelpers.HasServedCRDVersion(crd, version)
 	})
 }
 
@@ -96,12 +96,13 @@ func otherDataMessage(current *apiService) string {
 		current.Name, hostingv1alpha1.DefaultStoreName, current.Annotations[hostingv1alpha1.PublishedStoreAnnotation])
 }
 
-// notCleared are the definitions of the main cluster that stand in the way, in the
-// order of their names: all of a group are taken over together.
-func (v *view) notCleared() []*definition {
+// notCleared are the definitions of the main cluster that stand in the way, because
+// none of annex's clears their takeover, in the order of their names: all of a group
+// are taken over together.
+func (v *view) notCleared(annexDefinitions []*definition) []*definition {
 	var names []*definition
 	for _, crd := range v.mainDefinitions {
-		if len(versionsServedBy(crd)) > 0 && !isCleared(v.annexDefinitions, crd.Name) {
+		if len(versionsServedBy(crd)) > 0 && !isCleared(annexDefinitions, crd.Name) {
 			names = append(names, crd)
 		}
 	}
@@ -128,7 +129,7 @@ func (v *view) blocked(p publication, version schema.GroupVersion) (standing, bo
 				"The main cluster serves %s/%s itself, not from a CustomResourceDefinition that annex could take over", v.group, of)), true
 		}
 	}
-	if inTheWay := v.notCleared(); len(inTheWay) > 0 {
+	if inTheWay := v.notCleared(v.annexDefinitions); len(inTheWay) > 0 {
 		return notPublished(reasonGroupInMain, notClearedMessage(version.Group, inTheWay)), true
 	}
 	if p.ownerOf(v.apiServices[version.Version]) == mainDefinitions && !definedIn(v.mainDefinitions, version) {
@@ -143,7 +144,7 @@ func (v *view) blocked(p publication, version schema.GroupVersion) (standing, bo
 // definedIn reports whether some definition serves a version.
 func definedIn(definitions []*definition, version schema.GroupVersion) bool {
 	return slices.ContainsFunc(definitions, func(crd *definition) bool {
-		return crd.Spec.Group == version.Group && slices.Contains(versionsServedBy(crd), version.Version)
+		return crd.Spec.Group == version.Group && apiextensionshelpers.HasServedCRDVersion(crd, version.Version)
 	})
 }
 

@@ -15,10 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	applymetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	applyhosting "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
@@ -65,7 +64,7 @@ func (r *reporter) say(ctx context.Context, resource *hosted, name string, of ve
 			return fmt.Errorf("making hosted resource %s: %w", name, err)
 		}
 	}
-	condition := metav1.Condition{
+	said := metav1.Condition{
 		Type:               hostingv1alpha1.HostedResourceDefinitionFollowed,
 		Status:             of.status,
 		ObservedGeneration: resource.Generation,
@@ -73,21 +72,15 @@ func (r *reporter) say(ctx context.Context, resource *hosted, name string, of ve
 		Reason:             of.reason,
 		Message:            of.message,
 	}
-	if before := meta.FindStatusCondition(resource.Status.Conditions, condition.Type); before != nil {
-		if before.Status == condition.Status {
-			condition.LastTransitionTime = before.LastTransitionTime
+	if before := meta.FindStatusCondition(resource.Status.Conditions, said.Type); before != nil {
+		if before.Status == said.Status {
+			said.LastTransitionTime = before.LastTransitionTime
 		}
-		if *before == condition {
+		if *before == said {
 			return nil
 		}
 	}
-	return r.apply(ctx, name, applymetav1.Condition().
-		WithType(condition.Type).
-		WithStatus(condition.Status).
-		WithObservedGeneration(condition.ObservedGeneration).
-		WithLastTransitionTime(condition.LastTransitionTime).
-		WithReason(condition.Reason).
-		WithMessage(condition.Message))
+	return r.apply(ctx, name, &said)
 }
 
 // make makes the HostedResource of a definition that annex may never get. The
@@ -127,13 +120,8 @@ func (r *reporter) release(ctx context.Context, resource *hosted) error {
 }
 
 // apply makes one condition all that this controller says in a status; nil: nothing.
-func (r *reporter) apply(ctx context.Context, name string, condition *applymetav1.ConditionApplyConfiguration) error {
-	status := applyhosting.HostedResourceStatus()
-	if condition != nil {
-		status.WithConditions(condition)
-	}
-	_, err := r.annexHostedResources.ApplyStatus(ctx, applyhosting.HostedResource(name).WithStatus(status),
-		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+func (r *reporter) apply(ctx context.Context, name string, said *metav1.Condition) error {
+	err := conditions.Apply(ctx, r.annexHostedResources, name, fieldManager, said)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing condition %s of hosted resource %s: %w", hostingv1alpha1.HostedResourceDefinitionFollowed, name, err)
 	}

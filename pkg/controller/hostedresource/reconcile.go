@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/follow"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
 )
@@ -51,11 +52,11 @@ type reconciler struct {
 // reconcile brings the HostedResource of one name to its desired state, by one
 // write at the most: what that write changes comes back as the next pass.
 func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
-	crd, err := found(r.getDefinition(name))
+	crd, err := follow.Found(r.getDefinition(name))
 	if err != nil {
 		return queue.Result{}, fmt.Errorf("reading custom resource definition %s: %w", name, err)
 	}
-	resource, err := found(r.getHosted(name))
+	resource, err := follow.Found(r.getHosted(name))
 	if err != nil {
 		return queue.Result{}, fmt.Errorf("reading hosted resource %s: %w", name, err)
 	}
@@ -79,14 +80,6 @@ func isLeftover(resource *hosted) bool {
 	return resource.Labels[hostingv1alpha1.AutomanagedLabel] == automanaged &&
 		resource.Annotations[hostingv1alpha1.DefinitionFromAnnotation] == "" &&
 		resource.DeletionTimestamp.IsZero()
-}
-
-// found turns "not found" into nil.
-func found[T any](object *T, err error) (*T, error) {
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return object, err
 }
 
 // make makes the HostedResource of a definition that is there to stay.
@@ -121,7 +114,7 @@ func (r *reconciler) place(ctx context.Context, resource *hosted) error {
 // It asks the server, because a cache that lags would cost the settings that
 // somebody may have added.
 func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
-	crd, err := found(r.getLiveDefinition(ctx, resource.Name))
+	crd, err := follow.Found(r.getLiveDefinition(ctx, resource.Name))
 	if err != nil {
 		return fmt.Errorf("making sure that custom resource definition %s is gone: %w", resource.Name, err)
 	}
@@ -142,7 +135,7 @@ func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
 // report writes the status if there is news, and puts off news of nothing but
 // numbers if such were just written.
 func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definition) (queue.Result, error) {
-	store, err := found(r.getStore(resource.Spec.StoreName))
+	store, err := follow.Found(r.getStore(resource.Spec.StoreName))
 	if err != nil {
 		return queue.Result{}, fmt.Errorf("reading store %s: %w", resource.Spec.StoreName, err)
 	}

@@ -195,7 +195,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/internal/...",
 		duty:     "What controllers share.",
-		ours:     []string{"pkg/controller/internal/..."},
+		ours:     []string{"pkg/controller/internal/...", "pkg/apis/hosting/...", "pkg/generated/..."},
 		others:   clients,
 	},
 	{
