@@ -184,32 +184,25 @@ func (s *server) stopWhenDone(ctx, serving context.Context, ready <-chan struct{
 		return
 	case <-ctx.Done():
 	}
-	wasReady := isClosed(ready)
+	select {
+	case <-ready:
+	default:
+		awaitStart(serving, ready)
+	}
+	stop(context.Cause(ctx))
+}
+
+// awaitStart waits until a start that is under way is over and has settled, or
+// serving is done.
+func awaitStart(serving context.Context, ready <-chan struct{}) {
 	select {
 	case <-serving.Done():
 	case <-ready:
 	case <-time.After(startGracePeriod):
 	}
-	if !wasReady {
-		pass(serving, settlePeriod)
-	}
-	stop(context.Cause(ctx))
-}
-
-func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// pass waits, or returns early if ctx is done.
-func pass(ctx context.Context, duration time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(duration):
+	case <-serving.Done():
+	case <-time.After(settlePeriod):
 	}
 }
 
