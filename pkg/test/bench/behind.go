@@ -33,9 +33,9 @@ const (
 	listed = 500
 )
 
-// behindMain measures annex behind a main cluster.
-func (b *bench) behindMain(ctx context.Context) (err error) {
-	cluster, err := maincluster.Start(ctx, maincluster.Options{})
+// withMain starts a main cluster, prepares it for annex, and calls measure.
+func withMain(ctx context.Context, options maincluster.Options, measure func(context.Context, *behind.Installation) error) (err error) {
+	cluster, err := maincluster.Start(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -49,6 +49,15 @@ func (b *bench) behindMain(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	return measure(ctx, installation)
+}
+
+// behindMain measures annex behind a main cluster.
+func (b *bench) behindMain(ctx context.Context) error {
+	return withMain(ctx, maincluster.Options{}, b.measureBehind)
+}
+
+func (b *bench) measureBehind(ctx context.Context, installation *behind.Installation) (err error) {
 	annex, err := installation.LaunchProcess(ctx, filepath.Join(b.dir, "behind"))
 	if err != nil {
 		return err

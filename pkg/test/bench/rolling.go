@@ -29,21 +29,11 @@ const restarted, writers = 2, 8
 
 // rollingRestart counts the requests that fail while all replicas are replaced,
 // with the defaults of annex behind a main cluster.
-func (b *bench) rollingRestart(ctx context.Context) (err error) {
-	cluster, err := maincluster.Start(ctx, maincluster.Options{Controllers: []string{maincluster.NoControllers}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, balancer.Close()) }()
-	installation, err := behind.Install(ctx, cluster, balancer)
-	if err != nil {
-		return err
-	}
+func (b *bench) rollingRestart(ctx context.Context) error {
+	return withMain(ctx, maincluster.Options{Controllers: []string{maincluster.NoControllers}}, b.measureRolling)
+}
+
+func (b *bench) measureRolling(ctx context.Context, installation *behind.Installation) (err error) {
 	etcd, err := embeddedetcd.Start(ctx, embeddedetcd.Config{Dir: filepath.Join(b.dir, "rolling-etcd"), SocketPath: filepath.Join(b.dir, "rolling", "client.sock")})
 	if err != nil {
 		return err
@@ -72,7 +62,7 @@ func (b *bench) rollingRestart(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	requests, failed, err := underLoad(cluster.Config, cluster.URL+path, func() error {
+	requests, failed, err := underLoad(installation.Cluster.Config, installation.Cluster.URL+path, func() error {
 		for i := range replicas {
 			if err := replicas[i].Shutdown(); err != nil {
 				return err
