@@ -33,6 +33,20 @@ func bring(t *testing.T) *brought {
 	return &brought{t, t.TempDir(), main.clock, main}
 }
 
+// bringOpen is bring with what the first of two authorities signed, opened.
+func bringOpen(t *testing.T) (b *brought, p *Provided, first, second *pki.Authority) {
+	t.Helper()
+	b = bring(t)
+	first, second = b.ca("first"), b.ca("second")
+	b.cert(first, serviceName)
+	b.bundle(first)
+	p, err := b.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, p, first, second
+}
+
 func (b *brought) path(name string) string { return filepath.Join(b.dir, name) }
 
 func (b *brought) write(name string, content []byte) {
@@ -210,14 +224,7 @@ func TestProvidedIsRenewed(t *testing.T) {
 
 func TestProvidedMovesToAnotherCA(t *testing.T) {
 	t.Parallel()
-	b := bring(t)
-	first, second := b.ca("first"), b.ca("second")
-	b.cert(first, serviceName)
-	b.bundle(first)
-	p, err := b.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, p, first, second := bringOpen(t)
 	b.carry(p)
 	// All files in one go, as a mounted Secret changes.
 	b.cert(second, serviceName)
@@ -233,14 +240,7 @@ func TestProvidedMovesToAnotherCA(t *testing.T) {
 
 func TestProvidedMovesToAnotherCAInSteps(t *testing.T) {
 	t.Parallel()
-	b := bring(t)
-	first, second := b.ca("first"), b.ca("second")
-	b.cert(first, serviceName)
-	b.bundle(first)
-	p, err := b.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, p, first, second := bringOpen(t)
 	b.bundle(first, second)
 	b.check(p, "bundle with both", time.Second, first, first, second)
 	b.carry(p)
@@ -255,14 +255,7 @@ func TestProvidedMovesToAnotherCAInSteps(t *testing.T) {
 
 func TestProvidedKeepsTheOldOne(t *testing.T) {
 	t.Parallel()
-	b := bring(t)
-	first, second := b.ca("first"), b.ca("second")
-	b.cert(first, serviceName)
-	b.bundle(first)
-	p, err := b.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, p, first, second := bringOpen(t)
 	good, goodKey := read(t, b.path("tls.crt")), read(t, b.path("tls.key"))
 	bad := map[string]func(){
 		"certificate of another CA":    func() { b.cert(second, serviceName) },
@@ -288,14 +281,7 @@ func TestProvidedKeepsTheOldOne(t *testing.T) {
 
 func TestProvidedDoesNotLetTheOldOneExpire(t *testing.T) {
 	t.Parallel()
-	b := bring(t)
-	first, second := b.ca("first"), b.ca("second")
-	b.cert(first, serviceName)
-	b.bundle(first)
-	p, err := b.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, p, first, second := bringOpen(t)
 	b.clock.Step(98 * time.Hour)
 	b.cert(second, serviceName)
 	b.bundle(second)
