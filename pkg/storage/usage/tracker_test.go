@@ -330,6 +330,7 @@ func TestHandlersComeAndGo(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	tracker := etcd.track(t, "annex")
+	<-tracker.Synced() // what the first reading finds is no change of one resource
 	changes := func(r *recorder) int {
 		r.mu.Lock()
 		defer r.mu.Unlock()
