@@ -37,6 +37,11 @@ served_packages=(
     k8s.io/api/core/v1
     k8s.io/api/events/v1
     k8s.io/api/coordination/v1
+    k8s.io/api/authentication/v1
+    k8s.io/api/authorization/v1
+    k8s.io/api/rbac/v1
+    k8s.io/api/admissionregistration/v1
+    k8s.io/api/flowcontrol/v1
     k8s.io/api/autoscaling/v1
     k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1
     k8s.io/kube-aggregator/pkg/apis/apiregistration/v1

@@ -47,7 +47,7 @@ type ExtraConfig struct {
 	// gets OpenAPI documents without what it has. Nil where annex stands alone.
 	MainAPIs MainAPIs
 	// Informers watch the cluster that has the Kubernetes kinds, annex itself or
-	// the main one, for admission plugins.
+	// the main one. The chain starts them.
 	Informers informers.SharedInformerFactory
 	// ServiceResolver finds the Services that conversion webhooks name; nil where
 	// there are none.

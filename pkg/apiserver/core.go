@@ -7,9 +7,14 @@ import (
 	"fmt"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -17,10 +22,15 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	admissionregistrationrest "github.com/annex-dev/annex/pkg/registry/admissionregistration/rest"
+	authenticationrest "github.com/annex-dev/annex/pkg/registry/authentication/rest"
+	authorizationrest "github.com/annex-dev/annex/pkg/registry/authorization/rest"
 	coordinationrest "github.com/annex-dev/annex/pkg/registry/coordination/rest"
 	corerest "github.com/annex-dev/annex/pkg/registry/core/rest"
 	eventsrest "github.com/annex-dev/annex/pkg/registry/events/rest"
+	flowcontrolrest "github.com/annex-dev/annex/pkg/registry/flowcontrol/rest"
 	hostingrest "github.com/annex-dev/annex/pkg/registry/hosting/rest"
+	rbacrest "github.com/annex-dev/annex/pkg/registry/rbac/rest"
 )
 
 // storageProvider builds the storage of one API group.
@@ -37,8 +47,13 @@ func coreResourceConfig(behindMain bool) *serverstorage.ResourceConfig {
 	if !behindMain {
 		config.EnableVersions(
 			corev1.SchemeGroupVersion,
+			authenticationv1.SchemeGroupVersion,
+			authorizationv1.SchemeGroupVersion,
 			coordinationv1.SchemeGroupVersion,
 			eventsv1.SchemeGroupVersion,
+			rbacv1.SchemeGroupVersion,
+			admissionregistrationv1.SchemeGroupVersion,
+			flowcontrolv1.SchemeGroupVersion,
 		)
 	}
 	return config
@@ -94,7 +109,12 @@ func (c CompletedConfig) storageProviders() []storageProvider {
 	return []storageProvider{
 		corerest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, EventTTL: c.extra.EventTTL},
 		eventsrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, TTL: c.extra.EventTTL},
+		authenticationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+		authorizationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
 		coordinationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+		rbacrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+		admissionregistrationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+		flowcontrolrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
 		own,
 	}
 }

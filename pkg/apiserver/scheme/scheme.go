@@ -12,10 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
+	admissionregistrationinstall "github.com/annex-dev/annex/pkg/apis/admissionregistration/install"
+	authenticationinstall "github.com/annex-dev/annex/pkg/apis/authentication/install"
+	authorizationinstall "github.com/annex-dev/annex/pkg/apis/authorization/install"
 	coordinationinstall "github.com/annex-dev/annex/pkg/apis/coordination/install"
 	coreinstall "github.com/annex-dev/annex/pkg/apis/core/install"
 	eventsinstall "github.com/annex-dev/annex/pkg/apis/events/install"
+	flowcontrolinstall "github.com/annex-dev/annex/pkg/apis/flowcontrol/install"
 	hostinginstall "github.com/annex-dev/annex/pkg/apis/hosting/install"
+	rbacinstall "github.com/annex-dev/annex/pkg/apis/rbac/install"
 )
 
 var (
@@ -37,8 +42,13 @@ func init() {
 // server answers with them whatever group was asked for.
 func install(scheme *runtime.Scheme) {
 	coreinstall.Install(scheme)
+	authenticationinstall.Install(scheme)
+	authorizationinstall.Install(scheme)
 	coordinationinstall.Install(scheme)
 	eventsinstall.Install(scheme)
+	rbacinstall.Install(scheme)
+	admissionregistrationinstall.Install(scheme)
+	flowcontrolinstall.Install(scheme)
 	hostinginstall.Install(scheme)
 
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})

@@ -25,7 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
-// informerResync is how often informers of admission plugins hand out again
+// informerResync is how often informers of the Kubernetes kinds hand out again
 // what they have, as kube-apiserver's do.
 const informerResync = 10 * time.Minute
 
@@ -49,6 +49,10 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	}
 	generic.LoopbackClientConfig.ContentType = runtime.ContentTypeProtobuf
 	generic.LoopbackClientConfig.DisableCompression = true
+	kinds, err := newKubernetesCluster(generic, main)
+	if err != nil {
+		return nil, err
+	}
 	if err := o.Features.ApplyTo(generic, main); err != nil {
 		return nil, fmt.Errorf("apply the feature flags: %w", err)
 	}
@@ -64,14 +68,44 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	}
 	config := &apiserver.Config{
 		Generic: generic,
-		Extra:   apiserver.ExtraConfig{APIEnablement: o.API.APIEnablementOptions, EventTTL: o.API.EventTTL},
+		Extra: apiserver.ExtraConfig{
+			APIEnablement: o.API.APIEnablementOptions,
+			EventTTL:      o.API.EventTTL,
+			Informers:     kinds.informers,
+		},
 	}
 	if main != nil {
 		return config, applyMain(ctx, o, config, main)
 	}
-	var err error
-	config.Extra.Informers, err = applyAdmission(o, generic)
-	return config, err
+	return config, o.Admission.ApplyTo(generic, kinds.informers, kinds.kube, kinds.dynamic)
+}
+
+// kubernetesCluster is the cluster that has the Kubernetes kinds, annex itself or
+// the main one. What decides on requests by these kinds reads them through it;
+// the chain starts the informers.
+type kubernetesCluster struct {
+	kube      kubernetes.Interface
+	dynamic   dynamic.Interface
+	informers informers.SharedInformerFactory
+}
+
+func newKubernetesCluster(generic *genericapiserver.Config, main *maincluster.Cluster) (*kubernetesCluster, error) {
+	if main != nil {
+		return &kubernetesCluster{kube: main.Kube, dynamic: main.Dynamic, informers: main.Informers}, nil
+	}
+	annexClient, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
+	if err != nil {
+		return nil, fmt.Errorf("make a client of the Kubernetes kinds: %w", err)
+	}
+	annexDynamicClient, err := dynamic.NewForConfig(generic.LoopbackClientConfig)
+	if err != nil {
+		return nil, fmt.Errorf("make a dynamic client: %w", err)
+	}
+	return &kubernetesCluster{
+		kube:      annexClient,
+		dynamic:   annexDynamicClient,
+		informers: informers.NewSharedInformerFactory(annexClient, informerResync),
+	}, nil
 }
 
 // applyMain has the chain do what the main cluster says, and leave to it what it
@@ -83,7 +117,6 @@ func applyMain(ctx context.Context, o options.CompletedOptions, config *apiserve
 	}
 	config.Extra.MainAPIs = mainAPIs
 	config.Extra.ServiceResolver = main.ServiceResolver()
-	config.Extra.Informers = main.Informers
 	wrapFilters(config.Generic, o.Main.PublishService)
 	return o.Admission.ApplyMainTo(ctx, config.Generic, main)
 }
@@ -120,22 +153,4 @@ func applyAuth(ctx context.Context, o options.CompletedOptions, generic *generic
 		return err
 	}
 	return o.Authorization.ApplyTo(generic, rights)
-}
-
-// applyAdmission builds the admission plugins and the informers they read,
-// which watch annex itself.
-func applyAdmission(o options.CompletedOptions, generic *genericapiserver.Config) (informers.SharedInformerFactory, error) {
-	annexClient, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
-	if err != nil {
-		return nil, fmt.Errorf("make a client for admission: %w", err)
-	}
-	annexDynamicClient, err := dynamic.NewForConfig(generic.LoopbackClientConfig)
-	if err != nil {
-		return nil, fmt.Errorf("make a dynamic client for admission: %w", err)
-	}
-	annexInformers := informers.NewSharedInformerFactory(annexClient, informerResync)
-	if err := o.Admission.ApplyTo(generic, annexInformers, annexClient, annexDynamicClient); err != nil {
-		return nil, err
-	}
-	return annexInformers, nil
 }

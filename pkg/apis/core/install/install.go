@@ -26,6 +26,7 @@ func Install(scheme *runtime.Scheme) {
 		&corev1.Secret{}, &corev1.SecretList{},
 		&corev1.ServiceAccount{}, &corev1.ServiceAccountList{},
 		&corev1.Event{}, &corev1.EventList{},
+		&corev1.ResourceQuota{}, &corev1.ResourceQuotaList{},
 	)
 	utilruntime.Must(scheme.SetVersionPriority(corev1.SchemeGroupVersion))
 }
