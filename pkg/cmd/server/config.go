@@ -59,6 +59,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	if err := o.Traces.ApplyTo(nil, generic); err != nil {
 		return nil, fmt.Errorf("--tracing-config-file: %w", err)
 	}
+	generic.Flagz = o.Flagz()
 	apiserver.ConfigureOpenAPI(generic)
 	if err := applyAuth(ctx, o, generic, caFile, main); err != nil {
 		return nil, err

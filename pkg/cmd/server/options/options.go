@@ -21,6 +21,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	basecompatibility "k8s.io/component-base/compatibility"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -42,6 +43,9 @@ type Options struct {
 	Generic        *genericoptions.ServerRunOptions
 	Traces         *genericoptions.TracingOptions
 	Logs           *logsapi.LoggingConfiguration
+
+	// flags are made once, so that /flagz shows what was parsed.
+	flags *cliflag.NamedFlagSets
 }
 
 // New returns the defaults.
@@ -93,6 +97,13 @@ func registerVersion() {
 
 // Flags returns all flags, grouped as --help shows them.
 func (o *Options) Flags() cliflag.NamedFlagSets {
+	if o.flags == nil {
+		o.flags = ptr.To(o.newFlags())
+	}
+	return *o.flags
+}
+
+func (o *Options) newFlags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	o.Data.AddFlags(sets.FlagSet("annex"))
 	o.Main.AddFlags(sets.FlagSet("main cluster"))

@@ -1,0 +1,56 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+func TestFlagz(t *testing.T) {
+	o, err := parse(t, "--etcd-servers=https://root:hunter2@127.0.0.1:2379,https://127.0.0.2:2379", "--secure-port=1234", "--feature-gates=WatchList=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := o.Flagz().GetFlagz()
+	for name, want := range map[string]string{
+		"secure-port":  "1234",                                                     // as given
+		"bind-address": "127.0.0.1",                                                // by default
+		"etcd-servers": "[https://REDACTED@127.0.0.1:2379,https://127.0.0.2:2379]", // without the password
+	} {
+		if values[name] != want {
+			t.Errorf("--%s is shown as %q, want %q", name, values[name], want)
+		}
+	}
+	if !strings.Contains(values["feature-gates"], "WatchList=true") {
+		t.Errorf("--feature-gates is shown as %q", values["feature-gates"])
+	}
+	for name, value := range values {
+		if strings.Contains(value, "hunter2") {
+			t.Errorf("--%s shows a password: %s", name, value)
+		}
+	}
+	if got := o.Etcd.StorageConfig.Transport.ServerList[0]; !strings.Contains(got, "hunter2") {
+		t.Errorf("showing the flags has changed them: %s", got)
+	}
+}
+
+// TestFlagsHoldNoSecrets finds flags that sound like a secret and neither name a
+// file nor are kept from /flagz.
+func TestFlagsHoldNoSecrets(t *testing.T) {
+	namesFiles := sets.New("tls-sni-cert-key")
+	secret := regexp.MustCompile(`(^|-)(password|secret|token|key|credentials?)$`)
+	for _, set := range New().Flags().FlagSets {
+		set.VisitAll(func(flag *pflag.Flag) {
+			if secret.MatchString(flag.Name) && !namesFiles.Has(flag.Name) && len(flag.Annotations[classified]) == 0 {
+				t.Errorf("--%s would be shown by /flagz: annotate it as %q", flag.Name, classified)
+			}
+		})
+	}
+}
