@@ -68,6 +68,11 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/..."}, machinery...),
 	},
 	{
+		packages: "pkg/configfile",
+		duty:     "What configuration files have in common: being followed, and saying in which line they are wrong.",
+		others:   append([]string{"go.yaml.in/yaml/v3", "k8s.io/apiserver/pkg/util/filesystem"}, machinery...),
+	},
+	{
 		packages: "pkg/datadir",
 		duty:     "The data directory: its layout, its lock and whose it is.",
 		others:   append([]string{"golang.org/x/sys/..."}, machinery...),

@@ -1,0 +1,169 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// attempt is what a Watch recorded.
+type attempt struct {
+	data string
+	err  error
+}
+
+// watch follows a file that must not contain "broken" and returns what is recorded.
+func watch(t *testing.T, path string, poll time.Duration) <-chan attempt {
+	t.Helper()
+	loaded, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := make(chan attempt, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		Watch(ctx, File{
+			Path:         path,
+			Loaded:       loaded,
+			PollInterval: poll,
+			Apply: func(_ context.Context, data []byte) error {
+				if strings.Contains(string(data), "broken") {
+					return errors.New("it is broken")
+				}
+				return nil
+			},
+			Record: func(data []byte, err error) { recorded <- attempt{string(data), err} },
+		})
+	}()
+	return recorded
+}
+
+// next waits for an attempt with this content; a write that is seen half done is
+// recorded as well.
+func next(t *testing.T, recorded <-chan attempt, data string) attempt {
+	t.Helper()
+	var seen []string
+	for {
+		select {
+		case got := <-recorded:
+			if got.data == data {
+				return got
+			}
+			seen = append(seen, fmt.Sprintf("%+v", got))
+		case <-time.After(30 * time.Second):
+			t.Fatalf("no attempt with %q; seen: %s", data, seen)
+		}
+	}
+}
+
+func write(t *testing.T, path, data string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, path, "first")
+	recorded := watch(t, path, 20*time.Millisecond)
+
+	write(t, path, "second")
+	if got := next(t, recorded, "second"); got.err != nil {
+		t.Errorf("a good change was refused: %v", got.err)
+	}
+	write(t, path, "broken")
+	if got := next(t, recorded, "broken"); got.err == nil {
+		t.Error("a broken change was applied")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, recorded, ""); !errors.Is(got.err, os.ErrNotExist) {
+		t.Errorf("a file that is gone: %v", got.err)
+	}
+	// What was in force all the time is reported again, so that alarms end.
+	write(t, path, "second")
+	if got := next(t, recorded, "second"); got.err != nil {
+		t.Errorf("the content that was in force before was refused: %v", got.err)
+	}
+}
+
+func TestWatchSaysOnceThatAFileIsBroken(t *testing.T) {
+	t.Parallel()
+	var said []error
+	w := &watcher{File: File{
+		Path:   filepath.Join(t.TempDir(), "config.yaml"),
+		Record: func(_ []byte, err error) { said = append(said, err) },
+	}}
+	applies, result := 0, errors.New("a file that it names is not there")
+	w.Apply = func(context.Context, []byte) error { applies++; return result }
+
+	write(t, w.Path, "x")
+	for range 3 {
+		w.check(t.Context())
+	}
+	if applies != 3 || len(said) != 1 {
+		t.Errorf("applied %d times and said %v, want 3 times and said once", applies, said)
+	}
+	result = nil
+	for range 3 {
+		w.check(t.Context())
+	}
+	if applies != 4 || len(said) != 2 || said[1] != nil {
+		t.Errorf("applied %d times and said %v, want once more and a success", applies, said)
+	}
+}
+
+// A mounted ConfigMap changes behind a symlink to a directory.
+func TestWatchFollowsSymlinks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, version := range []string{"1", "2"} {
+		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, version, "config.yaml"), "version "+version)
+	}
+	current, path := filepath.Join(dir, "current"), filepath.Join(dir, "config.yaml")
+	if err := errors.Join(os.Symlink("1", current), os.Symlink("current/config.yaml", path)); err != nil {
+		t.Fatal(err)
+	}
+	recorded := watch(t, path, 20*time.Millisecond)
+	if err := errors.Join(os.Symlink("2", current+".new"), os.Rename(current+".new", current)); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, recorded, "version 2"); got.err != nil {
+		t.Error(got.err)
+	}
+}
+
+// Without polling: the notice of the file system is enough.
+func TestWatchIsTold(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, path, "first")
+	recorded := watch(t, path, time.Hour)
+	for i := range 10 {
+		data := fmt.Sprintf("change %d", i)
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next(t, recorded, data)
+	}
+}
