@@ -42,7 +42,7 @@ var rules = []rule{
 		packages: "pkg/apis/{group}/validation",
 		duty:     "Checks that need nothing but the object, old and new.",
 		ours:     []string{"pkg/apis/{group}"},
-		others:   append([]string{"k8s.io/apiserver/pkg/apis/...", "k8s.io/component-helpers/..."}, apiTypes...),
+		others:   append([]string{"k8s.io/apiserver/pkg/apis/...", "k8s.io/apiserver/pkg/util/shufflesharding", "k8s.io/component-helpers/..."}, apiTypes...),
 	},
 	{
 		packages: "pkg/apis/{group}/...",

@@ -9,11 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	annexflowcontrolv1 "github.com/annex-dev/annex/pkg/apis/flowcontrol/v1"
 )
 
 // Install registers the group. One Go type serves as v1 and as the hub.
 func Install(scheme *runtime.Scheme) {
-	utilruntime.Must(flowcontrolv1.AddToScheme(scheme))
+	utilruntime.Must(annexflowcontrolv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: flowcontrolv1.GroupName, Version: runtime.APIVersionInternal},
 		&flowcontrolv1.FlowSchema{}, &flowcontrolv1.FlowSchemaList{},
 		&flowcontrolv1.PriorityLevelConfiguration{}, &flowcontrolv1.PriorityLevelConfigurationList{},

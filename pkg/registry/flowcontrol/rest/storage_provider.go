@@ -5,12 +5,17 @@
 package rest
 
 import (
+	"fmt"
+
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/annex-dev/annex/pkg/registry/flowcontrol/flowschema"
+	"github.com/annex-dev/annex/pkg/registry/flowcontrol/prioritylevelconfiguration"
 )
 
 // StorageProvider makes the REST storage of flowcontrol.apiserver.k8s.io.
@@ -21,8 +26,29 @@ type StorageProvider struct {
 }
 
 // NewRESTStorage returns the group.
-func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info := genericapiserver.NewDefaultAPIGroupInfo(flowcontrolv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
-	info.VersionedResourcesStorageMap[flowcontrolv1.SchemeGroupVersion.Version] = map[string]rest.Storage{}
+	storage, err := p.v1Storage(getter)
+	if err != nil {
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", flowcontrolv1.SchemeGroupVersion, err)
+	}
+	info.VersionedResourcesStorageMap[flowcontrolv1.SchemeGroupVersion.Version] = storage
 	return info, nil
+}
+
+func (p StorageProvider) v1Storage(getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
+	schemas, schemaStatus, err := flowschema.NewStorage(p.Scheme, getter)
+	if err != nil {
+		return nil, err
+	}
+	levels, levelStatus, err := prioritylevelconfiguration.NewStorage(p.Scheme, getter)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]rest.Storage{
+		"flowschemas":                        schemas,
+		"flowschemas/status":                 schemaStatus,
+		"prioritylevelconfigurations":        levels,
+		"prioritylevelconfigurations/status": levelStatus,
+	}, nil
 }

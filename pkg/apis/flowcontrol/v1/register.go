@@ -1,0 +1,16 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1 is the behaviour that the flowcontrol/v1 types of k8s.io/api have in
+// a server: their defaults.
+package v1
+
+import (
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+var schemeBuilder = runtime.NewSchemeBuilder(flowcontrolv1.AddToScheme, addDefaults)
+
+// AddToScheme adds the types and their defaults to a scheme.
+var AddToScheme = schemeBuilder.AddToScheme

@@ -1,0 +1,182 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"fmt"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	flowcontrolv1beta3 "k8s.io/api/flowcontrol/v1beta3"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	"k8s.io/apiserver/pkg/util/shufflesharding"
+)
+
+// maxQueues bounds what one level takes of memory.
+const maxQueues = 10_000_000
+
+var (
+	enablements = []flowcontrolv1.PriorityLevelEnablement{
+		flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited,
+	}
+	limitResponses = []flowcontrolv1.LimitResponseType{
+		flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject,
+	}
+)
+
+// ValidatePriorityLevelConfiguration checks a new level.
+func ValidatePriorityLevelConfiguration(level *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+	errs := apivalidation.ValidateObjectMeta(&level.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, metadataPath)
+	// It tells v1beta3 what v1 says in the field itself.
+	if key := flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey; hasAnnotation(level, key) {
+		errs = append(errs, field.Forbidden(metadataPath.Child("annotations"), fmt.Sprintf("annotation '%s' is forbidden", key)))
+	}
+	errs = append(errs, validateLevelSpec(level.Name, &level.Spec)...)
+	errs = append(errs, validateMandatoryLevel(level)...)
+	return append(errs, ValidatePriorityLevelConfigurationStatus(level)...)
+}
+
+// ValidatePriorityLevelConfigurationUpdate checks an update of a level.
+func ValidatePriorityLevelConfigurationUpdate(newLevel, oldLevel *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+	errs := apivalidation.ValidateObjectMetaUpdate(&newLevel.ObjectMeta, &oldLevel.ObjectMeta, metadataPath)
+	return append(errs, ValidatePriorityLevelConfiguration(newLevel)...)
+}
+
+// ValidatePriorityLevelConfigurationStatus checks the status: conditions have a
+// type, each another.
+func ValidatePriorityLevelConfigurationStatus(level *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+	types := make([]string, 0, len(level.Status.Conditions))
+	for i := range level.Status.Conditions {
+		types = append(types, string(level.Status.Conditions[i].Type))
+	}
+	return validateConditionTypes(types)
+}
+
+func hasAnnotation(level *flowcontrolv1.PriorityLevelConfiguration, key string) bool {
+	_, has := level.Annotations[key]
+	return has
+}
+
+// validateMandatoryLevel keeps the levels that every request can fall back to as
+// they are. How much the exempt one lends is for the administrator to say.
+func validateMandatoryLevel(level *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+	for _, mandatory := range bootstrap.MandatoryPriorityLevelConfigurations {
+		if mandatory.Name != level.Name {
+			continue
+		}
+		fixed, detail := mandatory.Spec.DeepCopy(), fmt.Sprintf("spec of '%s' must equal the fixed value", level.Name)
+		if level.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
+			fixed.Exempt = level.Spec.Exempt
+			detail = fmt.Sprintf("spec of '%s' except the 'spec.exempt' field must equal the fixed value", level.Name)
+		}
+		if !apiequality.Semantic.DeepEqual(*fixed, level.Spec) {
+			return field.ErrorList{field.Invalid(specPath, level.Spec, detail)}
+		}
+	}
+	return nil
+}
+
+func validateLevelSpec(name string, spec *flowcontrolv1.PriorityLevelConfigurationSpec) field.ErrorList {
+	var errs field.ErrorList
+	typePath, exemptPath, limitedPath := specPath.Child("type"), specPath.Child("exempt"), specPath.Child("limited")
+	if (name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (spec.Type == flowcontrolv1.PriorityLevelEnablementExempt) {
+		errs = append(errs, field.Invalid(typePath, spec.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))
+	}
+	switch spec.Type {
+	case flowcontrolv1.PriorityLevelEnablementExempt:
+		if spec.Limited != nil {
+			errs = append(errs, field.Forbidden(limitedPath, "must be nil if the type is not Limited"))
+		}
+		if spec.Exempt != nil {
+			errs = append(errs, validateShares(spec.Exempt.NominalConcurrencyShares, spec.Exempt.LendablePercent, exemptPath)...)
+		}
+	case flowcontrolv1.PriorityLevelEnablementLimited:
+		if spec.Exempt != nil {
+			errs = append(errs, field.Forbidden(exemptPath, "must be nil if the type is Limited"))
+		}
+		if spec.Limited == nil {
+			errs = append(errs, field.Required(limitedPath, "must not be empty when type is Limited"))
+		} else {
+			errs = append(errs, validateLimited(spec.Limited, limitedPath)...)
+		}
+	case "":
+		errs = append(errs, field.Required(typePath, ""))
+	default:
+		errs = append(errs, field.NotSupported(typePath, spec.Type, enablements))
+	}
+	return errs
+}
+
+func validateLimited(limited *flowcontrolv1.LimitedPriorityLevelConfiguration, path *field.Path) field.ErrorList {
+	errs := validateShares(limited.NominalConcurrencyShares, limited.LendablePercent, path)
+	if percent := limited.BorrowingLimitPercent; percent != nil && *percent < 0 {
+		errs = append(errs, field.Invalid(path.Child("borrowingLimitPercent"), *percent, "if specified, must be a non-negative integer"))
+	}
+	return append(errs, validateLimitResponse(&limited.LimitResponse, path.Child("limitResponse"))...)
+}
+
+func validateShares(shares, lendablePercent *int32, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if shares != nil && *shares < 0 {
+		errs = append(errs, field.Invalid(path.Child("nominalConcurrencyShares"), *shares, "must be a non-negative integer"))
+	}
+	if lendablePercent != nil && (*lendablePercent < 0 || *lendablePercent > 100) {
+		errs = append(errs, field.Invalid(path.Child("lendablePercent"), *lendablePercent, "must be between 0 and 100, inclusive"))
+	}
+	return errs
+}
+
+func validateLimitResponse(response *flowcontrolv1.LimitResponse, path *field.Path) field.ErrorList {
+	typePath, queuingPath := path.Child("type"), path.Child("queuing")
+	switch response.Type {
+	case flowcontrolv1.LimitResponseTypeReject:
+		if response.Queuing != nil {
+			return field.ErrorList{field.Forbidden(queuingPath, "must be nil if limited.limitResponse.type is not Limited")}
+		}
+	case flowcontrolv1.LimitResponseTypeQueue:
+		if response.Queuing == nil {
+			return field.ErrorList{field.Required(queuingPath, "must not be empty if limited.limitResponse.type is Limited")}
+		}
+		return validateQueuing(response.Queuing, queuingPath)
+	case "":
+		return field.ErrorList{field.Required(typePath, "")}
+	default:
+		return field.ErrorList{field.NotSupported(typePath, response.Type, limitResponses)}
+	}
+	return nil
+}
+
+func validateQueuing(queuing *flowcontrolv1.QueuingConfiguration, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if queuing.QueueLengthLimit <= 0 {
+		errs = append(errs, field.Invalid(path.Child("queueLengthLimit"), queuing.QueueLengthLimit, "must be positive"))
+	}
+	queuesPath := path.Child("queues")
+	if queuing.Queues <= 0 {
+		errs = append(errs, field.Invalid(queuesPath, queuing.Queues, "must be positive"))
+	} else if queuing.Queues > maxQueues {
+		errs = append(errs, field.Invalid(queuesPath, queuing.Queues, fmt.Sprintf("must not be greater than %d", maxQueues)))
+	}
+	return append(errs, validateHandSize(queuing, path.Child("handSize"))...)
+}
+
+// validateHandSize checks that a flow can be dealt its hand of queues out of the
+// bits of one hash.
+func validateHandSize(queuing *flowcontrolv1.QueuingConfiguration, path *field.Path) field.ErrorList {
+	detail := ""
+	switch {
+	case queuing.HandSize <= 0:
+		detail = "must be positive"
+	case queuing.HandSize > queuing.Queues:
+		detail = fmt.Sprintf("should not be greater than queues (%d)", queuing.Queues)
+	case shufflesharding.RequiredEntropyBits(int(queuing.Queues), int(queuing.HandSize)) > shufflesharding.MaxHashBits:
+		detail = fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d",
+			queuing.Queues, queuing.HandSize, shufflesharding.MaxHashBits)
+	default:
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, queuing.HandSize, detail)}
+}

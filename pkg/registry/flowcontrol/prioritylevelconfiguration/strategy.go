@@ -1,0 +1,81 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package prioritylevelconfiguration is the REST storage of PriorityLevelConfigurations.
+package prioritylevelconfiguration
+
+import (
+	"context"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/annex-dev/annex/pkg/apis/flowcontrol/validation"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// strategy is that of the main endpoint: it writes spec and metadata.
+type strategy struct {
+	typed.BaseStrategy
+}
+
+// GetResetFields implements rest.ResetFieldsStrategy.
+func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return resetFields("status")
+}
+
+func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	level := obj.(*flowcontrolv1.PriorityLevelConfiguration)
+	level.Status = flowcontrolv1.PriorityLevelConfigurationStatus{}
+	level.Generation = 1
+}
+
+func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidatePriorityLevelConfiguration(obj.(*flowcontrolv1.PriorityLevelConfiguration))
+}
+
+// PrepareForUpdate raises the generation of another spec: by it one can tell later
+// whether somebody ever changed what annex made.
+func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	updated, before := obj.(*flowcontrolv1.PriorityLevelConfiguration), old.(*flowcontrolv1.PriorityLevelConfiguration)
+	updated.Status = before.Status
+	if !apiequality.Semantic.DeepEqual(updated.Spec, before.Spec) {
+		updated.Generation = before.Generation + 1
+	}
+}
+
+func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidatePriorityLevelConfigurationUpdate(obj.(*flowcontrolv1.PriorityLevelConfiguration), old.(*flowcontrolv1.PriorityLevelConfiguration))
+}
+
+// statusStrategy is that of /status: it writes status and nothing else.
+type statusStrategy struct {
+	strategy
+}
+
+// GetResetFields implements rest.ResetFieldsStrategy.
+func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return resetFields("metadata", "spec")
+}
+
+func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	updated, before := obj.(*flowcontrolv1.PriorityLevelConfiguration), old.(*flowcontrolv1.PriorityLevelConfiguration)
+	updated.Spec = before.Spec
+	metav1.ResetObjectMetaForStatus(&updated.ObjectMeta, &before.ObjectMeta)
+}
+
+func (statusStrategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
+	return validation.ValidatePriorityLevelConfigurationStatus(obj.(*flowcontrolv1.PriorityLevelConfiguration))
+}
+
+func resetFields(names ...string) map[fieldpath.APIVersion]*fieldpath.Set {
+	set := fieldpath.NewSet()
+	for _, name := range names {
+		set.Insert(fieldpath.MakePathOrDie(name))
+	}
+	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(flowcontrolv1.SchemeGroupVersion.String()): set}
+}
