@@ -35,6 +35,16 @@ type Config struct {
 	AnnexStores     hostingclient.StoreInterface
 	// DefaultStore says where the Store "default" is.
 	DefaultStore hostingv1alpha1.StoreSpec
+	// Others are made beside these.
+	Others []Object
+}
+
+// Object is one of the objects to be made, or several that belong together.
+type Object struct {
+	// What it is, for logs and errors.
+	What string
+	// Make makes it where it does not exist, and fails where it cannot yet.
+	Make func(ctx context.Context) error
 }
 
 // Run returns once all objects exist, or with an error when ctx is done before.
@@ -46,7 +56,7 @@ func Run(ctx context.Context, config Config) error {
 	ctx = klog.NewContext(ctx, logger)
 	started := time.Now()
 
-	objects := []object{config.storeObject()}
+	objects := append([]Object{config.storeObject()}, config.Others...)
 	if config.AnnexNamespaces != nil {
 		for _, name := range hosting.SystemNamespaces() {
 			objects = append(objects, config.namespaceObject(name))
@@ -67,77 +77,76 @@ func Run(ctx context.Context, config Config) error {
 	return nil
 }
 
-// object is one of the objects to be made.
-type object struct {
-	what   string
-	get    func(ctx context.Context) error
-	create func(ctx context.Context) error
-}
-
-func (c Config) namespaceObject(name string) object {
-	return object{
-		what: "namespace " + name,
-		get: func(ctx context.Context) error {
-			_, err := c.AnnexNamespaces.Get(ctx, name, metav1.GetOptions{})
-			return err
-		},
-		create: func(ctx context.Context) error {
-			_, err := c.AnnexNamespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-			return err
-		},
+func (c Config) namespaceObject(name string) Object {
+	return Object{
+		What: "namespace " + name,
+		Make: unlessFound(
+			func(ctx context.Context) error {
+				_, err := c.AnnexNamespaces.Get(ctx, name, metav1.GetOptions{})
+				return err
+			},
+			func(ctx context.Context) error {
+				_, err := c.AnnexNamespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+				return err
+			},
+		),
 	}
 }
 
-func (c Config) storeObject() object {
-	return object{
-		what: "store " + hostingv1alpha1.DefaultStoreName,
-		get: func(ctx context.Context) error {
-			_, err := c.AnnexStores.Get(ctx, hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
+func (c Config) storeObject() Object {
+	return Object{
+		What: "store " + hostingv1alpha1.DefaultStoreName,
+		Make: unlessFound(
+			func(ctx context.Context) error {
+				_, err := c.AnnexStores.Get(ctx, hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
+				return err
+			},
+			func(ctx context.Context) error {
+				_, err := c.AnnexStores.Create(ctx, &hostingv1alpha1.Store{
+					ObjectMeta: metav1.ObjectMeta{Name: hostingv1alpha1.DefaultStoreName},
+					Spec:       *c.DefaultStore.DeepCopy(),
+				}, metav1.CreateOptions{})
+				return err
+			},
+		),
+	}
+}
+
+// unlessFound creates an object unless it exists. It looks first, because all but
+// the very first start find the object and then cost no write.
+func unlessFound(get, create func(ctx context.Context) error) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		err := get(ctx)
+		if !apierrors.IsNotFound(err) {
 			return err
-		},
-		create: func(ctx context.Context) error {
-			_, err := c.AnnexStores.Create(ctx, &hostingv1alpha1.Store{
-				ObjectMeta: metav1.ObjectMeta{Name: hostingv1alpha1.DefaultStoreName},
-				Spec:       *c.DefaultStore.DeepCopy(),
-			}, metav1.CreateOptions{})
+		}
+		if err := create(ctx); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
-		},
+		}
+		return nil
 	}
 }
 
 // ensure tries until the object exists or ctx is done.
-func (o object) ensure(ctx context.Context) error {
+func (o Object) ensure(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	backoff := wait.Backoff{Duration: 5 * time.Millisecond, Factor: 1.5, Jitter: 0.1, Steps: 1000, Cap: 250 * time.Millisecond}
 	lastComplaint := time.Now()
 	var lastErr error
 	err := backoff.DelayFunc().Until(ctx, true, false, func(ctx context.Context) (bool, error) {
-		if lastErr = o.attempt(ctx); lastErr == nil {
+		if lastErr = o.Make(ctx); lastErr == nil {
 			return true, nil
 		}
 		if ctx.Err() == nil && time.Since(lastComplaint) >= complainEvery {
 			lastComplaint = time.Now()
-			logger.Error(lastErr, "A system object cannot be made, trying again", "object", o.what)
+			logger.Error(lastErr, "A system object cannot be made, trying again", "object", o.What)
 		} else {
-			logger.V(4).Info("A system object cannot be made yet", "object", o.what, "err", lastErr)
+			logger.V(4).Info("A system object cannot be made yet", "object", o.What, "err", lastErr)
 		}
 		return false, nil
 	})
 	if err != nil {
-		return fmt.Errorf("making %s: %w", o.what, errors.Join(err, lastErr))
-	}
-	return nil
-}
-
-// attempt makes the object unless it exists. It looks first, because all but the
-// very first start find the object and then cost no write.
-func (o object) attempt(ctx context.Context) error {
-	err := o.get(ctx)
-	if !apierrors.IsNotFound(err) {
-		return err
-	}
-	if err := o.create(ctx); err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
+		return fmt.Errorf("making %s: %w", o.What, errors.Join(err, lastErr))
 	}
 	return nil
 }

@@ -69,6 +69,26 @@ func TestRunMakesEverything(t *testing.T) {
 	}
 }
 
+func TestRunMakesOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects := config(fake.NewClientset(), annexfake.NewClientset())
+		attempts := 0
+		objects.Others = []Object{{What: "the weather", Make: func(context.Context) error {
+			if attempts++; attempts < 3 {
+				return errors.New("not yet")
+			}
+			return nil
+		}}}
+		if err := Run(t.Context(), objects); err != nil {
+			t.Fatal(err)
+		}
+		if attempts != 3 {
+			t.Errorf("%d attempts, want as many as it takes: 3", attempts)
+		}
+	})
+}
+
 func TestRunWithoutNamespaces(t *testing.T) {
 	t.Parallel()
 	annexHosting := annexfake.NewClientset()
