@@ -83,6 +83,16 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/client-go/...", "k8s.io/component-base/..."}, machinery...),
 	},
 	{
+		packages: "pkg/serviceaccount",
+		duty:     "Tokens of service accounts: how they are made and recognised, and what others verify them with.",
+		others:   append([]string{"gopkg.in/go-jose/go-jose.v2/...", "k8s.io/apiserver/pkg/authentication/..."}, clients...),
+	},
+	{
+		packages: "pkg/bootstraptoken",
+		duty:     "How bootstrap tokens are recognised.",
+		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/cluster-bootstrap/..."}, clients...),
+	},
+	{
 		packages: "pkg/servingca",
 		duty:     "What annex shows to the main cluster, and what that verifies it with.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/pki"},

@@ -1,0 +1,88 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceaccount
+
+import (
+	"crypto"
+	"errors"
+	"fmt"
+	"time"
+
+	jose "gopkg.in/go-jose/go-jose.v2"
+	"gopkg.in/go-jose/go-jose.v2/jwt"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	apiserviceaccount "k8s.io/apiserver/pkg/authentication/serviceaccount"
+	tokenjwt "k8s.io/apiserver/pkg/authentication/token/jwt"
+)
+
+// Issuer signs tokens in one name with one key.
+type Issuer struct {
+	name   string
+	signer jose.Signer
+}
+
+// NewIssuer returns an issuer whose tokens say that name issued them.
+func NewIssuer(name string, key crypto.Signer) (*Issuer, error) {
+	web, err := newWebKey(key, key.Public())
+	if err != nil {
+		return nil, err
+	}
+	// The web key has the signer put its ID into each token.
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(web.Algorithm), Key: web}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("preparing to sign tokens: %w", err)
+	}
+	return &Issuer{name: name, signer: signer}, nil
+}
+
+// Grant is what a token says.
+type Grant struct {
+	// ServiceAccount is whose token it is.
+	ServiceAccount *corev1.ServiceAccount
+	// Secret, if any, is what the token is bound to: it ends with it.
+	Secret    *corev1.Secret
+	Audiences []string
+	// IssuedAt and Expires are rounded down to seconds.
+	IssuedAt, Expires time.Time
+}
+
+// Token is a signed token.
+type Token struct {
+	// Signed is what the bearer shows.
+	Signed string
+	// CredentialID tells tokens apart in audit logs.
+	CredentialID string
+}
+
+// Issue makes a token.
+func (i *Issuer) Issue(grant Grant) (Token, error) {
+	if grant.ServiceAccount.UID == "" {
+		return Token{}, errors.New("a service account without a UID cannot have a token")
+	}
+	issuedAt, id := jwt.NewNumericDate(grant.IssuedAt), string(uuid.NewUUID())
+	payload := claims{
+		Claims: jwt.Claims{
+			Issuer:    i.name,
+			Subject:   apiserviceaccount.MakeUsername(grant.ServiceAccount.Namespace, grant.ServiceAccount.Name),
+			Audience:  grant.Audiences,
+			IssuedAt:  issuedAt,
+			NotBefore: issuedAt,
+			Expiry:    jwt.NewNumericDate(grant.Expires),
+			ID:        id,
+		},
+		Kubernetes: &kubernetesClaims{
+			Namespace:      grant.ServiceAccount.Namespace,
+			ServiceAccount: reference{Name: grant.ServiceAccount.Name, UID: string(grant.ServiceAccount.UID)},
+		},
+	}
+	if grant.Secret != nil {
+		payload.Kubernetes.Secret = &reference{Name: grant.Secret.Name, UID: string(grant.Secret.UID)}
+	}
+	signed, err := jwt.Signed(i.signer).Claims(payload).CompactSerialize()
+	if err != nil {
+		return Token{}, fmt.Errorf("signing a token: %w", err)
+	}
+	return Token{Signed: signed, CredentialID: tokenjwt.CredentialIDForJTI(id)}, nil
+}

@@ -1,0 +1,151 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serviceaccount
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+
+	jose "gopkg.in/go-jose/go-jose.v2"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// minRSABits is what NIST asks for since 2014.
+const minRSABits = 2048
+
+// Keys are the public keys that tokens are verified with.
+type Keys struct {
+	// published is in the order of the flags, without repetitions.
+	published []jose.JSONWebKey
+	byID      map[string]*jose.JSONWebKey
+}
+
+// NewKeys returns a set of public keys. A key that is named twice counts once.
+func NewKeys(public ...crypto.PublicKey) (*Keys, error) {
+	keys := &Keys{byID: map[string]*jose.JSONWebKey{}}
+	for _, key := range public {
+		web, err := newWebKey(key, key)
+		if err != nil {
+			return nil, err
+		}
+		if _, known := keys.byID[web.KeyID]; !known {
+			keys.byID[web.KeyID] = web
+			keys.published = append(keys.published, *web)
+		}
+	}
+	if len(keys.published) == 0 {
+		return nil, errors.New("there is no key to verify tokens with")
+	}
+	return keys, nil
+}
+
+// candidates are the keys that may have signed a token whose header names the key
+// id, or no key.
+func (k *Keys) candidates(id string) []*jose.JSONWebKey {
+	if id != "" {
+		if key := k.byID[id]; key != nil {
+			return []*jose.JSONWebKey{key}
+		}
+		return nil
+	}
+	all := make([]*jose.JSONWebKey, len(k.published))
+	for i := range k.published {
+		all[i] = &k.published[i]
+	}
+	return all
+}
+
+// algorithms are those of all keys, sorted.
+func (k *Keys) algorithms() []string {
+	var all []string
+	for i := range k.published {
+		all = append(all, k.published[i].Algorithm)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// newWebKey describes a private or public key as JOSE does. Its ID is a hash of the
+// public key, as in Kubernetes: two servers with one key agree about its name.
+func newWebKey(key any, public crypto.PublicKey) (*jose.JSONWebKey, error) {
+	algorithm, err := algorithmOf(public)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the public key: %w", err)
+	}
+	hash := sha256.Sum256(der)
+	return &jose.JSONWebKey{
+		Key:       key,
+		KeyID:     base64.RawURLEncoding.EncodeToString(hash[:]),
+		Algorithm: string(algorithm),
+		Use:       "sig",
+	}, nil
+}
+
+// algorithmOf is the one algorithm that a key is used with. A token cannot choose.
+func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
+	switch key := public.(type) {
+	case *rsa.PublicKey:
+		if key.N.BitLen() < minRSABits {
+			return "", fmt.Errorf("an RSA key of %d bits is too short, it needs %d", key.N.BitLen(), minRSABits)
+		}
+		return jose.RS256, nil
+	case *ecdsa.PublicKey:
+		switch key.Curve {
+		case elliptic.P256():
+			return jose.ES256, nil
+		case elliptic.P384():
+			return jose.ES384, nil
+		case elliptic.P521():
+			return jose.ES512, nil
+		}
+		return "", fmt.Errorf("the curve %s is not supported, P-256, P-384 and P-521 are", key.Params().Name)
+	default:
+		return "", fmt.Errorf("a key of type %T is not supported, RSA and ECDSA are", public)
+	}
+}
+
+// LoadSigningKey reads a private RSA or ECDSA key in PEM.
+func LoadSigningKey(path string) (crypto.Signer, error) {
+	read, err := keyutil.PrivateKeyFromFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the key that signs tokens: %w", err)
+	}
+	key, ok := read.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%s: a key of type %T cannot sign", path, read)
+	}
+	if _, err := algorithmOf(key.Public()); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return key, nil
+}
+
+// LoadPublicKeys reads the RSA and ECDSA keys of a file in PEM. Of private keys it
+// takes the public half.
+func LoadPublicKeys(path string) ([]crypto.PublicKey, error) {
+	read, err := keyutil.PublicKeysFromFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading keys that verify tokens: %w", err)
+	}
+	keys := make([]crypto.PublicKey, len(read))
+	for i, key := range read {
+		if _, err := algorithmOf(key); err != nil {
+			return nil, fmt.Errorf("%s: key %d: %w", path, i+1, err)
+		}
+		keys[i] = key
+	}
+	return keys, nil
+}
