@@ -4,11 +4,9 @@
 package integration
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/tls"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -25,7 +23,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -164,53 +161,6 @@ resources:
 	}
 	if got := widgets.annex.get(t, "/readyz/kms-providers"); got.code == http.StatusInternalServerError {
 		t.Errorf("health of the encryption: %s", got)
-	}
-}
-
-func TestAuditLog(t *testing.T) {
-	t.Parallel()
-	policy := writeFile(t, "policy.yaml", []byte(`
-apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- {level: None, users: ["system:apiserver"]}
-- {level: Metadata, resources: [{group: "", resources: [secrets]}]}
-- {level: RequestResponse, resources: [{group: hosting.annex.dev}, {group: "", resources: [configmaps]}]}
-- {level: None}
-`))
-	log := filepath.Join(t.TempDir(), "audit.log")
-	a := startAnnex(t, "--audit-policy-file="+policy, "--audit-log-path="+log)
-	const text = "some-text"
-	namespace := a.newNamespace(t)
-	if _, err := a.kube.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": text}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"k": text}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	a.Stop(t) // what was acknowledged is in the log by then
-
-	found := map[string]auditv1.Event{}
-	lines := bufio.NewScanner(bytes.NewReader(readFile(t, log)))
-	for lines.Scan() {
-		var event auditv1.Event
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			t.Fatalf("reading the audit log: %v", err)
-		}
-		if event.ObjectRef != nil {
-			found[event.Verb+" "+event.ObjectRef.Resource] = event
-		}
-	}
-	secret, config := found["create secrets"], found["create configmaps"]
-	if secret.Level != auditv1.LevelMetadata || secret.RequestObject != nil || secret.ResponseStatus == nil || secret.ResponseStatus.Code != http.StatusCreated || !slices.Contains(secret.User.Groups, "system:masters") {
-		t.Errorf("the audit of a secret: %+v", secret)
-	}
-	if config.Level != auditv1.LevelRequestResponse || config.RequestObject == nil || !strings.Contains(string(config.ResponseObject.Raw), text) {
-		t.Errorf("the audit of a configmap: %+v", config)
-	}
-	if _, there := found["create namespaces"]; there {
-		t.Error("what the policy leaves out is in the log")
 	}
 }
 

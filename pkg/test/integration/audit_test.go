@@ -1,0 +1,517 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+// auditEverything but what annex does for itself.
+const auditEverything = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: None, users: ["system:apiserver"]}
+- {level: RequestResponse}
+`
+
+// auditFlags writes a policy and returns the flags for it and a log.
+func auditFlags(t *testing.T, policy string) (flags []string, log string) {
+	t.Helper()
+	log = filepath.Join(t.TempDir(), "logs", "audit.log")
+	return []string{"--audit-policy-file=" + writeFile(t, "policy.yaml", []byte(policy)), "--audit-log-path=" + log}, log
+}
+
+// auditEvents reads a log.
+func auditEvents(t *testing.T, log []byte) []auditv1.Event {
+	t.Helper()
+	var events []auditv1.Event
+	lines := bufio.NewScanner(bytes.NewReader(log))
+	lines.Buffer(nil, len(log)+1)
+	for lines.Scan() {
+		var event auditv1.Event
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatalf("reading the audit log: %v: %s", err, lines.Text())
+		}
+		events = append(events, event)
+	}
+	return events
+}
+
+// about describes what was requested: verb, resource and name, or the path.
+func about(event auditv1.Event) string {
+	if event.ObjectRef == nil {
+		return event.Verb + " " + event.RequestURI
+	}
+	return strings.TrimSpace(event.Verb + " " + event.ObjectRef.Resource + " " + event.ObjectRef.Name)
+}
+
+// eventAbout returns the one event of a stage about something.
+func eventAbout(t *testing.T, events []auditv1.Event, what string, stage auditv1.Stage) auditv1.Event {
+	t.Helper()
+	var found []auditv1.Event
+	for _, event := range events {
+		if about(event) == what && event.Stage == stage {
+			found = append(found, event)
+		}
+	}
+	if len(found) != 1 {
+		t.Errorf("%d events of %q in stage %s, want one", len(found), what, stage)
+		return auditv1.Event{}
+	}
+	return found[0]
+}
+
+func (a *annex) createConfigMap(t *testing.T, namespace, name, text string) *corev1.ConfigMap {
+	t.Helper()
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": text}}
+	created, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), config, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created
+}
+
+func (a *annex) createSecret(t *testing.T, namespace, name, text string) *corev1.Secret {
+	t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"k": text}}
+	created, err := a.kube.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created
+}
+
+// TestAuditLevels writes of each resource as much as the policy says: of
+// compiled-in kinds of Kubernetes and of annex, of custom resources and of paths.
+func TestAuditLevels(t *testing.T) {
+	t.Parallel()
+	crd := newDefinition(t, anySchema)
+	flags, log := auditFlags(t, `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitManagedFields: true
+rules:
+- {level: None, users: ["system:apiserver"]}
+- {level: None, resources: [{group: "", resources: [namespaces]}]}
+- {level: Metadata, omitStages: [RequestReceived], resources: [{group: "", resources: [secrets]}]}
+- {level: Request, resources: [{group: "", resources: [configmaps]}]}
+- {level: RequestResponse, omitStages: [RequestReceived], resources: [{group: hosting.annex.dev}, {group: `+crd.Spec.Group+`}]}
+- {level: Metadata, nonResourceURLs: [/version]}
+- {level: None}
+`)
+	widgets := startAnnex(t, flags...).install(t, crd)
+	a := widgets.annex
+	const text = "some-text"
+	a.createSecret(t, widgets.namespace, "s", text)
+	a.createConfigMap(t, widgets.namespace, "c", text)
+	a.newStore(t, "audited")
+	widgets.create(t, "v1", "w", "spec: {text: "+text+"}")
+	auditID := a.get(t, "/version", "Audit-ID", "my-own-id").header.Get("Audit-ID")
+	a.get(t, "/apis")
+	a.Stop(t) // what was acknowledged is in the log by then
+
+	if mode := fileMode(t, log); mode != 0o600 {
+		t.Errorf("the log has mode %s", mode)
+	}
+	if mode := fileMode(t, filepath.Dir(log)); mode != 0o700 {
+		t.Errorf("its folder has mode %s", mode)
+	}
+	events := auditEvents(t, readFile(t, log))
+	for _, event := range events {
+		if event.ObjectRef != nil && event.ObjectRef.Resource == "namespaces" || event.RequestURI == "/apis" {
+			t.Errorf("what the policy leaves out is in the log: %s", about(event))
+		}
+	}
+	tests := map[string]struct {
+		level             auditv1.Level
+		request, response bool
+		stages            int
+	}{
+		"create secrets s":      {auditv1.LevelMetadata, false, false, 1},
+		"create configmaps c":   {auditv1.LevelRequest, true, false, 2},
+		"create stores audited": {auditv1.LevelRequestResponse, true, true, 1},
+		"create widgets w":      {auditv1.LevelRequestResponse, true, true, 1},
+		"get /version":          {auditv1.LevelMetadata, false, false, 2},
+	}
+	for what, test := range tests {
+		event := eventAbout(t, events, what, auditv1.StageResponseComplete)
+		if event.Level != test.level || (event.RequestObject != nil) != test.request || (event.ResponseObject != nil) != test.response {
+			t.Errorf("%s: level %s, request %v, response %v", what, event.Level, event.RequestObject, event.ResponseObject)
+		}
+		if !slices.Contains(event.User.Groups, "system:masters") || len(event.SourceIPs) == 0 || event.UserAgent == "" {
+			t.Errorf("%s: it does not say who it was: %+v", what, event)
+		}
+		if event.ResponseStatus == nil || event.ResponseStatus.Code/100 != 2 || event.Annotations["authorization.k8s.io/decision"] != "allow" {
+			t.Errorf("%s: it does not say how it ended: %+v, %v", what, event.ResponseStatus, event.Annotations)
+		}
+		if body, err := json.Marshal([]any{event.RequestObject, event.ResponseObject}); err != nil || bytes.Contains(body, []byte("managedFields")) {
+			t.Errorf("%s: managed fields are in the log: %s, %v", what, body, err)
+		}
+		if stages := len(slices.DeleteFunc(slices.Clone(events), func(e auditv1.Event) bool { return e.AuditID != event.AuditID })); stages != test.stages {
+			t.Errorf("%s: %d stages, want %d", what, stages, test.stages)
+		}
+	}
+	if strings.Contains(string(readFile(t, log)), `"data":{"k":"c29tZS10ZXh0"}`) {
+		t.Error("the content of a secret is in the log")
+	}
+	if event := eventAbout(t, events, "get /version", auditv1.StageResponseComplete); event.AuditID != "my-own-id" || auditID != "my-own-id" {
+		t.Errorf("the id that the client gave: %q in the log, %q in the answer", event.AuditID, auditID)
+	}
+}
+
+func fileMode(t *testing.T, path string) os.FileMode {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
+}
+
+// TestAuditOfRefusals finds in the log what was refused, by whatever refused it.
+func TestAuditOfRefusals(t *testing.T) {
+	t.Parallel()
+	flags, log := auditFlags(t, auditEverything)
+	tokens := writeFile(t, "tokens.csv", []byte(tokenFile))
+	a := startAnnex(t, append(flags, "--token-auth-file="+tokens)...)
+	refused := map[types.UID]struct {
+		login        func(*http.Client) *http.Client
+		method, path string
+		body         string
+		code         int32
+		user, reason string
+	}{
+		"unknown": {code: 401, method: "GET", path: "/api/v1/namespaces", login: func(*http.Client) *http.Client { return a.as(t, token("wrong")) }},
+		"nobody":  {code: 401, method: "DELETE", path: "/api/v1/namespaces/default", login: func(*http.Client) *http.Client { return a.as(t, nil) }},
+		"outsider": {
+			code: 403, method: "GET", path: "/api/v1/namespaces/default/secrets/s", user: "bob", reason: "forbid",
+			login: func(*http.Client) *http.Client { return a.as(t, token(outsiderToken)) },
+		},
+		"admission": {
+			code: 422, method: "POST", path: "/apis/apiregistration.k8s.io/v1/apiservices", user: "annex-admin", reason: "allow",
+			body: `{"metadata":{"name":"v1.elsewhere.example.com"},"spec":{"group":"elsewhere.example.com","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"service":{"namespace":"a","name":"b"}}}`,
+		},
+		"validation": {
+			code: 422, method: "POST", path: "/api/v1/namespaces/default/configmaps", user: "annex-admin", reason: "allow",
+			body: `{"metadata":{"name":"Not A Name"}}`,
+		},
+		"missing": {code: 404, method: "GET", path: "/apis/nothing.example.com/v1/things", user: "annex-admin", reason: "allow"},
+	}
+	for id, request := range refused {
+		client := a.http
+		if request.login != nil {
+			client = request.login(client)
+		}
+		if got := send(t, client, request.method, a.URL+request.path, request.body, "Audit-ID", string(id)); got.code != int(request.code) {
+			t.Errorf("%s: %s, want %d", id, got, request.code)
+		}
+	}
+	a.Stop(t)
+	events := map[types.UID]auditv1.Event{}
+	for _, event := range auditEvents(t, readFile(t, log)) {
+		events[event.AuditID] = event
+	}
+	for id, request := range refused {
+		event := events[id]
+		if event.ResponseStatus == nil || event.ResponseStatus.Code != request.code || event.User.Username != request.user || event.RequestURI != request.path {
+			t.Errorf("%s: the log says %+v of %s by %q", id, event.ResponseStatus, about(event), event.User.Username)
+		}
+		if got := event.Annotations["authorization.k8s.io/decision"]; got != request.reason {
+			t.Errorf("%s: the decision is %q, want %q", id, got, request.reason)
+		}
+		if request.body != "" && event.RequestObject == nil {
+			t.Errorf("%s: the log lacks what was refused", id)
+		}
+	}
+}
+
+// TestAuditRotation fills a log that is rotated at 1 MB, which is the least.
+func TestAuditRotation(t *testing.T) {
+	t.Parallel()
+	flags, log := auditFlags(t, auditEverything)
+	old := strings.TrimSuffix(log, ".log") + "-2020-01-01T00-00-00.000.log"
+	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{old, filepath.Join(filepath.Dir(log), "diary.log")} {
+		if err := os.WriteFile(file, []byte("old\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := startAnnex(t, append(flags, "--audit-log-maxsize=1", "--audit-log-maxbackup=2", "--audit-log-maxage=1")...)
+	text := strings.Repeat("x", 300<<10)
+	for i := range 8 { // each is there twice, as request and as response
+		a.createConfigMap(t, "default", fmt.Sprint("c", i), text)
+	}
+	files := func() []string {
+		found, err := filepath.Glob(strings.TrimSuffix(log, ".log") + "*.log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	eventually(t, "one log and two old ones", func() string {
+		if found := files(); len(found) != 3 || slices.Contains(found, old) {
+			return fmt.Sprint(found)
+		}
+		return ""
+	})
+	for _, file := range files() {
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 || info.Size() > 1<<20 {
+			t.Errorf("%s has mode %s and %d bytes", file, info.Mode(), info.Size())
+		}
+		auditEvents(t, readFile(t, file)) // lines are whole
+	}
+	if got := string(readFile(t, filepath.Dir(log), "diary.log")); got != "old\n" {
+		t.Errorf("a file that is not annex' own became %q", got)
+	}
+}
+
+// TestAuditLogFormats compresses old logs, and does without rotation.
+func TestAuditLogWithoutRotation(t *testing.T) {
+	t.Parallel()
+	flags, log := auditFlags(t, auditEverything)
+	a := startAnnex(t, append(flags, "--audit-log-maxsize=0", "--audit-log-format=legacy", "--audit-log-mode=batch")...)
+	a.createConfigMap(t, "default", "c", "text")
+	a.Stop(t)
+	if text := string(readFile(t, log)); !strings.Contains(text, `method="create"`) || fileMode(t, log) != 0o600 {
+		t.Errorf("mode %s: %s", fileMode(t, log), text)
+	}
+}
+
+// TestAuditStop ends annex while requests are under way. Each that was answered
+// is in the log and was sent to the webhook, although both wait for more to come.
+func TestAuditStop(t *testing.T) {
+	t.Parallel()
+	collector := startAuditCollector(t, nil)
+	flags, log := auditFlags(t, auditEverything)
+	dataDir := t.TempDir()
+	p := startProcess(t, dataDir, append(flags, "--audit-log-mode=batch",
+		"--audit-webhook-config-file="+collector.config, "--audit-webhook-batch-max-wait=1h", "--audit-webhook-batch-max-size=1000000")...)
+	a := clientsOf(t, p, dataDir)
+	var answered sync.Map
+	var count atomic.Int64
+	var writers sync.WaitGroup
+	for writer := range 4 {
+		writers.Go(func() {
+			for i := 0; ; i++ {
+				name := fmt.Sprintf("c-%d-%d", writer, i)
+				config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				_, err := a.kube.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
+				if err != nil {
+					return
+				}
+				answered.Store("create configmaps "+name, true)
+				count.Add(1)
+			}
+		})
+	}
+	eventually(t, "writes are under way", func() string {
+		if n := count.Load(); n < 50 {
+			return fmt.Sprint(n, " were answered")
+		}
+		return ""
+	})
+	if got := len(collector.events()); got > 0 {
+		t.Errorf("%d events were sent before the batch was full", got)
+	}
+	terminate(t, p)
+	writers.Wait()
+	logged, sent := map[string]bool{}, map[string]bool{}
+	for _, event := range auditEvents(t, readFile(t, log)) {
+		logged[about(event)] = true
+	}
+	for _, event := range collector.events() {
+		sent[about(event)] = true
+	}
+	answered.Range(func(key, _ any) bool {
+		if what := key.(string); !logged[what] || !sent[what] {
+			t.Errorf("%s was answered: in the log %t, sent %t", what, logged[what], sent[what])
+		}
+		return true
+	})
+	t.Logf("%d requests were answered", count.Load())
+}
+
+// TestAuditWebhook sends events to a webhook that fails at first.
+func TestAuditWebhook(t *testing.T) {
+	t.Parallel()
+	var refusals atomic.Int64
+	collector := startAuditCollector(t, func(w http.ResponseWriter) bool {
+		if refusals.Add(1) > 2 {
+			return true
+		}
+		http.Error(w, "not yet", http.StatusServiceUnavailable)
+		return false
+	})
+	flags, log := auditFlags(t, auditEverything)
+	a := startAnnex(t, append(flags, "--audit-webhook-config-file="+collector.config, "--audit-webhook-initial-backoff=1ms",
+		"--audit-webhook-batch-max-wait=10ms", "--audit-webhook-batch-throttle-enable=false",
+		"--audit-webhook-truncate-enabled", "--audit-webhook-truncate-max-event-size=20000")...)
+	namespace := a.newNamespace(t)
+	a.createConfigMap(t, namespace, "small", "text")
+	a.createConfigMap(t, namespace, "large", strings.Repeat("x", 30_000))
+	eventually(t, "both are sent", func() string {
+		n := 0
+		for _, event := range collector.events() {
+			if what := about(event); what == "create configmaps small" || what == "create configmaps large" {
+				n++
+			}
+		}
+		if n < 2 {
+			return fmt.Sprint(n, " of them")
+		}
+		return ""
+	})
+	small := eventAbout(t, collector.events(), "create configmaps small", auditv1.StageResponseComplete)
+	large := eventAbout(t, collector.events(), "create configmaps large", auditv1.StageResponseComplete)
+	if small.RequestObject == nil || small.ResponseObject == nil || small.Annotations["audit.k8s.io/truncated"] != "" {
+		t.Errorf("a small event is not whole: %+v", small)
+	}
+	if large.RequestObject != nil || large.ResponseObject != nil || large.Annotations["audit.k8s.io/truncated"] != "true" {
+		t.Errorf("a large event was not truncated: %v", large.Annotations)
+	}
+	if refusals.Load() < 3 {
+		t.Errorf("the webhook was asked %d times", refusals.Load())
+	}
+	a.Stop(t)
+	if logged := eventAbout(t, auditEvents(t, readFile(t, log)), "create configmaps large", auditv1.StageResponseComplete); logged.RequestObject == nil {
+		t.Error("what is truncated for the webhook is so in the log")
+	}
+}
+
+// TestAuditBlockingStrict refuses requests of which no record can be kept.
+func TestAuditBlockingStrict(t *testing.T) {
+	t.Parallel()
+	var down atomic.Bool
+	collector := startAuditCollector(t, func(w http.ResponseWriter) bool {
+		if down.Load() {
+			http.Error(w, "down", http.StatusInternalServerError)
+		}
+		return !down.Load()
+	})
+	policy := writeFile(t, "policy.yaml", []byte(`
+apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- {level: Metadata, resources: [{group: "", resources: [configmaps]}]}
+`))
+	a := startAnnex(t, "--audit-policy-file="+policy, "--audit-webhook-config-file="+collector.config,
+		"--audit-webhook-mode=blocking-strict", "--audit-webhook-initial-backoff=1ms")
+	a.createConfigMap(t, "default", "recorded", "text")
+	if got := eventAbout(t, collector.events(), "create configmaps recorded", auditv1.StageResponseComplete); got.ResponseStatus.Code != http.StatusCreated {
+		t.Errorf("the record: %+v", got)
+	}
+	down.Store(true)
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "unrecorded"}}
+	_, err := a.kube.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
+	wantError(t, err, "failed to store audit event")
+	down.Store(false)
+	if _, err := a.kube.CoreV1().ConfigMaps("default").Get(t.Context(), "unrecorded", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("what could not be recorded was done: %v", err)
+	}
+}
+
+// auditCollector is a webhook that keeps the events it gets.
+type auditCollector struct {
+	config string // the path of its kubeconfig
+
+	mu       sync.Mutex
+	received []auditv1.Event
+}
+
+func (c *auditCollector) events() []auditv1.Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.received)
+}
+
+// startAuditCollector serves a collector with TLS to who has a client
+// certificate; accept, if there is one, may answer instead.
+func startAuditCollector(t *testing.T, accept func(http.ResponseWriter) bool) *auditCollector {
+	t.Helper()
+	c := &auditCollector{}
+	authority := newAuthority(t)
+	url := authority.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if accept != nil && !accept(w) {
+			return
+		}
+		list := &auditv1.EventList{}
+		if err := json.NewDecoder(r.Body).Decode(list); err != nil || list.Kind != "EventList" {
+			t.Errorf("not a list of events: %v, %v", list.TypeMeta, err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.received = append(c.received, list.Items...)
+	}))
+	certPEM, keyPEM := authority.issue(t, "annex")
+	c.config = writeFile(t, "webhook.kubeconfig", fmt.Appendf(nil, `
+apiVersion: v1
+kind: Config
+clusters: [{name: collector, cluster: {server: %q, certificate-authority: %q}}]
+users: [{name: annex, user: {client-certificate: %q, client-key: %q}}]
+contexts: [{name: collector, context: {cluster: collector, user: annex}}]
+current-context: collector
+`, url, authority.file(t), writeFile(t, "cert", certPEM), writeFile(t, "key", keyPEM)))
+	return c
+}
+
+// serve serves with TLS to who has a certificate of the authority.
+func (a *authority) serve(t *testing.T, handler http.Handler) (url string) {
+	t.Helper()
+	pair, err := tls.X509KeyPair(a.issue(t, "server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert}
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
+// terminate sends SIGTERM and waits until the process has ended well.
+func terminate(t *testing.T, p *process.Annex) {
+	t.Helper()
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if code, err := p.Wait(ctx); err != nil || code != 0 {
+		t.Fatalf("annex ended with code %d, %v; stderr:\n%s", code, err, p.Stderr())
+	}
+}
