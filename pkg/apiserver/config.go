@@ -7,6 +7,7 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -54,6 +55,9 @@ type ExtraConfig struct {
 	ServiceResolver webhook.ServiceResolver
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
+	// Followers keep up what requests are decided by: files that may change, keys of
+	// issuers. Each runs from before the chain serves until it has drained.
+	Followers []func(context.Context)
 }
 
 // behindMain reports whether another cluster has the Kubernetes kinds.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -61,12 +60,6 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	}
 	generic.Flagz = o.Flagz()
 	apiserver.ConfigureOpenAPI(generic)
-	if err := applyAuth(ctx, o, generic, caFile, main); err != nil {
-		return nil, err
-	}
-	if err := o.Audit.ApplyTo(generic); err != nil {
-		return nil, fmt.Errorf("--audit-policy-file, --audit-log-path, --audit-webhook-config-file: %w", err)
-	}
 	config := &apiserver.Config{
 		Generic: generic,
 		Extra: apiserver.ExtraConfig{
@@ -74,6 +67,12 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 			EventTTL:      o.API.EventTTL,
 			Informers:     kinds.informers,
 		},
+	}
+	if err := applyAuth(ctx, o, config, caFile, main); err != nil {
+		return nil, err
+	}
+	if err := o.Audit.ApplyTo(generic); err != nil {
+		return nil, fmt.Errorf("--audit-policy-file, --audit-log-path, --audit-webhook-config-file: %w", err)
 	}
 	if main != nil {
 		return config, applyMain(ctx, o, config, main)
@@ -138,20 +137,23 @@ func wrapFilters(generic *genericapiserver.Config, service maincluster.Service) 
 
 // applyAuth makes annex recognise and authorize callers, by itself and as the
 // main cluster says.
-func applyAuth(ctx context.Context, o options.CompletedOptions, generic *genericapiserver.Config, caFile string, main *maincluster.Cluster) error {
-	var callers authenticator.Request
+func applyAuth(ctx context.Context, o options.CompletedOptions, config *apiserver.Config, caFile string, main *maincluster.Cluster) error {
+	generic := config.Generic
+	logins := options.Logins{OwnCAFile: caFile, TokenCacheTTL: o.Main.Login.TokenCacheTTL}
 	var rights authorizer.Authorizer
 	if main != nil {
 		var err error
-		if callers, err = main.Authenticator(ctx, generic, o.Main.Login); err != nil {
+		if logins.MainCluster, err = main.Authenticator(ctx, generic, o.Main.Login); err != nil {
 			return err
 		}
 		if rights, err = main.Authorizer(o.Main.Reviews); err != nil {
 			return err
 		}
 	}
-	if err := o.Authentication.ApplyTo(generic, caFile, callers); err != nil {
+	issuers, err := o.Authentication.ApplyTo(generic, logins)
+	if err != nil {
 		return err
 	}
+	config.Extra.Followers = append(config.Extra.Followers, issuers.Run)
 	return o.Authorization.ApplyTo(generic, rights)
 }

@@ -142,6 +142,9 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop(nil)
+	// Requests that are answered while annex drains are decided as any other.
+	deciding, stopDeciding := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopDeciding()
 
 	loopback := s.config.Generic.LoopbackClientConfig
 	if err := s.addControllers(&running); err != nil {
@@ -154,6 +157,9 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 		return err
 	}
 	ready := make(chan struct{})
+	for _, follow := range s.config.Extra.Followers {
+		running.Go(func() { follow(deciding) })
+	}
 	running.Go(func() { s.identity.Run(serving) })
 	running.Go(func() { s.store.Usage.Run(serving) })
 	running.Go(func() { s.stopWhenDone(ctx, serving, ready, stop) })

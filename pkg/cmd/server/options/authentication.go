@@ -4,37 +4,54 @@
 package options
 
 import (
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/spf13/pflag"
 
-	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/group"
-	"k8s.io/apiserver/pkg/authentication/request/anonymous"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/request/union"
-	"k8s.io/apiserver/pkg/authentication/request/websocket"
-	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/annex-dev/annex/pkg/authentication"
+	"github.com/annex-dev/annex/pkg/pki"
 )
 
 // openPaths are served to callers that nobody knows, because load balancers
 // and supervisors ask them. Everything else needs a login.
 var openPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// Authentication says who may log in: holders of a client certificate, and of
-// a token from a file.
+// Authentication says who may log in.
 type Authentication struct {
-	ClientCAFile  string
-	TokenAuthFile string
+	ClientCAFile   string
+	TokenAuthFile  string
+	ConfigFile     string
+	WebhookFile    string
+	WebhookVersion string
+	FrontProxy     *genericoptions.RequestHeaderAuthenticationOptions
 }
 
 // NewAuthentication returns the defaults: certificates of annex's own authority.
-func NewAuthentication() *Authentication { return &Authentication{} }
+func NewAuthentication() *Authentication {
+	return &Authentication{
+		WebhookVersion: "v1",
+		// Nobody's headers are believed before --requestheader-client-ca-file is set.
+		FrontProxy: &genericoptions.RequestHeaderAuthenticationOptions{
+			UsernameHeaders:     []string{"X-Remote-User"},
+			UIDHeaders:          []string{"X-Remote-Uid"},
+			GroupHeaders:        []string{"X-Remote-Group"},
+			ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
+		},
+	}
+}
 
 // AddFlags adds flags with upstream's names and meaning.
 func (o *Authentication) AddFlags(fs *pflag.FlagSet) {
@@ -42,37 +59,143 @@ func (o *Authentication) AddFlags(fs *pflag.FlagSet) {
 		"If set, client certificates signed by an authority in this file log in as their CommonName, "+
 			"in addition to those of annex's own authority. It is read again when it changes.")
 	fs.StringVar(&o.TokenAuthFile, "token-auth-file", o.TokenAuthFile,
-		"If set, the file with static tokens: lines of token,user,uid,\"group1,group2\". Only the group system:masters may act.")
+		"If set, the file with static tokens: lines of token,user,uid,\"group1,group2\".")
+	fs.StringVar(&o.ConfigFile, "authentication-config", o.ConfigFile,
+		"If set, the file with an AuthenticationConfiguration: which issuers' JWTs log in, and which paths are open to "+
+			"callers without a login. It is followed when it changes. If not set, no JWT but annex's own logs in, and only the health endpoints are open.")
+	fs.StringVar(&o.WebhookFile, "authentication-token-webhook-config-file", o.WebhookFile,
+		"If set, the kubeconfig of a webhook that is asked, with a TokenReview, about tokens that annex does not know.")
+	fs.StringVar(&o.WebhookVersion, "authentication-token-webhook-version", o.WebhookVersion,
+		"The version of the TokenReviews that the webhook gets: v1 or v1beta1.")
+	o.FrontProxy.AddFlags(fs)
 }
 
-// Validate has nothing to check before the files are read.
-func (o *Authentication) Validate() []error { return nil }
+// Validate checks the flags; files are not read.
+func (o *Authentication) Validate(behindMain bool) []error {
+	var errs []error
+	for _, given := range []struct{ flag, value string }{
+		{"--authentication-config", o.ConfigFile},
+		{"--authentication-token-webhook-config-file", o.WebhookFile},
+		{"--requestheader-client-ca-file", o.FrontProxy.ClientCAFile},
+	} {
+		if behindMain && given.value != "" {
+			errs = append(errs, fmt.Errorf("%s is for annex alone: the main cluster says who may log in", given.flag))
+		}
+	}
+	if !slices.Contains([]string{"v1", "v1beta1"}, o.WebhookVersion) {
+		errs = append(errs, fmt.Errorf("--authentication-token-webhook-version %q must be v1 or v1beta1", o.WebhookVersion))
+	}
+	if o.FrontProxy.ClientCAFile == "" && len(o.FrontProxy.AllowedNames) > 0 {
+		errs = append(errs, errors.New("--requestheader-allowed-names needs --requestheader-client-ca-file"))
+	}
+	if o.FrontProxy.ClientCAFile != "" && len(o.FrontProxy.UsernameHeaders) == 0 {
+		errs = append(errs, errors.New("--requestheader-username-headers must not be empty with --requestheader-client-ca-file"))
+	}
+	return append(errs, named("--requestheader-…", o.FrontProxy.Validate())...)
+}
 
-// ApplyTo makes generic authenticate callers; ownCAFile holds annex's own
-// authority, delegated knows those of the main cluster, or is nil. The first
-// authenticator that knows the caller decides.
-func (o *Authentication) ApplyTo(generic *genericapiserver.Config, ownCAFile string, delegated authenticator.Request) error {
+// Logins are ways to log in that other options make.
+type Logins struct {
+	// OwnCAFile holds annex's own authority.
+	OwnCAFile string
+	// MainCluster asks the cluster that annex stands behind, or is nil.
+	MainCluster authenticator.Request
+	// ServiceAccounts and BootstrapTokens know such tokens, or are nil.
+	ServiceAccounts, BootstrapTokens authenticator.Token
+	// OwnIssuers are the names under which ServiceAccounts' tokens are signed.
+	OwnIssuers []string
+	// TokenCacheTTL is how long a webhook's answer holds.
+	TokenCacheTTL time.Duration
+}
+
+// ApplyTo makes generic authenticate callers, by the ways of its own and by logins.
+// generic must know its audiences. What is returned has to run for as long as
+// generic serves.
+func (o *Authentication) ApplyTo(generic *genericapiserver.Config, logins Logins) (*authentication.Structured, error) {
+	config := authentication.Config{
+		Audiences:       generic.Authentication.APIAudiences,
+		MainCluster:     logins.MainCluster,
+		ServiceAccounts: logins.ServiceAccounts,
+		BootstrapTokens: logins.BootstrapTokens,
+	}
+	if err := o.applyCertificates(generic, logins.OwnCAFile, &config); err != nil {
+		return nil, err
+	}
+	if o.TokenAuthFile != "" {
+		tokens, err := tokenfile.NewCSV(o.TokenAuthFile)
+		if err != nil {
+			return nil, fmt.Errorf("--token-auth-file: %w", err)
+		}
+		config.StaticTokens = tokens
+	}
+	var err error
+	config.Structured, err = authentication.NewStructured(authentication.StructuredOptions{
+		Path: o.ConfigFile, OpenPaths: openPaths, OwnIssuers: logins.OwnIssuers, APIServerID: generic.APIServerID,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--authentication-config: %w", err)
+	}
+	if o.WebhookFile != "" {
+		webhook := authentication.WebhookOptions{ConfigFile: o.WebhookFile, Version: o.WebhookVersion, CacheTTL: logins.TokenCacheTTL}
+		if config.Webhook, err = authentication.NewWebhook(webhook, config.Audiences); err != nil {
+			return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
+		}
+	}
+	generic.Authentication.Authenticator = config.New()
+	if config.KnowsTokens() {
+		declareBearerTokens(generic)
+	}
+	return config.Structured, nil
+}
+
+// applyCertificates has generic ask clients for certificates, of users and of the
+// front proxy.
+func (o *Authentication) applyCertificates(generic *genericapiserver.Config, ownCAFile string, config *authentication.Config) error {
 	clientCA, err := o.clientCA(ownCAFile)
 	if err != nil {
 		return err
 	}
+	config.ClientCA = clientCA
 	if err := generic.Authentication.ApplyClientCert(clientCA, generic.SecureServing); err != nil {
 		return fmt.Errorf("--client-ca-file: %w", err)
 	}
-	authenticators := []authenticator.Request{x509.NewDynamic(clientCA.VerifyOptions, x509.CommonNameUserConversion)}
-	if o.TokenAuthFile != "" {
-		tokens, err := tokenfile.NewCSV(o.TokenAuthFile)
-		if err != nil {
-			return fmt.Errorf("--token-auth-file: %w", err)
+	if config.FrontProxy, err = o.FrontProxy.ToAuthenticationRequestHeaderConfig(); err != nil {
+		return fmt.Errorf("--requestheader-client-ca-file: %w", err)
+	}
+	if config.FrontProxy == nil {
+		return nil
+	}
+	if err := o.checkFrontProxy(config.FrontProxy, clientCA); err != nil {
+		return err
+	}
+	if err := generic.Authentication.ApplyClientCert(config.FrontProxy.CAContentProvider, generic.SecureServing); err != nil {
+		return fmt.Errorf("--requestheader-client-ca-file: %w", err)
+	}
+	// The headers are taken out of every request before it goes on.
+	generic.Authentication.RequestHeaderConfig = config.FrontProxy
+	return nil
+}
+
+// checkFrontProxy keeps users from being front proxies: whose certificate is good for
+// both could call himself anything.
+func (o *Authentication) checkFrontProxy(proxy *authenticatorfactory.RequestHeaderConfig, clientCA dynamiccertificates.CAContentProvider) error {
+	if len(o.FrontProxy.AllowedNames) > 0 {
+		return nil
+	}
+	ofProxies, err := pki.ParseBundle(proxy.CAContentProvider.CurrentCABundleContent())
+	if err != nil {
+		return fmt.Errorf("--requestheader-client-ca-file: %w", err)
+	}
+	ofUsers, err := pki.ParseBundle(clientCA.CurrentCABundleContent())
+	if err != nil {
+		return fmt.Errorf("--client-ca-file: %w", err)
+	}
+	for _, authority := range ofProxies {
+		if slices.ContainsFunc(ofUsers, func(other *x509.Certificate) bool { return other.Equal(authority) }) {
+			return fmt.Errorf("--requestheader-client-ca-file has the authority %q, which signs certificates of users too: "+
+				"say with --requestheader-allowed-names which of them is the proxy", authority.Subject.CommonName)
 		}
-		authenticators = append(authenticators, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
-		declareBearerTokens(generic)
 	}
-	if delegated != nil {
-		authenticators = append(authenticators, delegated)
-	}
-	known := group.NewAuthenticatedGroupAdder(union.New(authenticators...))
-	generic.Authentication.Authenticator = union.NewFailOnError(known, anonymous.NewAuthenticator(anonymousConditions()))
 	return nil
 }
 
@@ -91,18 +214,13 @@ func (o *Authentication) clientCA(ownCAFile string) (dynamiccertificates.CAConte
 	return dynamiccertificates.NewUnionCAContentProvider(own, given), nil
 }
 
-func anonymousConditions() []apiserver.AnonymousAuthCondition {
-	var conditions []apiserver.AnonymousAuthCondition
-	for _, path := range openPaths {
-		conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: path})
-	}
-	return conditions
-}
-
 // declareBearerTokens tells readers of the OpenAPI documents how to log in.
 func declareBearerTokens(generic *genericapiserver.Config) {
-	scheme := &spec.SecurityScheme{SecuritySchemeProps: spec.SecuritySchemeProps{
-		Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
+	const name, kind, header, in, about = "BearerToken", "apiKey", "authorization", "header", "Bearer Token authentication"
+	generic.OpenAPIConfig.SecurityDefinitions = &spec.SecurityDefinitions{name: &spec.SecurityScheme{
+		SecuritySchemeProps: spec.SecuritySchemeProps{Type: kind, Name: header, In: in, Description: about},
 	}}
-	generic.OpenAPIConfig.SecurityDefinitions = &spec.SecurityDefinitions{"BearerToken": scheme}
+	generic.OpenAPIV3Config.SecuritySchemes = spec3.SecuritySchemes{name: &spec3.SecurityScheme{
+		SecuritySchemeProps: spec3.SecuritySchemeProps{Type: kind, Name: header, In: in, Description: about},
+	}}
 }

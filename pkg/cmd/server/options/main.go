@@ -63,7 +63,7 @@ func (o *Main) AddFlags(fs *pflag.FlagSet) {
 	// The defaults fit; tests cannot wait for them.
 	hide(fs, "serving-ca-lifetime", "serving-certificate-lifetime", "serving-ca-propagation")
 	fs.DurationVar(&o.Login.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.Login.TokenCacheTTL,
-		"How long the main cluster's answer about a token is remembered.")
+		"How long the answer about a token is remembered that the main cluster, or the webhook, gave.")
 	fs.DurationVar(&o.Reviews.AllowCacheTTL, "authorization-webhook-cache-authorized-ttl", o.Reviews.AllowCacheTTL,
 		"How long it is remembered that the main cluster allowed something.")
 	fs.DurationVar(&o.Reviews.DenyCacheTTL, "authorization-webhook-cache-unauthorized-ttl", o.Reviews.DenyCacheTTL,

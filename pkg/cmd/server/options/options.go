@@ -179,7 +179,7 @@ func (o CompletedOptions) Validate() error {
 	errs = append(errs, o.Draining.Validate()...)
 	errs = append(errs, o.Serving.Validate()...)
 	errs = append(errs, o.Etcd.Validate(o.Main.Enabled())...)
-	errs = append(errs, o.Authentication.Validate()...)
+	errs = append(errs, o.Authentication.Validate(o.Main.Enabled())...)
 	errs = append(errs, named("--enable-admission-plugins, --disable-admission-plugins", o.Admission.Validate(o.Main.Enabled()))...)
 	errs = append(errs, o.API.Validate()...)
 	errs = append(errs, o.Audit.Validate()...)
