@@ -109,7 +109,10 @@ func (c CompletedConfig) storageProviders() []storageProvider {
 	return []storageProvider{
 		corerest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, EventTTL: c.extra.EventTTL},
 		eventsrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, TTL: c.extra.EventTTL},
-		authenticationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+		authenticationrest.StorageProvider{
+			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,
+			Logins: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences,
+		},
 		authorizationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
 		coordinationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
 		rbacrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},

@@ -5,19 +5,101 @@ package authentication
 
 import (
 	"context"
+	"fmt"
+	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/server/options/authenticationconfig/metrics"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/configfile"
+)
+
+const (
+	// reachTimeout is how long the issuers of a changed file have to answer before it
+	// is given up for now. Upstream's client gives up a question after that time.
+	reachTimeout = 30 * time.Second
+	// reachInterval is how often it is looked whether they have.
+	reachInterval = 100 * time.Millisecond
+	// retirement is how long a replaced generation answers requests that have it
+	// already.
+	retirement = time.Minute
 )
 
 // Run asks the issuers for their keys and follows the file until ctx is done.
 func (s *Structured) Run(ctx context.Context) {
+	if !s.hasFile() {
+		return
+	}
+	defer s.retiring.Wait()
+	metrics.RegisterMetrics()
+	metrics.RecordAuthenticationConfigLastConfigInfo(s.options.APIServerID, string(s.data))
+	// The issuers may come later than annex: it does not wait for them.
 	first, err := s.newGeneration(ctx, s.started)
 	if err != nil {
 		// The same was checked when annex started.
-		klog.FromContext(ctx).Error(err, "Nobody can log in with a JWT", "file", s.options.Path)
+		klog.FromContext(ctx).Error(err, "Nobody can log in with a JWT before the file changes", "file", s.options.Path)
+	} else {
+		s.current.Store(first)
+	}
+	configfile.Watch(ctx, configfile.File{Path: s.options.Path, Loaded: s.data, Apply: s.apply, Record: s.record})
+}
+
+// apply puts a changed file in force once all its issuers have answered. Until then,
+// and for good if it is wrong, what was in force stays so.
+func (s *Structured) apply(ctx context.Context, data []byte) error {
+	config, err := s.load(data)
+	if err != nil {
+		return configfile.Explain(s.options.Path, data, err)
+	}
+	next, err := s.newGeneration(ctx, config)
+	if err != nil {
+		return err
+	}
+	if err := next.awaitIssuers(ctx); err != nil {
+		next.end()
+		return err
+	}
+	s.retire(ctx, s.current.Swap(next), next)
+	return nil
+}
+
+// awaitIssuers returns when all issuers were reached, or why they were not.
+func (g *generation) awaitIssuers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(ctx, reachInterval, true, func(context.Context) (bool, error) {
+		last = g.reached()
+		return last == nil, nil
+	})
+	if err != nil && last != nil {
+		return fmt.Errorf("its issuers cannot be reached: %w", last)
+	}
+	return err
+}
+
+// retire ends a generation that was replaced, and the metrics of its issuers that
+// the next one does not have.
+func (s *Structured) retire(ctx context.Context, old, next *generation) {
+	s.retiring.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(retirement):
+		}
+		old.end()
+		for issuer := range old.issuers.Difference(next.issuers) {
+			oidc.DeleteJWKSFetchMetrics(issuer, s.options.APIServerID)
+		}
+	})
+}
+
+// record counts changes of the file as kube-apiserver does.
+func (s *Structured) record(data []byte, err error) {
+	if err != nil {
+		metrics.RecordAuthenticationConfigAutomaticReloadFailure(s.options.APIServerID)
 		return
 	}
-	s.current.Store(first)
-	<-ctx.Done()
-	first.end()
+	metrics.RecordAuthenticationConfigAutomaticReloadSuccess(s.options.APIServerID, string(data))
 }

@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+
+	"github.com/annex-dev/annex/pkg/configfile"
 )
 
 // errNotRunning is what a token meets before Run.
@@ -29,6 +32,8 @@ type Structured struct {
 	data    []byte
 
 	current atomic.Pointer[generation]
+	// retiring are generations that were replaced and still answer.
+	retiring sync.WaitGroup
 }
 
 // StructuredOptions say where a configuration is and what it is for.
@@ -53,7 +58,7 @@ func NewStructured(o StructuredOptions) (*Structured, error) {
 			return nil, fmt.Errorf("read the configuration: %w", err)
 		}
 		if s.started, err = s.load(s.data); err != nil {
-			return nil, err
+			return nil, configfile.Explain(o.Path, s.data, err)
 		}
 	}
 	s.current.Store(&generation{
@@ -61,6 +66,7 @@ func NewStructured(o StructuredOptions) (*Structured, error) {
 			return nil, false, errNotRunning
 		}),
 		anonymous: s.anonymous(s.started),
+		end:       func() {},
 	})
 	return s, nil
 }

@@ -8,9 +8,13 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/annex-dev/annex/pkg/registry/authentication/selfsubjectreview"
+	"github.com/annex-dev/annex/pkg/registry/authentication/tokenreview"
 )
 
 // StorageProvider makes the REST storage of authentication.k8s.io.
@@ -18,11 +22,18 @@ type StorageProvider struct {
 	Scheme         *runtime.Scheme
 	ParameterCodec runtime.ParameterCodec
 	Codecs         serializer.CodecFactory
+	// Logins say whose a token is.
+	Logins authenticator.Request
+	// Audiences are the names that annex has to issuers of tokens.
+	Audiences authenticator.Audiences
 }
 
 // NewRESTStorage returns the group.
 func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info := genericapiserver.NewDefaultAPIGroupInfo(authenticationv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
-	info.VersionedResourcesStorageMap[authenticationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{}
+	info.VersionedResourcesStorageMap[authenticationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
+		"tokenreviews":       tokenreview.NewREST(p.Logins, p.Audiences),
+		"selfsubjectreviews": selfsubjectreview.NewREST(),
+	}
 	return info, nil
 }
