@@ -19,6 +19,7 @@ import (
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
@@ -59,6 +60,11 @@ type Config struct {
 	AnnexNamespaceInformer  coreinformers.NamespaceInformer
 	// AnnexHostingInformers are the term's: New makes them.
 	AnnexHostingInformers annexinformers.SharedInformerFactory
+
+	// AnnexMetadataInformers follow all objects that annex serves. They are the
+	// term's: New makes them where annex stands alone, and they run if a controller
+	// gives them a handler.
+	AnnexMetadataInformers *metadatainformers.Informers
 
 	// Main is the cluster that annex stands behind, nil when it stands alone.
 	Main *MainCluster

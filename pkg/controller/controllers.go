@@ -18,6 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	"github.com/annex-dev/annex/pkg/controller/definition"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
+	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/namespace"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -70,6 +71,14 @@ func descriptors() []descriptor {
 		// Taking a group over is some requests for each of its definitions.
 		{definition.ControllerName, behindMainOnly, 4, newDefinition},
 	}
+}
+
+func newMetadataInformers(config Config) (*metadatainformers.Informers, error) {
+	return metadatainformers.New(metadatainformers.Config{
+		AnnexMetadata:             config.AnnexMetadata,
+		Discover:                  config.AnnexKube.Discovery().ServerGroupsAndResourcesWithContext,
+		CustomResourceDefinitions: config.AnnexDefinitionInformer,
+	})
 }
 
 func newNamespace(config Config) (controller, error) {
@@ -161,6 +170,13 @@ type entry struct {
 func New(config Config) (*Controllers, error) {
 	c := &Controllers{}
 	c.config = config.forTerm(&c.term)
+	if config.Main == nil {
+		var err error
+		if c.config.AnnexMetadataInformers, err = newMetadataInformers(c.config); err != nil {
+			c.term.end()
+			return nil, fmt.Errorf("making the informers of metadata: %w", err)
+		}
+	}
 	for _, d := range descriptors() {
 		if !d.mode.covers(config) {
 			continue
@@ -202,6 +218,9 @@ func (c *Controllers) Run(ctx context.Context) {
 
 	var running sync.WaitGroup
 	defer running.Wait()
+	if informers := c.config.AnnexMetadataInformers; informers != nil {
+		running.Go(func() { informers.Run(ctx) })
+	}
 	for _, e := range c.entries {
 		running.Go(func() { e.controller.Run(ctx, e.workers) })
 	}

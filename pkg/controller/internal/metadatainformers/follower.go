@@ -1,0 +1,222 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metadatainformers
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// slotPeriod is how long a resource that cannot be read yet keeps others from
+// being read for the first time.
+const slotPeriod = 5 * time.Second
+
+// backoff is the delay after failures to list or watch. It starts low, because
+// upstream refuses the first request for a custom resource while it makes a cache
+// for it.
+var backoff = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 12, Cap: 15 * time.Second}
+
+// backoffReset is how long all has to go well for the delay to start over.
+const backoffReset = time.Minute
+
+// follower follows one resource.
+type follower struct {
+	served
+	objects *store
+	// notFound is called when the server does not know the resource.
+	notFound func()
+
+	cancel context.CancelFunc
+	done   chan struct{}
+	// unwanted is since when the resource is not served any more, zero while it is.
+	unwanted time.Time
+
+	mu sync.Mutex
+	// synced says that handlers were told of all objects once. What they know is
+	// current if, besides, that was after the last gap and a watch is open.
+	synced, listed, watching bool
+	started                  time.Time
+	failure                  error
+	complained               bool
+	free                     func()
+}
+
+func newFollower(item served, handlers []Handler) *follower {
+	f := &follower{served: item, done: make(chan struct{}), free: func() {}}
+	f.objects = newStore(item.Resource, handlers, f.replaced)
+	return f
+}
+
+// run follows the resource until ctx is done. slots bounds how many are read for
+// the first time at once.
+func (f *follower) run(ctx context.Context, annexMetadata metadata.Interface, slots chan struct{}) {
+	defer close(f.done)
+	select {
+	case <-ctx.Done():
+		return
+	case slots <- struct{}{}:
+	}
+	free := sync.OnceFunc(func() { <-slots })
+	defer free()
+	defer time.AfterFunc(slotPeriod, free).Stop()
+	f.mu.Lock()
+	f.free, f.started = free, time.Now()
+	f.mu.Unlock()
+
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", f.GroupVersionResource)
+	objects := annexMetadata.Resource(f.GroupVersionResource)
+	quiet := klog.NewContext(ctx, logger.V(4))
+	reflector := cache.NewReflectorWithOptions(
+		cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+				f.beginList()
+				list, err := objects.List(ctx, options)
+				f.note(err)
+				return list, err
+			},
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				return f.watch(ctx, objects, options)
+			},
+		}, annexMetadata),
+		&metav1.PartialObjectMetadata{}, f.objects,
+		cache.ReflectorOptions{Name: "metadata", TypeDescription: f.GroupVersionResource.String(), Backoff: &backoff, Logger: &logger},
+	)
+	// It fails only when ctx is done.
+	_ = backoff.DelayWithReset(clock.RealClock{}, backoffReset).Until(quiet, true, true, func(ctx context.Context) (bool, error) {
+		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
+			f.complain(logger, err)
+		}
+		return false, nil
+	})
+}
+
+// complain logs that the resource cannot be read, as an error once it has lasted.
+func (f *follower) complain(logger klog.Logger, err error) {
+	f.mu.Lock()
+	loud := !f.complained && time.Since(f.started) > settlePeriod
+	f.complained = f.complained || loud
+	f.mu.Unlock()
+	if loud {
+		logger.Error(err, "A resource cannot be read, trying again; what depends on knowing its objects waits")
+	} else {
+		logger.V(2).Info("A resource cannot be read, trying again", "err", err)
+	}
+}
+
+func (f *follower) watch(ctx context.Context, objects metadata.Getter, options metav1.ListOptions) (watch.Interface, error) {
+	if options.SendInitialEvents != nil {
+		f.beginList()
+	}
+	events, err := objects.Watch(ctx, options)
+	if err != nil {
+		f.note(err)
+		return nil, err
+	}
+	f.setWatching(true)
+	return &watched{Interface: events, stopped: func() { f.setWatching(false) }}, nil
+}
+
+// watched is a watch that tells of its end.
+type watched struct {
+	watch.Interface
+	stopped func()
+}
+
+// Stop implements watch.Interface.
+func (w *watched) Stop() {
+	w.stopped()
+	w.Interface.Stop()
+}
+
+// stop ends following and has handlers forget what it had.
+func (f *follower) stop() {
+	f.cancel()
+	<-f.done
+	f.objects.drop()
+}
+
+func (f *follower) beginList() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.listed = false
+}
+
+func (f *follower) setWatching(watching bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watching = watching
+}
+
+// replaced notes that handlers know all objects.
+func (f *follower) replaced() {
+	f.mu.Lock()
+	first := !f.synced
+	f.synced, f.listed, f.failure, f.complained = true, true, nil, false
+	free := f.free
+	f.mu.Unlock()
+	free()
+	if !first {
+		return
+	}
+	for _, handler := range f.objects.handlers {
+		handler.Synced(f.Resource)
+	}
+}
+
+// note remembers why the resource could not be read.
+func (f *follower) note(err error) {
+	if err == nil {
+		return
+	}
+	f.mu.Lock()
+	f.failure = err
+	free := f.free
+	f.mu.Unlock()
+	// The first refusals while a cache is made say nothing yet.
+	if !apierrors.IsTooManyRequests(err) {
+		free()
+	}
+	if apierrors.IsNotFound(err) {
+		f.notFound()
+	}
+}
+
+// State says how much is known of a resource.
+type State struct {
+	Resource
+	// Synced says that handlers were told of all its objects once.
+	Synced bool
+	// Current says that, besides, they are being told of what changes.
+	Current bool
+	// Err is why it could not be read the last time, while it is not current.
+	Err error
+}
+
+func (f *follower) state() State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	state := State{Resource: f.Resource, Synced: f.synced, Current: f.synced && f.listed && f.watching}
+	if !state.Current {
+		state.Err = f.failure
+	}
+	return state
+}
+
+// settled reports whether nothing is gained by waiting for the resource.
+func (f *follower) settled() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.synced || !f.started.IsZero() && time.Since(f.started) > settlePeriod
+}

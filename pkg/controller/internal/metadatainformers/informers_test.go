@@ -1,0 +1,413 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metadatainformers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
+	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+var (
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	widgets    = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+)
+
+// newDefinition is that of Widgets, established.
+func newDefinition(uid types.UID) *apiextensionsv1.CustomResourceDefinition {
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: uid},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
+			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v2", Served: true}, {Name: "v1", Served: true, Storage: true}, {Name: "v0"}},
+		},
+		Status: apiextensionsv1.CustomResourceDefinitionStatus{
+			AcceptedNames: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+			Conditions:    []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}},
+		},
+	}
+}
+
+func newObject(apiVersion, kind, namespace, name, uid string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: kind},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)},
+	}
+}
+
+func newWidget(name, uid string) *metav1.PartialObjectMetadata {
+	return newObject("example.com/v1", "Widget", "team", name, uid)
+}
+
+// recorder writes down what it is told.
+type recorder struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *recorder) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Added(resource Resource, o *Object) {
+	r.note("added %s %s", resource.GroupVersionResource.Resource, o.UID)
+}
+
+func (r *recorder) Updated(resource Resource, before, after *Object) {
+	r.note("updated %s %s owners %d->%d", resource.GroupVersionResource.Resource, after.UID, len(before.Owners), len(after.Owners))
+}
+
+func (r *recorder) Deleted(resource Resource, o *Object) {
+	r.note("deleted %s %s", resource.GroupVersionResource.Resource, o.UID)
+}
+func (r *recorder) Synced(resource Resource) {
+	r.note("synced %s", resource.GroupVersionResource.Resource)
+}
+
+func (r *recorder) Dropped(resource Resource, objects iter.Seq[*Object]) {
+	r.note("dropped %s with %d", resource.GroupVersionResource.Resource, len(slices.Collect(objects)))
+}
+
+// told returns what was noted since the last time, about one resource.
+func (r *recorder) told(resource string) []string {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var told, other []string
+	for _, line := range r.lines {
+		if strings.Contains(line, resource) {
+			told = append(told, line)
+		} else {
+			other = append(other, line)
+		}
+	}
+	r.lines = other
+	return told
+}
+
+func (r *recorder) want(t *testing.T, resource string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, r.told(resource)); diff != "" {
+		t.Errorf("handlers were told (-want +got):\n%s", diff)
+	}
+}
+
+// server is what Informers see of annex.
+type server struct {
+	*Informers
+	recorder
+	annexMetadata   *metadatafake.FakeMetadataClient
+	annexExtensions *apiextensionsfake.Clientset
+	lists           []*metav1.APIResourceList
+	discoveries     int
+	discoverErr     error
+}
+
+// startServer runs Informers until the test ends.
+func startServer(t *testing.T, definitions []runtime.Object, objects []runtime.Object, prepare ...func(*server)) *server {
+	t.Helper()
+	scheme := metadatafake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	all := metav1.Verbs{"get", "list", "watch", "delete"}
+	s := &server{
+		annexMetadata:   metadatafake.NewSimpleMetadataClient(scheme, objects...),
+		annexExtensions: apiextensionsfake.NewClientset(definitions...),
+		lists: []*metav1.APIResourceList{
+			{GroupVersion: "v1", APIResources: []metav1.APIResource{
+				{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: all},
+				{Name: "configmaps/status", Kind: "ConfigMap", Namespaced: true, Verbs: all},
+				{Name: "events", Kind: "Event", Namespaced: true, Verbs: all},
+				{Name: "tokenreviews", Kind: "TokenReview", Verbs: metav1.Verbs{"create"}},
+			}},
+			{GroupVersion: "example.com/v2", APIResources: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: all}}},
+		},
+	}
+	for _, p := range prepare {
+		p(s)
+	}
+	factory := apiextensionsinformers.NewSharedInformerFactory(s.annexExtensions, 0)
+	var err error
+	s.Informers, err = New(Config{
+		AnnexMetadata: s.annexMetadata,
+		Discover: func(context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+			s.discoveries++
+			return nil, s.lists, s.discoverErr
+		},
+		CustomResourceDefinitions: factory.Apiextensions().V1().CustomResourceDefinitions(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.AddHandler(&s.recorder)
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.StartWithContext(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		factory.Shutdown()
+	})
+	return s
+}
+
+// pause lets time pass, more than any wait takes that is part of following.
+func pause() {
+	time.Sleep(time.Second)
+	synctest.Wait()
+}
+
+func (s *server) define(t *testing.T, uid types.UID) {
+	t.Helper()
+	if _, err := s.annexExtensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newDefinition(uid), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pause()
+}
+
+func (s *server) undefine(t *testing.T) {
+	t.Helper()
+	if err := s.annexExtensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pause()
+}
+
+func (s *server) do(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pause()
+}
+
+func TestTellsWhatChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, []runtime.Object{newDefinition("d1")}, []runtime.Object{
+			newObject("v1", "ConfigMap", "team", "a", "1"), newObject("v1", "ConfigMap", "other", "a", "2"),
+		})
+		pause()
+		told := s.told("configmaps")
+		slices.Sort(told)
+		if diff := cmp.Diff([]string{"added configmaps 1", "added configmaps 2", "synced configmaps"}, told); diff != "" {
+			t.Errorf("handlers were told (-want +got):\n%s", diff)
+		}
+		s.want(t, "widgets", "synced widgets")
+		if !s.HasSynced() || s.discoveries != 1 {
+			t.Errorf("synced %t after %d discoveries, want all synced after one", s.HasSynced(), s.discoveries)
+		}
+
+		tracker := s.annexMetadata.Tracker()
+		widget := newWidget("w", "3")
+		s.do(t, tracker.Create(widgets, widget, "team"))
+		widget = widget.DeepCopy()
+		widget.Annotations = map[string]string{"not": "kept"}
+		s.do(t, tracker.Update(widgets, widget, "team"))
+		widget = widget.DeepCopy()
+		widget.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: "1"}}
+		s.do(t, tracker.Update(widgets, widget, "team"))
+		if got := s.Get(widgets.GroupResource(), "team", "w"); got == nil || len(got.Owners) != 1 || got.Owners[0].UID != "1" {
+			t.Errorf("kept is %+v, want the owner 1", got)
+		}
+		if got := s.Find(widgets.GroupResource(), "w", "3"); got == nil {
+			t.Error("not found by name and UID")
+		}
+		if got := s.Find(widgets.GroupResource(), "w", "4"); got != nil {
+			t.Errorf("found %+v with another UID", got)
+		}
+		// One of the same name takes its place.
+		replaced := newWidget("w", "4")
+		s.do(t, tracker.Update(widgets, replaced, "team"))
+		s.do(t, tracker.Delete(widgets, "team", "w"))
+		s.want(t, "widgets", "added widgets 3", "updated widgets 3 owners 0->1", "deleted widgets 3", "added widgets 4", "deleted widgets 4")
+
+		for namespace, want := range map[string]int{"team": 1, "other": 1, "nowhere": 0, "": 2} {
+			if got := s.Count(configMaps.GroupResource(), namespace); got != want {
+				t.Errorf("%d ConfigMaps in namespace %q, want %d", got, namespace, want)
+			}
+		}
+	})
+}
+
+func TestKnowsKinds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, []runtime.Object{newDefinition("d1")}, nil)
+		pause()
+		want := Resource{GroupVersionResource: widgets, Kind: "Widget", Namespaced: true}
+		for version, served := range map[string]bool{"v1": true, "v2": true, "v0": false} {
+			got, ok := s.ResourceFor(schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"})
+			if ok != served || served && got != want {
+				t.Errorf("version %s: %+v, served %t, want %t", version, got, ok, served)
+			}
+		}
+		var names []string
+		for _, state := range s.States() {
+			names = append(names, state.GroupResource().String())
+			if !state.Current || state.Err != nil {
+				t.Errorf("%s is %+v, want it current", state.GroupResource(), state)
+			}
+		}
+		if diff := cmp.Diff([]string{"configmaps", "widgets.example.com"}, names); diff != "" {
+			t.Errorf("followed are (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestFollowsDefinitions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, nil, nil, func(s *server) { s.lists = s.lists[:1] })
+		pause()
+		s.define(t, "d1")
+		s.do(t, s.annexMetadata.Tracker().Create(widgets, newWidget("w", "1"), "team"))
+		s.want(t, "widgets", "synced widgets", "added widgets 1")
+
+		// The objects go first, but may be seen to go last.
+		s.undefine(t)
+		s.do(t, s.annexMetadata.Tracker().Delete(widgets, "team", "w"))
+		s.want(t, "widgets", "deleted widgets 1", "dropped widgets with 0")
+		if _, served := s.State(widgets.GroupResource()); served {
+			t.Error("widgets are followed after their definition went")
+		}
+
+		s.define(t, "d2")
+		s.do(t, s.annexMetadata.Tracker().Create(widgets, newWidget("w", "2"), "team"))
+		s.undefine(t)
+		s.want(t, "widgets", "synced widgets", "added widgets 2")
+		s.define(t, "d3")
+		s.want(t, "widgets", "dropped widgets with 1", "added widgets 2", "synced widgets")
+		s.undefine(t)
+		time.Sleep(lingerPeriod)
+		s.want(t, "widgets", "dropped widgets with 1")
+		if s.discoveries != 1 {
+			t.Errorf("discovered %d times, want once", s.discoveries)
+		}
+	})
+}
+
+func TestBrokenResourceHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broken := true
+		refuse := func(clienttesting.Action) (bool, runtime.Object, error) {
+			return broken, nil, errors.New("conversion webhook failed")
+		}
+		s := startServer(t, []runtime.Object{newDefinition("d1")}, []runtime.Object{newWidget("w", "1")}, func(s *server) {
+			s.annexMetadata.PrependReactor("list", "widgets", refuse)
+		})
+		pause()
+		if s.HasSynced() {
+			t.Error("all is synced although one cannot be read")
+		}
+		state, _ := s.State(widgets.GroupResource())
+		if state.Synced || state.Current || state.Err == nil {
+			t.Errorf("what cannot be read is %+v", state)
+		}
+		if state, _ := s.State(configMaps.GroupResource()); !state.Current {
+			t.Errorf("what can be read is %+v", state)
+		}
+		select {
+		case <-s.Settled().Done():
+			t.Error("settled at once")
+		default:
+		}
+		time.Sleep(settlePeriod)
+		synctest.Wait()
+		select {
+		case <-s.Settled().Done():
+		default:
+			t.Error("not settled in time")
+		}
+		broken = false
+		time.Sleep(time.Minute)
+		s.want(t, "widgets", "added widgets 1", "synced widgets")
+		if !s.HasSynced() {
+			t.Error("not all is synced although all can be read")
+		}
+	})
+}
+
+func TestRetriesDiscovery(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(*server){
+		"an error":    func(s *server) { s.discoverErr = errors.New("not now") },
+		"an omission": func(s *server) { s.lists = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var lists []*metav1.APIResourceList
+				s := startServer(t, nil, nil, func(s *server) {
+					lists = s.lists
+					prepare(s)
+				})
+				pause()
+				if s.HasSynced() {
+					t.Error("synced without knowing what there is")
+				}
+				s.discoverErr, s.lists = nil, lists
+				time.Sleep(time.Minute)
+				s.want(t, "configmaps", "synced configmaps")
+			})
+		})
+	}
+}
+
+// Discovery may still list a custom resource whose definition just went.
+func TestForgetsWhatDiscoveryListedWrongly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, nil, nil, func(s *server) {
+			gone := func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewNotFound(widgets.GroupResource(), "")
+			}
+			s.annexMetadata.PrependReactor("list", "widgets", gone)
+		})
+		pause()
+		if _, served := s.State(widgets.GroupResource()); !served {
+			t.Error("what discovery listed is not followed")
+		}
+		s.lists = s.lists[:1]
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, served := s.State(widgets.GroupResource()); served || !s.HasSynced() {
+			t.Errorf("followed: %t, synced: %t, want what is not there forgotten", served, s.HasSynced())
+		}
+	})
+}
+
+func TestRunsForNobody(t *testing.T) {
+	t.Parallel()
+	i := &Informers{}
+	i.Run(t.Context()) // returns
+}
