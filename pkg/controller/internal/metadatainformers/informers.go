@@ -134,6 +134,10 @@ func (i *Informers) AddHandler(handler Handler) { i.handlers = append(i.handlers
 // returns once all its goroutines have.
 func (i *Informers) Run(ctx context.Context) {
 	if len(i.handlers) == 0 {
+		// The queue ends by running, and is not to do anything.
+		done, cancel := context.WithCancel(ctx)
+		cancel()
+		i.queue.Run(done, 1)
 		return
 	}
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), name))
