@@ -36,8 +36,27 @@ func (e *Error) Error() string {
 	if e.Field != "" {
 		text += ": " + e.Field
 	}
-	return text + ": " + e.What
+	return text + ": " + strings.Join(lines.Split(strings.TrimSpace(e.What), -1), " ")
 }
+
+// lines are joined: what compilers of expressions say, they draw.
+var lines = regexp.MustCompile(`\s*\n[\s|.]*`)
+
+// list is everything that is wrong, in one line: annex says in one line why it
+// does not start.
+type list []error
+
+// Error joins all.
+func (l list) Error() string {
+	texts := make([]string, 0, len(l))
+	for _, err := range l {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap returns each by itself.
+func (l list) Unwrap() []error { return l }
 
 // Explain turns what decoding or validating the file at path said into errors
 // that name file, line and field, one for each thing that is wrong. data is the
@@ -52,12 +71,12 @@ func Explain(path string, data []byte, err error) error {
 	if !known {
 		found = []*Error{{What: err.Error()}}
 	}
-	explained := make([]error, 0, len(found))
+	explained := make(list, 0, len(found))
 	for _, one := range found {
 		one.File = path
 		explained = append(explained, one)
 	}
-	return errors.Join(explained...)
+	return explained
 }
 
 type explainer struct {
@@ -108,6 +127,7 @@ func (e *explainer) at(path, what string) *Error {
 
 // What decoders say, which have no types for it.
 var (
+	yamlFirst       = regexp.MustCompile(`yaml: (.*)`) // it names no line if that is the first
 	yamlLine        = regexp.MustCompile(`(?:yaml: |\n\s*)line (\d+): (.*)`)
 	strictField     = regexp.MustCompile(`(?:unknown|duplicate) field "([^"]+)"`)
 	wrongType       = regexp.MustCompile(`cannot unmarshal (\w+)[^\n]* into Go struct field \w+\.(\S+) of type (\S+)`)
@@ -145,6 +165,9 @@ func (e *explainer) explainText(text string) (found []*Error, known bool) {
 			found = append(found, &Error{Line: number, What: line[2]})
 		}
 		return found, true
+	}
+	if first := yamlFirst.FindStringSubmatch(text); first != nil {
+		return one(1, "", first[1])
 	}
 	if strict := strictField.FindStringSubmatch(text); strict != nil {
 		what, _, _ := strings.Cut(strict[0], " ")

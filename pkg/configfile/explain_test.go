@@ -26,6 +26,7 @@ func TestExplainDecoding(t *testing.T) {
 		want []string
 	}{
 		"not YAML":             {head + "authorizers: a: b\n", []string{"f:3: mapping values are not allowed in this context"}},
+		"first line":           {"a: b: c", []string{"f:1: mapping values are not allowed in this context"}},
 		"not JSON":             {"{\"apiVersion\": \"v1\",\n\"kind\": \"x\"\n,}", []string{"f:3: invalid character '}' looking for beginning of object key string"}},
 		"key twice":            {head + "authorizers:\n- type: RBAC\n  type: RBAC\n", []string{`f:5: key "type" already set in map`}},
 		"unknown fields":       {head + "authorizers:\n- type: RBAC\n  nam: x\n- foo: x\n", []string{"f:5: authorizers[0].nam: unknown field", "f:6: authorizers[1].foo: unknown field"}},
@@ -48,7 +49,7 @@ func TestExplainDecoding(t *testing.T) {
 				t.Fatal("upstream finds nothing wrong")
 			}
 			wrapped := fmt.Errorf("load it: %w", err)
-			if diff := cmp.Diff(strings.Join(test.want, "\n"), Explain("f", []byte(test.data), wrapped).Error()); diff != "" {
+			if diff := cmp.Diff(strings.Join(test.want, "; "), Explain("f", []byte(test.data), wrapped).Error()); diff != "" {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})
@@ -90,10 +91,11 @@ alias: *anchor
 		"nothing like it": {field.Required(field.NewPath("other", "deep"), ""), "f:1: other.deep: Required value"},
 		"an aggregate": {
 			fmt.Errorf("validate: %w", field.ErrorList{field.Required(root, "a"), field.Required(root.Index(0), "b")}.ToAggregate()),
-			"f:3: list: Required value: a\nf:4: list[0]: Required value: b",
+			"f:3: list: Required value: a; f:4: list[0]: Required value: b",
 		},
-		"joined, one unknown":  {errors.Join(field.Required(root, "a"), errors.New("odd")), "f:3: list: Required value: a\nf: odd"},
+		"joined, one unknown":  {errors.Join(field.Required(root, "a"), errors.New("odd")), "f:3: list: Required value: a; f: odd"},
 		"a value of one field": {errors.New(`open "second": no such file`), `f:5: list[1].name: open "second": no such file`},
+		"a drawing":            {field.Invalid(root, "x", "failed: ERROR: here\n | x y\n | ..^"), `f:3: list: Invalid value: "x": failed: ERROR: here x y ^`},
 		"unknown":              {fmt.Errorf("do this: %w", errors.New("odd")), "f: do this: odd"},
 	}
 	for name, test := range tests {

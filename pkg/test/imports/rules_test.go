@@ -204,6 +204,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/..."}, machinery...),
 	},
 	{
+		packages: "pkg/authorization",
+		duty:     "Who may do what where annex stands alone: the authorizers, their order and their configuration.",
+		ours:     []string{"pkg/configfile"},
+		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
+	},
+	{
 		packages: "pkg/serving",
 		duty:     "HTTPS whose clients can be asked to go elsewhere without losing a request.",
 		others:   append([]string{"golang.org/x/net/http2", "k8s.io/apiserver/pkg/server/..."}, machinery...),

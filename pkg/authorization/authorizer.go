@@ -1,0 +1,143 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package authorization decides who may do what where annex stands alone: the
+// group system:masters may do everything, the health endpoints are open, and for
+// the rest the configured authorizers are asked in their order. What none of them
+// allows is refused.
+package authorization
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
+	"k8s.io/apiserver/pkg/server/options/authorizationconfig/metrics"
+
+	"github.com/annex-dev/annex/pkg/configfile"
+)
+
+// RuleAuthorizer decides, and can tell what somebody may do.
+type RuleAuthorizer interface {
+	authorizer.Authorizer
+	authorizer.RuleResolver
+}
+
+// Config says which authorizers there are: either those of Modes or those of File.
+type Config struct {
+	// Modes are asked in their order.
+	Modes []string
+	// Webhook is asked for the mode Webhook.
+	Webhook Webhook
+	// File is the path of an AuthorizationConfiguration, followed by Run.
+	File string
+
+	// RBAC decides by roles and bindings.
+	RBAC RuleAuthorizer
+	// OpenPaths are paths that everybody may read.
+	OpenPaths []string
+	// ServerID tells replicas apart in the metrics of reloads.
+	ServerID string
+}
+
+// Authorizer asks the authorizers that are in force. Another set comes into force
+// as a whole.
+type Authorizer struct {
+	config   Config
+	compiler authorizationcel.Compiler
+
+	loaded  []byte // what Run compares the file with
+	current atomic.Pointer[authorizers]
+}
+
+// New makes the authorizers. A file that is wrong is refused with the lines and
+// fields that are.
+func New(config Config) (*Authorizer, error) {
+	a := &Authorizer{config: config, compiler: authorizationcel.NewDefaultCompiler()}
+	registerMetrics()
+	if config.File == "" {
+		if err := a.use(fromModes(config.Modes, config.Webhook)); err != nil {
+			return nil, withoutField(err)
+		}
+		return a, nil
+	}
+	data, err := os.ReadFile(config.File)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration of authorizers: %w", err)
+	}
+	if err := a.load(data); err != nil {
+		return nil, err
+	}
+	a.loaded = data
+	metrics.RecordAuthorizationConfigLastConfigInfo(config.ServerID, string(data))
+	return a, nil
+}
+
+// Run follows the file until ctx is done. A broken one changes nothing.
+func (a *Authorizer) Run(ctx context.Context) {
+	if a.config.File == "" {
+		return
+	}
+	configfile.Watch(ctx, configfile.File{
+		Path:   a.config.File,
+		Loaded: a.loaded,
+		Apply:  func(_ context.Context, data []byte) error { return a.load(data) },
+		Record: func(data []byte, err error) {
+			if err != nil {
+				metrics.RecordAuthorizationConfigAutomaticReloadFailure(a.config.ServerID)
+			} else {
+				metrics.RecordAuthorizationConfigAutomaticReloadSuccess(a.config.ServerID, string(data))
+			}
+		},
+	})
+}
+
+// Authorize asks the authorizers that are in force.
+func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+	return a.current.Load().authorizer.Authorize(ctx, attributes)
+}
+
+// ConditionsAwareAuthorize is Authorize for callers that can evaluate conditions.
+func (a *Authorizer) ConditionsAwareAuthorize(ctx context.Context, attributes authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return a.current.Load().authorizer.ConditionsAwareAuthorize(ctx, attributes)
+}
+
+// EvaluateConditions evaluates conditions that ConditionsAwareAuthorize returned.
+// Those of an authorizer that is no longer in force are not met.
+func (a *Authorizer) EvaluateConditions(ctx context.Context, decision authorizer.ConditionsAwareDecision, data authorizer.ConditionsData) (authorizer.Decision, string, error) {
+	return a.current.Load().authorizer.EvaluateConditions(ctx, decision, data)
+}
+
+// RulesFor tells what somebody may do in a namespace, as far as the authorizers can
+// tell: a webhook cannot.
+func (a *Authorizer) RulesFor(ctx context.Context, who user.Info, namespace string) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool, err error) {
+	return a.current.Load().rules.RulesFor(ctx, who, namespace)
+}
+
+// load puts the content of the file into force.
+func (a *Authorizer) load(data []byte) error {
+	configuration, err := decode(a.compiler, data)
+	if err == nil {
+		err = a.use(configuration)
+	}
+	return configfile.Explain(a.config.File, data, err)
+}
+
+// withoutField drops the field that is at fault: who sets flags has no fields.
+func withoutField(err error) error {
+	var invalid *field.Error
+	if errors.As(err, &invalid) {
+		return errors.New(invalid.Detail)
+	}
+	return err
+}
+
+// errNone keeps a server from starting that would refuse everything for want of
+// anybody to ask.
+var errNone = errors.New("there is no authorizer")
