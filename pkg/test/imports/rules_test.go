@@ -128,6 +128,11 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/..."}, machinery...),
 	},
 	{
+		packages: "pkg/authorization/rbac",
+		duty:     "Who may do what by roles and bindings; knows no server.",
+		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/authorization/..."}, clients...),
+	},
+	{
 		packages: "pkg/registry/typed/typedtest",
 		duty:     "A real etcd and helpers for the tests of resources.",
 		ours:     []string{"pkg/storage/embeddedetcd"},

@@ -1,0 +1,173 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Source has roles and bindings. What it returns is shared and never changed.
+type Source interface {
+	// Role and ClusterRole return one of them, or an error.
+	Role(ctx context.Context, namespace, name string) (*rbacv1.Role, error)
+	ClusterRole(ctx context.Context, name string) (*rbacv1.ClusterRole, error)
+	// RoleBindings and ClusterRoleBindings return, once each, at least those
+	// bindings that have who among their subjects.
+	RoleBindings(ctx context.Context, namespace string, who user.Info) ([]*rbacv1.RoleBinding, error)
+	ClusterRoleBindings(ctx context.Context, who user.Info) ([]*rbacv1.ClusterRoleBinding, error)
+}
+
+// Resolver finds the rules that hold for somebody.
+type Resolver struct {
+	Source Source
+}
+
+// RulesFor returns all rules that hold for who in a namespace, and where that is
+// empty, those that hold everywhere. Rules only ever add to each other: with an
+// error they are those that could be found.
+func (r Resolver) RulesFor(ctx context.Context, who user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
+	var rules []rbacv1.PolicyRule
+	var errs []error
+	for from, err := range r.grants(ctx, who, namespace) {
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		rules = append(rules, from.rules...)
+	}
+	return rules, utilerrors.NewAggregate(errs)
+}
+
+// RoleRules returns the rules of the role that a binding in a namespace refers
+// to. The namespace is empty for a binding that holds everywhere.
+func (r Resolver) RoleRules(ctx context.Context, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
+	switch {
+	case ref.Kind == "ClusterRole":
+		role, err := r.Source.ClusterRole(ctx, ref.Name)
+		if err != nil {
+			return nil, err
+		}
+		return role.Rules, nil
+	case ref.Kind == "Role" && namespace != "":
+		role, err := r.Source.Role(ctx, namespace, ref.Name)
+		if err != nil {
+			return nil, err
+		}
+		return role.Rules, nil
+	}
+	return nil, fmt.Errorf("unsupported role reference kind: %q", ref.Kind)
+}
+
+// grant is what one binding gives to one of its subjects.
+type grant struct {
+	// binding, name and namespace are kind and name of the binding; namespace is
+	// empty for one that holds everywhere.
+	binding, name, namespace string
+	ref                      *rbacv1.RoleRef
+	subject                  *rbacv1.Subject
+	rules                    []rbacv1.PolicyRule
+}
+
+// String names the binding as every RBAC authorizer does.
+func (g grant) String() string {
+	name := g.name
+	if g.namespace != "" {
+		name += "/" + g.namespace
+	}
+	subject := g.subject.Name
+	if g.subject.Kind == rbacv1.ServiceAccountKind {
+		subject += "/" + subjectNamespace(g.subject, g.namespace)
+	}
+	return fmt.Sprintf("%s %q of %s %q to %s %q", g.binding, name, g.ref.Kind, g.ref.Name, g.subject.Kind, subject)
+}
+
+// grants yields what every binding gives to who, and an error for each that
+// refers to a role that cannot be read. First come the bindings that hold
+// everywhere, then those of the namespace, if there is one.
+func (r Resolver) grants(ctx context.Context, who user.Info, namespace string) iter.Seq2[grant, error] {
+	return func(yield func(grant, error) bool) {
+		if r.everywhere(ctx, who, yield) && namespace != "" {
+			r.within(ctx, who, namespace, yield)
+		}
+	}
+}
+
+func (r Resolver) everywhere(ctx context.Context, who user.Info, yield func(grant, error) bool) bool {
+	bindings, err := r.Source.ClusterRoleBindings(ctx, who)
+	if err != nil {
+		return yield(grant{}, err)
+	}
+	for _, binding := range bindings {
+		subject := firstSubject(binding.Subjects, "", who)
+		if subject == nil {
+			continue
+		}
+		rules, err := r.RoleRules(ctx, binding.RoleRef, "")
+		from := grant{binding: "ClusterRoleBinding", name: binding.Name, ref: &binding.RoleRef, subject: subject, rules: rules}
+		if !yield(from, err) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r Resolver) within(ctx context.Context, who user.Info, namespace string, yield func(grant, error) bool) {
+	bindings, err := r.Source.RoleBindings(ctx, namespace, who)
+	if err != nil {
+		yield(grant{}, err)
+		return
+	}
+	for _, binding := range bindings {
+		subject := firstSubject(binding.Subjects, namespace, who)
+		if subject == nil {
+			continue
+		}
+		rules, err := r.RoleRules(ctx, binding.RoleRef, namespace)
+		from := grant{binding: "RoleBinding", name: binding.Name, namespace: namespace, ref: &binding.RoleRef, subject: subject, rules: rules}
+		if !yield(from, err) {
+			return
+		}
+	}
+}
+
+// firstSubject returns the first of a binding's subjects that who is, or nil.
+func firstSubject(subjects []rbacv1.Subject, namespace string, who user.Info) *rbacv1.Subject {
+	for i := range subjects {
+		if is(who, &subjects[i], namespace) {
+			return &subjects[i]
+		}
+	}
+	return nil
+}
+
+// is reports whether who is a subject of a binding in a namespace.
+func is(who user.Info, subject *rbacv1.Subject, namespace string) bool {
+	switch subject.Kind {
+	case rbacv1.UserKind:
+		return who.GetName() == subject.Name
+	case rbacv1.GroupKind:
+		return slices.Contains(who.GetGroups(), subject.Name)
+	case rbacv1.ServiceAccountKind:
+		of := subjectNamespace(subject, namespace)
+		return of != "" && serviceaccount.MatchesUsername(of, subject.Name, who.GetName())
+	}
+	return false
+}
+
+// subjectNamespace is where a service account is: where its binding is unless it
+// says so.
+func subjectNamespace(subject *rbacv1.Subject, namespace string) string {
+	if subject.Namespace != "" {
+		return subject.Namespace
+	}
+	return namespace
+}

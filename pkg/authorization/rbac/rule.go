@@ -1,0 +1,83 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// anyAllows reports whether one of the rules allows a request.
+func anyAllows(rules []rbacv1.PolicyRule, request authorizer.Attributes) bool {
+	for i := range rules {
+		if allows(&rules[i], request) {
+			return true
+		}
+	}
+	return false
+}
+
+// allows reports whether a rule allows a request.
+func allows(rule *rbacv1.PolicyRule, request authorizer.Attributes) bool {
+	if !hasOr(rule.Verbs, rbacv1.VerbAll, request.GetVerb()) {
+		return false
+	}
+	if !request.IsResourceRequest() {
+		return anyURLMatches(rule.NonResourceURLs, request.GetPath())
+	}
+	return hasOr(rule.APIGroups, rbacv1.APIGroupAll, request.GetAPIGroup()) &&
+		anyResourceMatches(rule.Resources, request.GetResource(), request.GetSubresource()) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, request.GetName()))
+}
+
+// hasOr reports whether a list has a value, or what stands for all of them.
+func hasOr(list []string, all, value string) bool {
+	for _, candidate := range list {
+		if candidate == all || candidate == value {
+			return true
+		}
+	}
+	return false
+}
+
+// anyResourceMatches reports whether one of the patterns matches a resource: `*`
+// matches everything, `*/scale` that subresource of everything.
+func anyResourceMatches(patterns []string, resource, subresource string) bool {
+	for _, pattern := range patterns {
+		if pattern == rbacv1.ResourceAll {
+			return true
+		}
+		if subresource == "" {
+			if pattern == resource {
+				return true
+			}
+			continue
+		}
+		if joins(pattern, resource, subresource) || joins(pattern, rbacv1.ResourceAll, subresource) {
+			return true
+		}
+	}
+	return false
+}
+
+// joins reports whether a name is that of a subresource of a resource, without
+// making it.
+func joins(name, resource, subresource string) bool {
+	rest, found := strings.CutPrefix(name, resource)
+	return found && len(rest) == len(subresource)+1 && rest[0] == '/' && rest[1:] == subresource
+}
+
+// anyURLMatches reports whether one of the patterns matches a path: an asterisk
+// at the end stands for any rest, also for none.
+func anyURLMatches(patterns []string, path string) bool {
+	for _, pattern := range patterns {
+		if pattern == path || strings.HasSuffix(pattern, "*") && strings.HasPrefix(path, strings.TrimRight(pattern, "*")) {
+			return true
+		}
+	}
+	return false
+}
