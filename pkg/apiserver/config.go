@@ -24,6 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	"github.com/annex-dev/annex/pkg/serviceaccount"
 	"github.com/annex-dev/annex/pkg/version"
 )
 
@@ -55,6 +56,10 @@ type ExtraConfig struct {
 	ServiceResolver webhook.ServiceResolver
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
+	// Tokens says which tokens service accounts get.
+	Tokens serviceaccount.TokenConfig
+	// Discovery is what others verify these tokens with; nil behind a main cluster.
+	Discovery *serviceaccount.Discovery
 	// Followers keep up what requests are decided by: files that may change, keys of
 	// issuers. Each runs from before the chain serves until it has drained.
 	Followers []func(context.Context)

@@ -76,6 +76,9 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 	if err := server.InstallAPIGroups(groups...); err != nil {
 		return nil, fmt.Errorf("install API groups: %w", err)
 	}
+	if c.extra.Discovery != nil {
+		c.extra.Discovery.Install(server.Handler.NonGoRestfulMux)
+	}
 	// Readiness waits for the watch caches of these kinds; upstream leaves it
 	// to the embedding server to add the hook.
 	return server, server.AddPostStartHook("storage-readiness", server.StorageReadinessHook.Hook)
@@ -107,7 +110,7 @@ func (c CompletedConfig) storageProviders() []storageProvider {
 		return []storageProvider{own}
 	}
 	return []storageProvider{
-		corerest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, EventTTL: c.extra.EventTTL},
+		corerest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens},
 		eventsrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, TTL: c.extra.EventTTL},
 		authenticationrest.StorageProvider{
 			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,

@@ -37,6 +37,15 @@ func NewIssuer(name string, key crypto.Signer) (*Issuer, error) {
 	return &Issuer{name: name, signer: signer}, nil
 }
 
+// TokenConfig says which tokens are made for those who ask.
+type TokenConfig struct {
+	Issuer *Issuer
+	// Audiences are those of a token whose request names none.
+	Audiences []string
+	// MaxLifetime shortens what is asked for, unless it is 0.
+	MaxLifetime time.Duration
+}
+
 // Grant is what a token says.
 type Grant struct {
 	// ServiceAccount is whose token it is.

@@ -68,7 +68,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 			Informers:     kinds.informers,
 		},
 	}
-	if err := applyAuth(ctx, o, config, caFile, main); err != nil {
+	if err := applyAuth(ctx, o, config, kinds, caFile, main); err != nil {
 		return nil, err
 	}
 	if err := o.Audit.ApplyTo(generic); err != nil {
@@ -137,7 +137,7 @@ func wrapFilters(generic *genericapiserver.Config, service maincluster.Service) 
 
 // applyAuth makes annex recognise and authorize callers, by itself and as the
 // main cluster says.
-func applyAuth(ctx context.Context, o options.CompletedOptions, config *apiserver.Config, caFile string, main *maincluster.Cluster) error {
+func applyAuth(ctx context.Context, o options.CompletedOptions, config *apiserver.Config, kinds *kubernetesCluster, caFile string, main *maincluster.Cluster) error {
 	generic := config.Generic
 	logins := options.Logins{OwnCAFile: caFile, TokenCacheTTL: o.Main.Login.TokenCacheTTL}
 	var rights authorizer.Authorizer
@@ -149,6 +149,8 @@ func applyAuth(ctx context.Context, o options.CompletedOptions, config *apiserve
 		if rights, err = main.Authorizer(o.Main.Reviews); err != nil {
 			return err
 		}
+	} else if err := o.Tokens.ApplyTo(generic, &config.Extra, kinds.kube, kinds.informers, &logins); err != nil {
+		return err
 	}
 	issuers, err := o.Authentication.ApplyTo(generic, logins)
 	if err != nil {

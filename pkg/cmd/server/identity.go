@@ -47,6 +47,13 @@ func ensureIdentity(o options.CompletedOptions, dir *datadir.Dir) (*identity, er
 		return nil, err
 	}
 	o.Serving.UseOwnCertificate(i.files.ServingCert, i.files.ServingKey, i.wanted.ServerName)
+	if !o.Main.Enabled() && o.Tokens.OwnKey() {
+		key, err := pki.EnsureTokenKey(i.dir)
+		if err != nil {
+			return nil, fmt.Errorf("--data-dir: %w", err)
+		}
+		o.Tokens.UseOwnKey(key)
+	}
 	return i, nil
 }
 

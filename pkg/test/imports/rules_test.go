@@ -157,7 +157,13 @@ var rules = []rule{
 	{
 		packages: "pkg/registry/{group}/rest",
 		duty:     "The storage map of one group: which REST object serves which resource.",
-		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/{group}/...", "pkg/registry/typed", "pkg/registry/table"},
+		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/{group}/...", "pkg/registry/typed", "pkg/registry/table", "pkg/serviceaccount"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/registry/core/serviceaccount",
+		duty:     "Service accounts, and the tokens that are made for them.",
+		ours:     []string{"pkg/apis/core/...", "pkg/registry/typed", "pkg/registry/table", "pkg/serviceaccount"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
 	{
@@ -189,7 +195,7 @@ var rules = []rule{
 		duty:     "The chain of servers; never a controller or a command.",
 		ours: []string{
 			"pkg/apis/...", "pkg/apiserver/...", "pkg/generated/openapi", "pkg/generated/clientset/...", "pkg/generated/informers/...",
-			"pkg/registry/{group}/rest", "pkg/storage/...", "pkg/version",
+			"pkg/registry/{group}/rest", "pkg/serviceaccount", "pkg/storage/...", "pkg/version",
 		},
 		others: append([]string{
 			"github.com/prometheus/client_golang/...", "github.com/prometheus/client_model/go", "go.etcd.io/etcd/client/v3/...",
@@ -251,7 +257,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/authentication", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/maincluster", "pkg/pki", "pkg/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/authentication", "pkg/bootstraptoken", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/maincluster", "pkg/pki", "pkg/serviceaccount", "pkg/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),

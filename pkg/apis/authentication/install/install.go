@@ -9,13 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	annexauthenticationv1 "github.com/annex-dev/annex/pkg/apis/authentication/v1"
 )
 
 // Install registers the group. One Go type serves as v1 and as the hub. Its kinds are
 // answers, not objects: none is stored.
 func Install(scheme *runtime.Scheme) {
-	utilruntime.Must(authenticationv1.AddToScheme(scheme))
+	utilruntime.Must(annexauthenticationv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: authenticationv1.GroupName, Version: runtime.APIVersionInternal},
+		&authenticationv1.TokenRequest{},
 		&authenticationv1.TokenReview{},
 		&authenticationv1.SelfSubjectReview{},
 	)

@@ -35,6 +35,7 @@ type Options struct {
 	Etcd           *Etcd
 	Serving        *Serving
 	Authentication *Authentication
+	Tokens         *Tokens
 	Authorization  *Authorization
 	Admission      *Admission
 	Audit          *genericoptions.AuditOptions
@@ -60,6 +61,7 @@ func New() *Options {
 		Etcd:           NewEtcd(),
 		Serving:        serving,
 		Authentication: NewAuthentication(),
+		Tokens:         NewTokens(),
 		Authorization:  NewAuthorization(),
 		Admission:      NewAdmission(),
 		Audit:          genericoptions.NewAuditOptions(),
@@ -111,6 +113,7 @@ func (o *Options) newFlags() cliflag.NamedFlagSets {
 	o.Serving.AddFlags(sets.FlagSet("secure serving"))
 	o.Etcd.AddFlags(sets.FlagSet("etcd"))
 	o.Authentication.AddFlags(sets.FlagSet("authentication"))
+	o.Tokens.AddFlags(sets.FlagSet("authentication"))
 	o.Admission.AddFlags(sets.FlagSet("admission"))
 	o.API.AddFlags(sets.FlagSet("API enablement"))
 	o.Audit.AddFlags(sets.FlagSet("auditing"))
@@ -180,6 +183,7 @@ func (o CompletedOptions) Validate() error {
 	errs = append(errs, o.Serving.Validate()...)
 	errs = append(errs, o.Etcd.Validate(o.Main.Enabled())...)
 	errs = append(errs, o.Authentication.Validate(o.Main.Enabled())...)
+	errs = append(errs, o.Tokens.Validate(o.Main.Enabled())...)
 	errs = append(errs, named("--enable-admission-plugins, --disable-admission-plugins", o.Admission.Validate(o.Main.Enabled()))...)
 	errs = append(errs, o.API.Validate()...)
 	errs = append(errs, o.Audit.Validate()...)

@@ -20,6 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/core/namespace"
 	"github.com/annex-dev/annex/pkg/registry/core/secret"
 	"github.com/annex-dev/annex/pkg/registry/core/serviceaccount"
+	tokens "github.com/annex-dev/annex/pkg/serviceaccount"
 )
 
 // StorageProvider makes the REST storage of the core group.
@@ -29,6 +30,8 @@ type StorageProvider struct {
 	Codecs         serializer.CodecFactory
 	// EventTTL is how long an event is kept after its last write.
 	EventTTL time.Duration
+	// Tokens says which tokens service accounts get.
+	Tokens tokens.TokenConfig
 }
 
 // NewRESTStorage returns the group, to be installed under /api.
@@ -64,12 +67,13 @@ func (p StorageProvider) v1Storage(getter generic.RESTOptionsGetter) (map[string
 		return nil, err
 	}
 	return map[string]rest.Storage{
-		"namespaces":          namespaces.Namespace,
-		"namespaces/status":   namespaces.Status,
-		"namespaces/finalize": namespaces.Finalize,
-		"configmaps":          configMaps,
-		"secrets":             secrets,
-		"serviceaccounts":     serviceAccounts,
-		"events":              events,
+		"namespaces":            namespaces.Namespace,
+		"namespaces/status":     namespaces.Status,
+		"namespaces/finalize":   namespaces.Finalize,
+		"configmaps":            configMaps,
+		"secrets":               secrets,
+		"serviceaccounts":       serviceAccounts,
+		"serviceaccounts/token": serviceaccount.NewTokenREST(p.Tokens, serviceAccounts, secrets),
+		"events":                events,
 	}, nil
 }

@@ -96,7 +96,7 @@ func TestGroups(t *testing.T) {
 }
 
 func testServed(t *testing.T, g *groups) {
-	want := []string{"configmaps", "events", "namespaces", "namespaces/finalize", "namespaces/status", "secrets", "serviceaccounts"}
+	want := []string{"configmaps", "events", "namespaces", "namespaces/finalize", "namespaces/status", "secrets", "serviceaccounts", "serviceaccounts/token"}
 	if got := slices.Sorted(maps.Keys(g.core)); !slices.Equal(got, want) {
 		t.Errorf("core serves %v, want %v", got, want)
 	}

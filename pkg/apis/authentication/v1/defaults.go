@@ -1,0 +1,27 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+)
+
+// defaultTokenLifetime is what Kubernetes gives a token whose request does not say.
+const defaultTokenLifetime int64 = 3600
+
+func addDefaults(scheme *runtime.Scheme) error {
+	scheme.AddTypeDefaultingFunc(&authenticationv1.TokenRequest{}, func(obj any) {
+		SetDefaultsTokenRequest(obj.(*authenticationv1.TokenRequest))
+	})
+	return nil
+}
+
+// SetDefaultsTokenRequest sets how long the token is good.
+func SetDefaultsTokenRequest(request *authenticationv1.TokenRequest) {
+	if request.Spec.ExpirationSeconds == nil {
+		request.Spec.ExpirationSeconds = ptr.To(defaultTokenLifetime)
+	}
+}

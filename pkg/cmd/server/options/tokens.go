@@ -1,0 +1,202 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"crypto"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/annex-dev/annex/pkg/apiserver"
+	"github.com/annex-dev/annex/pkg/bootstraptoken"
+	"github.com/annex-dev/annex/pkg/serviceaccount"
+)
+
+const (
+	// defaultIssuer does not depend on where annex serves: tokens outlive a change of
+	// the port, and are good at every replica.
+	defaultIssuer = "https://annex.local"
+
+	// minMaxExpiration and maxMaxExpiration bound --service-account-max-token-expiration,
+	// as in kube-apiserver.
+	minMaxExpiration = time.Hour
+	maxMaxExpiration = time.Duration(1<<32) * time.Second
+)
+
+// Tokens says which tokens annex makes for service accounts, and which tokens it
+// keeps or made itself log in.
+type Tokens struct {
+	Issuers        []string
+	SigningKeyFile string
+	KeyFiles       []string
+	KeysURI        string
+	MaxExpiration  time.Duration
+	Audiences      []string
+	Bootstrap      bool
+
+	// ownKeyFile signs where no other key is given.
+	ownKeyFile string
+	// given are the flags that were set.
+	given func(flag string) bool
+}
+
+// NewTokens returns the defaults: a key of annex's own, and bootstrap tokens log in.
+func NewTokens() *Tokens { return &Tokens{Bootstrap: true} }
+
+// AddFlags adds flags with upstream's names and meaning.
+func (o *Tokens) AddFlags(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&o.Issuers, "service-account-issuer", o.Issuers,
+		"In whose name annex signs the tokens of service accounts, as an https URL. May be repeated: the first signs, the others are "+
+			"accepted too. If not set: "+defaultIssuer+".")
+	fs.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", o.SigningKeyFile,
+		"File with the private RSA or ECDSA key in PEM that signs the tokens of service accounts. Replicas need the same one. "+
+			"If not set, annex makes one in --data-dir.")
+	fs.StringArrayVar(&o.KeyFiles, "service-account-key-file", o.KeyFiles,
+		"File with RSA or ECDSA keys in PEM, public or private, that verify the tokens of service accounts beside the key that signs them. May be repeated.")
+	fs.StringVar(&o.KeysURI, "service-account-jwks-uri", o.KeysURI,
+		"Where others find the keys that verify these tokens, if that is not "+serviceaccount.KeysPath+" of annex: an https URL.")
+	fs.DurationVar(&o.MaxExpiration, "service-account-max-token-expiration", o.MaxExpiration,
+		"The longest that a token is good; who asks for more gets this. At least 1h. 0 means no limit.")
+	fs.StringSliceVar(&o.Audiences, "api-audiences", o.Audiences,
+		"Who annex is to tokens: one for none of these does not log in. If not set, the values of --service-account-issuer.")
+	fs.BoolVar(&o.Bootstrap, "enable-bootstrap-token-auth", o.Bootstrap,
+		"Let the bootstrap tokens log in that stand in Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system.")
+	o.given = fs.Changed
+}
+
+// Validate checks the flags; behindMain says that another cluster has the service
+// accounts. Files are not read.
+func (o *Tokens) Validate(behindMain bool) []error {
+	var errs []error
+	if behindMain {
+		for _, flag := range []string{
+			"service-account-issuer", "service-account-signing-key-file", "service-account-key-file", "service-account-jwks-uri",
+			"service-account-max-token-expiration", "api-audiences", "enable-bootstrap-token-auth",
+		} {
+			if o.given != nil && o.given(flag) {
+				errs = append(errs, fmt.Errorf("--%s is for annex alone: the main cluster says who may log in", flag))
+			}
+		}
+	}
+	for i, issuer := range o.Issuers {
+		switch {
+		case issuer == "":
+			errs = append(errs, fmt.Errorf("--service-account-issuer must not be empty"))
+		case slices.Contains(o.Issuers[:i], issuer):
+			errs = append(errs, fmt.Errorf("--service-account-issuer %q is there twice", issuer))
+		case !serviceaccount.Discoverable(issuer):
+			errs = append(errs, fmt.Errorf("--service-account-issuer %q must be an https URL without query and fragment", issuer))
+		}
+	}
+	if slices.Contains(o.Audiences, "") {
+		errs = append(errs, fmt.Errorf("--api-audiences must not have an empty one"))
+	}
+	if uri, err := url.Parse(o.KeysURI); o.KeysURI != "" && (err != nil || uri.Scheme != "https" || uri.Host == "") {
+		errs = append(errs, fmt.Errorf("--service-account-jwks-uri %q must be an https URL", o.KeysURI))
+	}
+	if o.MaxExpiration != 0 && (o.MaxExpiration < minMaxExpiration || o.MaxExpiration > maxMaxExpiration) {
+		errs = append(errs, fmt.Errorf("--service-account-max-token-expiration %s must be between 1h and 2^32 seconds", o.MaxExpiration))
+	}
+	return errs
+}
+
+// OwnKey reports whether annex signs with a key that it made.
+func (o *Tokens) OwnKey() bool { return o.SigningKeyFile == "" }
+
+// UseOwnKey has tokens signed with the key that annex made.
+func (o *Tokens) UseOwnKey(path string) { o.ownKeyFile = path }
+
+// ApplyTo makes extra issue tokens, and has logins recognise them. It reads the keys,
+// and has the informers of kinds watch what tokens depend on.
+func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.ExtraConfig, kube kubernetes.Interface, kinds informers.SharedInformerFactory, logins *Logins) error {
+	issuers := o.Issuers
+	if len(issuers) == 0 {
+		issuers = []string{defaultIssuer}
+	}
+	audiences := o.Audiences
+	if len(audiences) == 0 {
+		audiences = issuers
+	}
+	signing, keys, err := o.loadKeys()
+	if err != nil {
+		return err
+	}
+	issuer, err := serviceaccount.NewIssuer(issuers[0], signing)
+	if err != nil {
+		return fmt.Errorf("--service-account-signing-key-file: %w", err)
+	}
+	if extra.Discovery, err = serviceaccount.NewDiscovery(issuers[0], o.keysURI(generic), keys); err != nil {
+		return fmt.Errorf("--service-account-issuer: %w", err)
+	}
+	extra.Tokens = serviceaccount.TokenConfig{Issuer: issuer, Audiences: audiences, MaxLifetime: o.MaxExpiration}
+	generic.Authentication.APIAudiences = audiences
+
+	core := kinds.Core().V1()
+	logins.OwnIssuers = issuers
+	logins.ServiceAccounts = serviceaccount.NewAuthenticator(serviceaccount.AuthenticatorConfig{
+		Issuers:         issuers,
+		Keys:            keys,
+		Audiences:       audiences,
+		ServiceAccounts: core.ServiceAccounts().Lister(),
+		Secrets:         core.Secrets().Lister(),
+		Live:            kube.CoreV1(),
+	})
+	if o.Bootstrap {
+		logins.BootstrapTokens = bootstraptoken.NewAuthenticator(core.Secrets().Lister().Secrets(metav1.NamespaceSystem))
+	}
+	return nil
+}
+
+// loadKeys returns the key that signs and all that verify, the former among them.
+func (o *Tokens) loadKeys() (crypto.Signer, *serviceaccount.Keys, error) {
+	flag, path := "--service-account-signing-key-file", o.SigningKeyFile
+	if o.OwnKey() {
+		flag, path = "--data-dir", o.ownKeyFile
+	}
+	signing, err := serviceaccount.LoadSigningKey(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	public := []crypto.PublicKey{signing.Public()}
+	for _, path := range o.KeyFiles {
+		more, err := serviceaccount.LoadPublicKeys(path)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--service-account-key-file: %w", err)
+		}
+		public = append(public, more...)
+	}
+	keys, err := serviceaccount.NewKeys(public...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--service-account-key-file: %w", err)
+	}
+	return signing, keys, nil
+}
+
+// keysURI is where clients reach annex, unless the flag says otherwise.
+func (o *Tokens) keysURI(generic *genericapiserver.Config) string {
+	if o.KeysURI != "" {
+		return o.KeysURI
+	}
+	host := generic.ExternalAddress
+	if host == "" {
+		host = generic.PublicAddress.String()
+	}
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		if _, port, err := generic.SecureServing.HostPort(); err == nil {
+			host = net.JoinHostPort(host, strconv.Itoa(port))
+		}
+	}
+	return (&url.URL{Scheme: "https", Host: host, Path: serviceaccount.KeysPath}).String()
+}
