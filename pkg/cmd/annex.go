@@ -17,6 +17,7 @@ import (
 	"k8s.io/component-base/logs"
 
 	"github.com/annex-dev/annex/pkg/cmd/doctor"
+	"github.com/annex-dev/annex/pkg/cmd/kubeconfig"
 	"github.com/annex-dev/annex/pkg/cmd/server"
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -49,7 +50,7 @@ func newCommand(out, errOut io.Writer) *cobra.Command {
 	root.SetOut(out)
 	root.SetErr(errOut)
 	root.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	root.AddCommand(server.NewCommand(out), doctor.NewCommand(out), newVersionCommand(out))
+	root.AddCommand(server.NewCommand(out), kubeconfig.NewCommand(out), doctor.NewCommand(out), newVersionCommand(out))
 	return root
 }
 

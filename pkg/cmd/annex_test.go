@@ -16,14 +16,15 @@ func TestExecute(t *testing.T) {
 		out      []string // all must be printed
 		errOut   []string // all must be in the one line on standard error
 	}{
-		"version":         {[]string{"version"}, 0, []string{"annex v", "Kubernetes v1."}, nil},
-		"help":            {[]string{"--help"}, 0, []string{"serve", "version"}, nil},
-		"help of serve":   {[]string{"serve", "--help"}, 0, []string{"Annex flags:", "Etcd flags:", "--data-dir", "--secure-port", "--feature-gates"}, nil},
-		"help of doctor":  {[]string{"doctor", "--help"}, 0, []string{"annex doctor [flags]", "--save", "--publish-service"}, nil},
-		"unknown command": {[]string{"sevre"}, 1, nil, []string{"annex: ", "sevre"}},
-		"unknown flag":    {[]string{"serve", "--no-such-flag"}, 1, nil, []string{"annex: ", "--no-such-flag"}},
-		"stray argument":  {[]string{"serve", "now"}, 1, nil, []string{"annex: ", "now"}},
-		"refused value":   {[]string{"serve", "--secure-port=70000"}, 1, nil, []string{"annex: ", "--secure-port"}},
+		"version":            {[]string{"version"}, 0, []string{"annex v", "Kubernetes v1."}, nil},
+		"help":               {[]string{"--help"}, 0, []string{"serve", "version"}, nil},
+		"help of serve":      {[]string{"serve", "--help"}, 0, []string{"Annex flags:", "Etcd flags:", "--data-dir", "--secure-port", "--feature-gates"}, nil},
+		"help of doctor":     {[]string{"doctor", "--help"}, 0, []string{"annex doctor [flags]", "--save", "--publish-service"}, nil},
+		"help of kubeconfig": {[]string{"kubeconfig", "--help"}, 0, []string{"annex kubeconfig --user NAME", "--group", "--ttl"}, nil},
+		"unknown command":    {[]string{"sevre"}, 1, nil, []string{"annex: ", "sevre"}},
+		"unknown flag":       {[]string{"serve", "--no-such-flag"}, 1, nil, []string{"annex: ", "--no-such-flag"}},
+		"stray argument":     {[]string{"serve", "now"}, 1, nil, []string{"annex: ", "now"}},
+		"refused value":      {[]string{"serve", "--secure-port=70000"}, 1, nil, []string{"annex: ", "--secure-port"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -77,6 +77,23 @@ func open(path string) (*Dir, error) {
 	return d, nil
 }
 
+// Find returns a data directory that annex used before, without exclusive use of it:
+// annex may run. It is for reading.
+func Find(path string) (*Dir, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir %s: finding the absolute path: %w", path, err)
+	}
+	found, err := inspect(abs)
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir %s: %w", path, err)
+	}
+	if found == fresh {
+		return nil, fmt.Errorf("--data-dir %s: annex was never started here", path)
+	}
+	return &Dir{path: abs}, nil
+}
+
 // claim decides, now that nobody else can change the answer, whether the
 // directory is fresh or ours, and marks a fresh one.
 func (d *Dir) claim() error {

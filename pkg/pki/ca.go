@@ -40,6 +40,16 @@ func ensureCA(dir string, opts Options) (*authority, error) {
 	return makeCA(certPath, keyPath, opts)
 }
 
+// LoadAuthority reads the CA that Ensure made in dir, to sign with it. It must be good
+// now.
+func LoadAuthority(dir string, now time.Time) (*Authority, error) {
+	found, err := loadCA(filepath.Join(dir, caCertName), filepath.Join(dir, caKeyName), now)
+	if err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	return found.Authority, nil
+}
+
 func loadCA(certPath, keyPath string, now time.Time) (*authority, error) {
 	raw, err := readPEM(certPath, certMode)
 	if err != nil {

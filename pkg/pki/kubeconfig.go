@@ -16,20 +16,42 @@ import (
 
 const kubeconfigName = "annex"
 
-// writeKubeconfig writes a kubeconfig that works wherever it is copied to, and
-// leaves one alone that is already right.
-func writeKubeconfig(opts Options, ca *authority, admin *leaf) error {
-	path := opts.KubeconfigFile
+// Kubeconfig is what leads one user to annex, wherever it is copied to.
+type Kubeconfig struct {
+	// ServerURL is the address of annex, and ServerName the name that it proves there
+	// if that is not the address.
+	ServerURL, ServerName string
+	// Authority verifies annex, in PEM.
+	Authority []byte
+	// Context names how this user gets there.
+	Context string
+	// User logs in with the certificate and key, in PEM.
+	User            string
+	CertPEM, KeyPEM []byte
+}
+
+// Encode returns the kubeconfig as files have it.
+func (k Kubeconfig) Encode() ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{
-		Server:                   opts.ServerURL,
-		TLSServerName:            opts.ServerName,
-		CertificateAuthorityData: ca.pem,
+		Server:                   k.ServerURL,
+		TLSServerName:            k.ServerName,
+		CertificateAuthorityData: k.Authority,
 	}
-	config.AuthInfos[AdminUser] = &clientcmdapi.AuthInfo{ClientCertificateData: admin.pem, ClientKeyData: admin.key}
-	config.Contexts[kubeconfigName] = &clientcmdapi.Context{Cluster: kubeconfigName, AuthInfo: AdminUser}
-	config.CurrentContext = kubeconfigName
-	want, err := clientcmd.Write(*config)
+	config.AuthInfos[k.User] = &clientcmdapi.AuthInfo{ClientCertificateData: k.CertPEM, ClientKeyData: k.KeyPEM}
+	config.Contexts[k.Context] = &clientcmdapi.Context{Cluster: kubeconfigName, AuthInfo: k.User}
+	config.CurrentContext = k.Context
+	return clientcmd.Write(*config)
+}
+
+// writeKubeconfig writes the administrator's kubeconfig, and leaves one alone that is
+// already right.
+func writeKubeconfig(opts Options, ca *authority, admin *leaf) error {
+	path := opts.KubeconfigFile
+	want, err := Kubeconfig{
+		ServerURL: opts.ServerURL, ServerName: opts.ServerName, Authority: ca.pem,
+		Context: kubeconfigName, User: AdminUser, CertPEM: admin.pem, KeyPEM: admin.key,
+	}.Encode()
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", path, err)
 	}

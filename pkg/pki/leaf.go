@@ -57,14 +57,17 @@ func servingTemplate(opts Options) *x509.Certificate {
 	return ServingTemplate(opts.BindAddress, append(slices.Clone(opts.ExtraNames), opts.ServerName)...)
 }
 
-// adminTemplate is for the administrator's client.
-func adminTemplate() *x509.Certificate {
+// ClientTemplate is for a user of annex.
+func ClientTemplate(user string, groups ...string) *x509.Certificate {
 	return &x509.Certificate{
-		Subject:     pkix.Name{CommonName: AdminUser, Organization: []string{AdminGroup}},
+		Subject:     pkix.Name{CommonName: user, Organization: groups},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 }
+
+// adminTemplate is for the administrator's client.
+func adminTemplate() *x509.Certificate { return ClientTemplate(AdminUser, AdminGroup) }
 
 // ensureLeaf loads, makes or renews one certificate.
 func (a *authority) ensureLeaf(path string, template *x509.Certificate, opts Options) (*leaf, error) {

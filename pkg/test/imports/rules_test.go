@@ -271,6 +271,12 @@ var rules = []rule{
 		}, append(flags, clients...)...),
 	},
 	{
+		packages: "pkg/cmd/kubeconfig",
+		duty:     "`annex kubeconfig`: signs with the authority in the data directory; never the server.",
+		ours:     []string{"pkg/datadir", "pkg/pki"},
+		others:   append(flags, clients...),
+	},
+	{
 		packages: "artifacts/deploy",
 		duty:     "The manifests that programs need too; files and no code.",
 	},

@@ -1,0 +1,157 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubeconfig is the command `annex kubeconfig`: it gives somebody access with
+// a client certificate that annex's own authority signs. It needs the data directory
+// and no running annex.
+package kubeconfig
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	"github.com/annex-dev/annex/pkg/datadir"
+	"github.com/annex-dev/annex/pkg/pki"
+)
+
+const (
+	defaultTTL = 24 * time.Hour
+	// minTTL is longer than clocks are apart.
+	minTTL = time.Minute
+	// maxTTL is a year: a certificate cannot be taken back.
+	maxTTL = 365 * 24 * time.Hour
+)
+
+// options are the flags.
+type options struct {
+	dataDir string
+	user    string
+	groups  []string
+	ttl     time.Duration
+	server  string
+
+	clock clock.PassiveClock
+}
+
+// NewCommand returns `annex kubeconfig`, which prints to out.
+func NewCommand(out io.Writer) *cobra.Command {
+	o := &options{dataDir: ".annex", ttl: defaultTTL, clock: clock.RealClock{}}
+	cmd := &cobra.Command{
+		Use:   "kubeconfig --user NAME",
+		Short: "Print a kubeconfig for somebody, with a short-lived client certificate",
+		Long: "Print a kubeconfig with a client certificate that annex's own authority in --data-dir signs. Whoever has it is\n" +
+			"the user in the groups until the certificate expires; it cannot be taken back before. What the user may do is\n" +
+			"up to authorization. annex may run or not.",
+		Example: "  # For a day:\n" +
+			"  annex kubeconfig --user alice --group developers > alice.kubeconfig\n" +
+			"  # For a build that takes an hour:\n" +
+			"  annex kubeconfig --user ci --ttl 1h > ci.kubeconfig",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return o.run(out)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.dataDir, "data-dir", o.dataDir, "The data directory of the annex to log in to.")
+	fs.StringVar(&o.user, "user", o.user, "The name of the user.")
+	fs.StringArrayVar(&o.groups, "group", o.groups, "A group that the user is in. Can be given more than once.")
+	fs.DurationVar(&o.ttl, "ttl", o.ttl, "How long the certificate is good.")
+	fs.StringVar(&o.server, "server", o.server, "The URL of annex. If not set, the one in admin.kubeconfig.")
+	return cmd
+}
+
+// run signs and prints.
+func (o *options) run(out io.Writer) error {
+	dir, err := datadir.Find(o.dataDir)
+	if err != nil {
+		return err
+	}
+	now := o.clock.Now()
+	authority, err := pki.LoadAuthority(dir.PKIDir(), now)
+	if err != nil {
+		return fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
+	}
+	if end := authority.Certificate().NotAfter; now.Add(o.ttl).After(end) {
+		return fmt.Errorf("--ttl %s: the authority that signs expires on %s, before that", o.ttl, end.UTC().Format(time.RFC3339))
+	}
+	kubeconfig, err := o.locate(dir.AdminKubeconfig())
+	if err != nil {
+		return err
+	}
+	pair, err := authority.Issue(pki.ClientTemplate(o.user, o.groups...), now, o.ttl)
+	if err != nil {
+		return fmt.Errorf("sign a certificate for %s: %w", o.user, err)
+	}
+	kubeconfig.Authority = authority.CertPEM()
+	kubeconfig.User, kubeconfig.CertPEM, kubeconfig.KeyPEM = o.user, pair.CertPEM, pair.KeyPEM
+	kubeconfig.Context = o.user + "@annex"
+	encoded, err := kubeconfig.Encode()
+	if err != nil {
+		return fmt.Errorf("encode the kubeconfig: %w", err)
+	}
+	if err := keepPrivate(out); err != nil {
+		return err
+	}
+	_, err = out.Write(encoded)
+	return err
+}
+
+// locate says where annex is, as the administrator's kubeconfig does.
+func (o *options) locate(adminKubeconfig string) (pki.Kubeconfig, error) {
+	found := pki.Kubeconfig{ServerURL: o.server}
+	admin, err := clientcmd.LoadFromFile(adminKubeconfig)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && o.server != "":
+		return found, nil
+	case err != nil:
+		return found, fmt.Errorf("read where annex serves, which --server says too: %w", err)
+	}
+	context := admin.Contexts[admin.CurrentContext]
+	if context == nil || admin.Clusters[context.Cluster] == nil {
+		return found, fmt.Errorf("%s has no cluster in its current context: say with --server where annex serves", adminKubeconfig)
+	}
+	cluster := admin.Clusters[context.Cluster]
+	found.ServerName = cluster.TLSServerName
+	if found.ServerURL == "" {
+		found.ServerURL = cluster.Server
+	}
+	return found, nil
+}
+
+// keepPrivate takes the file away from others that a shell made for what is printed.
+func keepPrivate(out io.Writer) error {
+	file, ok := out.(*os.File)
+	if !ok {
+		return nil
+	}
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 == 0 {
+		return err
+	}
+	if err := file.Chmod(0o600); err != nil {
+		return fmt.Errorf("keep others from reading the kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// checkServer refuses what is no address of annex.
+func checkServer(server string) error {
+	parsed, err := url.Parse(server)
+	if err != nil || parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
+		return fmt.Errorf("--server %q must be a URL like https://annex.example.com:7443", server)
+	}
+	return nil
+}
