@@ -32,9 +32,9 @@ func Order() []string {
 		// What annex refuses itself it refuses before it asks anybody else.
 		localapiservice.PluginName,
 
-		// Policies and webhooks of the main cluster, in kube-apiserver's order:
-		// policies are evaluated here and cost no call, and a webhook sees the
-		// object as policies left it.
+		// What users say, by objects of annex or of the main cluster. Policies come
+		// before webhooks, as in kube-apiserver: they are evaluated here and cost no
+		// call, and a webhook sees the object as policies left it.
 		mutatingpolicy.PluginName,
 		mutatingwebhook.PluginName,
 		validatingpolicy.PluginName,
@@ -44,19 +44,6 @@ func Order() []string {
 		// have been charged for nothing.
 		resourcequota.PluginName,
 	}
-}
-
-// MainOnly returns the plugins that do what objects of a main cluster say. Where
-// annex stands alone it serves none of those kinds: the plugins would wait for
-// them for ever and refuse all writes.
-func MainOnly() sets.Set[string] {
-	return sets.New(
-		mutatingpolicy.PluginName,
-		mutatingwebhook.PluginName,
-		validatingpolicy.PluginName,
-		validatingwebhook.PluginName,
-		resourcequota.PluginName,
-	)
 }
 
 // NewPlugins returns a registry that knows every plugin in Order.

@@ -25,8 +25,8 @@ func TestOrderNamesEveryRegisteredPluginOnce(t *testing.T) {
 	if diff := cmp.Diff(sets.List(sets.New(NewPlugins().Registered()...)), sets.List(sets.New(order...))); diff != "" {
 		t.Errorf("registered plugins and order differ (-registered +ordered):\n%s", diff)
 	}
-	if unknown := MainOnly().Difference(sets.New(order...)); unknown.Len() > 0 {
-		t.Errorf("%v need a main cluster but are not in the order", sets.List(unknown))
+	if unknown := byUsers.Difference(sets.New(order...)); unknown.Len() > 0 {
+		t.Errorf("%v do what users say but are not in the order", sets.List(unknown))
 	}
 }
 
@@ -36,10 +36,10 @@ func TestUpstreamDefaults(t *testing.T) {
 	t.Parallel()
 	decided := []string{
 		"NamespaceLifecycle",         // runs always
-		"MutatingAdmissionPolicy",    // runs behind a main cluster that has the kinds
-		"MutatingAdmissionWebhook",   // runs behind a main cluster
-		"ValidatingAdmissionPolicy",  // runs behind a main cluster that has the kinds
-		"ValidatingAdmissionWebhook", // runs behind a main cluster
+		"MutatingAdmissionPolicy",    // runs unless a main cluster has not the kinds
+		"MutatingAdmissionWebhook",   // runs always
+		"ValidatingAdmissionPolicy",  // runs unless a main cluster has not the kinds
+		"ValidatingAdmissionWebhook", // runs always
 	}
 	if diff := cmp.Diff(decided, options.NewAdmissionOptions().RecommendedPluginOrder); diff != "" {
 		t.Errorf("upstream's default plugins changed (-decided +upstream):\n%s", diff)

@@ -19,6 +19,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
@@ -51,6 +52,8 @@ type ExtraConfig struct {
 	// Informers watch the cluster that has the Kubernetes kinds, annex itself or
 	// the main one. The chain starts them.
 	Informers informers.SharedInformerFactory
+	// Discovery tells what that cluster serves.
+	Discovery discovery.DiscoveryInterfaceWithContext
 	// ServiceResolver finds the Services that conversion webhooks name; nil where
 	// there are none.
 	ServiceResolver webhook.ServiceResolver

@@ -46,7 +46,7 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 
 func (c CompletedConfig) serviceResolver() webhook.ServiceResolver {
 	if c.extra.ServiceResolver == nil {
-		return noServices{}
+		return NoServices{}
 	}
 	return c.extra.ServiceResolver
 }
@@ -61,14 +61,15 @@ func (c CompletedConfig) copyForDelegate() genericapiserver.Config {
 	return generic
 }
 
-var errNoServices = errors.New("annex alone has no Services: use a URL instead of a Service reference")
+var errNoServices = errors.New("annex alone has no Services: set clientConfig.url instead of clientConfig.service")
 
-// noServices resolves no Service: there are none to point a webhook at.
-type noServices struct{}
+// NoServices resolves no Service: where annex stands alone there are none to point
+// a webhook at.
+type NoServices struct{}
 
-var _ webhook.ServiceResolver = noServices{}
+var _ webhook.ServiceResolver = NoServices{}
 
 // ResolveEndpoint always fails.
-func (noServices) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {
+func (NoServices) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {
 	return nil, fmt.Errorf("resolve Service %s/%s: %w", namespace, name, errNoServices)
 }

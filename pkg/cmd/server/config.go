@@ -66,6 +66,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 			APIEnablement: o.API.APIEnablementOptions,
 			EventTTL:      o.API.EventTTL,
 			Informers:     kinds.informers,
+			Discovery:     kinds.kube.Discovery(),
 		},
 	}
 	if err := applyAuth(ctx, o, config, kinds, caFile, main); err != nil {
@@ -77,7 +78,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	if main != nil {
 		return config, applyMain(ctx, o, config, main)
 	}
-	return config, o.Admission.ApplyTo(generic, kinds.informers, kinds.kube, kinds.dynamic)
+	return config, o.Admission.ApplyOwnTo(generic, kinds.informers, kinds.kube, kinds.dynamic)
 }
 
 // kubernetesCluster is the cluster that has the Kubernetes kinds, annex itself or

@@ -39,6 +39,13 @@ var rules = []rule{
 		others:   append([]string{"sigs.k8s.io/randfill"}, machinery...),
 	},
 	{
+		packages: "pkg/apis/admissionregistration/validation",
+		duty:     "Checks of policies and webhooks, expressions among them: those are compiled as the plugins do it.",
+		others: append([]string{
+			"k8s.io/apiserver/pkg/admission/plugin/...", "k8s.io/apiserver/pkg/cel/...", "k8s.io/apiserver/pkg/util/webhook", "k8s.io/client-go/util/jsonpath",
+		}, apiTypes...),
+	},
+	{
 		packages: "pkg/apis/{group}/validation",
 		duty:     "Checks that need nothing but the object, old and new.",
 		ours:     []string{"pkg/apis/{group}"},

@@ -9,11 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	annexadmissionregistrationv1 "github.com/annex-dev/annex/pkg/apis/admissionregistration/v1"
 )
 
 // Install registers the group. One Go type serves as v1 and as the hub.
 func Install(scheme *runtime.Scheme) {
-	utilruntime.Must(admissionregistrationv1.AddToScheme(scheme))
+	utilruntime.Must(annexadmissionregistrationv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: admissionregistrationv1.GroupName, Version: runtime.APIVersionInternal},
 		&admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfigurationList{},
 		&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfigurationList{},

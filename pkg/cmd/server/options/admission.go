@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	upstreamadmission "k8s.io/apiserver/pkg/admission"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/admission"
+	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
@@ -29,24 +31,24 @@ type Admission struct {
 	*genericoptions.AdmissionOptions
 }
 
-// NewAdmission returns annex's plugins, in their order. Those that do what a main
-// cluster says are off.
+// NewAdmission returns annex's plugins, in their order.
 func NewAdmission() *Admission {
 	return &Admission{&genericoptions.AdmissionOptions{
 		Plugins:                admission.NewPlugins(),
 		RecommendedPluginOrder: admission.Order(),
-		DefaultOffPlugins:      admission.MainOnly(),
-		Decorators:             upstreamadmission.Decorators{upstreamadmission.DecoratorFunc(admissionmetrics.WithControllerMetrics)},
+		DefaultOffPlugins:      sets.New(resourcequota.PluginName),
+		// The last is around the others: what is spared is not counted either.
+		Decorators: upstreamadmission.Decorators{upstreamadmission.DecoratorFunc(admissionmetrics.WithControllerMetrics), admission.SpareOwn},
 	}}
 }
 
-// Validate checks the flags of a server that stands behind a main cluster or not.
-func (o *Admission) Validate(behindMain bool) []error {
-	errs := o.AdmissionOptions.Validate()
-	if alone := sets.New(o.EnablePlugins...).Intersection(admission.MainOnly()); !behindMain && alone.Len() > 0 {
-		errs = append(errs, fmt.Errorf("%s does what a main cluster says: set --main-kubeconfig or --main-in-cluster", strings.Join(sets.List(alone), ", ")))
-	}
-	return errs
+// ApplyOwnTo builds the plugins to do what objects of annex itself say. The clients
+// and informers are of annex, through the loopback.
+func (o *Admission) ApplyOwnTo(generic *genericapiserver.Config, annexInformers informers.SharedInformerFactory, annexClient kubernetes.Interface, annexDynamicClient dynamic.Interface) error {
+	// A webhook at kubernetes.default.svc is annex itself.
+	credentials := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, generic.LoopbackClientConfig, generic.TracerProvider)
+	return o.applyTo(generic, annexInformers, annexClient, annexDynamicClient,
+		webhookinitializer.NewPluginInitializer(credentials, apiserver.NoServices{}))
 }
 
 // ApplyMainTo builds the plugins to do what the main cluster says.
@@ -65,7 +67,7 @@ func (o *Admission) ApplyMainTo(ctx context.Context, generic *genericapiserver.C
 	}
 	// A webhook at kubernetes.default.svc is the main cluster itself.
 	credentials := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, main.Config, generic.TracerProvider)
-	return o.ApplyTo(generic, main.Informers, main.Kube, main.Dynamic,
+	return o.applyTo(generic, main.Informers, main.Kube, main.Dynamic,
 		webhookinitializer.NewPluginInitializer(credentials, main.ServiceResolver()))
 }
 
@@ -80,16 +82,15 @@ func (o *Admission) useMain(ctx context.Context, unserved sets.Set[string]) erro
 		return fmt.Errorf("--enable-admission-plugins: the main cluster does not serve what %s needs", strings.Join(sets.List(asked), ", "))
 	}
 	o.DefaultOffPlugins = unserved
-	o.Decorators = append(o.Decorators, admission.SpareOwnAPIServices)
 	return nil
 }
 
-// ApplyTo builds the plugins; generic must have its authorizer already. The
-// clients and informers are of the cluster that the plugins read: annex itself or
-// the main cluster. More initializers give plugins what else they want.
-func (o *Admission) ApplyTo(generic *genericapiserver.Config, sharedInformers informers.SharedInformerFactory, kubeClient kubernetes.Interface, dynamicClient dynamic.Interface, more ...upstreamadmission.PluginInitializer) error {
-	err := o.AdmissionOptions.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion,
-		append(more, admission.QuotaInitializer())...)
+// applyTo builds the plugins; generic must have its authorizer already. The
+// clients and informers are of the cluster that the plugins read. More initializers
+// give plugins what else they want.
+func (o *Admission) applyTo(generic *genericapiserver.Config, sharedInformers informers.SharedInformerFactory, kubeClient kubernetes.Interface, dynamicClient dynamic.Interface, more ...upstreamadmission.PluginInitializer) error {
+	err := o.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion,
+		append(more, admission.Initializers()...)...)
 	if err != nil {
 		return fmt.Errorf("--enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file: %w", err)
 	}

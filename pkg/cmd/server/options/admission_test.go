@@ -31,7 +31,8 @@ func TestAdmissionPlugins(t *testing.T) {
 		unserved, disabled plugins
 		want               plugins
 	}{
-		"alone": {false, nil, nil, plugins{"NamespaceLifecycle", "LocalAPIService"}},
+		"alone": {false, nil, nil, plugins{
+			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
 		"behind a main cluster": {true, nil, nil, plugins{
 			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
 		"behind an older one": {true, plugins{"MutatingAdmissionPolicy"}, nil, plugins{
@@ -52,7 +53,7 @@ func TestAdmissionPlugins(t *testing.T) {
 			if diff := cmp.Diff(test.want, o.on()); diff != "" {
 				t.Errorf("plugins that run (-want +got):\n%s", diff)
 			}
-			if errs := o.Validate(test.behindMain); len(errs) > 0 {
+			if errs := o.Validate(); len(errs) > 0 {
 				t.Errorf("not valid: %v", errs)
 			}
 		})
@@ -61,12 +62,6 @@ func TestAdmissionPlugins(t *testing.T) {
 
 func TestAdmissionThatTheMainClusterHasNot(t *testing.T) {
 	t.Parallel()
-	alone := NewAdmission()
-	alone.EnablePlugins = []string{"ResourceQuota", "NamespaceLifecycle"}
-	errs := alone.Validate(false)
-	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "ResourceQuota does what a main cluster says: set --main-kubeconfig or --main-in-cluster") {
-		t.Errorf("a plugin for a main cluster without one: got %v", errs)
-	}
 	old := NewAdmission()
 	old.EnablePlugins = []string{"MutatingAdmissionPolicy"}
 	err := old.useMain(t.Context(), sets.New("MutatingAdmissionPolicy"))

@@ -5,12 +5,18 @@
 package rest
 
 import (
+	"fmt"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/annex-dev/annex/pkg/registry/admissionregistration/admissionpolicy"
+	"github.com/annex-dev/annex/pkg/registry/admissionregistration/webhookconfiguration"
 )
 
 // StorageProvider makes the REST storage of admissionregistration.k8s.io.
@@ -18,11 +24,44 @@ type StorageProvider struct {
 	Scheme         *runtime.Scheme
 	ParameterCodec runtime.ParameterCodec
 	Codecs         serializer.CodecFactory
+
+	// Authorizer says whether who makes a policy may read its parameters, which
+	// are of a kind of Resources.
+	Authorizer authorizer.UnconditionalAuthorizer
+	Resources  admissionpolicy.ResourceLister
 }
 
 // NewRESTStorage returns the group.
-func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info := genericapiserver.NewDefaultAPIGroupInfo(admissionregistrationv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
-	info.VersionedResourcesStorageMap[admissionregistrationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{}
+	storage, err := p.storage(getter)
+	if err != nil {
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", admissionregistrationv1.SchemeGroupVersion, err)
+	}
+	info.VersionedResourcesStorageMap[admissionregistrationv1.SchemeGroupVersion.Version] = storage
 	return info, nil
+}
+
+func (p StorageProvider) storage(getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
+	validating, err := webhookconfiguration.NewValidatingStorage(p.Scheme, getter)
+	if err != nil {
+		return nil, err
+	}
+	mutating, err := webhookconfiguration.NewMutatingStorage(p.Scheme, getter)
+	if err != nil {
+		return nil, err
+	}
+	policies, err := admissionpolicy.NewStorage(p.Scheme, getter, admissionpolicy.ParamAccess{Authorizer: p.Authorizer, Resources: p.Resources})
+	if err != nil {
+		return nil, err
+	}
+	return map[string]rest.Storage{
+		"validatingwebhookconfigurations":    validating,
+		"mutatingwebhookconfigurations":      mutating,
+		"validatingadmissionpolicies":        policies.Validating,
+		"validatingadmissionpolicies/status": policies.ValidatingStatus,
+		"validatingadmissionpolicybindings":  policies.ValidatingBinding,
+		"mutatingadmissionpolicies":          policies.Mutating,
+		"mutatingadmissionpolicybindings":    policies.MutatingBinding,
+	}, nil
 }

@@ -1,0 +1,50 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
+)
+
+// Initializers give plugins what is the same in every annex.
+func Initializers() []admission.PluginInitializer {
+	return []admission.PluginInitializer{quotaInitializer{}, reviewsInitializer{}}
+}
+
+// quotaInitializer tells the ResourceQuota plugin what it may count: objects, as
+// in count/widgets.example.com, and nothing of what is in them.
+type quotaInitializer struct{}
+
+// Initialize is called for every plugin.
+func (quotaInitializer) Initialize(plugin admission.Interface) {
+	if wants, ok := plugin.(initializer.WantsQuotaConfiguration); ok {
+		wants.SetQuotaConfiguration(generic.NewConfiguration(nil, nil))
+	}
+}
+
+// reviews are questions, not objects. A policy on everything that decided on them
+// would keep annex from telling who somebody is and what they may do.
+var reviews = []schema.GroupResource{
+	authenticationv1.Resource("selfsubjectreviews"),
+	authenticationv1.Resource("tokenreviews"),
+	authorizationv1.Resource("localsubjectaccessreviews"),
+	authorizationv1.Resource("selfsubjectaccessreviews"),
+	authorizationv1.Resource("selfsubjectrulesreviews"),
+	authorizationv1.Resource("subjectaccessreviews"),
+}
+
+// reviewsInitializer keeps policies away from reviews, as kube-apiserver does.
+type reviewsInitializer struct{}
+
+// Initialize is called for every plugin.
+func (reviewsInitializer) Initialize(plugin admission.Interface) {
+	if wants, ok := plugin.(initializer.WantsExcludedAdmissionResources); ok {
+		wants.SetExcludedAdmissionResources(reviews)
+	}
+}

@@ -1,0 +1,65 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+)
+
+func TestQuotaInitializer(t *testing.T) {
+	t.Parallel()
+	plugin, err := resourcequota.NewResourceQuota(nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	plugin.SetDrainedNotification(stop)
+	for _, initializer := range Initializers() {
+		initializer.Initialize(plugin)
+	}
+	if err := plugin.ValidateInitialization(); err == nil || strings.Contains(err.Error(), "quotaConfiguration") || strings.Contains(err.Error(), "evaluator") {
+		t.Errorf("got %v, want a plugin that misses no more than clients", err)
+	}
+}
+
+// excluding notes what it is told to leave out.
+type excluding struct {
+	*admission.Handler
+	excluded []schema.GroupResource
+}
+
+func (e *excluding) ValidateInitialization() error { return nil }
+
+func (e *excluding) SetExcludedAdmissionResources(resources []schema.GroupResource) {
+	e.excluded = resources
+}
+
+// Every kind that is a question must be there: kubectl auth whoami and can-i must
+// work whatever the policies say.
+func TestReviewsAreNotForPolicies(t *testing.T) {
+	t.Parallel()
+	plugin := &excluding{}
+	for _, initializer := range Initializers() {
+		initializer.Initialize(plugin)
+	}
+	want := []schema.GroupResource{
+		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},
+		{Group: "authentication.k8s.io", Resource: "tokenreviews"},
+		{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
+		{Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
+		{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"},
+		{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
+	}
+	if diff := cmp.Diff(want, plugin.excluded); diff != "" {
+		t.Errorf("what policies leave out (-want +got):\n%s", diff)
+	}
+}

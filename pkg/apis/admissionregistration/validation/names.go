@@ -1,0 +1,61 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"fmt"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+var (
+	metadataPath = field.NewPath("metadata")
+	specPath     = field.NewPath("spec")
+)
+
+// staticSuffix ends the names of what plugins read from files.
+const staticSuffix = ".static.k8s.io"
+
+// ValidateNewName refuses names that only what plugins read from files may have.
+func ValidateNewName(name string) field.ErrorList {
+	if !strings.HasSuffix(name, staticSuffix) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(metadataPath.Child("name"), name,
+		fmt.Sprintf("names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API", staticSuffix))}
+}
+
+func validateObjectMeta(meta *metav1.ObjectMeta) field.ErrorList {
+	return apivalidation.ValidateObjectMeta(meta, false, apivalidation.NameIsDNSSubdomain, metadataPath)
+}
+
+func validateQualifiedName(name string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, message := range validation.IsQualifiedName(name) {
+		errs = append(errs, field.Invalid(path, name, message))
+	}
+	return errs
+}
+
+// validateOneOf refuses a value that is not supported. Nothing is wrong with one
+// that is not set.
+func validateOneOf[T ~string](value *T, supported sets.Set[T], path *field.Path) field.ErrorList {
+	if value == nil || supported.Has(*value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, *value, sets.List(supported))}
+}
+
+// validateRequired is validateOneOf for what must be set.
+func validateRequired[T ~string](value *T, supported sets.Set[T], path *field.Path) field.ErrorList {
+	if value == nil {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return validateOneOf(value, supported, path)
+}

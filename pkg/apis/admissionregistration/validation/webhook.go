@@ -1,0 +1,227 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilwebhook "k8s.io/apiserver/pkg/util/webhook"
+)
+
+const (
+	minTimeoutSeconds = 1
+	maxTimeoutSeconds = 30
+)
+
+var (
+	reinvocationPolicies = sets.New(admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy)
+	// sideEffects are those that a new webhook may have: it must be possible to
+	// leave it out of a dry run. The others were allowed in v1beta1.
+	sideEffects       = sets.New(admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun)
+	storedSideEffects = sideEffects.Union(sets.New(admissionregistrationv1.SideEffectClassUnknown, admissionregistrationv1.SideEffectClassSome))
+)
+
+// reviewVersions are those of the AdmissionReview that a webhook may be sent, the
+// preferred one first.
+var reviewVersions = []string{"v1", "v1beta1"}
+
+// webhook is what validating and mutating webhooks have in common.
+type webhook struct {
+	name                              string
+	clientConfig                      *admissionregistrationv1.WebhookClientConfig
+	rules                             []admissionregistrationv1.RuleWithOperations
+	failurePolicy                     *admissionregistrationv1.FailurePolicyType
+	matchPolicy                       *admissionregistrationv1.MatchPolicyType
+	namespaceSelector, objectSelector *metav1.LabelSelector
+	sideEffects                       *admissionregistrationv1.SideEffectClass
+	timeoutSeconds                    *int32
+	reviewVersions                    []string
+	matchConditions                   []admissionregistrationv1.MatchCondition
+	reinvocationPolicy                *admissionregistrationv1.ReinvocationPolicyType
+}
+
+func validatingWebhooks(configuration *admissionregistrationv1.ValidatingWebhookConfiguration) []webhook {
+	hooks := make([]webhook, len(configuration.Webhooks))
+	for i := range configuration.Webhooks {
+		w := &configuration.Webhooks[i]
+		hooks[i] = webhook{w.Name, &w.ClientConfig, w.Rules, w.FailurePolicy, w.MatchPolicy, w.NamespaceSelector, w.ObjectSelector,
+			w.SideEffects, w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions, nil}
+	}
+	return hooks
+}
+
+func mutatingWebhooks(configuration *admissionregistrationv1.MutatingWebhookConfiguration) []webhook {
+	hooks := make([]webhook, len(configuration.Webhooks))
+	for i := range configuration.Webhooks {
+		w := &configuration.Webhooks[i]
+		hooks[i] = webhook{w.Name, &w.ClientConfig, w.Rules, w.FailurePolicy, w.MatchPolicy, w.NamespaceSelector, w.ObjectSelector,
+			w.SideEffects, w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions, w.ReinvocationPolicy}
+	}
+	return hooks
+}
+
+// ValidateValidatingWebhookConfiguration checks a new configuration.
+func ValidateValidatingWebhookConfiguration(configuration *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+	return append(validateObjectMeta(&configuration.ObjectMeta), validateWebhooks(validatingWebhooks(configuration), nil)...)
+}
+
+// ValidateValidatingWebhookConfigurationUpdate checks an update.
+func ValidateValidatingWebhookConfigurationUpdate(updated, old *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+	return append(validateObjectMeta(&updated.ObjectMeta), validateWebhooks(validatingWebhooks(updated), validatingWebhooks(old))...)
+}
+
+// ValidateMutatingWebhookConfiguration checks a new configuration.
+func ValidateMutatingWebhookConfiguration(configuration *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+	return append(validateObjectMeta(&configuration.ObjectMeta), validateWebhooks(mutatingWebhooks(configuration), nil)...)
+}
+
+// ValidateMutatingWebhookConfigurationUpdate checks an update.
+func ValidateMutatingWebhookConfigurationUpdate(updated, old *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+	return append(validateObjectMeta(&updated.ObjectMeta), validateWebhooks(mutatingWebhooks(updated), mutatingWebhooks(old))...)
+}
+
+// tolerance is what webhooks may have because stored ones have it already.
+type tolerance struct {
+	sideEffects     bool
+	reviewVersions  bool
+	duplicateNames  bool
+	selectorValues  bool
+	matchConditions bool
+	expressions     expressions
+}
+
+// toleranceFor derives it from the webhooks that are stored: none for a new
+// configuration, which tolerates nothing.
+func toleranceFor(hooks, stored []webhook) tolerance {
+	t := tolerance{
+		matchConditions: slices.EqualFunc(hooks, stored, func(a, b webhook) bool {
+			return apiequality.Semantic.DeepEqual(a.matchConditions, b.matchConditions)
+		}),
+		expressions: expressions{},
+	}
+	names := sets.New[string]()
+	for _, hook := range stored {
+		t.sideEffects = t.sideEffects || hook.sideEffects == nil || !sideEffects.Has(*hook.sideEffects)
+		t.reviewVersions = t.reviewVersions || len(hook.reviewVersions) > 0 && !understandsReviews(hook)
+		t.duplicateNames = t.duplicateNames || names.Has(hook.name)
+		t.selectorValues = t.selectorValues || len(validateWebhookSelectors(hook, false, nil)) > 0
+		t.expressions.addConditions(hook.matchConditions)
+		names.Insert(hook.name)
+	}
+	return t
+}
+
+func understandsReviews(hook webhook) bool {
+	return slices.ContainsFunc(hook.reviewVersions, func(version string) bool { return slices.Contains(reviewVersions, version) })
+}
+
+func validateWebhooks(hooks, stored []webhook) field.ErrorList {
+	var errs field.ErrorList
+	tolerated := toleranceFor(hooks, stored)
+	names := sets.New[string]()
+	for i, hook := range hooks {
+		path := field.NewPath("webhooks").Index(i)
+		errs = append(errs, validateWebhook(hook, tolerated, path)...)
+		if !tolerated.duplicateNames && hook.name != "" && names.Has(hook.name) {
+			errs = append(errs, field.Duplicate(path.Child("name"), hook.name))
+		}
+		names.Insert(hook.name)
+	}
+	return errs
+}
+
+func validateWebhook(hook webhook, tolerated tolerance, path *field.Path) field.ErrorList {
+	errs := validation.IsFullyQualifiedName(path.Child("name"), hook.name)
+	for i := range hook.rules {
+		errs = append(errs, validateRule(&hook.rules[i], path.Child("rules").Index(i))...)
+	}
+	errs = append(errs, validateOneOf(hook.failurePolicy, failurePolicies, path.Child("failurePolicy"))...)
+	errs = append(errs, validateOneOf(hook.matchPolicy, matchPolicies, path.Child("matchPolicy"))...)
+	errs = append(errs, validateSideEffects(hook, tolerated.sideEffects, path.Child("sideEffects"))...)
+	if seconds := hook.timeoutSeconds; seconds != nil && (*seconds < minTimeoutSeconds || *seconds > maxTimeoutSeconds) {
+		errs = append(errs, field.Invalid(path.Child("timeoutSeconds"), *seconds, "the timeout value must be between 1 and 30 seconds"))
+	}
+	errs = append(errs, validateWebhookSelectors(hook, tolerated.selectorValues, path)...)
+	errs = append(errs, validateOneOf(hook.reinvocationPolicy, reinvocationPolicies, path.Child("reinvocationPolicy"))...)
+	errs = append(errs, validateClientConfig(hook.clientConfig, path.Child("clientConfig"))...)
+	if !tolerated.matchConditions {
+		conditions := checker{plainCompiler(), false, tolerated.expressions}
+		errs = append(errs, conditions.checkConditions(hook.matchConditions, path.Child("matchConditions"))...)
+	}
+	return append(errs, validateReviewVersions(hook, tolerated.reviewVersions, path.Child("admissionReviewVersions"))...)
+}
+
+func validateSideEffects(hook webhook, tolerated bool, path *field.Path) field.ErrorList {
+	allowed := sideEffects
+	if tolerated {
+		allowed = storedSideEffects
+	}
+	if hook.sideEffects == nil {
+		names := make([]string, 0, len(allowed))
+		for _, class := range sets.List(allowed) {
+			names = append(names, string(class))
+		}
+		return field.ErrorList{field.Required(path, "must specify one of "+strings.Join(names, ", "))}
+	}
+	return validateOneOf(hook.sideEffects, allowed, path)
+}
+
+func validateWebhookSelectors(hook webhook, tolerated bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	options := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: tolerated}
+	if hook.namespaceSelector != nil {
+		errs = append(errs, metav1validation.ValidateLabelSelector(hook.namespaceSelector, options, path.Child("namespaceSelector"))...)
+	}
+	if hook.objectSelector != nil {
+		errs = append(errs, metav1validation.ValidateLabelSelector(hook.objectSelector, options, path.Child("objectSelector"))...)
+	}
+	return errs
+}
+
+func validateClientConfig(config *admissionregistrationv1.WebhookClientConfig, path *field.Path) field.ErrorList {
+	url, service := config.URL, config.Service
+	switch {
+	case (url == nil) == (service == nil):
+		return field.ErrorList{field.Required(path, "exactly one of url or service is required")}
+	case url != nil:
+		return utilwebhook.ValidateWebhookURL(path.Child("url"), *url, true)
+	}
+	port := int32(0)
+	if service.Port != nil {
+		port = *service.Port
+	}
+	return utilwebhook.ValidateWebhookService(path.Child("service"), service.Namespace, service.Name, service.Path, port)
+}
+
+func validateReviewVersions(hook webhook, tolerated bool, path *field.Path) field.ErrorList {
+	understood := strings.Join(reviewVersions, ", ")
+	if len(hook.reviewVersions) == 0 {
+		return field.ErrorList{field.Required(path, "must specify one of "+understood)}
+	}
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, version := range hook.reviewVersions {
+		if seen.Has(version) {
+			errs = append(errs, field.Invalid(path.Index(i), version, "duplicate version"))
+			continue
+		}
+		seen.Insert(version)
+		for _, message := range validation.IsDNS1035Label(version) {
+			errs = append(errs, field.Invalid(path.Index(i), version, message))
+		}
+	}
+	if !tolerated && !understandsReviews(hook) {
+		errs = append(errs, field.Invalid(path, hook.reviewVersions, fmt.Sprintf("must include at least one of %s", understood)))
+	}
+	return errs
+}

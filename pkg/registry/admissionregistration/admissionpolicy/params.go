@@ -1,0 +1,173 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admissionpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// any resource, version or group: what has to be allowed when it is not known
+// which one is meant.
+const anything = "*"
+
+var (
+	kindPath = field.NewPath("spec", "paramKind")
+	refPath  = field.NewPath("spec", "paramRef")
+)
+
+// ResourceLister lists the resources of a group version.
+type ResourceLister interface {
+	ServerResourcesForGroupVersionWithContext(ctx context.Context, groupVersion string) (*metav1.APIResourceList, error)
+}
+
+// ParamAccess keeps callers from reading by way of a policy what they cannot read
+// themselves: expressions see the parameters, and can put them into messages.
+type ParamAccess struct {
+	// Authorizer says what callers may read.
+	Authorizer authorizer.UnconditionalAuthorizer
+	// Resources tells the resource of a kind.
+	Resources ResourceLister
+}
+
+// paramsOf returns the kind of the parameters of a policy, nil if it has none.
+type paramsOf func(ctx context.Context, policy string) (*admissionregistrationv1.ParamKind, error)
+
+// checkKind wants the caller to be able to read all objects of a kind, unless the
+// policy is stored with it.
+func (a ParamAccess) checkKind(ctx context.Context, kind, stored *admissionregistrationv1.ParamKind) *field.Error {
+	if kind == nil || stored != nil && *kind == *stored {
+		return nil
+	}
+	caller, err := callerOf(ctx)
+	if err != nil {
+		return field.Forbidden(kindPath, err.Error()+" to authorize read access to paramKind resources")
+	}
+	if caller == nil {
+		return nil
+	}
+	resource, _ := a.resource(ctx, kind) // what is not known must all be allowed
+	allowed, err := a.allows(ctx, caller, "get", resource, anything, anything)
+	if err != nil {
+		return field.Forbidden(kindPath, err.Error())
+	}
+	if !allowed {
+		return field.Forbidden(kindPath, fmt.Sprintf(`user %v must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`,
+			caller, kind.Kind, kind.APIVersion))
+	}
+	return nil
+}
+
+// reference is which parameters a binding gives to which policy.
+type reference struct {
+	policy string
+	params *admissionregistrationv1.ParamRef
+}
+
+// checkReference wants the caller to be able to read the parameters, unless the
+// binding is stored with them.
+func (a ParamAccess) checkReference(ctx context.Context, ref, stored reference, params paramsOf) *field.Error {
+	if ref.params == nil || stored.params != nil && apiequality.Semantic.DeepEqual(ref, stored) {
+		return nil
+	}
+	caller, err := callerOf(ctx)
+	if err != nil {
+		return field.Forbidden(refPath, err.Error()+" to authorize read access to paramRef object")
+	}
+	if caller == nil {
+		return nil
+	}
+	resource, unknown := a.boundResource(ctx, ref.policy, params)
+	verb := "get"
+	if ref.params.Name == "" {
+		verb = "list"
+	}
+	// Without a namespace they are read in all of them.
+	allowed, err := a.allows(ctx, caller, verb, resource, ref.params.Namespace, ref.params.Name)
+	switch {
+	case err != nil:
+		return field.Forbidden(refPath, fmt.Sprintf("failed to authorize request: %v", err))
+	case allowed:
+		return nil
+	case unknown != nil:
+		return field.Forbidden(refPath, fmt.Sprintf(`%v to determine minimum required permissions and user %v does not have "%v" permission for all groups, versions and resources`,
+			unknown, caller, verb))
+	default:
+		return field.Forbidden(refPath, fmt.Sprintf(`user %v does not have "%v" permission on the object referenced by paramRef`, caller, verb))
+	}
+}
+
+// boundResource is the resource that the parameters of a policy are kept in. Where
+// that is not known it is anything, and unknown says why.
+func (a ParamAccess) boundResource(ctx context.Context, policy string, params paramsOf) (resource schema.GroupVersionResource, unknown error) {
+	kind, err := params(ctx, policy)
+	if err != nil {
+		return anyResource(), fmt.Errorf("unable to get policy %s", policy)
+	}
+	if kind == nil {
+		return anyResource(), nil
+	}
+	resource, err = a.resource(ctx, kind)
+	if err != nil {
+		return resource, fmt.Errorf("unable to resolve paramKind %v", kind)
+	}
+	return resource, nil
+}
+
+func anyResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: anything, Version: anything, Resource: anything}
+}
+
+// resource returns the resource of a kind, with anything in place of what is not
+// known of it, and then an error as well.
+func (a ParamAccess) resource(ctx context.Context, kind *admissionregistrationv1.ParamKind) (schema.GroupVersionResource, error) {
+	groupVersion, err := schema.ParseGroupVersion(kind.APIVersion)
+	if err != nil {
+		return anyResource(), err
+	}
+	list, err := a.Resources.ServerResourcesForGroupVersionWithContext(ctx, groupVersion.String())
+	if err != nil {
+		return groupVersion.WithResource(anything), err
+	}
+	for _, served := range list.APIResources {
+		if served.Kind == kind.Kind && !strings.Contains(served.Name, "/") {
+			return groupVersion.WithResource(served.Name), nil
+		}
+	}
+	return groupVersion.WithResource(anything), &meta.NoKindMatchError{
+		GroupKind: groupVersion.WithKind(kind.Kind).GroupKind(), SearchedVersions: []string{groupVersion.Version}}
+}
+
+func (a ParamAccess) allows(ctx context.Context, caller user.Info, verb string, resource schema.GroupVersionResource, namespace, name string) (bool, error) {
+	decision, _, err := a.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: caller, Verb: verb, ResourceRequest: true, Namespace: namespace, Name: name,
+		APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
+	})
+	return decision == authorizer.DecisionAllow, err
+}
+
+// callerOf returns who asks, nil for one who may do anything.
+func callerOf(ctx context.Context) (user.Info, error) {
+	caller, ok := genericapirequest.UserFrom(ctx)
+	if !ok {
+		return nil, errors.New("cannot identify user")
+	}
+	if slices.Contains(caller.GetGroups(), user.SystemPrivilegedGroup) {
+		return nil, nil
+	}
+	return caller, nil
+}
