@@ -52,8 +52,8 @@ type ExtraConfig struct {
 	// Informers watch the cluster that has the Kubernetes kinds, annex itself or
 	// the main one. The chain starts them.
 	Informers informers.SharedInformerFactory
-	// Discovery tells what that cluster serves.
-	Discovery discovery.DiscoveryInterfaceWithContext
+	// Resources tells what that cluster serves.
+	Resources discovery.ServerResourcesInterfaceWithContext
 	// ServiceResolver finds the Services that conversion webhooks name; nil where
 	// there are none.
 	ServiceResolver webhook.ServiceResolver

@@ -121,7 +121,7 @@ func (c CompletedConfig) storageProviders() []storageProvider {
 		rbacrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
 		admissionregistrationrest.StorageProvider{
 			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,
-			Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Discovery,
+			Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources,
 		},
 		flowcontrolrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
 		own,

@@ -66,7 +66,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 			APIEnablement: o.API.APIEnablementOptions,
 			EventTTL:      o.API.EventTTL,
 			Informers:     kinds.informers,
-			Discovery:     kinds.kube.Discovery(),
+			Resources:     kinds.kube.Discovery(),
 		},
 	}
 	if err := applyAuth(ctx, o, config, kinds, caFile, main); err != nil {
