@@ -12,9 +12,11 @@ import (
 	definitioninformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
@@ -58,6 +60,9 @@ type Config struct {
 	// which starts them. There are no namespaces behind a main cluster.
 	AnnexDefinitionInformer definitioninformers.CustomResourceDefinitionInformer
 	AnnexNamespaceInformer  coreinformers.NamespaceInformer
+	// AnnexInformers watch the Kubernetes kinds where annex serves them. They belong
+	// to the server too, which starts those that RequestInformers asked for.
+	AnnexInformers informers.SharedInformerFactory
 	// AnnexHostingInformers are the term's: New makes them.
 	AnnexHostingInformers annexinformers.SharedInformerFactory
 
@@ -79,6 +84,28 @@ type Config struct {
 
 	// NamespaceSettlePeriod replaces namespace.DefaultSettlePeriod when positive.
 	NamespaceSettlePeriod time.Duration
+
+	// term is the one that this is the Config of, nil before New.
+	term *term
+}
+
+// RequestInformers asks the server's informers for all that controllers watch
+// through them, before they are started.
+func (c Config) RequestInformers() {
+	c.AnnexDefinitionInformer.Informer()
+	if c.AnnexNamespaceInformer != nil {
+		c.AnnexNamespaceInformer.Informer()
+	}
+	if c.AnnexInformers != nil {
+		c.AnnexInformers.Flowcontrol().V1().FlowSchemas().Informer()
+		c.AnnexInformers.Flowcontrol().V1().PriorityLevelConfigurations().Informer()
+	}
+}
+
+// inTerm has handlers that are added to one of the server's informers removed when
+// the term ends.
+func (c Config) inTerm(informer cache.SharedIndexInformer) cache.SharedIndexInformer {
+	return termInformer{informer, c.term}
 }
 
 // MainCluster is what controllers need of the cluster that annex stands behind.

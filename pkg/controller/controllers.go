@@ -17,6 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/apiservice"
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	"github.com/annex-dev/annex/pkg/controller/definition"
+	"github.com/annex-dev/annex/pkg/controller/flowcontrol"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/namespace"
@@ -62,6 +63,8 @@ func descriptors() []descriptor {
 	return []descriptor{
 		// Emptying a namespace is many requests, one after the other.
 		{namespace.ControllerName, standaloneOnly, 5, newNamespace},
+		// All of flow control is looked at as a whole.
+		{flowcontrol.ControllerName, standaloneOnly, 1, newFlowControl},
 		// Five hundred definitions may all be found at a start.
 		{hostedresource.ControllerName, always, 4, newHostedResource},
 		// There is one Store that anything happens to.
@@ -89,6 +92,15 @@ func newNamespace(config Config) (controller, error) {
 		Namespaces:                config.AnnexNamespaceInformer,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
 		SettlePeriod:              config.NamespaceSettlePeriod,
+	})
+}
+
+func newFlowControl(config Config) (controller, error) {
+	flow := config.AnnexInformers.Flowcontrol().V1()
+	return flowcontrol.New(flowcontrol.Config{
+		AnnexFlowControl: config.AnnexKube.FlowcontrolV1(),
+		FlowSchemas:      config.inTerm(flow.FlowSchemas().Informer()),
+		PriorityLevels:   config.inTerm(flow.PriorityLevelConfigurations().Informer()),
 	})
 }
 
@@ -204,6 +216,11 @@ func Bootstrap(ctx context.Context, config Config) error {
 	}
 	if config.Main == nil {
 		objects.AnnexNamespaces = config.AnnexKube.CoreV1().Namespaces()
+		objects.Others = []bootstrap.Object{
+			{What: "the objects of flow control", Make: func(ctx context.Context) error {
+				return flowcontrol.Ensure(ctx, config.AnnexKube.FlowcontrolV1())
+			}},
+		}
 	}
 	return bootstrap.Run(ctx, objects)
 }

@@ -108,14 +108,14 @@ func newAnnex(t *testing.T) *annex {
 		AnnexHosting:            annexfake.NewClientset(),
 		AnnexMetadata:           metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
 		AnnexNamespaceInformer:  a.kube.Core().V1().Namespaces(),
+		AnnexInformers:          a.kube,
 		AnnexDefinitionInformer: a.crds.Apiextensions().V1().CustomResourceDefinitions(),
 		Usage:                   a.usage,
 		AnnexEtcd:               noEtcd{},
 		EtcdEndpoints:           []string{"https://etcd:2379"},
 		DefaultStore:            hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
 	}
-	a.config.AnnexNamespaceInformer.Informer()
-	a.config.AnnexDefinitionInformer.Informer()
+	a.config.RequestInformers()
 	return a
 }
 

@@ -34,6 +34,7 @@ func (t *term) end() {
 // forTerm returns the Config of one term: with informers of its own, and with
 // those that outlive it wrapped so that the term knows what was registered.
 func (c Config) forTerm(t *term) Config {
+	c.term = t
 	c.AnnexHostingInformers = annexinformers.NewSharedInformerFactory(c.AnnexHosting, informerResync)
 	c.AnnexDefinitionInformer = definitionInformer{c.AnnexDefinitionInformer, t}
 	if c.AnnexNamespaceInformer != nil {

@@ -120,14 +120,13 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		EtcdEndpoints:           s.store.Endpoints(),
 		DefaultStore:            s.store.Spec(),
 	}
-	// The server starts the informers that somebody asked for by then.
-	config.AnnexDefinitionInformer.Informer()
 	if s.main != nil {
 		config.Main = s.mainConfig()
 	} else {
-		config.AnnexNamespaceInformer = s.config.Extra.Informers.Core().V1().Namespaces()
-		config.AnnexNamespaceInformer.Informer()
+		config.AnnexInformers = s.config.Extra.Informers
+		config.AnnexNamespaceInformer = config.AnnexInformers.Core().V1().Namespaces()
 	}
+	config.RequestInformers()
 	loopback := s.config.Generic.LoopbackClientConfig
 	// annex's own kinds have no protobuf encoding.
 	jsonLoopback := restclient.CopyConfig(loopback)

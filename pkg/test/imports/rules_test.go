@@ -250,6 +250,12 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
 	},
 	{
+		packages: "pkg/controller/flowcontrol",
+		duty:     "The controller of flow control; the objects that every server has are upstream's.",
+		ours:     []string{"pkg/controller/internal/..."},
+		others:   append([]string{"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"}, clients...),
+	},
+	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/usage"},
