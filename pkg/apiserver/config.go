@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -109,7 +110,7 @@ func requiredVersions(behindMain bool) []schema.GroupVersion {
 	if behindMain {
 		return []schema.GroupVersion{hostingv1alpha1.SchemeGroupVersion}
 	}
-	return []schema.GroupVersion{corev1.SchemeGroupVersion, hostingv1alpha1.SchemeGroupVersion}
+	return []schema.GroupVersion{corev1.SchemeGroupVersion, flowcontrolv1.SchemeGroupVersion, hostingv1alpha1.SchemeGroupVersion}
 }
 
 // newStorageFactory says how the core server's kinds are stored: protobuf

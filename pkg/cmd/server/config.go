@@ -52,7 +52,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	if err != nil {
 		return nil, err
 	}
-	if err := o.Features.ApplyTo(generic, main); err != nil {
+	if err := o.Features.ApplyTo(generic, kinds.kube, kinds.informers); err != nil {
 		return nil, fmt.Errorf("apply the feature flags: %w", err)
 	}
 	if err := o.Traces.ApplyTo(nil, generic); err != nil {

@@ -10,8 +10,8 @@ import (
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-
-	"github.com/annex-dev/annex/pkg/maincluster"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 )
 
 // Features switches parts of the generic server.
@@ -19,38 +19,32 @@ type Features struct {
 	*genericoptions.FeatureOptions
 }
 
-// NewFeatures returns the defaults: profiling for those who may, and, alone, a
-// plain limit on requests in flight instead of priority and fairness.
-func NewFeatures() *Features {
-	upstream := genericoptions.NewFeatureOptions()
-	upstream.EnablePriorityAndFairness = false
-	return &Features{upstream}
-}
+// NewFeatures returns the defaults: profiling for those who may, and priority and
+// fairness.
+func NewFeatures() *Features { return &Features{genericoptions.NewFeatureOptions()} }
 
 // AddFlags adds upstream's feature flags.
 func (o *Features) AddFlags(fs *pflag.FlagSet) {
 	o.FeatureOptions.AddFlags(fs)
-	hide(fs, "debug-socket-path", "enable-priority-and-fairness")
+	fs.Lookup("enable-priority-and-fairness").Usage = "If true, requests wait for their turn as FlowSchemas and PriorityLevelConfigurations say. " +
+		"If false, requests beyond --max-requests-inflight and --max-mutating-requests-inflight are refused, whoever sends them."
+	hide(fs, "debug-socket-path")
 }
 
-// Validate refuses what annex does not serve; behindMain says that another
-// cluster has the FlowSchemas.
-func (o *Features) Validate(behindMain bool) []error {
+// Validate refuses what annex does not serve.
+func (o *Features) Validate() []error {
 	errs := o.FeatureOptions.Validate()
 	if o.DebugSocketPath != "" {
 		errs = append(errs, fmt.Errorf("--debug-socket-path is not supported: it would serve profiles without a login; use /debug/pprof"))
 	}
-	if o.EnablePriorityAndFairness && !behindMain {
-		errs = append(errs, fmt.Errorf("--enable-priority-and-fairness is not supported: annex alone does not serve FlowSchemas; use --max-requests-inflight and --max-mutating-requests-inflight"))
-	}
 	return errs
 }
 
-// ApplyTo applies the switches. Priority and fairness follow the FlowSchemas of
-// main; without a main cluster upstream needs neither client nor informers.
-func (o *Features) ApplyTo(generic *genericapiserver.Config, main *maincluster.Cluster) error {
-	if main == nil {
-		return o.FeatureOptions.ApplyTo(generic, nil, nil)
+// ApplyTo applies the switches. Client and informers are of the cluster that has
+// the FlowSchemas: annex itself or the main cluster.
+func (o *Features) ApplyTo(generic *genericapiserver.Config, kubeClient kubernetes.Interface, sharedInformers informers.SharedInformerFactory) error {
+	if err := o.FeatureOptions.ApplyTo(generic, kubeClient, sharedInformers); err != nil {
+		return fmt.Errorf("--enable-priority-and-fairness, --max-requests-inflight, --max-mutating-requests-inflight: %w", err)
 	}
-	return o.FeatureOptions.ApplyTo(generic, main.Kube, main.Informers)
+	return nil
 }

@@ -164,11 +164,9 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	return CompletedOptions{&completedOptions{*o}}, nil
 }
 
-// useMainCluster switches on what only another cluster makes possible: its flow
-// schemas order the requests, its garbage collector serves annex's objects too,
-// and it may send them to another replica.
+// useMainCluster switches on what only another cluster makes possible: its garbage
+// collector serves annex's objects too, and it may send requests to another replica.
 func (o *Options) useMainCluster() {
-	o.Features.EnablePriorityAndFairness = true
 	o.Etcd.EnableGarbageCollection = true
 	o.Draining.useMainCluster(!o.Etcd.Embedded())
 }
@@ -187,7 +185,7 @@ func (o CompletedOptions) Validate() error {
 	errs = append(errs, named("--enable-admission-plugins, --disable-admission-plugins", o.Admission.Validate())...)
 	errs = append(errs, o.API.Validate()...)
 	errs = append(errs, o.Audit.Validate()...)
-	errs = append(errs, o.Features.Validate(o.Main.Enabled())...)
+	errs = append(errs, o.Features.Validate()...)
 	errs = append(errs, named("--tracing-config-file", o.Traces.Validate())...)
 	errs = append(errs, o.Generic.Validate()...)
 	return utilerrors.NewAggregate(errs)

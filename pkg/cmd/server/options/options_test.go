@@ -60,6 +60,9 @@ func TestDefaults(t *testing.T) {
 	if !o.Generic.AdvertiseAddress.Equal(net.ParseIP("127.0.0.1")) {
 		t.Errorf("advertises %s, which may be an interface that it does not listen on", o.Generic.AdvertiseAddress)
 	}
+	if !o.Features.EnablePriorityAndFairness {
+		t.Error("priority and fairness is off by default")
+	}
 	if o.Etcd.StorageConfig.Prefix != "/annex" {
 		t.Errorf("--etcd-prefix is %q", o.Etcd.StorageConfig.Prefix)
 	}
@@ -105,7 +108,6 @@ func TestRefusedFlags(t *testing.T) {
 		"unknown media type":      {[]string{"--storage-media-type=text/plain"}, "--storage-media-type"},
 		"unknown plugin":          {[]string{"--enable-admission-plugins=NoSuchPlugin"}, "NoSuchPlugin"},
 		"plugin both on and off":  {[]string{"--enable-admission-plugins=LocalAPIService", "--disable-admission-plugins=LocalAPIService"}, "LocalAPIService"},
-		"priority and fairness":   {[]string{"--enable-priority-and-fairness"}, "--enable-priority-and-fairness"},
 		"debug socket":            {[]string{"--debug-socket-path=/tmp/socket"}, "--debug-socket-path"},
 		"no event ttl":            {[]string{"--event-ttl=0"}, "--event-ttl"},
 		"unknown group":           {[]string{"--runtime-config=example.com/v1=true"}, "example.com"},
@@ -145,8 +147,8 @@ func TestBehindMain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !o.Main.Enabled() || !o.Features.EnablePriorityAndFairness || !o.Etcd.EnableGarbageCollection {
-		t.Errorf("what the main cluster makes possible is off: fairness %t, garbage collection %t", o.Features.EnablePriorityAndFairness, o.Etcd.EnableGarbageCollection)
+	if !o.Main.Enabled() || !o.Etcd.EnableGarbageCollection {
+		t.Error("what the main cluster makes possible is off: garbage collection")
 	}
 	if want := (maincluster.Service{Namespace: "a", Name: "b", Port: 8443}); o.Main.PublishService != want {
 		t.Errorf("publishes %v, want %v", o.Main.PublishService, want)
