@@ -99,8 +99,7 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	c.Extra.Etcd.StorageConfig.Transport.TracerProvider = c.Generic.TracerProvider
 	factory := newStorageFactory(c.Generic, c.Extra.Etcd)
 	if err := c.Extra.Etcd.ApplyWithStorageFactoryTo(factory, c.Generic); err != nil {
-		// Of all that this does, only reading that file can go wrong.
-		return CompletedConfig{}, fmt.Errorf("--encryption-provider-config: %w", err)
+		return CompletedConfig{}, fmt.Errorf("configure storage: %w", err)
 	}
 	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory}}, nil
 }

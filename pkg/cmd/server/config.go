@@ -48,6 +48,10 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	}
 	generic.LoopbackClientConfig.ContentType = runtime.ContentTypeProtobuf
 	generic.LoopbackClientConfig.DisableCompression = true
+	// Before clients are made, which have part in traces.
+	if err := o.Traces.ApplyTo(ctx, generic); err != nil {
+		return nil, err
+	}
 	kinds, err := newKubernetesCluster(generic, main)
 	if err != nil {
 		return nil, err
@@ -55,8 +59,8 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	if err := o.Features.ApplyTo(generic, kinds.kube, kinds.informers); err != nil {
 		return nil, fmt.Errorf("apply the feature flags: %w", err)
 	}
-	if err := o.Traces.ApplyTo(nil, generic); err != nil {
-		return nil, fmt.Errorf("--tracing-config-file: %w", err)
+	if err := o.Etcd.ApplyEncryption(generic); err != nil {
+		return nil, err
 	}
 	generic.Flagz = o.Flagz()
 	apiserver.ConfigureOpenAPI(generic)
@@ -73,7 +77,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 		return nil, err
 	}
 	if err := o.Audit.ApplyTo(generic); err != nil {
-		return nil, fmt.Errorf("--audit-policy-file, --audit-log-path, --audit-webhook-config-file: %w", err)
+		return nil, err
 	}
 	if main != nil {
 		return config, applyMain(ctx, o, config, main)

@@ -80,6 +80,12 @@ var rules = []rule{
 		others:   append([]string{"go.yaml.in/yaml/v3", "k8s.io/apiserver/pkg/util/filesystem"}, machinery...),
 	},
 	{
+		packages: "pkg/configfile/kubeconfig",
+		duty:     "Whether a kubeconfig can lead to a webhook, and if not, in which line.",
+		ours:     []string{"pkg/configfile"},
+		others:   append([]string{"k8s.io/client-go/tools/clientcmd/..."}, machinery...),
+	},
+	{
 		packages: "pkg/datadir",
 		duty:     "The data directory: its layout, its lock and whose it is.",
 		others:   append([]string{"golang.org/x/sys/..."}, machinery...),
@@ -127,6 +133,12 @@ var rules = []rule{
 		packages: "pkg/storage/externaletcd",
 		duty:     "Whether an etcd that somebody else runs can be used.",
 		others:   append([]string{"go.etcd.io/etcd/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/storagebackend"}, machinery...),
+	},
+	{
+		packages: "pkg/storage/encryption",
+		duty:     "What encrypts objects before etcd gets them, and the file that says so.",
+		ours:     []string{"pkg/configfile"},
+		others:   append([]string{"k8s.io/apiserver/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/...",
@@ -270,9 +282,9 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/authentication", "pkg/bootstraptoken", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/maincluster", "pkg/pki", "pkg/serviceaccount", "pkg/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/authentication", "pkg/bootstraptoken", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/maincluster", "pkg/pki", "pkg/serviceaccount", "pkg/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
-			"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
+			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
 	},
 	{

@@ -9,8 +9,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/annex-dev/annex/pkg/storage/encryption"
 )
 
 // defaultEtcdPrefix differs from kube-apiserver's /registry, so that an etcd
@@ -41,6 +44,8 @@ func NewEtcd() *Etcd {
 	upstream.EnableGarbageCollection = false
 	// Events are many, short-lived and hardly watched.
 	upstream.WatchCacheSizes = []string{"events#0", "events.events.k8s.io#0"}
+	// A key that leaked is replaced without a restart.
+	upstream.EncryptionProviderConfigAutomaticReload = true
 	// Deleting a namespace deletes its contents by collection.
 	upstream.DeleteCollectionWorkers = 4
 	return &Etcd{EtcdOptions: upstream}
@@ -66,6 +71,8 @@ func (o *Etcd) Validate(behindMain bool) []error {
 		// Upstream insists on a server; the embedded one is known only once it runs.
 		upstream.StorageConfig.Transport.ServerList = []string{"embedded"}
 	}
+	// Upstream's default is not to reload, so that it takes the flag for a choice.
+	upstream.EncryptionProviderConfigAutomaticReload = o.EncryptionProviderConfigFilepath != ""
 	errs := upstream.Validate()
 	if len(o.EtcdServersOverrides) > 0 {
 		errs = append(errs, fmt.Errorf("--etcd-servers-overrides is not supported: all resources live in one store"))
@@ -80,6 +87,17 @@ func (o *Etcd) Validate(behindMain bool) []error {
 		errs = append(errs, fmt.Errorf("--quota-backend-bytes is for the embedded etcd and cannot be combined with --etcd-servers"))
 	}
 	return errs
+}
+
+// ApplyEncryption has generic encrypt objects as --encryption-provider-config says.
+func (o *Etcd) ApplyEncryption(generic *genericapiserver.Config) error {
+	if o.EncryptionProviderConfigFilepath == "" {
+		return nil
+	}
+	if err := encryption.Apply(generic, o.EncryptionProviderConfigFilepath, o.EncryptionProviderConfigAutomaticReload); err != nil {
+		return fmt.Errorf("--encryption-provider-config: %w", err)
+	}
+	return nil
 }
 
 // Served returns upstream's options for a server that keeps its objects at the

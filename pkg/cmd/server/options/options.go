@@ -38,11 +38,11 @@ type Options struct {
 	Tokens         *Tokens
 	Authorization  *Authorization
 	Admission      *Admission
-	Audit          *genericoptions.AuditOptions
+	Audit          *Audit
 	Features       *Features
 	API            *API
 	Generic        *genericoptions.ServerRunOptions
-	Traces         *genericoptions.TracingOptions
+	Traces         *Traces
 	Logs           *logsapi.LoggingConfiguration
 
 	// flags are made once, so that /flagz shows what was parsed.
@@ -64,11 +64,11 @@ func New() *Options {
 		Tokens:         NewTokens(),
 		Authorization:  NewAuthorization(),
 		Admission:      NewAdmission(),
-		Audit:          genericoptions.NewAuditOptions(),
+		Audit:          NewAudit(),
 		Features:       NewFeatures(),
 		API:            NewAPI(),
 		Generic:        generic,
-		Traces:         genericoptions.NewTracingOptions(),
+		Traces:         NewTraces(),
 		Logs:           logsapi.NewLoggingConfiguration(),
 	}
 }
