@@ -18,6 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/core/configmap"
 	"github.com/annex-dev/annex/pkg/registry/core/event"
 	"github.com/annex-dev/annex/pkg/registry/core/namespace"
+	"github.com/annex-dev/annex/pkg/registry/core/resourcequota"
 	"github.com/annex-dev/annex/pkg/registry/core/secret"
 	"github.com/annex-dev/annex/pkg/registry/core/serviceaccount"
 	tokens "github.com/annex-dev/annex/pkg/serviceaccount"
@@ -66,6 +67,10 @@ func (p StorageProvider) v1Storage(getter generic.RESTOptionsGetter) (map[string
 	if err != nil {
 		return nil, err
 	}
+	quotas, quotaStatus, err := resourcequota.NewStorage(p.Scheme, getter)
+	if err != nil {
+		return nil, err
+	}
 	return map[string]rest.Storage{
 		"namespaces":            namespaces.Namespace,
 		"namespaces/status":     namespaces.Status,
@@ -75,5 +80,7 @@ func (p StorageProvider) v1Storage(getter generic.RESTOptionsGetter) (map[string
 		"serviceaccounts":       serviceAccounts,
 		"serviceaccounts/token": serviceaccount.NewTokenREST(p.Tokens, serviceAccounts, secrets),
 		"events":                events,
+		"resourcequotas":        quotas,
+		"resourcequotas/status": quotaStatus,
 	}, nil
 }

@@ -96,7 +96,7 @@ func TestGroups(t *testing.T) {
 }
 
 func testServed(t *testing.T, g *groups) {
-	want := []string{"configmaps", "events", "namespaces", "namespaces/finalize", "namespaces/status", "secrets", "serviceaccounts", "serviceaccounts/token"}
+	want := []string{"configmaps", "events", "namespaces", "namespaces/finalize", "namespaces/status", "resourcequotas", "resourcequotas/status", "secrets", "serviceaccounts", "serviceaccounts/token"}
 	if got := slices.Sorted(maps.Keys(g.core)); !slices.Equal(got, want) {
 		t.Errorf("core serves %v, want %v", got, want)
 	}
@@ -109,7 +109,7 @@ func testServed(t *testing.T, g *groups) {
 			names[resource] = short.ShortNames()
 		}
 	}
-	wantNames := map[string][]string{"namespaces": {"ns"}, "configmaps": {"cm"}, "serviceaccounts": {"sa"}, "events": {"ev"}}
+	wantNames := map[string][]string{"namespaces": {"ns"}, "configmaps": {"cm"}, "serviceaccounts": {"sa"}, "events": {"ev"}, "resourcequotas": {"quota"}}
 	if diff := cmp.Diff(wantNames, names); diff != "" {
 		t.Errorf("short names (-want +got):\n%s", diff)
 	}

@@ -1,0 +1,214 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// What a quota may limit by a name without a slash. Most of it is of pods and
+// volumes, which annex has not; manifests that name it are taken all the same.
+var (
+	countedResources = sets.New(
+		corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
+		corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
+		corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+	)
+	podResources = sets.New(
+		corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory,
+		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+	)
+	claimResources = sets.New(corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage)
+	diskResources  = sets.New(corev1.ResourceEphemeralStorage, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceLimitsEphemeralStorage)
+
+	quotaResources = countedResources.Union(podResources).Union(claimResources).Union(diskResources)
+)
+
+// scopes are the resources that each scope can hold for.
+var scopes = map[corev1.ResourceQuotaScope]sets.Set[corev1.ResourceName]{
+	corev1.ResourceQuotaScopeTerminating:               podResources,
+	corev1.ResourceQuotaScopeNotTerminating:            podResources,
+	corev1.ResourceQuotaScopeNotBestEffort:             podResources,
+	corev1.ResourceQuotaScopeBestEffort:                sets.New(corev1.ResourcePods),
+	corev1.ResourceQuotaScopePriorityClass:             podResources,
+	corev1.ResourceQuotaScopeCrossNamespacePodAffinity: podResources,
+	corev1.ResourceQuotaScopeVolumeAttributesClass:     claimResources,
+}
+
+// withoutValues are the scopes that hold or do not, and have no values to compare.
+var withoutValues = sets.New(
+	corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort,
+	corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating,
+	corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
+)
+
+// ValidateResourceQuota checks a new quota.
+func ValidateResourceQuota(quota *corev1.ResourceQuota) field.ErrorList {
+	errs := validateObjectMeta(&quota.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)
+	return append(errs, validateQuotaSpec(&quota.Spec)...)
+}
+
+// ValidateResourceQuotaUpdate checks an update of a quota: what it counts in, its
+// scopes, stays.
+func ValidateResourceQuotaUpdate(newQuota, oldQuota *corev1.ResourceQuota) field.ErrorList {
+	errs := validateObjectMetaUpdate(&newQuota.ObjectMeta, &oldQuota.ObjectMeta)
+	errs = append(errs, validateQuotaSpec(&newQuota.Spec)...)
+	if !sets.New(newQuota.Spec.Scopes...).Equal(sets.New(oldQuota.Spec.Scopes...)) {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "scopes"), newQuota.Spec.Scopes, apivalidation.FieldImmutableErrorMsg))
+	}
+	return errs
+}
+
+// ValidateResourceQuotaStatusUpdate checks an update of a quota's status. It must
+// name what it updates: usage is counted by comparing and writing.
+func ValidateResourceQuotaStatusUpdate(newQuota, oldQuota *corev1.ResourceQuota) field.ErrorList {
+	errs := validateObjectMetaUpdate(&newQuota.ObjectMeta, &oldQuota.ObjectMeta)
+	if newQuota.ResourceVersion == "" {
+		errs = append(errs, field.Required(field.NewPath("resourceVersion"), ""))
+	}
+	status := field.NewPath("status")
+	errs = append(errs, validateQuantities(newQuota.Status.Hard, status.Child("hard"))...)
+	return append(errs, validateQuantities(newQuota.Status.Used, status.Child("used"))...)
+}
+
+func validateQuotaSpec(spec *corev1.ResourceQuotaSpec) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := validateQuantities(spec.Hard, path.Child("hard"))
+	errs = append(errs, validateScopes(spec, path.Child("scopes"))...)
+	if spec.ScopeSelector != nil {
+		errs = append(errs, validateScopeSelector(spec, path.Child("scopeSelector", "matchExpressions"))...)
+	}
+	return errs
+}
+
+func validateQuantities(quantities corev1.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(quantities)) {
+		errs = append(errs, validateQuotaResource(name, path.Key(string(name)))...)
+		errs = append(errs, validateQuantity(name, quantities[name], path.Key(string(name)))...)
+	}
+	return errs
+}
+
+func validateQuotaResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, message := range validation.IsQualifiedName(string(name)) {
+		errs = append(errs, field.Invalid(path, name, message))
+	}
+	if !strings.Contains(string(name), "/") && !isQuotaResource(name) {
+		if len(errs) == 0 && name != corev1.ResourceStorage {
+			errs = append(errs, field.Invalid(path, name, "must be a standard resource type or fully qualified"))
+		}
+		errs = append(errs, field.Invalid(path, name, "must be a standard resource for quota"))
+	}
+	return errs
+}
+
+func isQuotaResource(name corev1.ResourceName) bool {
+	return quotaResources.Has(name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) ||
+		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
+}
+
+func validateQuantity(name corev1.ResourceName, quantity resource.Quantity, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if quantity.Sign() < 0 {
+		errs = append(errs, field.Invalid(path, quantity.String(), apivalidation.IsNegativeErrorMsg))
+	}
+	if isInteger(name) && quantity.MilliValue()%1000 != 0 {
+		errs = append(errs, field.Invalid(path, quantity, "must be an integer"))
+	}
+	return errs
+}
+
+// isInteger is true of what is counted, and of extended resources, as the names
+// count/… look to Kubernetes.
+func isInteger(name corev1.ResourceName) bool {
+	prefix := corev1.DefaultResourceRequestsPrefix
+	native := !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+	extended := !native && !strings.HasPrefix(string(name), prefix) && len(validation.IsQualifiedName(prefix+string(name))) == 0
+	return countedResources.Has(name) || extended
+}
+
+func validateScopes(spec *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, scope := range spec.Scopes {
+		if scopes[scope] == nil {
+			errs = append(errs, field.Invalid(path, spec.Scopes, "unsupported scope"))
+		}
+		for range cannotHold(scope, spec.Hard) {
+			errs = append(errs, field.Invalid(path, spec.Scopes, "unsupported scope applied to resource"))
+		}
+	}
+	return append(errs, validateTogether(sets.New(spec.Scopes...), spec, path)...)
+}
+
+// cannotHold are the resources of a quota that a scope can say nothing about.
+func cannotHold(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) []corev1.ResourceName {
+	var cannot []corev1.ResourceName
+	for name := range hard {
+		if holds := scopes[scope]; holds != nil && isQuotaResource(name) && !holds.Has(name) {
+			cannot = append(cannot, name)
+		}
+	}
+	return cannot
+}
+
+// validateTogether refuses scopes of which never all hold.
+func validateTogether(together sets.Set[corev1.ResourceQuotaScope], spec *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if together.HasAll(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort) {
+		errs = append(errs, field.Invalid(path, spec.Scopes, "conflicting scopes"))
+	}
+	if together.HasAll(corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating) {
+		errs = append(errs, field.Invalid(path, spec.Scopes, "conflicting scopes"))
+	}
+	return errs
+}
+
+func validateScopeSelector(spec *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	together := sets.New[corev1.ResourceQuotaScope]()
+	for _, requirement := range spec.ScopeSelector.MatchExpressions {
+		together.Insert(requirement.ScopeName)
+		if scopes[requirement.ScopeName] == nil {
+			errs = append(errs, field.Invalid(path.Child("scopeName"), requirement.ScopeName, "unsupported scope"))
+		}
+		for range cannotHold(requirement.ScopeName, spec.Hard) {
+			errs = append(errs, field.Invalid(path, spec.ScopeSelector, "unsupported scope applied to resource"))
+		}
+		errs = append(errs, validateRequirement(requirement, path)...)
+	}
+	return append(errs, validateTogether(together, spec, path)...)
+}
+
+func validateRequirement(requirement corev1.ScopedResourceSelectorRequirement, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if withoutValues.Has(requirement.ScopeName) && requirement.Operator != corev1.ScopeSelectorOpExists {
+		errs = append(errs, field.Invalid(path.Child("operator"), requirement.Operator,
+			"must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
+				"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
+	}
+	switch requirement.Operator {
+	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
+		if len(requirement.Values) == 0 {
+			errs = append(errs, field.Required(path.Child("values"), "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"))
+		}
+	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
+		if len(requirement.Values) != 0 {
+			errs = append(errs, field.Invalid(path.Child("values"), requirement.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"))
+		}
+	default:
+		errs = append(errs, field.Invalid(path.Child("operator"), requirement.Operator, "not a valid selector operator"))
+	}
+	return errs
+}
