@@ -4,7 +4,6 @@
 package authentication
 
 import (
-	"fmt"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,13 +24,13 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 
 // load decodes and checks a configuration.
 func (s *Structured) load(data []byte) (*apiserver.AuthenticationConfiguration, error) {
-	decoded, err := runtime.Decode(codecs().UniversalDecoder(), data)
+	decoded, kind, err := codecs().UniversalDecoder().Decode(data, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	config, ok := decoded.(*apiserver.AuthenticationConfiguration)
 	if !ok {
-		return nil, fmt.Errorf("it holds a %T, not an AuthenticationConfiguration", decoded)
+		return nil, field.NotSupported(field.NewPath("kind"), kind.Kind, []string{"AuthenticationConfiguration"})
 	}
 	errs := validation.ValidateAuthenticationConfiguration(authenticationcel.NewDefaultCompiler(), config, s.options.OwnIssuers)
 	return config, append(errs, validateOwn(config)...).ToAggregate()
