@@ -9,11 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	annexrbacv1 "github.com/annex-dev/annex/pkg/apis/rbac/v1"
 )
 
 // Install registers the group. One Go type serves as v1 and as the hub.
 func Install(scheme *runtime.Scheme) {
-	utilruntime.Must(rbacv1.AddToScheme(scheme))
+	utilruntime.Must(annexrbacv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: rbacv1.GroupName, Version: runtime.APIVersionInternal},
 		&rbacv1.Role{}, &rbacv1.RoleList{},
 		&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleList{},

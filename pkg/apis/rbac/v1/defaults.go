@@ -1,0 +1,56 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1 is the behaviour that the rbac/v1 types of k8s.io/api have in a
+// server: their defaults.
+package v1
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+var schemeBuilder = runtime.NewSchemeBuilder(rbacv1.AddToScheme, addDefaults)
+
+// AddToScheme adds the types and their defaults to a scheme.
+var AddToScheme = schemeBuilder.AddToScheme
+
+func addDefaults(scheme *runtime.Scheme) error {
+	scheme.AddTypeDefaultingFunc(&rbacv1.RoleBinding{}, func(obj any) { SetDefaultsRoleBinding(obj.(*rbacv1.RoleBinding)) })
+	scheme.AddTypeDefaultingFunc(&rbacv1.RoleBindingList{}, func(obj any) {
+		for i := range obj.(*rbacv1.RoleBindingList).Items {
+			SetDefaultsRoleBinding(&obj.(*rbacv1.RoleBindingList).Items[i])
+		}
+	})
+	scheme.AddTypeDefaultingFunc(&rbacv1.ClusterRoleBinding{}, func(obj any) { SetDefaultsClusterRoleBinding(obj.(*rbacv1.ClusterRoleBinding)) })
+	scheme.AddTypeDefaultingFunc(&rbacv1.ClusterRoleBindingList{}, func(obj any) {
+		for i := range obj.(*rbacv1.ClusterRoleBindingList).Items {
+			SetDefaultsClusterRoleBinding(&obj.(*rbacv1.ClusterRoleBindingList).Items[i])
+		}
+	})
+	return nil
+}
+
+// SetDefaultsRoleBinding sets the groups that a role binding leaves out.
+func SetDefaultsRoleBinding(binding *rbacv1.RoleBinding) {
+	setDefaults(&binding.RoleRef, binding.Subjects)
+}
+
+// SetDefaultsClusterRoleBinding sets the groups that a cluster role binding leaves
+// out.
+func SetDefaultsClusterRoleBinding(binding *rbacv1.ClusterRoleBinding) {
+	setDefaults(&binding.RoleRef, binding.Subjects)
+}
+
+// setDefaults says which groups the role, the users and the groups are of: there
+// is one. Service accounts are of the core group, whose name is empty.
+func setDefaults(role *rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	if role.APIGroup == "" {
+		role.APIGroup = rbacv1.GroupName
+	}
+	for i := range subjects {
+		if subject := &subjects[i]; subject.APIGroup == "" && (subject.Kind == rbacv1.UserKind || subject.Kind == rbacv1.GroupKind) {
+			subject.APIGroup = rbacv1.GroupName
+		}
+	}
+}

@@ -1,0 +1,119 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+var (
+	roleRefPath  = field.NewPath("roleRef")
+	subjectsPath = field.NewPath("subjects")
+)
+
+// ValidateRoleBinding checks a new role binding.
+func ValidateRoleBinding(binding *rbacv1.RoleBinding) field.ErrorList {
+	errs := apivalidation.ValidateObjectMeta(&binding.ObjectMeta, true, validateName, metadataPath)
+	errs = append(errs, ValidateRoleRef(binding.RoleRef, true)...)
+	return append(errs, validateSubjects(binding.Subjects, true)...)
+}
+
+// ValidateRoleBindingUpdate checks an update of a role binding.
+func ValidateRoleBindingUpdate(newBinding, oldBinding *rbacv1.RoleBinding) field.ErrorList {
+	errs := ValidateRoleBinding(newBinding)
+	errs = append(errs, apivalidation.ValidateObjectMetaUpdate(&newBinding.ObjectMeta, &oldBinding.ObjectMeta, metadataPath)...)
+	return append(errs, validateSameRole(newBinding.RoleRef, oldBinding.RoleRef)...)
+}
+
+// ValidateClusterRoleBinding checks a new cluster role binding.
+func ValidateClusterRoleBinding(binding *rbacv1.ClusterRoleBinding) field.ErrorList {
+	errs := apivalidation.ValidateObjectMeta(&binding.ObjectMeta, false, validateName, metadataPath)
+	errs = append(errs, ValidateRoleRef(binding.RoleRef, false)...)
+	return append(errs, validateSubjects(binding.Subjects, false)...)
+}
+
+// ValidateClusterRoleBindingUpdate checks an update of a cluster role binding.
+func ValidateClusterRoleBindingUpdate(newBinding, oldBinding *rbacv1.ClusterRoleBinding) field.ErrorList {
+	errs := ValidateClusterRoleBinding(newBinding)
+	errs = append(errs, apivalidation.ValidateObjectMetaUpdate(&newBinding.ObjectMeta, &oldBinding.ObjectMeta, metadataPath)...)
+	return append(errs, validateSameRole(newBinding.RoleRef, oldBinding.RoleRef)...)
+}
+
+// ValidateRoleRef checks what a binding, namespaced or not, refers to.
+func ValidateRoleRef(ref rbacv1.RoleRef, namespaced bool) field.ErrorList {
+	var errs field.ErrorList
+	if ref.APIGroup != rbacv1.GroupName {
+		errs = append(errs, field.NotSupported(roleRefPath.Child("apiGroup"), ref.APIGroup, []string{rbacv1.GroupName}))
+	}
+	kinds := []string{"ClusterRole"}
+	if namespaced {
+		kinds = []string{"Role", "ClusterRole"}
+	}
+	if !slices.Contains(kinds, ref.Kind) {
+		errs = append(errs, field.NotSupported(roleRefPath.Child("kind"), ref.Kind, kinds))
+	}
+	if ref.Name == "" {
+		return append(errs, field.Required(roleRefPath.Child("name"), ""))
+	}
+	for _, message := range validateName(ref.Name, false) {
+		errs = append(errs, field.Invalid(roleRefPath.Child("name"), ref.Name, message))
+	}
+	return errs
+}
+
+// validateSameRole refuses another role: who could change subjects only could else
+// give them any role.
+func validateSameRole(newRef, oldRef rbacv1.RoleRef) field.ErrorList {
+	if newRef != oldRef {
+		return field.ErrorList{field.Invalid(roleRefPath, newRef, "cannot change roleRef")}
+	}
+	return nil
+}
+
+func validateSubjects(subjects []rbacv1.Subject, namespaced bool) field.ErrorList {
+	var errs field.ErrorList
+	for i := range subjects {
+		errs = append(errs, validateSubject(&subjects[i], namespaced, subjectsPath.Index(i))...)
+	}
+	return errs
+}
+
+func validateSubject(subject *rbacv1.Subject, namespaced bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if subject.Name == "" {
+		errs = append(errs, field.Required(path.Child("name"), ""))
+	}
+	switch subject.Kind {
+	case rbacv1.ServiceAccountKind:
+		errs = append(errs, validateServiceAccount(subject, namespaced, path)...)
+	case rbacv1.UserKind, rbacv1.GroupKind:
+		if subject.APIGroup != rbacv1.GroupName {
+			errs = append(errs, field.NotSupported(path.Child("apiGroup"), subject.APIGroup, []string{rbacv1.GroupName}))
+		}
+	default:
+		kinds := []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}
+		errs = append(errs, field.NotSupported(path.Child("kind"), subject.Kind, kinds))
+	}
+	return errs
+}
+
+func validateServiceAccount(subject *rbacv1.Subject, namespaced bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if subject.Name != "" {
+		for _, message := range apivalidation.ValidateServiceAccountName(subject.Name, false) {
+			errs = append(errs, field.Invalid(path.Child("name"), subject.Name, message))
+		}
+	}
+	if subject.APIGroup != "" {
+		errs = append(errs, field.NotSupported(path.Child("apiGroup"), subject.APIGroup, []string{""}))
+	}
+	if !namespaced && subject.Namespace == "" {
+		errs = append(errs, field.Required(path.Child("namespace"), ""))
+	}
+	return errs
+}

@@ -1,0 +1,106 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package validation checks objects of the group rbac.authorization.k8s.io, in
+// the words of Kubernetes.
+package validation
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+var (
+	metadataPath  = field.NewPath("metadata")
+	rulesPath     = field.NewPath("rules")
+	selectorsPath = field.NewPath("aggregationRule", "clusterRoleSelectors")
+)
+
+// validateName takes whatever fits into a path: names of roles have colons and
+// more.
+func validateName(name string, _ bool) []string { return pathvalidation.IsValidPathSegmentName(name) }
+
+// ValidateRole checks a new role.
+func ValidateRole(role *rbacv1.Role) field.ErrorList {
+	errs := apivalidation.ValidateObjectMeta(&role.ObjectMeta, true, validateName, metadataPath)
+	return append(errs, validateRules(role.Rules, true)...)
+}
+
+// ValidateRoleUpdate checks an update of a role.
+func ValidateRoleUpdate(newRole, oldRole *rbacv1.Role) field.ErrorList {
+	errs := ValidateRole(newRole)
+	return append(errs, apivalidation.ValidateObjectMetaUpdate(&newRole.ObjectMeta, &oldRole.ObjectMeta, metadataPath)...)
+}
+
+// ValidateClusterRole checks a new cluster role.
+func ValidateClusterRole(role *rbacv1.ClusterRole) field.ErrorList {
+	return validateClusterRole(role, metav1validation.LabelSelectorValidationOptions{})
+}
+
+// ValidateClusterRoleUpdate checks an update of a cluster role. Selectors that
+// could not be stored today may stay as long as one of them was stored before.
+func ValidateClusterRoleUpdate(newRole, oldRole *rbacv1.ClusterRole) field.ErrorList {
+	errs := validateClusterRole(newRole, metav1validation.LabelSelectorValidationOptions{
+		AllowInvalidLabelValueInSelector: len(validateSelectors(oldRole.AggregationRule, metav1validation.LabelSelectorValidationOptions{})) > 0,
+	})
+	return append(errs, apivalidation.ValidateObjectMetaUpdate(&newRole.ObjectMeta, &oldRole.ObjectMeta, metadataPath)...)
+}
+
+func validateClusterRole(role *rbacv1.ClusterRole, options metav1validation.LabelSelectorValidationOptions) field.ErrorList {
+	errs := apivalidation.ValidateObjectMeta(&role.ObjectMeta, false, validateName, metadataPath)
+	errs = append(errs, validateRules(role.Rules, false)...)
+	if role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) == 0 {
+		errs = append(errs, field.Required(selectorsPath, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+	}
+	return append(errs, validateSelectors(role.AggregationRule, options)...)
+}
+
+func validateSelectors(aggregation *rbacv1.AggregationRule, options metav1validation.LabelSelectorValidationOptions) field.ErrorList {
+	if aggregation == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	for i := range aggregation.ClusterRoleSelectors {
+		selector, path := &aggregation.ClusterRoleSelectors[i], selectorsPath.Index(i)
+		errs = append(errs, metav1validation.ValidateLabelSelector(selector, options, path)...)
+		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+			errs = append(errs, field.Invalid(path, *selector, "invalid label selector."))
+		}
+	}
+	return errs
+}
+
+func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
+	var errs field.ErrorList
+	for i := range rules {
+		errs = append(errs, validateRule(&rules[i], namespaced, rulesPath.Index(i))...)
+	}
+	return errs
+}
+
+func validateRule(rule *rbacv1.PolicyRule, namespaced bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(rule.Verbs) == 0 {
+		errs = append(errs, field.Required(path.Child("verbs"), "verbs must contain at least one value"))
+	}
+	if urls := path.Child("nonResourceURLs"); len(rule.NonResourceURLs) > 0 {
+		if namespaced {
+			errs = append(errs, field.Invalid(urls, rule.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
+		}
+		if len(rule.APIGroups) > 0 || len(rule.Resources) > 0 || len(rule.ResourceNames) > 0 {
+			errs = append(errs, field.Invalid(urls, rule.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
+		}
+		return errs
+	}
+	if len(rule.APIGroups) == 0 {
+		errs = append(errs, field.Required(path.Child("apiGroups"), "resource rules must supply at least one api group"))
+	}
+	if len(rule.Resources) == 0 {
+		errs = append(errs, field.Required(path.Child("resources"), "resource rules must supply at least one resource"))
+	}
+	return errs
+}
