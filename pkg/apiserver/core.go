@@ -118,7 +118,10 @@ func (c CompletedConfig) storageProviders() []storageProvider {
 		},
 		authorizationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
 		coordinationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
-		rbacrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+		rbacrest.StorageProvider{
+			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,
+			Authorizer: c.generic.Authorization.Authorizer,
+		},
 		admissionregistrationrest.StorageProvider{
 			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,
 			Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources,

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,6 +65,17 @@ func Age[T Object]() Column[T] {
 		Name:        "Age",
 		Description: metadataDoc["creationTimestamp"],
 		Value:       func(object T) any { return Since(object.GetCreationTimestamp().Time) },
+	}
+}
+
+// CreatedAt is the column with the time of creation, for kinds that Kubernetes has
+// no columns of their own for.
+func CreatedAt[T Object]() Column[T] {
+	return Column[T]{
+		Name:        "Created At",
+		Type:        "date",
+		Description: metadataDoc["creationTimestamp"],
+		Value:       func(object T) any { return object.GetCreationTimestamp().UTC().Format(time.RFC3339) },
 	}
 }
 

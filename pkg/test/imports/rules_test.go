@@ -174,6 +174,29 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
 	{
+		packages: "pkg/registry/rbac/subject",
+		duty:     "How tables show whom a binding is for.",
+		others:   apiTypes,
+	},
+	{
+		packages: "pkg/registry/rbac/escalation",
+		duty:     "Nobody gives away rights that he does not have.",
+		ours:     []string{"pkg/apis/rbac/validation", "pkg/authorization/rbac", "pkg/registry/typed"},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/component-helpers/auth/rbac/validation"}, apiTypes...),
+	},
+	{
+		packages: "pkg/registry/rbac/rest",
+		duty:     "The storage map of roles and bindings, every write of which escalation checks.",
+		ours:     []string{"pkg/apis/rbac/...", "pkg/authorization/rbac", "pkg/registry/rbac/...", "pkg/registry/typed"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/registry/rbac/{resource}",
+		duty:     "What one of the kinds allows, stores and prints, but for who may.",
+		ours:     []string{"pkg/apis/rbac/...", "pkg/registry/rbac/subject", "pkg/registry/typed", "pkg/registry/table"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
 		packages: "pkg/registry/{group}/rest",
 		duty:     "The storage map of one group: which REST object serves which resource.",
 		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/{group}/...", "pkg/registry/typed", "pkg/registry/table", "pkg/serviceaccount"},

@@ -5,12 +5,22 @@
 package rest
 
 import (
+	"fmt"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/annex-dev/annex/pkg/authorization/rbac"
+	"github.com/annex-dev/annex/pkg/registry/rbac/clusterrole"
+	"github.com/annex-dev/annex/pkg/registry/rbac/clusterrolebinding"
+	"github.com/annex-dev/annex/pkg/registry/rbac/escalation"
+	"github.com/annex-dev/annex/pkg/registry/rbac/role"
+	"github.com/annex-dev/annex/pkg/registry/rbac/rolebinding"
 )
 
 // StorageProvider makes the REST storage of rbac.authorization.k8s.io.
@@ -18,11 +28,41 @@ type StorageProvider struct {
 	Scheme         *runtime.Scheme
 	ParameterCodec runtime.ParameterCodec
 	Codecs         serializer.CodecFactory
+	// Authorizer knows who may give more rights than he has.
+	Authorizer authorizer.UnconditionalAuthorizer
 }
 
 // NewRESTStorage returns the group.
-func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info := genericapiserver.NewDefaultAPIGroupInfo(rbacv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
-	info.VersionedResourcesStorageMap[rbacv1.SchemeGroupVersion.Version] = map[string]rest.Storage{}
+	storage, err := p.storage(getter)
+	if err != nil {
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", rbacv1.SchemeGroupVersion, err)
+	}
+	info.VersionedResourcesStorageMap[rbacv1.SchemeGroupVersion.Version] = storage
 	return info, nil
+}
+
+func (p StorageProvider) storage(getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
+	var stored storedSource
+	var err error
+	if stored.roles, err = role.NewStorage(p.Scheme, getter); err != nil {
+		return nil, err
+	}
+	if stored.clusterRoles, err = clusterrole.NewStorage(p.Scheme, getter); err != nil {
+		return nil, err
+	}
+	if stored.roleBindings, err = rolebinding.NewStorage(p.Scheme, getter); err != nil {
+		return nil, err
+	}
+	if stored.clusterRoleBindings, err = clusterrolebinding.NewStorage(p.Scheme, getter); err != nil {
+		return nil, err
+	}
+	guard := escalation.Guard{Authorizer: p.Authorizer, Rights: rbac.Resolver{Source: &stored}}
+	return map[string]rest.Storage{
+		"roles":               escalation.NewStore(stored.roles, guard.Role),
+		"clusterroles":        escalation.NewStore(stored.clusterRoles, guard.ClusterRole),
+		"rolebindings":        escalation.NewStore(stored.roleBindings, guard.RoleBinding),
+		"clusterrolebindings": escalation.NewStore(stored.clusterRoleBindings, guard.ClusterRoleBinding),
+	}, nil
 }

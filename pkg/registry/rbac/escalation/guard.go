@@ -1,0 +1,166 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package escalation sees to it that nobody gives away, to himself or others,
+// rights that he does not have.
+package escalation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-helpers/auth/rbac/validation"
+	"k8s.io/klog/v2"
+
+	annexvalidation "github.com/annex-dev/annex/pkg/apis/rbac/validation"
+	"github.com/annex-dev/annex/pkg/authorization/rbac"
+)
+
+// fullAuthority is what an aggregation rule may come to.
+var fullAuthority = []rbacv1.PolicyRule{
+	{Verbs: []string{rbacv1.VerbAll}, APIGroups: []string{rbacv1.APIGroupAll}, Resources: []string{rbacv1.ResourceAll}},
+	{Verbs: []string{rbacv1.VerbAll}, NonResourceURLs: []string{rbacv1.NonResourceAll}},
+}
+
+// Guard decides whether who makes a request may write a role or a binding. Its
+// methods are Checks.
+type Guard struct {
+	// Authorizer knows who has the verbs `escalate` and `bind`: who has them may
+	// give what he does not have.
+	Authorizer authorizer.UnconditionalAuthorizer
+	// Rights are everybody's as they are stored now. What informers know of may
+	// have been taken away already.
+	Rights rbac.Resolver
+}
+
+// Role checks a role.
+func (g Guard) Role(ctx context.Context, object, _ runtime.Object) error {
+	role := object.(*rbacv1.Role)
+	resource := rbacv1.Resource("roles")
+	if g.allowed(ctx, "escalate", resource, genericapirequest.NamespaceValue(ctx), requestedName(ctx)) {
+		return nil
+	}
+	if err := g.holds(ctx, genericapirequest.NamespaceValue(ctx), role.Rules); err != nil {
+		return apierrors.NewForbidden(resource, role.Name, err)
+	}
+	return nil
+}
+
+// ClusterRole checks a cluster role. An aggregation rule may gather anything, now
+// or later, and one that is there keeps others from taking rules away.
+func (g Guard) ClusterRole(ctx context.Context, object, old runtime.Object) error {
+	role := object.(*rbacv1.ClusterRole)
+	resource := rbacv1.Resource("clusterroles")
+	if g.allowed(ctx, "escalate", resource, "", requestedName(ctx)) {
+		return nil
+	}
+	if err := g.holds(ctx, "", role.Rules); err != nil {
+		return apierrors.NewForbidden(resource, role.Name, err)
+	}
+	if !aggregates(object) && !aggregates(old) {
+		return nil
+	}
+	if err := g.holds(ctx, "", fullAuthority); err != nil {
+		return apierrors.NewForbidden(resource, role.Name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
+	}
+	return nil
+}
+
+// aggregates reports whether a cluster role, if it is one, has an aggregation rule.
+func aggregates(object runtime.Object) bool {
+	role, ok := object.(*rbacv1.ClusterRole)
+	return ok && role != nil && role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) > 0
+}
+
+// RoleBinding checks a role binding.
+func (g Guard) RoleBinding(ctx context.Context, object, _ runtime.Object) error {
+	namespace := genericapirequest.NamespaceValue(ctx)
+	if namespace == "" {
+		return apierrors.NewBadRequest("namespace is required")
+	}
+	binding := object.(*rbacv1.RoleBinding)
+	return g.binding(ctx, "RoleBinding", binding.Name, binding.RoleRef, namespace)
+}
+
+// ClusterRoleBinding checks a cluster role binding.
+func (g Guard) ClusterRoleBinding(ctx context.Context, object, _ runtime.Object) error {
+	binding := object.(*rbacv1.ClusterRoleBinding)
+	return g.binding(ctx, "ClusterRoleBinding", binding.Name, binding.RoleRef, "")
+}
+
+// binding checks a binding that holds in a namespace, or everywhere.
+func (g Guard) binding(ctx context.Context, kind, name string, ref rbacv1.RoleRef, namespace string) error {
+	if g.allowed(ctx, "bind", rbacv1.Resource(strings.ToLower(ref.Kind)+"s"), namespace, ref.Name) {
+		return nil
+	}
+	// What follows looks for a role, and could not say what is wrong with the kind.
+	if errs := annexvalidation.ValidateRoleRef(ref, namespace != ""); len(errs) > 0 {
+		return apierrors.NewInvalid(rbacv1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, errs)
+	}
+	rules, err := g.Rights.RoleRules(ctx, ref, namespace)
+	if err != nil {
+		return err
+	}
+	if err := g.holds(ctx, namespace, rules); err != nil {
+		return apierrors.NewForbidden(rbacv1.Resource(strings.ToLower(kind)+"s"), name, err)
+	}
+	return nil
+}
+
+// requestedName is the name in the request's path. A POST has none, so that only
+// who may escalate every role escalates one that is being created.
+func requestedName(ctx context.Context) string {
+	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok {
+		return info.Name
+	}
+	return ""
+}
+
+// allowed reports whether the caller has a verb on roles of a name, or needs none.
+func (g Guard) allowed(ctx context.Context, verb string, resource schema.GroupResource, namespace, name string) bool {
+	who, ok := genericapirequest.UserFrom(ctx)
+	if !ok {
+		return false
+	}
+	if slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
+		return true
+	}
+	decision, _, err := g.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: who, Verb: verb, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource,
+		Namespace: namespace, Name: name, ResourceRequest: true,
+	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Asking who may give more rights than he has", "user", who.GetName(), "verb", verb, "resource", resource, "namespace", namespace, "name", name)
+	}
+	return decision == authorizer.DecisionAllow
+}
+
+// holds returns an error that names what the caller does not have of some rules.
+func (g Guard) holds(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {
+	who, ok := genericapirequest.UserFrom(ctx)
+	if !ok {
+		return errors.New("no user on context")
+	}
+	// With an error these are the rules that could be found, and no more.
+	own, resolveErr := g.Rights.RulesFor(ctx, who, namespace)
+	covered, missing := validation.Covers(own, rules)
+	if covered {
+		return nil
+	}
+	message := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
+		who.GetName(), who.GetGroups(), strings.Join(describe(missing), "\n"))
+	if resolveErr != nil {
+		message += fmt.Sprintf("; resolution errors: [%v]", resolveErr)
+	}
+	return errors.New(message)
+}

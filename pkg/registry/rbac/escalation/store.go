@@ -1,0 +1,77 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package escalation
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// Check returns an error if the request in ctx must not store object. Where it
+// creates one old is nil, or an empty object if the request could have updated.
+type Check func(ctx context.Context, object, old runtime.Object) error
+
+// Store is a store in which every write passes a check first. There are two ways
+// to write: patches and server-side apply are updates.
+type Store struct {
+	*typed.Store
+	check Check
+}
+
+var (
+	_ rest.StandardStorage        = &Store{}
+	_ rest.StorageVersionProvider = &Store{}
+)
+
+// NewStore returns store behind a check.
+func NewStore(store *typed.Store, check Check) *Store {
+	return &Store{Store: store, check: check}
+}
+
+// Create implements rest.Creater.
+func (s *Store) Create(ctx context.Context, object runtime.Object, validation rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	if err := s.check(ctx, object, nil); err != nil {
+		return nil, err
+	}
+	return s.Store.Create(ctx, object, validation, options)
+}
+
+// Update implements rest.Updater. The check sees what is about to be stored, again
+// at every attempt if others write at the same time.
+func (s *Store) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc,
+	updateValidation rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	checked := rest.WrapUpdatedObjectInfo(objInfo, func(ctx context.Context, object, old runtime.Object) (runtime.Object, error) {
+		if changesOwnersOnly(object, old) {
+			return object, nil
+		}
+		return object, s.check(ctx, object, old)
+	})
+	return s.Store.Update(ctx, name, checked, createValidation, updateValidation, forceAllowCreate, options)
+}
+
+// changesOwnersOnly reports whether an update changes nothing but what garbage
+// collectors do: they can remove roles, whatever these say.
+func changesOwnersOnly(object, old runtime.Object) bool {
+	object = object.DeepCopyObject()
+	changed, err := meta.Accessor(object)
+	if err != nil {
+		return false
+	}
+	stored, err := meta.Accessor(old)
+	if err != nil {
+		return false
+	}
+	changed.SetOwnerReferences(stored.GetOwnerReferences())
+	changed.SetFinalizers(stored.GetFinalizers())
+	changed.SetManagedFields(stored.GetManagedFields())
+	return equality.Semantic.DeepEqual(object, old)
+}

@@ -1,0 +1,25 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package role
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// NewStorage returns the endpoint of roles. It does not ask whether the writer
+// has the rights himself: package escalation does.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, error) {
+	return typed.NewStore(typed.Resource{
+		Resource: rbacv1.Resource("roles"),
+		Singular: "role",
+		New:      func() runtime.Object { return &rbacv1.Role{} },
+		NewList:  func() runtime.Object { return &rbacv1.RoleList{} },
+		Strategy: strategy{typed.Namespaced(typer)},
+		Table:    tableConvertor,
+	}, getter)
+}
