@@ -11,8 +11,10 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	jose "gopkg.in/go-jose/go-jose.v2"
@@ -133,19 +135,59 @@ func LoadSigningKey(path string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// LoadPublicKeys reads the RSA and ECDSA keys of a file in PEM. Of private keys it
-// takes the public half.
+// LoadPublicKeys reads the RSA and ECDSA keys of a file in PEM, also those of
+// certificates. Of private keys it takes the public half. It refuses what it does not
+// know: a key that was left out would have its tokens refused.
 func LoadPublicKeys(path string) ([]crypto.PublicKey, error) {
-	read, err := keyutil.PublicKeysFromFile(path)
+	rest, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading keys that verify tokens: %w", err)
 	}
-	keys := make([]crypto.PublicKey, len(read))
-	for i, key := range read {
-		if _, err := algorithmOf(key); err != nil {
-			return nil, fmt.Errorf("%s: key %d: %w", path, i+1, err)
+	var keys []crypto.PublicKey
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
 		}
-		keys[i] = key
+		if block.Type == "EC PARAMETERS" {
+			// openssl puts the name of the curve before a key.
+			continue
+		}
+		key, err := parsePublicKey(block)
+		if err == nil {
+			_, err = algorithmOf(key)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: key %d: %w", path, len(keys)+1, err)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("%s does not contain a key in PEM", path)
 	}
 	return keys, nil
+}
+
+func parsePublicKey(block *pem.Block) (crypto.PublicKey, error) {
+	switch block.Type {
+	case keyutil.PublicKeyBlockType:
+		return x509.ParsePKIXPublicKey(block.Bytes)
+	case "RSA PUBLIC KEY":
+		return x509.ParsePKCS1PublicKey(block.Bytes)
+	case "CERTIFICATE":
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		return certificate.PublicKey, nil
+	}
+	private, err := keyutil.ParsePrivateKeyPEM(pem.EncodeToMemory(block))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", block.Type, err)
+	}
+	signer, ok := private.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a key of type %T is not supported, RSA and ECDSA are", private)
+	}
+	return signer.Public(), nil
 }
