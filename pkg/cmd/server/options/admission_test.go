@@ -32,7 +32,7 @@ func TestAdmissionPlugins(t *testing.T) {
 		want               plugins
 	}{
 		"alone": {false, nil, nil, plugins{
-			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
+			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
 		"behind a main cluster": {true, nil, nil, plugins{
 			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
 		"behind an older one": {true, plugins{"MutatingAdmissionPolicy"}, nil, plugins{
