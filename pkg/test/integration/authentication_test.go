@@ -1,0 +1,290 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/annex-dev/annex/pkg/test/oidcissuer"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// everyLogin is an annex that callers can log in to in every way that files give.
+type everyLogin struct {
+	*annex
+	config  string // the file
+	issuer  *oidcissuer.Issuer
+	users   *authority
+	proxies *authority
+}
+
+const webhookToken = "known-to-the-webhook"
+
+func startEveryLogin(t *testing.T) *everyLogin {
+	t.Helper()
+	e := &everyLogin{issuer: oidcissuer.New(t), users: newAuthority(t), proxies: newAuthority(t)}
+	e.config = writeFile(t, "authentication.yaml", []byte(issuersConfig(e.issuer)))
+	e.annex = startAnnex(t,
+		"--token-auth-file="+writeFile(t, "tokens.csv", []byte(tokenFile)),
+		"--client-ca-file="+e.users.file(t),
+		"--requestheader-client-ca-file="+e.proxies.file(t),
+		"--requestheader-allowed-names=front-proxy",
+		"--authentication-config="+e.config,
+		"--authentication-token-webhook-config-file="+startTokenWebhook(t),
+	)
+	return e
+}
+
+// issuersConfig trusts issuers, and opens /version beside one health path.
+func issuersConfig(issuers ...*oidcissuer.Issuer) string {
+	config := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n" +
+		"anonymous: {enabled: true, conditions: [{path: /readyz}, {path: /version}]}\njwt:\n"
+	for _, issuer := range issuers {
+		config += fmt.Sprintf("- issuer: {url: %q, audiences: [annex], certificateAuthority: %q}\n", issuer.URL, issuer.CA) +
+			"  claimMappings:\n    username: {expression: '\"jwt:\" + claims.sub'}\n    groups: {claim: groups, prefix: ''}\n"
+	}
+	return config
+}
+
+// startTokenWebhook returns a kubeconfig that leads to a webhook.
+func startTokenWebhook(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		var review authenticationv1.TokenReview
+		if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if review.Spec.Token == webhookToken {
+			review.Status.Authenticated = true
+			review.Status.User = authenticationv1.UserInfo{Username: "of-the-webhook", Groups: []string{"system:masters"}}
+			review.Status.Audiences = review.Spec.Audiences
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(server.Close)
+	config := clientcmdapi.NewConfig()
+	certificate := &authority{certificate: server.Certificate()}
+	config.Clusters["webhook"] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthority: certificate.file(t)}
+	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
+	config.CurrentContext = "webhook"
+	path := filepath.Join(t.TempDir(), "webhook.kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// whoami is the user as annex sees it, or the status code that refuses it.
+func (a *annex) whoami(t *testing.T, login func(*restclient.Config), headers ...string) string {
+	t.Helper()
+	got := send(t, a.as(t, login), http.MethodPost, a.URL+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`, headers...)
+	if got.code != http.StatusCreated {
+		return fmt.Sprint(got.code)
+	}
+	var review authenticationv1.SelfSubjectReview
+	got.into(t, &review)
+	return review.Status.UserInfo.Username + " " + strings.Join(review.Status.UserInfo.Groups, ",")
+}
+
+func TestAuthenticationOfEveryKind(t *testing.T) {
+	t.Parallel()
+	e := startEveryLogin(t)
+	masters := map[string]any{"groups": []string{"system:masters"}}
+	with := func(name string, value any) map[string]any {
+		return map[string]any{"groups": []string{"system:masters"}, name: value}
+	}
+	foreign := oidcissuer.New(t)
+	eventually(t, "the issuer's keys", func() string {
+		if got := e.whoami(t, token(e.issuer.Token(t, masters))); got == "401" {
+			return got
+		}
+		return ""
+	})
+	proxy := clientCertificate(e.proxies.issue(t, "front-proxy"))
+	carol := clientCertificate(e.users.issue(t, "carol", "system:masters"))
+	carolWithToken := func(config *restclient.Config) {
+		carol(config)
+		token(webhookToken)(config)
+	}
+	const asMaster = " system:masters,system:authenticated"
+	for name, test := range map[string]struct {
+		login   func(*restclient.Config)
+		headers []string
+		want    string
+	}{
+		"static token":             {login: token(masterToken), want: "alice" + asMaster},
+		"client certificate":       {login: carol, want: "carol" + asMaster},
+		"front proxy":              {login: proxy, headers: []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}, want: "dora" + asMaster},
+		"front proxy for nobody":   {login: proxy, want: "401"},
+		"not the front proxy":      {login: clientCertificate(e.proxies.issue(t, "mallory")), headers: []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}, want: "401"},
+		"headers and own name":     {login: carol, headers: []string{"X-Remote-User", "dora"}, want: "carol" + asMaster},
+		"headers and nothing":      {headers: []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}, want: "401"},
+		"JWT":                      {login: token(e.issuer.Token(t, masters)), want: "jwt:alice" + asMaster},
+		"JWT that expired":         {login: token(e.issuer.Token(t, with("exp", time.Now().Add(-time.Minute).Unix()))), want: "401"},
+		"JWT for another audience": {login: token(e.issuer.Token(t, with("aud", "vault"))), want: "401"},
+		"JWT of a foreign issuer":  {login: token(foreign.Token(t, masters)), want: "401"},
+		"JWT of a foreign key":     {login: token(foreign.Token(t, with("iss", e.issuer.URL))), want: "401"},
+		"JWT that nobody signed":   {login: token(e.issuer.Unsigned(t)), want: "401"},
+		"webhook":                  {login: token(webhookToken), want: "of-the-webhook" + asMaster},
+		"token of nobody":          {login: token("6f1ed002"), want: "401"},
+		"nothing":                  {want: "401"},
+		"the first decides":        {login: carolWithToken, want: "carol" + asMaster},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := e.whoami(t, test.login, test.headers...); got != test.want {
+				t.Errorf("it is %q, want %q", got, test.want)
+			}
+		})
+	}
+	t.Run("paths without a login", func(t *testing.T) { t.Parallel(); testOpenPaths(t, e.annex) })
+	t.Run("token reviews", func(t *testing.T) { t.Parallel(); testTokenReviews(t, e) })
+}
+
+// What the configuration opens is open, and nothing else, not even what is by default.
+// What callers may do there is up to authorization.
+func testOpenPaths(t *testing.T, a *annex) {
+	nobody := a.as(t, nil)
+	for path, want := range map[string][]int{
+		"/readyz":  {http.StatusOK},
+		"/version": {http.StatusOK, http.StatusForbidden},
+		"/livez":   {http.StatusUnauthorized},
+		"/healthz": {http.StatusUnauthorized},
+		"/api":     {http.StatusUnauthorized},
+		"/metrics": {http.StatusUnauthorized},
+	} {
+		if got := send(t, nobody, http.MethodGet, a.URL+path, ""); !slices.Contains(want, got.code) {
+			t.Errorf("%s: %s, want %d", path, got, want)
+		}
+	}
+	if got := send(t, a.as(t, token("6f1ed002")), http.MethodGet, a.URL+"/readyz", ""); got.code != http.StatusUnauthorized {
+		t.Errorf("a token of nobody on an open path: %s", got)
+	}
+}
+
+func testTokenReviews(t *testing.T, e *everyLogin) {
+	for name, test := range map[string]struct {
+		token string
+		user  string // empty for nobody
+	}{
+		"static":          {masterToken, "alice"},
+		"JWT":             {e.issuer.Token(t, nil), "jwt:alice"},
+		"webhook":         {webhookToken, "of-the-webhook"},
+		"expired JWT":     {e.issuer.Token(t, map[string]any{"exp": 1}), ""},
+		"nobody's":        {"6f1ed002", ""},
+		"spaces":          {"  ", ""},
+		"with line break": {"a\nb", ""},
+	} {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: test.token}}
+		answer, err := e.kube.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := answer.Status; got.Authenticated != (test.user != "") || got.User.Username != test.user {
+			t.Errorf("%s: %+v, want %q", name, got, test.user)
+		}
+	}
+	_, err := e.kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{}, metav1.CreateOptions{})
+	wantError(t, err, "needs a token")
+	got := send(t, e.as(t, token(outsiderToken)), http.MethodPost, e.URL+"/apis/authentication.k8s.io/v1/tokenreviews",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+masterToken+`"}}`)
+	if got.code != http.StatusForbidden {
+		t.Errorf("anybody may ask whose a token is: %s", got)
+	}
+}
+
+func TestAuthenticationReload(t *testing.T) {
+	t.Parallel()
+	first, second := oidcissuer.New(t), oidcissuer.New(t)
+	path := writeFile(t, "authentication.yaml", []byte(issuersConfig(first)))
+	a := startAnnex(t, "--authentication-config="+path)
+	masters := map[string]any{"groups": []string{"system:masters"}}
+	wait := func(issuer *oidcissuer.Issuer, want string) {
+		t.Helper()
+		eventually(t, "a login as "+want, func() string {
+			if got := a.whoami(t, token(issuer.Token(t, masters))); !strings.HasPrefix(got, want) {
+				return got
+			}
+			return ""
+		})
+	}
+	wait(first, "jwt:alice")
+	wait(second, "401")
+	if err := os.WriteFile(path, []byte("jwt: broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wait(first, "jwt:alice")
+	if err := os.WriteFile(path, []byte(issuersConfig(second)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wait(second, "jwt:alice")
+	wait(first, "401")
+}
+
+func TestAuthenticationRefusedAtStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	users := newAuthority(t)
+	config := writeFile(t, "authentication.yaml", []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous:\n  enabled: true\n"))
+	for name, test := range map[string]struct {
+		flags []string
+		want  []string
+	}{
+		"anonymous anywhere":      {[]string{"--authentication-config=" + config}, []string{"--authentication-config: " + config + ":3: anonymous.conditions: Required value"}},
+		"no configuration":        {[]string{"--authentication-config=/no/authn.yaml"}, []string{"--authentication-config", "/no/authn.yaml"}},
+		"no webhook":              {[]string{"--authentication-token-webhook-config-file=/no/hook"}, []string{"--authentication-token-webhook-config-file", "/no/hook"}},
+		"no authority of proxies": {[]string{"--requestheader-client-ca-file=/no/ca"}, []string{"--requestheader-client-ca-file", "/no/ca"}},
+		"users would be proxies": {
+			[]string{"--client-ca-file=" + users.file(t), "--requestheader-client-ca-file=" + users.file(t)},
+			[]string{"--requestheader-client-ca-file", "--requestheader-allowed-names"},
+		},
+	} {
+		_, err := testserver.TryStartIn(t, filepath.Join(dir, strings.ReplaceAll(name, " ", "-")), test.flags...)
+		if err == nil {
+			t.Errorf("%s: annex starts", name)
+			continue
+		}
+		wantError(t, err, test.want...)
+	}
+}
+
+// Who impersonates is shown whom.
+func TestAuthenticationOfTheImpersonated(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	config := restclient.CopyConfig(a.AnnexConfig)
+	config.Impersonate = restclient.ImpersonationConfig{UserName: "bob", UID: "7", Groups: []string{"system:masters"}, Extra: map[string][]string{"example.com/tenant": {"blue"}}}
+	annexKube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := annexKube.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := answer.Status.UserInfo
+	if got.Username != "bob" || got.UID != "7" || !slices.Contains(got.Groups, "system:masters") || !slices.Equal(got.Extra["example.com/tenant"], []string{"blue"}) {
+		t.Errorf("it is %+v", got)
+	}
+}
