@@ -97,6 +97,7 @@ func (c Config) RequestInformers() {
 		c.AnnexNamespaceInformer.Informer()
 	}
 	if c.AnnexInformers != nil {
+		c.AnnexInformers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()
 		c.AnnexInformers.Flowcontrol().V1().FlowSchemas().Informer()
 		c.AnnexInformers.Flowcontrol().V1().PriorityLevelConfigurations().Informer()
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/namespace"
+	"github.com/annex-dev/annex/pkg/controller/policystatus"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -65,6 +66,8 @@ func descriptors() []descriptor {
 		{namespace.ControllerName, standaloneOnly, 5, newNamespace},
 		// All of flow control is looked at as a whole.
 		{flowcontrol.ControllerName, standaloneOnly, 1, newFlowControl},
+		// Policies are few, and compiling them takes milliseconds each.
+		{policystatus.ControllerName, standaloneOnly, 1, newPolicyStatus},
 		// Five hundred definitions may all be found at a start.
 		{hostedresource.ControllerName, always, 4, newHostedResource},
 		// There is one Store that anything happens to.
@@ -101,6 +104,14 @@ func newFlowControl(config Config) (controller, error) {
 		AnnexFlowControl: config.AnnexKube.FlowcontrolV1(),
 		FlowSchemas:      config.inTerm(flow.FlowSchemas().Informer()),
 		PriorityLevels:   config.inTerm(flow.PriorityLevelConfigurations().Informer()),
+	})
+}
+
+func newPolicyStatus(config Config) (controller, error) {
+	return policystatus.New(policystatus.Config{
+		AnnexPolicies: config.AnnexKube.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
+		Policies:      config.inTerm(config.AnnexInformers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()),
+		Check:         policystatus.NewCheck(config.AnnexKube.Discovery()),
 	})
 }
 

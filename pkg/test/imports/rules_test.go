@@ -291,6 +291,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"}, clients...),
 	},
 	{
+		packages: "pkg/controller/policystatus",
+		duty:     "The controller of the status of policies; compiles as the admission plugin does.",
+		ours:     []string{"pkg/controller/internal/..."},
+		others:   append([]string{"k8s.io/apiserver/pkg/admission/plugin/policy/validating", "k8s.io/apiserver/pkg/cel/openapi/resolver"}, clients...),
+	},
+	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/usage"},
