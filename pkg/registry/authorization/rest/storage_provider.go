@@ -8,9 +8,13 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/annex-dev/annex/pkg/registry/authorization/accessreview"
+	"github.com/annex-dev/annex/pkg/registry/authorization/rulesreview"
 )
 
 // StorageProvider makes the REST storage of authorization.k8s.io.
@@ -18,11 +22,19 @@ type StorageProvider struct {
 	Scheme         *runtime.Scheme
 	ParameterCodec runtime.ParameterCodec
 	Codecs         serializer.CodecFactory
+	// Rights decide who may do what, Rules tell what somebody may do.
+	Rights authorizer.Authorizer
+	Rules  authorizer.RuleResolver
 }
 
 // NewRESTStorage returns the group.
 func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info := genericapiserver.NewDefaultAPIGroupInfo(authorizationv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
-	info.VersionedResourcesStorageMap[authorizationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{}
+	info.VersionedResourcesStorageMap[authorizationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
+		"subjectaccessreviews":      accessreview.NewSubjectREST(p.Rights),
+		"localsubjectaccessreviews": accessreview.NewLocalREST(p.Rights),
+		"selfsubjectaccessreviews":  accessreview.NewSelfREST(p.Rights),
+		"selfsubjectrulesreviews":   rulesreview.NewREST(p.Rules),
+	}
 	return info, nil
 }

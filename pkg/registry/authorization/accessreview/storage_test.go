@@ -1,0 +1,156 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package accessreview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// allow allows alice, denies bob, and abstains with an error else.
+var allow = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	labels, _ := a.GetLabelSelector()
+	fields, _ := a.GetFieldSelector()
+	reason := fmt.Sprintf("%s %s %s %s/%s/%s/%s/%s %s <%s> %v", a.GetUser().GetName(), a.GetUser().GetExtra()["x"], a.GetVerb(),
+		a.GetAPIGroup(), a.GetAPIVersion(), a.GetNamespace(), a.GetResource(), a.GetName(), a.GetPath(), labels, fields)
+	switch a.GetUser().GetName() {
+	case "alice":
+		return authorizer.DecisionAllow, reason, nil
+	case "bob":
+		return authorizer.DecisionDeny, reason, nil
+	default:
+		return authorizer.DecisionNoOpinion, reason, errors.New("who is that")
+	}
+})
+
+func answer(t *testing.T, r *REST, obj runtime.Object) (authorizationv1.SubjectAccessReviewStatus, error) {
+	t.Helper()
+	ctx := genericapirequest.WithUser(t.Context(), &user.DefaultInfo{Name: "alice"})
+	ctx = genericapirequest.WithNamespace(ctx, "a")
+	answered, err := r.Create(ctx, obj, nil, nil)
+	switch review := answered.(type) {
+	case *authorizationv1.SubjectAccessReview:
+		return review.Status, err
+	case *authorizationv1.LocalSubjectAccessReview:
+		return review.Status, err
+	case *authorizationv1.SelfSubjectAccessReview:
+		return review.Status, err
+	default:
+		return authorizationv1.SubjectAccessReviewStatus{}, err
+	}
+}
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	secret := &authorizationv1.ResourceAttributes{Namespace: "a", Verb: "get", Resource: "secrets", Name: "s"}
+	path := &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}
+	about := func(name string) authorizationv1.SubjectAccessReviewSpec {
+		return authorizationv1.SubjectAccessReviewSpec{User: name, Extra: map[string]authorizationv1.ExtraValue{"x": {"y"}}, ResourceAttributes: secret}
+	}
+	const what = " get /*/a/secrets/s  <> []"
+	tests := map[string]struct {
+		rest   *REST
+		review runtime.Object
+		want   authorizationv1.SubjectAccessReviewStatus
+	}{
+		"allowed":       {NewSubjectREST(allow), &authorizationv1.SubjectAccessReview{Spec: about("alice")}, authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "alice [y]" + what}},
+		"denied":        {NewSubjectREST(allow), &authorizationv1.SubjectAccessReview{Spec: about("bob")}, authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "bob [y]" + what}},
+		"neither":       {NewSubjectREST(allow), &authorizationv1.SubjectAccessReview{Spec: about("carol")}, authorizationv1.SubjectAccessReviewStatus{Reason: "carol [y]" + what, EvaluationError: "who is that"}},
+		"in namespace":  {NewLocalREST(allow), &authorizationv1.LocalSubjectAccessReview{ObjectMeta: metav1.ObjectMeta{Namespace: "a"}, Spec: about("bob")}, authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "bob [y]" + what}},
+		"myself":        {NewSelfREST(allow), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: secret}}, authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "alice []" + what}},
+		"myself, paths": {NewSelfREST(allow), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: path}}, authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "alice [] get //// /metrics <> []"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := answer(t, test.rest, test.review)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCreateRefuses(t *testing.T) {
+	t.Parallel()
+	if _, err := answer(t, NewSubjectREST(allow), &authorizationv1.SubjectAccessReview{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `SubjectAccessReview.authorization.k8s.io "" is invalid`) {
+		t.Errorf("an empty review: %v", err)
+	}
+	if _, err := answer(t, NewSubjectREST(allow), &metav1.Status{}); !apierrors.IsBadRequest(err) {
+		t.Errorf("another kind: %v", err)
+	}
+	elsewhere := &authorizationv1.LocalSubjectAccessReview{ObjectMeta: metav1.ObjectMeta{Namespace: "b"}}
+	if _, err := answer(t, NewLocalREST(allow), elsewhere); !apierrors.IsBadRequest(err) {
+		t.Errorf("another namespace: %v", err)
+	}
+	if _, err := NewSelfREST(allow).Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{}, nil, nil); !apierrors.IsBadRequest(err) {
+		t.Errorf("without a caller: %v", err)
+	}
+	refuse := func(context.Context, runtime.Object) error { return errors.New("not now") }
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "alice", NonResourceAttributes: &authorizationv1.NonResourceAttributes{}}}
+	if _, err := NewSubjectREST(allow).Create(t.Context(), review, refuse, nil); err == nil || review.Status.Allowed {
+		t.Errorf("admission was not asked: %v", err)
+	}
+}
+
+func TestSelectors(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		labels       *authorizationv1.LabelSelectorAttributes
+		fields       *authorizationv1.FieldSelectorAttributes
+		reason, said string
+	}{
+		"none": {reason: " <> []"},
+		"raw": {
+			labels: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in (b,c),!d"},
+			fields: &authorizationv1.FieldSelectorAttributes{RawSelector: "spec.x=y"},
+			reason: "<a in (b,c), !d> [{= spec.x y}]",
+		},
+		"requirements": {
+			labels: &authorizationv1.LabelSelectorAttributes{Requirements: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "NotIn", Values: []string{"b"}}, {Key: "c", Operator: "Exists"}}},
+			fields: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{{Key: "x", Operator: "NotIn", Values: []string{"y"}}, {Key: "z", Operator: "In", Values: []string{"1"}}}},
+			reason: "<a notin (b), c> [{!= x y} {= z 1}]",
+		},
+		"raw, broken": {
+			labels: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in ("},
+			fields: &authorizationv1.FieldSelectorAttributes{RawSelector: "a"},
+			reason: " <> []", said: "spec.resourceAttributes.fieldSelector ignored: ",
+		},
+		"partly known": {
+			labels: &authorizationv1.LabelSelectorAttributes{Requirements: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like", Values: []string{"b"}}, {Key: "c", Operator: "Exists"}}},
+			fields: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{{Key: "x", Operator: "Exists"}, {Key: "z", Operator: "In", Values: []string{"1"}}}},
+			reason: "<c> [{= z 1}]", said: "labelSelector partially ignored: ",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := answer(t, NewSelfREST(allow), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "secrets", LabelSelector: test.labels, FieldSelector: test.fields},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasSuffix(got.Reason, test.reason) || !strings.Contains(got.EvaluationError, test.said) || (got.EvaluationError == "") != (test.said == "") {
+				t.Errorf("reason %q, error %q; want %q, %q", got.Reason, got.EvaluationError, test.reason, test.said)
+			}
+		})
+	}
+}
