@@ -116,7 +116,10 @@ func (c CompletedConfig) storageProviders() []storageProvider {
 			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,
 			Logins: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences,
 		},
-		authorizationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+		authorizationrest.StorageProvider{
+			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,
+			Rights: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver,
+		},
 		coordinationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
 		rbacrest.StorageProvider{
 			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/dynamic"
@@ -20,6 +19,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	"github.com/annex-dev/annex/pkg/authorization/rbac"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/maincluster"
 )
@@ -140,18 +140,14 @@ func wrapFilters(generic *genericapiserver.Config, service maincluster.Service) 
 	}
 }
 
-// applyAuth makes annex recognise and authorize callers, by itself and as the
-// main cluster says.
+// applyAuth makes annex recognise and authorize callers, by itself or as the main
+// cluster says.
 func applyAuth(ctx context.Context, o options.CompletedOptions, config *apiserver.Config, kinds *kubernetesCluster, caFile string, main *maincluster.Cluster) error {
 	generic := config.Generic
 	logins := options.Logins{OwnCAFile: caFile, TokenCacheTTL: o.Main.Login.TokenCacheTTL}
-	var rights authorizer.Authorizer
 	if main != nil {
 		var err error
 		if logins.MainCluster, err = main.Authenticator(ctx, generic, o.Main.Login); err != nil {
-			return err
-		}
-		if rights, err = main.Authorizer(o.Main.Reviews); err != nil {
 			return err
 		}
 	} else if err := o.Tokens.ApplyTo(generic, &config.Extra, kinds.kube, kinds.informers, &logins); err != nil {
@@ -162,5 +158,27 @@ func applyAuth(ctx context.Context, o options.CompletedOptions, config *apiserve
 		return err
 	}
 	config.Extra.Followers = append(config.Extra.Followers, issuers.Run)
-	return o.Authorization.ApplyTo(generic, rights)
+	return applyRights(o, config, kinds, main)
+}
+
+// applyRights makes annex authorize callers.
+func applyRights(o options.CompletedOptions, config *apiserver.Config, kinds *kubernetesCluster, main *maincluster.Cluster) error {
+	if main != nil {
+		delegated, err := main.Authorizer(o.Main.Reviews)
+		if err != nil {
+			return err
+		}
+		return o.Authorization.ApplyMainTo(config.Generic, delegated)
+	}
+	// Readiness waits for its informers, as for all.
+	roles, err := rbac.New(kinds.informers.Rbac().V1())
+	if err != nil {
+		return fmt.Errorf("follow roles and bindings: %w", err)
+	}
+	rights, err := o.Authorization.ApplyTo(config.Generic, roles, o.Main.Reviews)
+	if err != nil {
+		return err
+	}
+	config.Extra.Followers = append(config.Extra.Followers, rights.Run)
+	return nil
 }

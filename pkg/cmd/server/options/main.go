@@ -64,10 +64,6 @@ func (o *Main) AddFlags(fs *pflag.FlagSet) {
 	hide(fs, "serving-ca-lifetime", "serving-certificate-lifetime", "serving-ca-propagation")
 	fs.DurationVar(&o.Login.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.Login.TokenCacheTTL,
 		"How long the answer about a token is remembered that the main cluster, or the webhook, gave.")
-	fs.DurationVar(&o.Reviews.AllowCacheTTL, "authorization-webhook-cache-authorized-ttl", o.Reviews.AllowCacheTTL,
-		"How long it is remembered that the main cluster allowed something.")
-	fs.DurationVar(&o.Reviews.DenyCacheTTL, "authorization-webhook-cache-unauthorized-ttl", o.Reviews.DenyCacheTTL,
-		"How long it is remembered that the main cluster did not allow something.")
 	fs.Float32Var(&o.Reviews.QPS, "authorization-webhook-qps", o.Reviews.QPS,
 		"How many SubjectAccessReviews a second annex asks for at the most; -1 for no limit.")
 	fs.IntVar(&o.Reviews.Burst, "authorization-webhook-burst", o.Reviews.Burst,

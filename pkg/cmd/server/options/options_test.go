@@ -173,7 +173,7 @@ func TestBehindMain(t *testing.T) {
 
 func TestFlagsAreGrouped(t *testing.T) {
 	named := New().Flags()
-	want := []string{"API enablement", "admission", "annex", "auditing", "authentication", "etcd", "features", "generic", "high availability", "logs", "main cluster", "secure serving", "traces"}
+	want := []string{"API enablement", "admission", "annex", "auditing", "authentication", "authorization", "etcd", "features", "generic", "high availability", "logs", "main cluster", "secure serving", "traces"}
 	if diff := cmp.Diff(want, sets.List(sets.KeySet(named.FlagSets))); diff != "" {
 		t.Errorf("groups of --help (-want +got):\n%s", diff)
 	}
