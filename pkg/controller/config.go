@@ -100,6 +100,7 @@ func (c Config) RequestInformers() {
 		c.AnnexInformers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()
 		c.AnnexInformers.Flowcontrol().V1().FlowSchemas().Informer()
 		c.AnnexInformers.Flowcontrol().V1().PriorityLevelConfigurations().Informer()
+		c.AnnexInformers.Rbac().V1().ClusterRoles().Informer()
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/namespace"
 	"github.com/annex-dev/annex/pkg/controller/policystatus"
+	"github.com/annex-dev/annex/pkg/controller/rbac"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -68,6 +69,8 @@ func descriptors() []descriptor {
 		{flowcontrol.ControllerName, standaloneOnly, 1, newFlowControl},
 		// Policies are few, and compiling them takes milliseconds each.
 		{policystatus.ControllerName, standaloneOnly, 1, newPolicyStatus},
+		// All cluster roles are looked at as a whole.
+		{rbac.ControllerName, standaloneOnly, 1, newRBAC},
 		// Five hundred definitions may all be found at a start.
 		{hostedresource.ControllerName, always, 4, newHostedResource},
 		// There is one Store that anything happens to.
@@ -112,6 +115,13 @@ func newPolicyStatus(config Config) (controller, error) {
 		AnnexPolicies: config.AnnexKube.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
 		Policies:      config.inTerm(config.AnnexInformers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()),
 		Check:         policystatus.NewCheck(config.AnnexKube.Discovery()),
+	})
+}
+
+func newRBAC(config Config) (controller, error) {
+	return rbac.New(rbac.Config{
+		AnnexClusterRoles: config.AnnexKube.RbacV1().ClusterRoles(),
+		ClusterRoles:      config.inTerm(config.AnnexInformers.Rbac().V1().ClusterRoles().Informer()),
 	})
 }
 
@@ -230,6 +240,9 @@ func Bootstrap(ctx context.Context, config Config) error {
 		objects.Others = []bootstrap.Object{
 			{What: "the objects of flow control", Make: func(ctx context.Context) error {
 				return flowcontrol.Ensure(ctx, config.AnnexKube.FlowcontrolV1())
+			}},
+			{What: "the default roles and bindings", Make: func(ctx context.Context) error {
+				return rbac.Ensure(ctx, config.AnnexKube.RbacV1())
 			}},
 		}
 	}

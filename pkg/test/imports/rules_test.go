@@ -297,6 +297,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/pkg/admission/plugin/policy/validating", "k8s.io/apiserver/pkg/cel/openapi/resolver"}, clients...),
 	},
 	{
+		packages: "pkg/controller/rbac",
+		duty:     "The default roles and bindings, and the controller of aggregated cluster roles.",
+		ours:     []string{"pkg/apis/hosting", "pkg/controller/internal/..."},
+		others:   append([]string{"k8s.io/component-helpers/auth/rbac/reconciliation"}, clients...),
+	},
+	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/usage"},
