@@ -6,8 +6,6 @@ package integration
 import (
 	"bytes"
 	"crypto/tls"
-	"encoding/base64"
-	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -104,63 +102,6 @@ func TestExternalEtcd(t *testing.T) {
 				t.Errorf("after a start elsewhere: %v", got)
 			}
 		})
-	}
-}
-
-func TestEncryptionAtRest(t *testing.T) {
-	t.Parallel()
-	crd := newDefinition(t, anySchema)
-	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("k"), 32))
-	config := writeFile(t, "encryption.yaml", []byte(`
-apiVersion: apiserver.config.k8s.io/v1
-kind: EncryptionConfiguration
-resources:
-- resources: [secrets, widgets.`+crd.Spec.Group+`]
-  providers:
-  - secretbox: {keys: [{name: first, secret: `+key+`}]}
-  - identity: {}
-`))
-	flag := "--encryption-provider-config=" + config
-	widgets := startAnnex(t, flag).install(t, crd)
-	annexEtcd := widgets.annex.etcd(t)
-	const hidden = "nobody-may-read-this"
-	widgets.create(t, "v1", "a", "spec: {text: "+hidden+"}")
-	secrets := widgets.annex.kube.CoreV1().Secrets(widgets.namespace)
-	if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": hidden}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	configs := widgets.annex.kube.CoreV1().ConfigMaps(widgets.namespace)
-	if _, err := configs.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"k": hidden}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for _, encrypted := range []string{widgets.key("a"), "/annex/secrets/" + widgets.namespace + "/s"} {
-		stored := etcdValue(t, annexEtcd, encrypted)
-		if !bytes.HasPrefix(stored, []byte("k8s:enc:secretbox:v1:first:")) || bytes.Contains(stored, []byte(hidden)) {
-			t.Errorf("etcd holds under %s: %q", encrypted, stored)
-		}
-	}
-	if stored := etcdValue(t, annexEtcd, "/annex/configmaps/"+widgets.namespace+"/c"); !bytes.Contains(stored, []byte(hidden)) {
-		t.Errorf("a resource that is not listed is stored as %q", stored)
-	}
-	read := func() error {
-		if got := field(widgets.get(t, "v1", "a"), "spec", "text"); got != hidden {
-			return fmt.Errorf("the custom resource says %v", got)
-		}
-		secret, err := widgets.annex.kube.CoreV1().Secrets(widgets.namespace).Get(t.Context(), "s", metav1.GetOptions{})
-		if err == nil && string(secret.Data["k"]) != hidden {
-			err = fmt.Errorf("the secret says %q", secret.Data["k"])
-		}
-		return err
-	}
-	if err := read(); err != nil {
-		t.Error(err)
-	}
-	widgets.annex = widgets.annex.restart(t, flag)
-	if err := read(); err != nil {
-		t.Errorf("after a restart: %v", err)
-	}
-	if got := widgets.annex.get(t, "/readyz/kms-providers"); got.code == http.StatusInternalServerError {
-		t.Errorf("health of the encryption: %s", got)
 	}
 }
 

@@ -1,0 +1,437 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// hidden is what nobody may find in etcd.
+const hidden = "nobody-may-read-this"
+
+// provider is the YAML of a provider with keys, newest first.
+func provider(kind string, names ...string) string {
+	var keys []string
+	for _, name := range names {
+		secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(name[:1]), 32))
+		keys = append(keys, fmt.Sprintf("{name: %s, secret: %s}", name, secret))
+	}
+	return fmt.Sprintf("{%s: {keys: [%s]}}", kind, strings.Join(keys, ", "))
+}
+
+// encryptionConfig is a file with one rule: the resources that the providers are for.
+func encryptionConfig(resources string, providers ...string) []byte {
+	return fmt.Appendf(nil, `
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [%s]
+  providers: [%s]
+`, resources, strings.Join(providers, ", "))
+}
+
+// secretive is a server with objects that hide something: of a kind of Kubernetes,
+// of one of annex and a custom resource.
+type secretive struct {
+	*resource
+	uids map[string]types.UID
+}
+
+// hide makes the objects.
+func hide(t *testing.T, widgets *resource) *secretive {
+	t.Helper()
+	s := &secretive{resource: widgets, uids: map[string]types.UID{}}
+	s.uids["secret"] = s.annex.createSecret(t, s.namespace, "s", hidden).UID
+	s.uids["widget"] = s.create(t, "v1", "w", "spec: {text: "+hidden+"}").GetUID()
+	s.uids["store"] = s.annex.newStore(t, hidden).UID
+	return s
+}
+
+// read returns what is wrong with the objects as clients see them.
+func (s *secretive) read(t *testing.T) (problem string) {
+	t.Helper()
+	secret, err := s.annex.kube.CoreV1().Secrets(s.namespace).Get(t.Context(), "s", metav1.GetOptions{})
+	if err != nil || string(secret.Data["k"]) != hidden || secret.UID != s.uids["secret"] {
+		return fmt.Sprintf("the secret is %v, %v", secret, err)
+	}
+	widget, err := s.in("v1").Get(t.Context(), "w", metav1.GetOptions{})
+	if err != nil || field(widget, "spec", "text") != hidden || widget.GetUID() != s.uids["widget"] {
+		return fmt.Sprintf("the custom resource is %v, %v", widget, err)
+	}
+	store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), hidden, metav1.GetOptions{})
+	if err != nil || store.UID != s.uids["store"] {
+		return fmt.Sprintf("the Store is %v, %v", store, err)
+	}
+	return ""
+}
+
+// mustRead is read that has to succeed.
+func (s *secretive) mustRead(t *testing.T, when string) {
+	t.Helper()
+	if problem := s.read(t); problem != "" {
+		t.Errorf("%s: %s", when, problem)
+	}
+}
+
+// rewrite writes the objects as they are, which `kubectl replace` does.
+func (s *secretive) rewrite(t *testing.T) {
+	t.Helper()
+	for _, path := range []string{
+		"/api/v1/namespaces/" + s.namespace + "/secrets/s", s.path("v1") + "/w", "/apis/hosting.annex.dev/v1alpha1/stores/" + hidden,
+	} {
+		eventually(t, "writing "+path+" again", func() string {
+			got := s.annex.request(t, http.MethodPut, path, string(s.annex.get(t, path).body))
+			if got.code != http.StatusOK {
+				return got.String() // annex itself writes the Store's status
+			}
+			return ""
+		})
+	}
+}
+
+// values are what etcd holds of the objects.
+func (s *secretive) values(t *testing.T) map[string][]byte {
+	t.Helper()
+	annexEtcd, values := s.annex.etcd(t), map[string][]byte{}
+	for _, key := range []string{"/annex/secrets/" + s.namespace + "/s", s.key("w"), "/annex/hosting.annex.dev/stores/" + hidden} {
+		values[key] = etcdValue(t, annexEtcd, key)
+	}
+	return values
+}
+
+// wantStored fails unless etcd holds all of the objects behind a prefix.
+func (s *secretive) wantStored(t *testing.T, prefix string) {
+	t.Helper()
+	for key, value := range s.values(t) {
+		if !bytes.HasPrefix(value, []byte(prefix)) || prefix != "" && bytes.Contains(value, []byte(hidden)) {
+			t.Errorf("etcd holds under %s: %.60q, want it to begin with %q", key, value, prefix)
+		}
+	}
+}
+
+// encrypted are the resources of a secretive server.
+func encrypted(group string) string { return "secrets, stores.hosting.annex.dev, widgets." + group }
+
+// TestEncryptionProviders writes with each provider, reads again after a restart,
+// and finds nothing readable in etcd.
+func TestEncryptionProviders(t *testing.T) {
+	t.Parallel()
+	plugin := startKMS(t)
+	t.Cleanup(func() { // after the tests below
+		if plugin.calls.Load() == 0 && !t.Failed() {
+			t.Error("the KMS plugin was not asked")
+		}
+	})
+	tests := map[string]struct{ provider, prefix string }{
+		"secretbox": {provider("secretbox", "first"), "k8s:enc:secretbox:v1:first:"},
+		"aescbc":    {provider("aescbc", "first"), "k8s:enc:aescbc:v1:first:"},
+		"aesgcm":    {provider("aesgcm", "first"), "k8s:enc:aesgcm:v1:first:"},
+		"kms":       {plugin.provider("vault"), "k8s:enc:kms:v2:vault:"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			crd := newDefinition(t, anySchema)
+			flag := "--encryption-provider-config=" + writeFile(t, "encryption.yaml", encryptionConfig(encrypted(crd.Spec.Group), test.provider, "{identity: {}}"))
+			s := hide(t, startAnnex(t, flag).install(t, crd))
+			s.wantStored(t, test.prefix)
+			config := s.annex.createConfigMap(t, s.namespace, "c", hidden)
+			if stored := etcdValue(t, s.annex.etcd(t), "/annex/configmaps/"+s.namespace+"/c"); !bytes.Contains(stored, []byte(config.Data["k"])) {
+				t.Errorf("a resource that is not listed is stored as %q", stored)
+			}
+			s.mustRead(t, "written")
+			s.waitExact(t) // bytes are counted as they are stored
+			s.annex = s.annex.restart(t, flag)
+			s.mustRead(t, "after a restart")
+			if got := s.annex.get(t, "/readyz/kms-providers"); got.code != http.StatusOK {
+				t.Errorf("health of the encryption: %s", got)
+			}
+		})
+	}
+}
+
+// TestEncryptionWildcards encrypts all there is, but for what an earlier rule leaves
+// out, and everything works as ever: definitions, APIServices, watches, leases.
+func TestEncryptionWildcards(t *testing.T) {
+	t.Parallel()
+	config := fmt.Appendf(nil, `
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- {resources: [configmaps], providers: [{identity: {}}]}
+- {resources: ['*.hosting.annex.dev'], providers: [%s]}
+- {resources: ['*.'], providers: [%s]}
+- {resources: ['*.*'], providers: [%s]}
+`, provider("secretbox", "annexes"), provider("aesgcm", "cores"), provider("aescbc", "others"))
+	widgets := startAnnex(t, "--encryption-provider-config="+writeFile(t, "encryption.yaml", config)).install(t, newDefinition(t, anySchema))
+	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	s := hide(t, widgets)
+	if event := nextEvent(t, events); event.Type != watch.Added || !strings.Contains(describe(event), "w") {
+		t.Errorf("the watch says %s", describe(event))
+	}
+	s.mustRead(t, "written")
+	s.annex.createConfigMap(t, s.namespace, "c", hidden)
+	found, err := s.annex.etcd(t).Get(t.Context(), "/annex/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, kv := range found.Kvs {
+		key, want := string(kv.Key), "k8s:enc:aescbc:v1:others:"
+		switch {
+		case strings.HasPrefix(key, "/annex/configmaps/"):
+			want = ""
+		case strings.HasPrefix(key, "/annex/hosting.annex.dev/"):
+			want = "k8s:enc:secretbox:v1:annexes:"
+		case regexp.MustCompile(`^/annex/(namespaces|secrets|serviceaccounts|events)/`).MatchString(key):
+			want = "k8s:enc:aesgcm:v1:cores:"
+		case strings.HasPrefix(key, "/annex/masterleases"), key == "compact_rev_key":
+			continue
+		}
+		kinds[strings.Split(key, "/")[2]]++
+		if !bytes.HasPrefix(kv.Value, []byte(want)) || want != "" && bytes.Contains(kv.Value, []byte(hidden)) {
+			t.Errorf("etcd holds under %s: %.40q, want it to begin with %q", key, kv.Value, want)
+		}
+	}
+	for _, kind := range []string{"apiextensions.k8s.io", "apiregistration.k8s.io", "hosting.annex.dev", "namespaces", "secrets", s.group} {
+		if kinds[kind] == 0 {
+			t.Errorf("etcd has no %s, only %v", kind, kinds)
+		}
+	}
+	s.waitExact(t)
+	s.annex.deleteNamespace(t, s.namespace)
+	s.annex.waitNamespaceGone(t, s.namespace)
+}
+
+// TestEncryptionRotation replaces a key while annex serves, step by step as the
+// documentation says, then moves to a KMS and back to plain text.
+func TestEncryptionRotation(t *testing.T) {
+	t.Parallel()
+	plugin := startKMS(t)
+	crd := newDefinition(t, anySchema)
+	resources := encrypted(crd.Spec.Group)
+	file := writeFile(t, "encryption.yaml", encryptionConfig(resources, "{identity: {}}"))
+	flag := "--encryption-provider-config=" + file
+	s := hide(t, startAnnex(t, flag).install(t, crd))
+	for key, value := range s.values(t) {
+		if bytes.HasPrefix(value, []byte("k8s:enc:")) {
+			t.Errorf("before, etcd holds under %s: %q", key, value)
+		}
+	}
+	steps := []struct {
+		what      string
+		providers []string
+		written   string // the prefix of what is written with these
+	}{
+		{"plain text is encrypted", []string{provider("secretbox", "old"), "{identity: {}}"}, "k8s:enc:secretbox:v1:old:"},
+		{"plain text is no longer read", []string{provider("secretbox", "old")}, "k8s:enc:secretbox:v1:old:"},
+		{"every replica knows the new key", []string{provider("secretbox", "old", "new")}, "k8s:enc:secretbox:v1:old:"},
+		{"the new key is used", []string{provider("secretbox", "new", "old")}, "k8s:enc:secretbox:v1:new:"},
+		{"the old key is gone", []string{provider("secretbox", "new")}, "k8s:enc:secretbox:v1:new:"},
+		{"to a KMS", []string{plugin.provider("vault"), provider("secretbox", "new")}, "k8s:enc:kms:v2:vault:"},
+		{"back to plain text", []string{"{identity: {}}", plugin.provider("vault")}, ""},
+	}
+	for _, step := range steps {
+		mustWrite(t, file, encryptionConfig(resources, step.providers...))
+		eventually(t, step.what, func() string {
+			// What is written now says which file is in force.
+			s.annex.createSecret(t, s.namespace, "probe", hidden)
+			stored := etcdValue(t, s.annex.etcd(t), "/annex/secrets/"+s.namespace+"/probe")
+			if err := s.annex.kube.CoreV1().Secrets(s.namespace).Delete(t.Context(), "probe", metav1.DeleteOptions{}); err != nil {
+				return err.Error()
+			}
+			if !bytes.HasPrefix(stored, []byte(step.written)) || step.written == "" && bytes.HasPrefix(stored, []byte("k8s:enc:")) {
+				return fmt.Sprintf("etcd holds %.40q", stored)
+			}
+			return ""
+		})
+		s.mustRead(t, step.what+", before a rewrite")
+		s.rewrite(t)
+		s.wantStored(t, step.written)
+		s.mustRead(t, step.what)
+	}
+	s.annex = s.annex.restart(t)
+	s.mustRead(t, "after a start without encryption")
+}
+
+func mustWrite(t *testing.T, path string, content []byte) {
+	t.Helper()
+	// As editors and mounted ConfigMaps do it.
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEncryptionMissingKey starts annex without the key that objects were written
+// with: it says so to whoever asks for them, and loses nothing.
+func TestEncryptionMissingKey(t *testing.T) {
+	t.Parallel()
+	crd := newDefinition(t, anySchema)
+	resources := encrypted(crd.Spec.Group)
+	file := writeFile(t, "encryption.yaml", encryptionConfig(resources, provider("secretbox", "lost"), "{identity: {}}"))
+	flag := "--encryption-provider-config=" + file
+	s := hide(t, startAnnex(t, flag).install(t, crd))
+	before := s.values(t)
+	s.annex.Stop(t)
+	dataDir := s.annex.DataDir
+
+	for name, config := range map[string][]byte{
+		"another key":   encryptionConfig(resources, provider("secretbox", "other")),
+		"no encryption": nil,
+	} {
+		flags := []string{}
+		if config != nil {
+			flags = append(flags, "--encryption-provider-config="+writeFile(t, "encryption.yaml", config))
+		}
+		p := startProcess(t, dataDir, flags...)
+		s.annex = servingAt(t, dataDir)
+		for _, path := range []string{
+			"/api/v1/namespaces/" + s.namespace + "/secrets/s", "/api/v1/secrets", s.path("v1"), s.path("v1") + "/w", "/apis/hosting.annex.dev/v1alpha1/stores/" + hidden,
+		} {
+			eventually(t, name+": "+path+" cannot be read", func() string {
+				got := s.annex.get(t, path)
+				// 429 is what a list gets while the watch cache tries again and again.
+				if (got.code == http.StatusInternalServerError || got.code == http.StatusTooManyRequests) && bytes.Contains(got.body, []byte("data from the storage is not transformable")) {
+					return ""
+				}
+				return got.String()
+			})
+			if strings.HasSuffix(path, "/s") || strings.HasSuffix(path, "/w") {
+				if got := s.annex.request(t, http.MethodDelete, path, ""); got.code < 400 {
+					t.Errorf("%s: deleting %s: %s", name, path, got)
+				}
+			}
+		}
+		if got := s.annex.get(t, "/readyz"); got.code != http.StatusInternalServerError {
+			t.Errorf("%s: it says that it is ready: %s", name, got)
+		}
+		if got := s.annex.get(t, "/api/v1/namespaces/"+s.namespace); got.code != http.StatusOK {
+			t.Errorf("%s: what is not encrypted: %s", name, got)
+		}
+		after := s.values(t)
+		for key, value := range before {
+			if !bytes.Equal(after[key], value) {
+				t.Errorf("%s: %s changed to %.40q", name, key, after[key])
+			}
+		}
+		p.Kill()
+	}
+	s.annex = newAnnex(t, testserver.StartIn(t, dataDir, flag))
+	s.mustRead(t, "with the key again")
+}
+
+// servingAt returns clients of a server that listens and may not be ready.
+func servingAt(t *testing.T, dataDir string) *annex {
+	t.Helper()
+	var config *restclient.Config
+	kubeconfig := filepath.Join(dataDir, "admin.kubeconfig")
+	eventually(t, "annex listens", func() string {
+		var err error
+		if config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
+			return err.Error()
+		}
+		annexHTTP, err := restclient.HTTPClientFor(config)
+		if err != nil {
+			return err.Error()
+		}
+		got, err := trySend(t.Context(), annexHTTP, http.MethodGet, config.Host+"/version", "")
+		if err != nil || got.code != http.StatusOK {
+			return fmt.Sprint(got, err)
+		}
+		return ""
+	})
+	config.QPS = -1
+	return newAnnex(t, &testserver.Server{URL: config.Host, DataDir: dataDir, Kubeconfig: kubeconfig, AnnexConfig: config})
+}
+
+// TestEncryptionReload breaks the file while annex serves. Metrics and stderr are of
+// a process.
+func TestEncryptionReload(t *testing.T) {
+	t.Parallel()
+	file := writeFile(t, "encryption.yaml", encryptionConfig("secrets", provider("secretbox", "old")))
+	dataDir := t.TempDir()
+	p := startProcess(t, dataDir, "--encryption-provider-config="+file)
+	a := clientsOf(t, p, dataDir)
+	reloads := func(status string, count int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(count, " reloads: ", status), func() string {
+			metrics := string(a.get(t, "/metrics", "Accept", "text/plain").body)
+			found := regexp.MustCompile(`(?m)^apiserver_encryption_config_controller_automatic_reloads_total\{.*status="` + status + `".*\} (\d+)$`).FindStringSubmatch(metrics)
+			if found == nil || found[1] != fmt.Sprint(count) {
+				return fmt.Sprint(found)
+			}
+			return ""
+		})
+	}
+	n := 0
+	written := func(prefix string) {
+		t.Helper()
+		n++
+		a.createSecret(t, "default", fmt.Sprint("s", n), hidden)
+		if stored := etcdValue(t, a.etcd(t), fmt.Sprint("/annex/secrets/default/s", n)); !bytes.HasPrefix(stored, []byte(prefix)) {
+			t.Errorf("etcd holds %.40q, want it to begin with %s", stored, prefix)
+		}
+	}
+	written("k8s:enc:secretbox:v1:old:")
+	mustWrite(t, file, encryptionConfig("secrets", "{secretbox: {keys: [{name: new, secret: c2hvcnQ=}]}}"))
+	reloads("failure", 1)
+	written("k8s:enc:secretbox:v1:old:")
+	if log := p.Stderr(); !strings.Contains(log, file+":6: resources[0].providers[0].secretbox.keys[0].secret: ") || strings.Contains(log, "c2hvcnQ=") {
+		t.Errorf("stderr does not say what is wrong, or says too much: %s", log)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	reloads("failure", 2)
+	written("k8s:enc:secretbox:v1:old:")
+	mustWrite(t, file, encryptionConfig("secrets", provider("secretbox", "new", "old")))
+	reloads("success", 1)
+	written("k8s:enc:secretbox:v1:new:")
+	if lines := strings.Count(p.Stderr(), "\n"); lines > 4 {
+		t.Errorf("%d lines on stderr: %s", lines, p.Stderr())
+	}
+	terminate(t, p)
+}
+
+// TestEncryptionWithoutReload keeps what was in force at the start.
+func TestEncryptionWithoutReload(t *testing.T) {
+	t.Parallel()
+	file := writeFile(t, "encryption.yaml", encryptionConfig("secrets", provider("secretbox", "old")))
+	flag := "--encryption-provider-config=" + file
+	a := startAnnex(t, flag, "--encryption-provider-config-automatic-reload=false")
+	mustWrite(t, file, encryptionConfig("secrets", provider("secretbox", "new", "old")))
+	for i, prefix := range []string{"k8s:enc:secretbox:v1:old:", "k8s:enc:secretbox:v1:new:"} {
+		name := fmt.Sprint("s", i)
+		a.createSecret(t, "default", name, hidden)
+		if stored := etcdValue(t, a.etcd(t), "/annex/secrets/default/"+name); !bytes.HasPrefix(stored, []byte(prefix)) {
+			t.Errorf("etcd holds %.40q, want it to begin with %s", stored, prefix)
+		}
+		a = a.restart(t, flag)
+	}
+}
