@@ -223,7 +223,7 @@ var rules = []rule{
 	{
 		packages: "pkg/admission",
 		duty:     "The ordered list of admission plugins and which are on.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/hosting", "pkg/generated/..."},
+		ours:     []string{"pkg/admission/...", "pkg/apis/hosting", "pkg/configfile", "pkg/generated/..."},
 		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
 	},
 	{

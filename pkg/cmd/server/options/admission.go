@@ -88,6 +88,9 @@ func (o *Admission) useMain(ctx context.Context, unserved sets.Set[string]) erro
 // clients and informers are of the cluster that the plugins read. More initializers
 // give plugins what else they want.
 func (o *Admission) applyTo(generic *genericapiserver.Config, sharedInformers informers.SharedInformerFactory, kubeClient kubernetes.Interface, dynamicClient dynamic.Interface, more ...upstreamadmission.PluginInitializer) error {
+	if err := admission.CheckConfigFile(o.ConfigFile); err != nil {
+		return fmt.Errorf("--admission-control-config-file: %w", err)
+	}
 	err := o.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion,
 		append(more, admission.Initializers()...)...)
 	if err != nil {
