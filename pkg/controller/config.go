@@ -82,6 +82,10 @@ type Config struct {
 	// DefaultStore is the spec of the Store "default", when that has to be made.
 	DefaultStore hostingv1alpha1.StoreSpec
 
+	// CollectGarbage has objects deleted whose owners are gone, where annex stands
+	// alone. The server sets finalizers for that, or does not.
+	CollectGarbage bool
+
 	// NamespaceSettlePeriod replaces namespace.DefaultSettlePeriod when positive.
 	NamespaceSettlePeriod time.Duration
 

@@ -18,6 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	"github.com/annex-dev/annex/pkg/controller/definition"
 	"github.com/annex-dev/annex/pkg/controller/flowcontrol"
+	"github.com/annex-dev/annex/pkg/controller/garbagecollector"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/namespace"
@@ -56,7 +57,8 @@ type descriptor struct {
 	mode mode
 	// workers is how many keys are reconciled at the same time.
 	workers int
-	new     func(Config) (controller, error)
+	// new makes the controller, or nil if the configuration does not want it.
+	new func(Config) (controller, error)
 }
 
 // descriptors is the table of controllers. They are independent of each other,
@@ -65,6 +67,8 @@ func descriptors() []descriptor {
 	return []descriptor{
 		// Emptying a namespace is many requests, one after the other.
 		{namespace.ControllerName, standaloneOnly, 5, newNamespace},
+		// Many objects may go with one, and each is some requests.
+		{garbagecollector.ControllerName, standaloneOnly, 8, newGarbageCollector},
 		// All of flow control is looked at as a whole.
 		{flowcontrol.ControllerName, standaloneOnly, 1, newFlowControl},
 		// Policies are few, and compiling them takes milliseconds each.
@@ -123,6 +127,17 @@ func newRBAC(config Config) (controller, error) {
 		AnnexClusterRoles: config.AnnexKube.RbacV1().ClusterRoles(),
 		ClusterRoles:      config.inTerm(config.AnnexInformers.Rbac().V1().ClusterRoles().Informer()),
 	})
+}
+
+func newGarbageCollector(config Config) (controller, error) {
+	if !config.CollectGarbage {
+		return nil, nil
+	}
+	return garbagecollector.New(garbagecollector.Config{
+		AnnexMetadata: config.AnnexMetadata,
+		AnnexEvents:   config.AnnexKube.CoreV1(),
+		Informers:     config.AnnexMetadataInformers,
+	}), nil
 }
 
 func newHostedResource(config Config) (controller, error) {
@@ -218,6 +233,9 @@ func New(config Config) (*Controllers, error) {
 		if err != nil {
 			c.term.end()
 			return nil, fmt.Errorf("making the %s controller: %w", d.name, err)
+		}
+		if made == nil {
+			continue
 		}
 		if handler, ok := made.(usage.Handler); ok {
 			c.term.undo = append(c.term.undo, config.Usage.AddHandler(handler))

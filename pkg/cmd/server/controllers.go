@@ -115,6 +115,7 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 func (s *server) controllerConfig() (controller.Config, error) {
 	config := controller.Config{
 		AnnexDefinitionInformer: s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
+		CollectGarbage:          s.options.Etcd.EnableGarbageCollection,
 		Usage:                   s.store.Usage,
 		AnnexEtcd:               s.store.client,
 		EtcdEndpoints:           s.store.Endpoints(),

@@ -39,9 +39,6 @@ type Etcd struct {
 func NewEtcd() *Etcd {
 	upstream := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig(defaultEtcdPrefix, nil))
 	upstream.DefaultStorageMediaType = runtime.ContentTypeProtobuf
-	// Finalizers of the garbage collector would never be removed: annex alone
-	// does not run one yet.
-	upstream.EnableGarbageCollection = false
 	// Events are many, short-lived and hardly watched.
 	upstream.WatchCacheSizes = []string{"events#0", "events.events.k8s.io#0"}
 	// A key that leaked is replaced without a restart.
@@ -57,7 +54,9 @@ func (o *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.Lookup("etcd-servers").Usage += " If not set, annex runs an etcd of its own inside --data-dir."
 	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes,
 		"The size at which the embedded etcd refuses writes. 0 means the default of 8 GiB.")
-	hide(fs, "etcd-servers-overrides", "enable-garbage-collector", "storage-backend")
+	fs.Lookup("enable-garbage-collector").Usage = "Delete objects whose owners are gone, and heed --cascade=foreground and " +
+		"--cascade=orphan. Without it every deletion takes the object and nothing else."
+	hide(fs, "etcd-servers-overrides", "storage-backend")
 }
 
 // Embedded reports whether annex runs its own etcd.
@@ -77,8 +76,8 @@ func (o *Etcd) Validate(behindMain bool) []error {
 	if len(o.EtcdServersOverrides) > 0 {
 		errs = append(errs, fmt.Errorf("--etcd-servers-overrides is not supported: all resources live in one store"))
 	}
-	if o.EnableGarbageCollection && !behindMain {
-		errs = append(errs, fmt.Errorf("--enable-garbage-collector is not supported: annex alone does not run a garbage collector"))
+	if !o.EnableGarbageCollection && behindMain {
+		errs = append(errs, fmt.Errorf("--enable-garbage-collector is for annex alone: the main cluster collects garbage"))
 	}
 	if o.QuotaBackendBytes < 0 {
 		errs = append(errs, fmt.Errorf("--quota-backend-bytes must not be negative"))

@@ -165,10 +165,9 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	return CompletedOptions{&completedOptions{*o}}, nil
 }
 
-// useMainCluster switches on what only another cluster makes possible: its garbage
-// collector serves annex's objects too, and it may send requests to another replica.
+// useMainCluster switches on what only another cluster makes possible: it may send
+// requests to another replica.
 func (o *Options) useMainCluster() {
-	o.Etcd.EnableGarbageCollection = true
 	o.Draining.useMainCluster(!o.Etcd.Embedded())
 }
 

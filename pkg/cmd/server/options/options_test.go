@@ -102,7 +102,7 @@ func TestRefusedFlags(t *testing.T) {
 		"certificate not there":     {[]string{"--tls-cert-file=/no/tls.crt", "--tls-private-key-file=/no/tls.key"}, "--tls-cert-file"},
 		"cert dir":                  {[]string{"--cert-dir=/certs"}, "--cert-dir"},
 		"etcd overrides":            {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2379"}, "--etcd-servers-overrides"},
-		"garbage collector":         {[]string{"--enable-garbage-collector"}, "--enable-garbage-collector"},
+		"no garbage collector":      {[]string{"--enable-garbage-collector=false", "--main-kubeconfig=/k"}, "--enable-garbage-collector is for annex alone"},
 		"negative quota":            {[]string{"--quota-backend-bytes=-1"}, "--quota-backend-bytes"},
 		"quota of a foreign etcd":   {[]string{"--quota-backend-bytes=1", "--etcd-servers=http://127.0.0.1:1"}, "--quota-backend-bytes"},
 		"unknown media type":        {[]string{"--storage-media-type=text/plain"}, "--storage-media-type"},

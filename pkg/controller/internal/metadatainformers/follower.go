@@ -26,7 +26,7 @@ const slotPeriod = 5 * time.Second
 // backoff is the delay after failures to list or watch. It starts low, because
 // upstream refuses the first request for a custom resource while it makes a cache
 // for it.
-var backoff = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 12, Cap: 15 * time.Second}
+var backoff = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 12, Cap: 5 * time.Second}
 
 // backoffReset is how long all has to go well for the delay to start over.
 const backoffReset = time.Minute
