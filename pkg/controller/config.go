@@ -102,6 +102,8 @@ func (c Config) RequestInformers() {
 	}
 	if c.AnnexInformers != nil {
 		c.AnnexInformers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()
+		c.AnnexInformers.Core().V1().ServiceAccounts().Informer()
+		c.AnnexInformers.Core().V1().Secrets().Informer()
 		c.AnnexInformers.Flowcontrol().V1().FlowSchemas().Informer()
 		c.AnnexInformers.Flowcontrol().V1().PriorityLevelConfigurations().Informer()
 		c.AnnexInformers.Rbac().V1().ClusterRoles().Informer()

@@ -24,7 +24,9 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/namespace"
 	"github.com/annex-dev/annex/pkg/controller/policystatus"
 	"github.com/annex-dev/annex/pkg/controller/rbac"
+	"github.com/annex-dev/annex/pkg/controller/serviceaccount"
 	"github.com/annex-dev/annex/pkg/controller/store"
+	"github.com/annex-dev/annex/pkg/controller/tokencleaner"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -69,6 +71,9 @@ func descriptors() []descriptor {
 		{namespace.ControllerName, standaloneOnly, 5, newNamespace},
 		// Many objects may go with one, and each is some requests.
 		{garbagecollector.ControllerName, standaloneOnly, 8, newGarbageCollector},
+		{serviceaccount.ControllerName, standaloneOnly, 2, newServiceAccount},
+		// There are few tokens, and they expire one at a time.
+		{tokencleaner.ControllerName, standaloneOnly, 1, newTokenCleaner},
 		// All of flow control is looked at as a whole.
 		{flowcontrol.ControllerName, standaloneOnly, 1, newFlowControl},
 		// Policies are few, and compiling them takes milliseconds each.
@@ -102,6 +107,22 @@ func newNamespace(config Config) (controller, error) {
 		Namespaces:                config.AnnexNamespaceInformer,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
 		SettlePeriod:              config.NamespaceSettlePeriod,
+	})
+}
+
+func newServiceAccount(config Config) (controller, error) {
+	core := config.AnnexInformers.Core().V1()
+	return serviceaccount.New(serviceaccount.Config{
+		AnnexServiceAccounts: config.AnnexKube.CoreV1(),
+		Namespaces:           config.inTerm(core.Namespaces().Informer()),
+		ServiceAccounts:      config.inTerm(core.ServiceAccounts().Informer()),
+	})
+}
+
+func newTokenCleaner(config Config) (controller, error) {
+	return tokencleaner.New(tokencleaner.Config{
+		AnnexSecrets: config.AnnexKube.CoreV1(),
+		Secrets:      config.inTerm(config.AnnexInformers.Core().V1().Secrets().Informer()),
 	})
 }
 

@@ -303,6 +303,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/reconciliation"}, clients...),
 	},
 	{
+		packages: "pkg/controller/tokencleaner",
+		duty:     "The controller of expired bootstrap tokens.",
+		ours:     []string{"pkg/controller/internal/..."},
+		others:   append([]string{"k8s.io/cluster-bootstrap/..."}, clients...),
+	},
+	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/usage"},

@@ -1,0 +1,131 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tokencleaner
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+const bootstrapToken corev1.SecretType = "bootstrap.kubernetes.io/token"
+
+func secret(namespace, name string, secretType corev1.SecretType, expiration string) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "uid", ResourceVersion: "1"}, Type: secretType}
+	if expiration != "" {
+		s.Data = map[string][]byte{"expiration": []byte(expiration)}
+	}
+	return s
+}
+
+// run runs the controller until the end of the test, and lets it come to rest.
+func run(t *testing.T, annexKube *fake.Clientset) {
+	t.Helper()
+	factory := informers.NewSharedInformerFactory(annexKube, 0)
+	c, err := New(Config{AnnexSecrets: annexKube.CoreV1(), Secrets: factory.Core().V1().Secrets().Informer()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	factory.StartWithContext(ctx)
+	go func() {
+		defer close(done)
+		c.Run(ctx, 1)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		factory.Shutdown()
+	})
+	pass(time.Second)
+}
+
+// pass lets time pass and what it brings about happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func names(t *testing.T, annexKube *fake.Clientset) []string {
+	t.Helper()
+	list, err := annexKube.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{}
+	for i := range list.Items {
+		all = append(all, list.Items[i].Name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func after(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+
+func TestDeletesWhatExpired(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		annexKube := fake.NewClientset(
+			secret("kube-system", "expired", bootstrapToken, after(-time.Hour)),
+			secret("kube-system", "expires", bootstrapToken, after(time.Hour)),
+			secret("kube-system", "prolonged", bootstrapToken, after(time.Hour)),
+			secret("kube-system", "forever", bootstrapToken, ""),
+			secret("kube-system", "misspelt", bootstrapToken, "yesterday"),
+			secret("kube-system", "other-type", corev1.SecretTypeOpaque, after(-time.Hour)),
+			secret("default", "other-namespace", bootstrapToken, after(-time.Hour)),
+		)
+		run(t, annexKube)
+		if diff := cmp.Diff([]string{"expires", "forever", "misspelt", "other-namespace", "other-type", "prolonged"}, names(t, annexKube)); diff != "" {
+			t.Errorf("after the start (-want +got):\n%s", diff)
+		}
+		longer := secret("kube-system", "prolonged", bootstrapToken, after(2*time.Hour))
+		if _, err := annexKube.CoreV1().Secrets("kube-system").Update(t.Context(), longer, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Hour)
+		if diff := cmp.Diff([]string{"forever", "misspelt", "other-namespace", "other-type", "prolonged"}, names(t, annexKube)); diff != "" {
+			t.Errorf("after an hour (-want +got):\n%s", diff)
+		}
+		pass(time.Hour)
+		if diff := cmp.Diff([]string{"forever", "misspelt", "other-namespace", "other-type"}, names(t, annexKube)); diff != "" {
+			t.Errorf("after two hours (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestDeletesWhatItSaw(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		annexKube := fake.NewClientset(secret("kube-system", "expired", bootstrapToken, after(-time.Hour)))
+		attempts := 0
+		annexKube.PrependReactor("delete", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			attempts++
+			preconditions := action.(clienttesting.DeleteAction).GetDeleteOptions().Preconditions
+			if preconditions == nil || *preconditions.UID != "uid" || *preconditions.ResourceVersion != "1" {
+				t.Errorf("preconditions %v", preconditions)
+			}
+			if attempts == 1 {
+				return true, nil, apierrors.NewServiceUnavailable("starting")
+			}
+			return true, nil, apierrors.NewConflict(corev1.Resource("secrets"), "expired", nil)
+		})
+		run(t, annexKube)
+		pass(time.Minute)
+		if attempts != 2 {
+			t.Errorf("%d attempts, want one more after the server was not available and none after a conflict", attempts)
+		}
+	})
+}
