@@ -6,9 +6,12 @@ package admission
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 )
 
@@ -24,8 +27,26 @@ type quotaInitializer struct{}
 // Initialize is called for every plugin.
 func (quotaInitializer) Initialize(plugin admission.Interface) {
 	if wants, ok := plugin.(initializer.WantsQuotaConfiguration); ok {
-		wants.SetQuotaConfiguration(generic.NewConfiguration(nil, nil))
+		wants.SetQuotaConfiguration(generic.NewConfiguration(counters(), uncounted))
 	}
+}
+
+// uncounted are resources that Kubernetes' quotas do not count either: events were
+// never, and a review is no object.
+var uncounted = map[schema.GroupResource]struct{}{
+	corev1.Resource("events"):                             {},
+	eventsv1.Resource("events"):                           {},
+	authorizationv1.Resource("localsubjectaccessreviews"): {},
+}
+
+// counters are for the resources that a quota may also name as it could before
+// there was count/…. The plugin makes those for all others itself.
+func counters() []quota.Evaluator {
+	var counters []quota.Evaluator
+	for _, name := range []corev1.ResourceName{corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas} {
+		counters = append(counters, generic.NewObjectCountEvaluator(corev1.Resource(string(name)), nil, name))
+	}
+	return counters
 }
 
 // reviews are questions, not objects. A policy on everything that decided on them

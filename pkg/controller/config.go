@@ -107,6 +107,7 @@ func (c Config) RequestInformers() {
 		c.AnnexInformers.Flowcontrol().V1().FlowSchemas().Informer()
 		c.AnnexInformers.Flowcontrol().V1().PriorityLevelConfigurations().Informer()
 		c.AnnexInformers.Rbac().V1().ClusterRoles().Informer()
+		c.AnnexInformers.Core().V1().ResourceQuotas().Informer()
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/policystatus"
 	"github.com/annex-dev/annex/pkg/controller/rbac"
 	"github.com/annex-dev/annex/pkg/controller/serviceaccount"
+	"github.com/annex-dev/annex/pkg/controller/resourcequota"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/controller/tokencleaner"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -69,6 +70,8 @@ func descriptors() []descriptor {
 	return []descriptor{
 		// Emptying a namespace is many requests, one after the other.
 		{namespace.ControllerName, standaloneOnly, 5, newNamespace},
+		// A quota is a read and at times a write, and must not wait for another's.
+		{resourcequota.ControllerName, standaloneOnly, 4, newResourceQuota},
 		// Many objects may go with one, and each is some requests.
 		{garbagecollector.ControllerName, standaloneOnly, 8, newGarbageCollector},
 		{serviceaccount.ControllerName, standaloneOnly, 2, newServiceAccount},
@@ -159,6 +162,14 @@ func newGarbageCollector(config Config) (controller, error) {
 		AnnexEvents:   config.AnnexKube.CoreV1(),
 		Informers:     config.AnnexMetadataInformers,
 	}), nil
+}
+
+func newResourceQuota(config Config) (controller, error) {
+	return resourcequota.New(resourcequota.Config{
+		AnnexQuotas: config.AnnexKube.CoreV1(),
+		Quotas:      config.inTerm(config.AnnexInformers.Core().V1().ResourceQuotas().Informer()),
+		Metadata:    config.AnnexMetadataInformers,
+	})
 }
 
 func newHostedResource(config Config) (controller, error) {
