@@ -55,7 +55,7 @@ demo: build kubectl cluster-programs ## Show annex behind a main cluster, until 
 ##@ Test it
 
 .PHONY: test
-test: build kubectl helm cluster-programs ## Run every test: unit, race, in-process integration, end-to-end, cluster.
+test: build kubectl operator helm cluster-programs ## Run every test: unit, race, in-process integration, end-to-end, cluster.
 	@go run ./hack/testrun unit race integration e2e cluster
 
 .PHONY: test-fast
@@ -75,7 +75,7 @@ test-integration: ## Run the tests that start servers inside the test process.
 	@go run ./hack/testrun integration
 
 .PHONY: test-e2e
-test-e2e: build kubectl ## Run bin/annex and kubectl as a user would.
+test-e2e: build kubectl operator ## Run bin/annex and kubectl as a user would.
 	@go run ./hack/testrun e2e
 
 .PHONY: test-cluster
@@ -107,6 +107,9 @@ lint: bin/golangci-lint ## Check formatting, go vet and the linters of .golangci
 .PHONY: kubectl
 kubectl: bin/kubectl ## Build bin/kubectl from the module that hack/tools/kubectl pins.
 
+.PHONY: operator
+operator: bin/operator ## Build bin/operator, an operator on controller-runtime that the tests run against annex.
+
 .PHONY: cluster-programs
 cluster-programs: bin/kube-apiserver bin/kube-controller-manager ## Build the programs of a main cluster.
 
@@ -120,6 +123,10 @@ clean: ## Remove bin/; .annex/ holds data and is left alone.
 # Tools are rebuilt when the module that pins them changes.
 bin/kubectl: hack/tools/kubectl/main.go hack/tools/kubectl/go.mod hack/tools/kubectl/go.sum
 	cd hack/tools/kubectl && go build -o ../../../$@ -ldflags '$(kubectl_ldflags)' .
+
+bin/operator: $(wildcard hack/tools/operator/*.go) hack/tools/operator/go.mod hack/tools/operator/go.sum
+	@echo "building $(@F), on controller-runtime $(shell sed -n 's/^\tsigs.k8s.io\/controller-runtime //p' hack/tools/operator/go.mod): about a minute the first time"
+	cd hack/tools/operator && go build -o ../../../$@ -ldflags '-s -w' .
 
 bin/kube-apiserver bin/kube-controller-manager: hack/tools/cluster/go.mod hack/tools/cluster/go.sum
 	@echo "building $(@F) $(cluster_version) for a main cluster: 3 to 8 minutes for the first of the two programs, then Go's build cache has it"

@@ -59,7 +59,7 @@ func Bin(ctx context.Context, name string) (string, error) {
 	}
 	path := filepath.Join(root, "bin", name)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("run `make build kubectl` first: %w", err)
+		return "", fmt.Errorf("run `make build kubectl operator` first: %w", err)
 	}
 	return path, nil
 }

@@ -1,0 +1,226 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+// operatorUser is whom a token of the operator's service account logs in as.
+const operatorUser = "system:serviceaccount:broadcasting:operator"
+
+// TestOperator runs an operator that knows nothing of annex, built on
+// controller-runtime, with a token and the rights of its service account only.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	manifests := operatorManifests(t)
+	s.kubectl.run(t, "apply", "-f", filepath.Join(manifests, "crd.yaml"), "-f", filepath.Join(manifests, "rbac.yaml"))
+	s.kubectl.run(t, "wait", "--for=condition=Established", "crd/broadcasts.operator.example.com")
+	kubeconfig := s.operatorKubeconfig(t)
+
+	t.Run("its rights", func(t *testing.T) { testOperatorRights(t, s, kubeconfig) })
+
+	first := startOperator(t, kubeconfig)
+	s.kubectl.run(t, "apply", "-f", filepath.Join(manifests, "broadcast.yaml"))
+	s.wantBroadcast(t, "True Copied left,right", "hello")
+	leader := s.waitLeader(t, "")
+
+	t.Run("what it applied", func(t *testing.T) { testOperatorApplied(t, s) })
+	t.Run("what it may not do", func(t *testing.T) { testOperatorRefused(t, s) })
+
+	second := startOperator(t, kubeconfig)
+	if got := s.leader(t); got != leader {
+		t.Errorf("the lease went from %s to %s although the first is there", leader, got)
+	}
+	stopOperator(t, first)
+	s.waitLeader(t, leader)
+	s.kubectl.run(t, "patch", "broadcast", "greeting", "-n", "broadcasting", "--type=merge", "-p", `{"spec":{"data":{"text":"hello again"},"namespaces":["right"]}}`)
+	s.wantBroadcast(t, "True Copied right", "hello again")
+	s.wantNoCopy(t, "left")
+
+	// Nobody else takes the finalizer away.
+	stopOperator(t, second)
+	s.kubectl.run(t, "delete", "broadcast", "greeting", "-n", "broadcasting", "--wait=false")
+	s.kubectl.run(t, "get", "configmap", "greeting", "-n", "right")
+	deleted := s.kubectl.run(t, "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath={.metadata.finalizers} {.metadata.deletionTimestamp}")
+	contains(t, deleted, `["operator.example.com/copies"] 2`)
+	startOperator(t, kubeconfig)
+	s.kubectl.run(t, "wait", "--for=delete", "broadcast/greeting", "-n", "broadcasting", "--timeout="+patience.String())
+	s.wantNoCopy(t, "right")
+}
+
+func operatorManifests(t *testing.T) string {
+	t.Helper()
+	root, err := process.ModuleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, "hack", "tools", "operator", "manifests")
+}
+
+// operatorKubeconfig writes one that logs in with a token of the service account.
+func (s *server) operatorKubeconfig(t *testing.T) string {
+	t.Helper()
+	token := strings.TrimSpace(s.kubectl.run(t, "create", "token", "operator", "-n", "broadcasting", "--duration=1h"))
+	config := clientcmdapi.NewConfig()
+	config.Clusters["annex"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.config.CAData, CertificateAuthority: s.config.CAFile}
+	config.AuthInfos["operator"] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts["operator"] = &clientcmdapi.Context{Cluster: "annex", AuthInfo: "operator", Namespace: "broadcasting"}
+	config.CurrentContext = "operator"
+	path := filepath.Join(t.TempDir(), "operator.kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func startOperator(t *testing.T, kubeconfig string) *process.Annex {
+	t.Helper()
+	program, err := process.Bin(t.Context(), "operator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	//nolint:noctx // the process outlives what starts it
+	operator, err := process.StartCommand(exec.Command(program, "--kubeconfig="+kubeconfig, "--namespace=broadcasting", "--targets=left,right"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		operator.Kill()
+		if t.Failed() {
+			t.Logf("operator %d said:\n%s", operator.PID(), operator.Stderr())
+		}
+	})
+	return operator
+}
+
+// stopOperator asks it to stop and waits until it is gone.
+func stopOperator(t *testing.T, operator *process.Annex) {
+	t.Helper()
+	if err := operator.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if code, err := operator.Wait(ctx); err != nil || code != 0 {
+		t.Fatalf("the operator ended with code %d, %v:\n%s", code, err, operator.Stderr())
+	}
+}
+
+// leader is the identity that the operator's lease names.
+func (s *server) leader(t *testing.T) string {
+	t.Helper()
+	return s.kubectl.try(t, "", "get", "lease", "broadcast-operator", "-n", "broadcasting", "-o", "jsonpath={.spec.holderIdentity}").stdout
+}
+
+// waitLeader waits until an operator leads that is not the one before.
+func (s *server) waitLeader(t *testing.T, before string) (leader string) {
+	t.Helper()
+	eventually(t, "another operator leads than "+before, func() (bool, string) {
+		leader = s.leader(t)
+		return leader != "" && leader != before, leader
+	})
+	return leader
+}
+
+// wantBroadcast waits for the status of the Broadcast and for what its copy in the
+// namespace right holds.
+func (s *server) wantBroadcast(t *testing.T, status, text string) {
+	t.Helper()
+	const template = `{range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end} {.status.copies[*]}`
+	eventually(t, "the Broadcast is "+status, func() (bool, string) {
+		got := s.kubectl.try(t, "", "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath="+template)
+		copied := s.kubectl.try(t, "", "get", "configmap", "greeting", "-n", "right", "-o", "jsonpath={.data.text}")
+		saw := strings.ReplaceAll(got.stdout, " right", ",right")
+		saw = strings.Replace(saw, "Copied,right", "Copied right", 1)
+		return saw == status && copied.stdout == text, fmt.Sprintf("%s %s, copy %s %s", saw, got.stderr, copied.stdout, copied.stderr)
+	})
+}
+
+func (s *server) wantNoCopy(t *testing.T, namespace string) {
+	t.Helper()
+	eventually(t, "the copy in "+namespace+" is gone", func() (bool, string) {
+		got := s.kubectl.try(t, "", "get", "configmap", "greeting", "-n", namespace)
+		return strings.Contains(got.stderr, "NotFound"), got.stdout + got.stderr
+	})
+}
+
+func testOperatorRights(t *testing.T, s *server, kubeconfig string) {
+	operator := kubectl{kubeconfig: kubeconfig, home: s.kubectl.home}
+	if got := operator.run(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); got != operatorUser {
+		t.Errorf("it logs in as %q", got)
+	}
+	for question, want := range map[string]string{
+		"patch configmaps -n left":                      "yes",
+		"patch configmaps -n closed":                    "no",
+		"get secrets -n left":                           "no",
+		"update leases/broadcast-operator":              "yes",
+		"update leases/another":                         "no",
+		"patch broadcasts --subresource=status":         "yes",
+		"create clusterrolebindings":                    "no",
+		"delete broadcasts":                             "no",
+		"get /metrics":                                  "no",
+		"list broadcasts --all-namespaces":              "no",
+		"impersonate serviceaccounts -n broadcasting":   "no",
+		"create serviceaccounts --subresource=token":    "no",
+		"create selfsubjectaccessreviews.authorization": "yes",
+	} {
+		got := operator.try(t, "", append([]string{"auth", "can-i"}, strings.Fields(question)...)...)
+		if strings.TrimSpace(got.stdout) != want {
+			t.Errorf("can-i %s: %s%s", question, got.stdout, got.stderr)
+		}
+	}
+	list := operator.run(t, "auth", "can-i", "--list", "-n", "left")
+	contains(t, list, "configmaps", "[get list watch create patch delete]")
+	for _, unseen := range []string{"broadcasts", "secrets"} {
+		if strings.Contains(list, unseen) {
+			t.Errorf("can-i --list in left has %s:\n%s", unseen, list)
+		}
+	}
+	operator.refuse(t, "", []string{"get", "secrets", "-n", "left"}, operatorUser, `cannot list resource "secrets"`, `in the namespace "left"`)
+	operator.refuse(t, "", []string{"create", "rolebinding", "mine", "-n", "left", "--clusterrole=cluster-admin", "--serviceaccount=broadcasting:operator"}, `cannot create resource "rolebindings"`)
+}
+
+func testOperatorApplied(t *testing.T, s *server) {
+	owner := s.kubectl.run(t, "get", "configmap", "greeting", "-n", "left", "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields[*].manager} {.metadata.managedFields[*].operation}")
+	if owner != "broadcast-operator Apply" {
+		t.Errorf("the copy is managed by %q", owner)
+	}
+	// Its caches see what others do to its copies.
+	s.kubectl.run(t, "delete", "configmap", "greeting", "-n", "right")
+	s.wantBroadcast(t, "True Copied left,right", "hello")
+	s.kubectl.run(t, "patch", "configmap", "greeting", "-n", "right", "--type=merge", "-p", `{"data":{"text":"changed by hand"}}`)
+	s.wantBroadcast(t, "True Copied left,right", "hello")
+	eventually(t, "an event", func() (bool, string) {
+		events := s.kubectl.run(t, "get", "events", "-n", "broadcasting", "-o", "jsonpath={.items[*].reason}")
+		return strings.Contains(events, "Copied"), events
+	})
+}
+
+func testOperatorRefused(t *testing.T, s *server) {
+	setNamespaces := func(namespaces string) {
+		s.kubectl.run(t, "patch", "broadcast", "greeting", "-n", "broadcasting", "--type=merge", "-p", `{"spec":{"namespaces":`+namespaces+`}}`)
+	}
+	setNamespaces(`["left","right","closed"]`)
+	s.wantBroadcast(t, "False Forbidden left,right", "hello")
+	said := s.kubectl.run(t, "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath={.status.conditions[0].message}")
+	contains(t, said, `configmaps "greeting" is forbidden: User "`+operatorUser+`" cannot patch resource "configmaps"`, `in the namespace "closed"`)
+	s.kubectl.refuse(t, "", []string{"get", "configmap", "greeting", "-n", "closed"}, "NotFound")
+	setNamespaces(`["left","right"]`)
+	s.wantBroadcast(t, "True Copied left,right", "hello")
+}
