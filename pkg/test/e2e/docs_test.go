@@ -1,0 +1,47 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/page"
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+// TestDocs follows every page of the documentation that has something to follow,
+// word for word; see the package page for how pages are read.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	root, err := process.ModuleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	followed := 0
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !page.Followable(string(content)) {
+			continue
+		}
+		followed++
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			page.Run(t, string(content), filepath.Dir(programs.annex))
+		})
+	}
+	if followed == 0 {
+		t.Error("no page has anything to follow")
+	}
+}
