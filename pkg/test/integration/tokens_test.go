@@ -1,0 +1,445 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// newRobot makes a namespace with the service account "robot".
+func (a *annex) newRobot(t *testing.T) (namespace string) {
+	t.Helper()
+	namespace = a.newNamespace(t)
+	a.makeRobot(t, namespace)
+	return namespace
+}
+
+func (a *annex) makeRobot(t *testing.T, namespace string) {
+	t.Helper()
+	robot := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}
+	if _, err := a.kube.CoreV1().ServiceAccounts(namespace).Create(t.Context(), robot, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// robotToken asks for a token of the robot.
+func (a *annex) robotToken(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpec) *authenticationv1.TokenRequest {
+	t.Helper()
+	answer, err := a.requestToken(t, namespace, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+func (a *annex) requestToken(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
+	t.Helper()
+	return a.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
+}
+
+// recognises reports whether a token logs in; what its user may do is another matter.
+func (a *annex) recognises(t *testing.T, bearer string) bool {
+	t.Helper()
+	return send(t, a.as(t, token(bearer)), http.MethodGet, a.URL+"/api", "").code != http.StatusUnauthorized
+}
+
+// waitRefused waits until the informers have seen that a token is revoked.
+func (a *annex) waitRefused(t *testing.T, bearer, why string) {
+	t.Helper()
+	eventually(t, "401 after "+why, func() string {
+		if a.recognises(t, bearer) {
+			return "the token logs in"
+		}
+		return ""
+	})
+}
+
+// review is what annex says of a token to who asks for audiences.
+func (a *annex) review(t *testing.T, bearer string, audiences ...string) authenticationv1.TokenReviewStatus {
+	t.Helper()
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: bearer, Audiences: audiences}}
+	answer, err := a.kube.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Status
+}
+
+func TestTokensOfServiceAccounts(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newRobot(t)
+	before := time.Now().Truncate(time.Second)
+	answer := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{})
+	if expires := answer.Status.ExpirationTimestamp.Time; expires.Before(before.Add(time.Hour)) || *answer.Spec.ExpirationSeconds != 3600 {
+		t.Errorf("good until %s, for %d seconds; want an hour", expires, *answer.Spec.ExpirationSeconds)
+	}
+	got := a.review(t, answer.Status.Token)
+	if want := "system:serviceaccount:" + namespace + ":robot"; !got.Authenticated || got.User.Username != want || got.User.UID == "" {
+		t.Errorf("the token is of %+v, want %s", got, want)
+	}
+	if want := []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}; !slices.Contains(got.User.Groups, want[0]) || !slices.Contains(got.User.Groups, want[1]) {
+		t.Errorf("groups %q, want %q among them", got.User.Groups, want)
+	}
+	if id := got.User.Extra["authentication.kubernetes.io/credential-id"]; len(id) != 1 || !strings.HasPrefix(id[0], "JTI=") {
+		t.Errorf("the token has the ID %q", id)
+	}
+	if !a.recognises(t, answer.Status.Token) {
+		t.Error("it does not log in")
+	}
+	_, err := a.requestToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](60)})
+	wantError(t, err, "spec.expirationSeconds", "10 minutes")
+	for kind, name := range map[string]string{"Pod": "p", "Node": "n"} {
+		_, err := a.requestToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name}})
+		wantError(t, err, "annex has no "+kind+"s")
+	}
+}
+
+func TestTokensAreForAudiences(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newRobot(t)
+	bearer := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}}).Status.Token
+	if a.recognises(t, bearer) {
+		t.Error("a token for another audience logs in")
+	}
+	if got := a.review(t, bearer); got.Authenticated {
+		t.Errorf("it is good for annex: %+v", got)
+	}
+	if got := a.review(t, bearer, "registry", "vault"); !got.Authenticated || !slices.Equal(got.Audiences, []string{"vault"}) {
+		t.Errorf("it is not good for whom it is for: %+v", got)
+	}
+}
+
+func TestTokensEndWithTheirServiceAccount(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newRobot(t)
+	bearer := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
+	if !a.recognises(t, bearer) {
+		t.Fatal("it does not log in before")
+	}
+	if err := a.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "robot", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.waitRefused(t, bearer, "its service account was deleted")
+	a.makeRobot(t, namespace)
+	if fresh := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token; !a.recognises(t, fresh) {
+		t.Error("a token of the service account made again does not log in")
+	}
+	if a.recognises(t, bearer) {
+		t.Error("a token of the service account before logs in")
+	}
+}
+
+func TestTokensEndWithTheirSecret(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newRobot(t)
+	secrets := a.kube.CoreV1().Secrets(namespace)
+	makeSecret := func() *corev1.Secret {
+		t.Helper()
+		secret, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lock"}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret
+	}
+	bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "lock", UID: makeSecret().UID}
+	bearer := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: bound}).Status.Token
+	if !a.recognises(t, bearer) {
+		t.Fatal("it does not log in before")
+	}
+	if err := secrets.Delete(t.Context(), "lock", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.waitRefused(t, bearer, "its Secret was deleted")
+	makeSecret()
+	if a.recognises(t, bearer) {
+		t.Error("it logs in with another Secret of that name")
+	}
+	if _, err := a.requestToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: bound}); !apierrors.IsConflict(err) {
+		t.Errorf("a token for a Secret with another UID: %v, want a conflict", err)
+	}
+}
+
+// TestTokensThatExpired signs with annex's own key what annex itself would not.
+func TestTokensThatExpired(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newRobot(t)
+	own, err := keyutil.PrivateKeyFromFile(filepath.Join(a.DataDir, "pki", "service-account.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := payloadOf(t, a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token)
+	sign := func(key *ecdsa.PrivateKey, field string, value any) string {
+		changed := map[string]any{}
+		for name, value := range payload {
+			changed[name] = value
+		}
+		changed[field] = value
+		return signES256(t, key, changed)
+	}
+	for name, test := range map[string]struct {
+		token string
+		want  bool
+	}{
+		"the same":      {sign(own.(*ecdsa.PrivateKey), "jti", "x"), true},
+		"expired":       {sign(own.(*ecdsa.PrivateKey), "exp", time.Now().Add(-time.Second).Unix()), false},
+		"no expiry":     {sign(own.(*ecdsa.PrivateKey), "exp", nil), false},
+		"foreign key":   {sign(newECDSAKey(t), "jti", "x"), false},
+		"other account": {sign(own.(*ecdsa.PrivateKey), "sub", "system:serviceaccount:kube-system:default"), false},
+	} {
+		if got := a.recognises(t, test.token); got != test.want {
+			t.Errorf("%s: logs in: %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+func newECDSAKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// keyFile writes a private key as openssl does.
+func keyFile(t *testing.T, key *ecdsa.PrivateKey) string {
+	t.Helper()
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: keyutil.ECPrivateKeyBlockType, Bytes: der}))
+}
+
+// payloadOf reads a token without looking at its signature.
+func payloadOf(t *testing.T, token string) map[string]any {
+	t.Helper()
+	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := map[string]any{}
+	if err := json.Unmarshal(raw, &payload); err != nil {
+		t.Fatal(err)
+	}
+	return payload
+}
+
+func signES256(t *testing.T, key *ecdsa.PrivateKey, payload map[string]any) string {
+	t.Helper()
+	raw, err := json.Marshal(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256"}`)) + "." + base64.RawURLEncoding.EncodeToString(raw)
+	hash := sha256.Sum256([]byte(content))
+	r, s, err := ecdsa.Sign(rand.Reader, key, hash[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature := make([]byte, 64)
+	r.FillBytes(signature[:32])
+	s.FillBytes(signature[32:])
+	return content + "." + base64.RawURLEncoding.EncodeToString(signature)
+}
+
+// TestTokensOutlastKeys changes the key as docs/service-accounts.md says.
+func TestTokensOutlastKeys(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	namespace := a.newRobot(t)
+	own := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
+
+	next := keyFile(t, newECDSAKey(t))
+	a = a.restart(t, "--service-account-signing-key-file="+next, "--service-account-key-file="+filepath.Join(a.DataDir, "pki", "service-account.key"),
+		"--service-account-max-token-expiration=1h", "--service-account-issuer=https://tokens.example", "--service-account-issuer=https://annex.local",
+		"--api-audiences=annex,https://annex.local", "--service-account-jwks-uri=https://tokens.example/keys")
+	answer := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](7200)})
+	if *answer.Spec.ExpirationSeconds != 3600 {
+		t.Errorf("good for %d seconds, more than allowed", *answer.Spec.ExpirationSeconds)
+	}
+	if payload := payloadOf(t, answer.Status.Token); payload["iss"] != "https://tokens.example" {
+		t.Errorf("issued by %s", payload["iss"])
+	}
+	if !a.recognises(t, own) || !a.recognises(t, answer.Status.Token) {
+		t.Error("tokens of the key before, or of the key now, do not log in")
+	}
+	if got := publishedKeys(t, a); got != 2 {
+		t.Errorf("%d keys are published, want the one that signs and the one before", got)
+	}
+	var configuration map[string]any
+	a.get(t, "/.well-known/openid-configuration").into(t, &configuration)
+	if configuration["issuer"] != "https://tokens.example" || configuration["jwks_uri"] != "https://tokens.example/keys" {
+		t.Errorf("configuration %v", configuration)
+	}
+
+	a = a.restart(t, "--service-account-signing-key-file="+next, "--api-audiences=annex")
+	if a.recognises(t, own) {
+		t.Error("a token of the key before logs in after that was given up")
+	}
+	if a.recognises(t, answer.Status.Token) {
+		t.Error("a token of an issuer that annex is not any more logs in")
+	}
+}
+
+func publishedKeys(t *testing.T, a *annex) int {
+	t.Helper()
+	var published struct{ Keys []map[string]any }
+	got := a.get(t, "/openid/v1/jwks")
+	if contentType := got.header.Get("Content-Type"); contentType != "application/jwk-set+json" {
+		t.Errorf("keys of type %q", contentType)
+	}
+	got.into(t, &published)
+	for _, key := range published.Keys {
+		if _, private := key["d"]; private {
+			t.Error("a private key is published")
+		}
+	}
+	return len(published.Keys)
+}
+
+func TestTokensKeysAreNotForEverybody(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	for _, path := range []string{"/openid/v1/jwks", "/.well-known/openid-configuration"} {
+		if got := send(t, a.as(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
+			t.Errorf("%s without a login: %s", path, got)
+		}
+		if got := a.get(t, path); got.code != http.StatusOK || !strings.Contains(got.header.Get("Cache-Control"), "public, max-age=") {
+			t.Errorf("%s: %s, %s", path, got, got.header.Get("Cache-Control"))
+		}
+	}
+}
+
+func TestTokensRefusedAtStart(t *testing.T) {
+	t.Parallel()
+	rubbish := writeFile(t, "rubbish.pem", []byte("rubbish"))
+	for name, test := range map[string]struct{ flag, want string }{
+		"no signing key":        {"--service-account-signing-key-file=/no/key", "/no/key"},
+		"rubbish signing key":   {"--service-account-signing-key-file=" + rubbish, rubbish},
+		"no verifying key":      {"--service-account-key-file=/no/key", "/no/key"},
+		"rubbish that verifies": {"--service-account-key-file=" + rubbish, rubbish},
+	} {
+		_, err := testserver.TryStartIn(t, t.TempDir(), test.flag)
+		flag, _, _ := strings.Cut(test.flag, "=")
+		if err == nil {
+			t.Errorf("%s: annex starts", name)
+			continue
+		}
+		wantError(t, err, flag, test.want)
+	}
+}
+
+// bootstrapSecret is the Secret of a bootstrap token.
+func bootstrapSecret(id, password, expiration, groups string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id},
+		Type:       "bootstrap.kubernetes.io/token",
+		StringData: map[string]string{
+			"token-id": id, "token-secret": password, "usage-bootstrap-authentication": "true",
+			"expiration": expiration, "auth-extra-groups": groups,
+		},
+	}
+}
+
+func TestTokensOfBootstrapSecrets(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	secrets := a.kube.CoreV1().Secrets(metav1.NamespaceSystem)
+	const password = "0123456789abcdef"
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	for _, secret := range []*corev1.Secret{
+		bootstrapSecret("bad000", password, in(time.Hour), "system:masters"),
+		bootstrapSecret("late00", password, in(-time.Hour), ""),
+		// The last, so that the others are known when this is.
+		bootstrapSecret("good00", password, in(time.Hour), "system:bootstrappers:workers"),
+	} {
+		if _, err := secrets.Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got authenticationv1.TokenReviewStatus
+	eventually(t, "a bootstrap token logs in", func() string {
+		if got = a.review(t, "good00."+password); !got.Authenticated {
+			return got.Error
+		}
+		return ""
+	})
+	if got.User.Username != "system:bootstrap:good00" || !slices.Contains(got.User.Groups, "system:bootstrappers") || !slices.Contains(got.User.Groups, "system:bootstrappers:workers") {
+		t.Errorf("it is of %+v", got.User)
+	}
+	for name, bearer := range map[string]string{
+		"a group that gives rights": "bad000." + password, "expired": "late00." + password,
+		"wrong password": "good00.fedcba9876543210", "nobody's": "none00." + password,
+	} {
+		if a.recognises(t, bearer) {
+			t.Errorf("%s: it logs in", name)
+		}
+	}
+	eventually(t, "the expired token is deleted", func() string {
+		if _, err := secrets.Get(t.Context(), "bootstrap-token-late00", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return "it is there"
+		}
+		return ""
+	})
+	if err := secrets.Delete(t.Context(), "bootstrap-token-good00", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.waitRefused(t, "good00."+password, "its Secret was deleted")
+}
+
+func TestTokensEveryNamespaceHasADefaultAccount(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	for _, namespace := range []string{metav1.NamespaceDefault, a.newNamespace(t)} {
+		var first *corev1.ServiceAccount
+		eventually(t, "the default service account of "+namespace, func() string {
+			var err error
+			if first, err = a.kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+		if err := a.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "another after it was deleted", func() string {
+			again, err := a.kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			if again.UID == first.UID {
+				return "it is still there"
+			}
+			return ""
+		})
+	}
+}
