@@ -1,0 +1,467 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// answerReview answers an admission review, or does something else.
+type answerReview func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview)
+
+// hookServer is a webhook behind TLS. It notes what it is asked.
+type hookServer struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	requests []admissionv1.AdmissionRequest
+}
+
+func newHookServer(t *testing.T, answer answerReview) *hookServer {
+	t.Helper()
+	s := &hookServer{}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		review := &admissionv1.AdmissionReview{}
+		if err := json.NewDecoder(r.Body).Decode(review); err != nil || review.Request == nil {
+			http.Error(w, fmt.Sprintf("not a review: %v", err), http.StatusBadRequest)
+			return
+		}
+		s.mu.Lock()
+		s.requests = append(s.requests, *review.Request)
+		s.mu.Unlock()
+		answer(w, r, review)
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // some callers are meant to fail
+	s.StartTLS()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+// client is how a configuration names the server.
+func (s *hookServer) client() admissionregistrationv1.WebhookClientConfig {
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(s.URL + "/review"), CABundle: authority}
+}
+
+// asked returns the requests about an object, in their order.
+func (s *hookServer) asked(name string) []admissionv1.AdmissionRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.requests), func(r admissionv1.AdmissionRequest) bool { return r.Name != name })
+}
+
+// respond answers as webhooks do: with the UID of the request.
+func respond(w http.ResponseWriter, review *admissionv1.AdmissionReview, response admissionv1.AdmissionResponse) {
+	if response.UID == "" {
+		response.UID = review.Request.UID
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(&admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: &response}) // the caller may be gone
+}
+
+// The webhooks that are right.
+var (
+	allow answerReview = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+		respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"seen by a webhook"}})
+	}
+	refuse answerReview = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+		respond(w, review, admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "not like that", Code: http.StatusTeapot}})
+	}
+)
+
+// patchWith returns a webhook that changes what it is asked about.
+func patchWith(patch string) answerReview {
+	return func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+		respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)})
+	}
+}
+
+// The webhooks that are wrong, or are not there.
+var (
+	// slow answers when the caller has gone.
+	slow answerReview = func(_ http.ResponseWriter, r *http.Request, _ *admissionv1.AdmissionReview) { <-r.Context().Done() }
+	// otherUID answers another question.
+	otherUID answerReview = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+		respond(w, review, admissionv1.AdmissionResponse{UID: types.UID("another"), Allowed: true})
+	}
+	notJSON answerReview = func(w http.ResponseWriter, _ *http.Request, _ *admissionv1.AdmissionReview) {
+		fmt.Fprint(w, "<html>It works!</html>")
+	}
+	noResponse answerReview = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+		_ = json.NewEncoder(w).Encode(&admissionv1.AdmissionReview{TypeMeta: review.TypeMeta})
+	}
+	otherVersion answerReview = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+		review.APIVersion = "admission.k8s.io/v1beta1"
+		respond(w, review, admissionv1.AdmissionResponse{Allowed: true})
+	}
+	broken answerReview = func(w http.ResponseWriter, _ *http.Request, _ *admissionv1.AdmissionReview) {
+		http.Error(w, "out of order", http.StatusInternalServerError)
+	}
+)
+
+// hook is a webhook on the configmaps of a namespace, for both kinds.
+type hook = admissionregistrationv1.MutatingWebhook
+
+func newHook(namespace, name string, client admissionregistrationv1.WebhookClientConfig, changes ...func(*hook)) hook {
+	h := hook{
+		Name: name + ".hook.example.com", ClientConfig: client, AdmissionReviewVersions: []string{"v1"},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+		SideEffects:       ptr.To(admissionregistrationv1.SideEffectClassNone),
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+		}},
+	}
+	for _, change := range changes {
+		change(&h)
+	}
+	return h
+}
+
+func ignoring(h *hook)  { h.FailurePolicy = ptr.To(admissionregistrationv1.Ignore) }
+func impatient(h *hook) { h.TimeoutSeconds = ptr.To[int32](1) }
+
+// mutate installs webhooks that may change objects.
+func (a *annex) mutate(t *testing.T, name string, hooks ...hook) {
+	t.Helper()
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: hooks}
+	configurations := a.kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("installing webhooks: %v", err)
+	}
+	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
+}
+
+// validate installs webhooks that may only refuse.
+func (a *annex) validate(t *testing.T, name string, hooks ...hook) {
+	t.Helper()
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, h := range hooks {
+		configuration.Webhooks = append(configuration.Webhooks, admissionregistrationv1.ValidatingWebhook{
+			Name: h.Name, ClientConfig: h.ClientConfig, Rules: h.Rules, FailurePolicy: h.FailurePolicy, MatchPolicy: h.MatchPolicy,
+			NamespaceSelector: h.NamespaceSelector, ObjectSelector: h.ObjectSelector, SideEffects: h.SideEffects,
+			TimeoutSeconds: h.TimeoutSeconds, AdmissionReviewVersions: h.AdmissionReviewVersions, MatchConditions: h.MatchConditions,
+		})
+	}
+	configurations := a.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("installing webhooks: %v", err)
+	}
+	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
+}
+
+func deleteQuietly(t *testing.T, remove func(context.Context, string, metav1.DeleteOptions) error, name string) {
+	t.Helper()
+	if err := remove(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Errorf("deleting %s: %v", name, err)
+	}
+}
+
+// tryConfigMap makes a configmap, or asks what would be made.
+func (a *annex) tryConfigMap(t *testing.T, namespace, name string, dryRun bool, changes ...func(*corev1.ConfigMap)) (*corev1.ConfigMap, error) {
+	t.Helper()
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Data: map[string]string{"a": "b"}}
+	for _, change := range changes {
+		change(configMap)
+	}
+	options := metav1.CreateOptions{}
+	if dryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	return a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, options)
+}
+
+// inForce waits until annex asks a webhook of the same configuration as those that
+// are tested: watching brings them to it soon, not at once.
+func (a *annex) inForce(t *testing.T, namespace string, sentinel *hookServer) {
+	t.Helper()
+	eventually(t, "the webhooks come into force", func() string {
+		_, err := a.tryConfigMap(t, namespace, "sentinel", true)
+		if len(sentinel.asked("sentinel")) == 0 {
+			return fmt.Sprintf("it is not asked; creating: %v", err)
+		}
+		return ""
+	})
+}
+
+// failure is a webhook that does not answer as it should.
+type failure struct {
+	answer answerReview
+	// client replaces that of the server.
+	client func(t *testing.T) admissionregistrationv1.WebhookClientConfig
+	// want is what is said where the webhook must not fail.
+	want []string
+	// mutating is for answers that only a webhook that changes objects may give.
+	mutating bool
+}
+
+func failures() map[string]failure {
+	return map[string]failure{
+		"slow":                  {answer: slow, want: []string{"failed calling webhook", "context deadline exceeded"}},
+		"lying about the UID":   {answer: otherUID, want: []string{"failed calling webhook", `expected response.uid=`}},
+		"not JSON":              {answer: notJSON, want: []string{"failed calling webhook", "json parse error"}},
+		"without a response":    {answer: noResponse, want: []string{"failed calling webhook", "webhook response was absent"}},
+		"of another version":    {answer: otherVersion, want: []string{"failed calling webhook", "(v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion"}},
+		"out of order":          {answer: broken, want: []string{"failed calling webhook", "out of order"}},
+		"without a patch in it": {answer: patchWith(`add it`), want: []string{"undecodable patch", "invalid character 'a'"}, mutating: true},
+		"without the patch's type": {answer: func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+			respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Patch: []byte("[]")})
+		}, want: []string{"webhook returned response.patch but not response.patchType"}, mutating: true},
+		"down": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
+			server := newHookServer(t, allow)
+			server.Close()
+			return server.client()
+		}, want: []string{"failed calling webhook", "connection refused"}},
+		"with the certificate of another": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
+			client := newHookServer(t, allow).client()
+			client.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: newAuthority(t).certificate.Raw})
+			return client
+		}, want: []string{"failed calling webhook", "x509: certificate signed by unknown authority"}},
+		"a Service": {client: func(*testing.T) admissionregistrationv1.WebhookClientConfig {
+			return admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ns", Name: "svc"}}
+		}, want: []string{"failed calling webhook", "resolve Service ns/svc", "set clientConfig.url instead of clientConfig.service"}},
+	}
+}
+
+func TestAdmissionWebhooksThatFail(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	for name, failure := range failures() {
+		for kind, install := range map[string]func(*testing.T, string, ...hook){"validating": a.validate, "mutating": a.mutate} {
+			if failure.mutating && kind != "mutating" {
+				continue
+			}
+			t.Run(kind+", "+name, func(t *testing.T) {
+				t.Parallel()
+				client := func() admissionregistrationv1.WebhookClientConfig {
+					if failure.client != nil {
+						return failure.client(t)
+					}
+					return newHookServer(t, failure.answer).client()
+				}()
+				sentinel := newHookServer(t, allow)
+				// First the sentinel: it is asked even where the next one fails.
+				strict, lenient := a.newNamespace(t), a.newNamespace(t)
+				install(t, strict, newHook(strict, "sentinel", sentinel.client()), newHook(strict, "tested", client, impatient))
+				install(t, lenient, newHook(lenient, "sentinel", sentinel.client()), newHook(lenient, "tested", client, impatient, ignoring))
+				a.inForce(t, strict, sentinel)
+				_, err := a.tryConfigMap(t, strict, "one", false)
+				wantError(t, err, failure.want...)
+				if !apierrors.IsInternalError(err) {
+					t.Errorf("%v is not an internal error", err)
+				}
+				eventually(t, "the other webhooks come into force", func() string {
+					_, err := a.tryConfigMap(t, lenient, "other", true)
+					if len(sentinel.asked("other")) == 0 {
+						return fmt.Sprintf("not asked; creating: %v", err)
+					}
+					return ""
+				})
+				if _, err := a.tryConfigMap(t, lenient, "one", false); err != nil {
+					t.Errorf("a failure that is to be ignored: %v", err)
+				}
+			})
+		}
+	}
+}
+
+func TestAdmissionWebhooksThatAreRight(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	seen := newHookServer(t, allow)
+	choosy := newHookServer(t, func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview) {
+		if strings.HasPrefix(review.Request.Name, "bad") || review.Request.Operation == admissionv1.Delete {
+			refuse(w, r, review)
+			return
+		}
+		allow(w, r, review)
+	})
+	a.validate(t, namespace, newHook(namespace, "seen", seen.client()), newHook(namespace, "choosy", choosy.client()))
+	a.inForce(t, namespace, seen)
+
+	_, err := a.tryConfigMap(t, namespace, "bad", false)
+	wantError(t, err, `admission webhook "choosy.hook.example.com" denied the request: not like that`)
+	if status, ok := err.(apierrors.APIStatus); !ok || status.Status().Code != http.StatusTeapot { //nolint:errorlint // clients return it as it is
+		t.Errorf("%v does not have the code that the webhook gave", err)
+	}
+	answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps", `{"metadata":{"name":"good"}}`)
+	if warnings := answer.header.Values("Warning"); answer.code != http.StatusCreated || !slices.Contains(warnings, `299 - "seen by a webhook"`) {
+		t.Errorf("a good one: %s, warnings %q", answer, warnings)
+	}
+	err = a.kube.CoreV1().ConfigMaps(namespace).Delete(t.Context(), "good", metav1.DeleteOptions{})
+	wantError(t, err, "not like that")
+	asked := seen.asked("good")
+	if len(asked) != 2 {
+		t.Fatalf("asked %d times about one that was made and nearly deleted, want twice", len(asked))
+	}
+	if create := asked[0]; create.Operation != admissionv1.Create || create.UserInfo.Username == "" || create.Namespace != namespace || len(create.Object.Raw) == 0 || *create.DryRun {
+		t.Errorf("asked about the creation: %+v", create)
+	}
+	if remove := asked[1]; remove.Operation != admissionv1.Delete || len(remove.OldObject.Raw) == 0 || len(remove.Object.Raw) != 0 {
+		t.Errorf("asked about the deletion: %+v", remove)
+	}
+}
+
+// Dry runs are asked about too, and said to be ones: a webhook that would leave
+// side effects could not have been installed.
+func TestAdmissionWebhooksAndDryRun(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	server := newHookServer(t, allow)
+	a.validate(t, namespace, newHook(namespace, "none", server.client(), func(h *hook) {
+		h.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassNoneOnDryRun)
+	}))
+	a.inForce(t, namespace, server)
+	for _, dryRun := range []bool{true, false} {
+		if _, err := a.tryConfigMap(t, namespace, "one", dryRun); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var said []bool
+	for _, request := range server.asked("one") {
+		said = append(said, *request.DryRun)
+	}
+	if diff := cmp.Diff([]bool{true, false}, said); diff != "" {
+		t.Errorf("whether it was said to be a dry run (-want +got):\n%s", diff)
+	}
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-some"}, Webhooks: []hook{
+		newHook(namespace, "some", server.client(), func(h *hook) { h.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassSome) })}}
+	_, err := a.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), configuration, metav1.CreateOptions{})
+	wantError(t, err, `webhooks[0].sideEffects: Unsupported value: "Some"`)
+}
+
+// Conditions choose among what rules and selectors match. One that cannot be
+// evaluated counts as the webhook's failure.
+func TestAdmissionWebhookMatchConditions(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	sentinel, chosen := newHookServer(t, allow), newHookServer(t, refuse)
+	conditions := func(conditions ...admissionregistrationv1.MatchCondition) func(*hook) {
+		return func(h *hook) { h.MatchConditions = conditions }
+	}
+	labelled := admissionregistrationv1.MatchCondition{Name: "labelled", Expression: "object.metadata.labels['check'] == 'yes'"}
+	a.validate(t, namespace,
+		newHook(namespace, "sentinel", sentinel.client()),
+		newHook(namespace, "named", chosen.client(), conditions(
+			admissionregistrationv1.MatchCondition{Name: "named", Expression: "request.name.startsWith('chosen')"},
+			admissionregistrationv1.MatchCondition{Name: "not-spared", Expression: "request.name != 'chosen-not'"})),
+		newHook(namespace, "strict", newHookServer(t, allow).client(), conditions(labelled), func(h *hook) {
+			h.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"strict": "yes"}}
+			h.MatchConditions[0].Expression = "object.data['missing'] == 'yes'"
+		}),
+		newHook(namespace, "lenient", chosen.client(), conditions(labelled), ignoring, func(h *hook) {
+			h.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"lenient": "yes"}}
+		}))
+	a.inForce(t, namespace, sentinel)
+	label := func(key string) func(*corev1.ConfigMap) {
+		return func(c *corev1.ConfigMap) { c.Labels = map[string]string{key: "yes"} }
+	}
+	for _, test := range []struct {
+		name    string
+		changes []func(*corev1.ConfigMap)
+		want    string
+	}{
+		{"other", nil, ""},
+		{"chosen-one", nil, "named.hook.example.com"},
+		{"chosen-not", nil, ""},
+		{"strict", []func(*corev1.ConfigMap){label("strict")}, "no such key: missing"},
+		{"lenient", []func(*corev1.ConfigMap){label("lenient")}, ""},
+	} {
+		_, err := a.tryConfigMap(t, namespace, test.name, false, test.changes...)
+		if test.want == "" && err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if test.want != "" {
+			wantError(t, err, test.want)
+		}
+	}
+}
+
+func TestAdmissionWebhooksThatChangeObjects(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	for name, test := range map[string]struct {
+		answer answerReview
+		want   []string // empty if the change is taken
+	}{
+		"right":                 {patchWith(`[{"op":"add","path":"/data/added","value":"yes"}]`), nil},
+		"a patch of nothing":    {patchWith(`[{"op":"remove","path":"/data/missing"}]`), []string{"Unable to remove nonexistent key: missing"}},
+		"a patch to no object":  {patchWith(`[{"op":"replace","path":"/data","value":[]}]`), []string{"cannot unmarshal array into Go struct field ConfigMap.data"}},
+		"a patch out of limits": {patchWith(`[{"op":"add","path":"/data/no key","value":"x"}]`), []string{"data[no key]: Invalid value"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			namespace := a.newNamespace(t)
+			server := newHookServer(t, test.answer)
+			// That a patch is bad is said whether or not failures are ignored: the
+			// webhook did answer.
+			a.mutate(t, namespace, newHook(namespace, "tested", server.client(), ignoring))
+			a.inForce(t, namespace, server)
+			created, err := a.tryConfigMap(t, namespace, "one", false)
+			if test.want != nil {
+				wantError(t, err, test.want...)
+				return
+			}
+			if err != nil || created.Data["added"] != "yes" {
+				t.Errorf("created %v, error %v; want what the webhook added", created, err)
+			}
+		})
+	}
+}
+
+// A webhook that asked for it sees again what another changed after it.
+func TestAdmissionWebhookReinvocation(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	first, never := newHookServer(t, allow), newHookServer(t, allow)
+	second := newHookServer(t, func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview) {
+		if strings.Contains(string(review.Request.Object.Raw), `"second"`) {
+			allow(w, r, review)
+			return
+		}
+		patchWith(`[{"op":"add","path":"/data/second","value":"yes"}]`)(w, r, review)
+	})
+	again := func(h *hook) { h.ReinvocationPolicy = ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy) }
+	a.mutate(t, namespace, newHook(namespace, "first", first.client(), again), newHook(namespace, "never", never.client()), newHook(namespace, "second", second.client(), again))
+	a.inForce(t, namespace, second)
+	created, err := a.tryConfigMap(t, namespace, "one", false)
+	if err != nil || created.Data["second"] != "yes" {
+		t.Fatalf("created %v, error %v", created, err)
+	}
+	got := map[string]int{"first": len(first.asked("one")), "never": len(never.asked("one")), "second": len(second.asked("one"))}
+	if diff := cmp.Diff(map[string]int{"first": 2, "never": 1, "second": 1}, got); diff != "" {
+		t.Errorf("how often each was asked (-want +got):\n%s", diff)
+	}
+	if requests := first.asked("one"); !strings.Contains(string(requests[1].Object.Raw), `"second"`) {
+		t.Errorf("asked again about %s, want what the second added", requests[1].Object.Raw)
+	}
+}
