@@ -34,6 +34,7 @@ func TestAuthenticationKubeconfig(t *testing.T) {
 	bob := s.kubectl
 	bob.kubeconfig = filepath.Join(t.TempDir(), "bob.kubeconfig")
 	printKubeconfig(t, bob.kubeconfig, "--data-dir="+s.dataDir, "--user=bob")
+	contains(t, bob.run(t, "auth", "whoami"), "bob", "[system:authenticated]")
 	bob.refuse(t, "", []string{"get", "secrets"}, "Forbidden", `User "bob"`)
 
 	review := `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"nobodys"}}`

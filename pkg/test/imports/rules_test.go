@@ -254,7 +254,7 @@ var rules = []rule{
 		packages: "pkg/authentication",
 		duty:     "Who is recognised where annex stands alone, in which order; makes no token itself.",
 		ours:     []string{"pkg/configfile"},
-		others:   append([]string{"k8s.io/apiserver/..."}, machinery...),
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/client-go/rest"}, machinery...),
 	},
 	{
 		packages: "pkg/authorization",

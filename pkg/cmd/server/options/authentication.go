@@ -14,7 +14,6 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -122,7 +121,7 @@ func (o *Authentication) ApplyTo(generic *genericapiserver.Config, logins Logins
 		return nil, err
 	}
 	if o.TokenAuthFile != "" {
-		tokens, err := tokenfile.NewCSV(o.TokenAuthFile)
+		tokens, err := authentication.LoadStaticTokens(o.TokenAuthFile)
 		if err != nil {
 			return nil, fmt.Errorf("--token-auth-file: %w", err)
 		}
