@@ -1,0 +1,304 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// writeTokens writes a token file with a master and bob, who is in builders.
+func writeTokens(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens.csv")
+	if err := os.WriteFile(path, []byte(tokenFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// kubeAs is a client that logs in with a token.
+func (a *annex) kubeAs(t *testing.T, bearer string) kubernetes.Interface {
+	t.Helper()
+	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.as(t, token(bearer)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return annexKube
+}
+
+func TestAuthorizationModes(t *testing.T) {
+	t.Parallel()
+	for mode, test := range map[string]struct {
+		code   int
+		reason string
+	}{
+		"AlwaysAllow": {http.StatusOK, ""},
+		"AlwaysDeny":  {http.StatusForbidden, `secrets is forbidden: User \"bob\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\": alwaysdeny: Everything is forbidden.`},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			a := startAnnex(t, "--token-auth-file="+writeTokens(t), "--authorization-mode="+mode)
+			const path = "/api/v1/namespaces/default/secrets"
+			if got := send(t, a.as(t, token(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != test.code || !strings.Contains(string(got.body), test.reason) {
+				t.Errorf("bob: %s, want %d %s", got, test.code, test.reason)
+			}
+			for who, annexHTTP := range map[string]*http.Client{"the administrator": a.http, "a master": a.as(t, token(masterToken))} {
+				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.code != http.StatusOK {
+					t.Errorf("%s: %s", who, got)
+				}
+			}
+			if got := send(t, a.as(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
+				t.Errorf("without a login: %s", got)
+			}
+		})
+	}
+}
+
+// A ready annex knows all roles and bindings there are: nobody is refused for want
+// of having read them.
+func TestAuthorizationReadyKnowsBindings(t *testing.T) {
+	t.Parallel()
+	dataDir, tokens := t.TempDir(), writeTokens(t)
+	first := newAnnex(t, testserver.StartIn(t, dataDir, "--token-auth-file="+tokens))
+	first.bind(t, "builders", "default", rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"secrets"}})
+	first.Stop(t)
+	for range 3 {
+		again := newAnnex(t, testserver.StartIn(t, dataDir, "--token-auth-file="+tokens))
+		if got := send(t, again.as(t, token(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", ""); got.code != http.StatusOK {
+			t.Errorf("right after annex was ready: %s", got)
+		}
+		again.Stop(t)
+	}
+}
+
+// bind gives a group rights in a namespace.
+func (a *annex) bind(t *testing.T, group, namespace string, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace}, Rules: rules}
+	role, err := a.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
+	}
+	if _, err := a.kube.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAuthorizationReviews(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	a.bind(t, "builders", namespace,
+		rbacv1.PolicyRule{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
+		rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{authorizationv1.GroupName}, Resources: []string{"localsubjectaccessreviews"}})
+	bob := a.kubeAs(t, outsiderToken)
+	listing := &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "configmaps",
+		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a=b"},
+		FieldSelector: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{{Key: "metadata.name", Operator: metav1.FieldSelectorOpIn, Values: []string{"x"}}}},
+	}
+	eventually(t, "bob may list configmaps", func() string {
+		review, err := bob.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
+			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: listing}}, metav1.CreateOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if !review.Status.Allowed || review.Status.EvaluationError != "" {
+			return fmt.Sprintf("%+v", review.Status)
+		}
+		return ""
+	})
+	a.testReviewsOfOthers(t, bob, namespace, listing)
+
+	rules, err := bob.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
+		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := authorizationv1.ResourceRule{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}
+	found := false
+	for _, rule := range rules.Status.ResourceRules {
+		found = found || cmp.Equal(rule, want)
+	}
+	if !found || rules.Status.Incomplete {
+		t.Errorf("the rules lack %v: %+v", want, rules.Status)
+	}
+}
+
+// testReviewsOfOthers asks about bob and others, as the administrator and as bob.
+func (a *annex) testReviewsOfOthers(t *testing.T, bob kubernetes.Interface, namespace string, listing *authorizationv1.ResourceAttributes) {
+	t.Helper()
+	for who, want := range map[string]bool{"builders": true, "strangers": false} {
+		spec := authorizationv1.SubjectAccessReviewSpec{User: "somebody", Groups: []string{who}, ResourceAttributes: listing}
+		review, err := a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		if err != nil || review.Status.Allowed != want || review.Status.Denied {
+			t.Errorf("the administrator about %s: %+v, %v", who, review.Status, err)
+		}
+		local, err := bob.AuthorizationV1().LocalSubjectAccessReviews(namespace).Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		if err != nil || local.Status.Allowed != want {
+			t.Errorf("bob about %s in his namespace: %+v, %v", who, local, err)
+		}
+	}
+	spec := authorizationv1.SubjectAccessReviewSpec{User: "somebody", ResourceAttributes: listing}
+	_, err := bob.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	wantError(t, err, `User "bob" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`)
+	_, err = bob.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	wantError(t, err, `in the namespace "default"`)
+	_, err = a.kube.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	wantError(t, err, "spec.resourceAttributes.namespace", "must be the same as metadata.namespace")
+	_, err = a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
+	wantError(t, err, "spec.user", "spec.resourceAttributes", "Required value")
+}
+
+// startRightsWebhook serves SubjectAccessReviews over TLS: it allows whom it is told,
+// and returns the kubeconfig to reach it with.
+func startRightsWebhook(t *testing.T, allowed string) (kubeconfig string) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(answer http.ResponseWriter, req *http.Request) {
+		var review authorizationv1.SubjectAccessReview
+		if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
+			http.Error(answer, err.Error(), http.StatusBadRequest)
+			return
+		}
+		review.Status.Allowed = review.Spec.User == allowed
+		review.Status.Reason = "as the webhook says"
+		_ = json.NewEncoder(answer).Encode(review) // annex sees what is cut off
+	}))
+	t.Cleanup(server.Close)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["webhook"] = &clientcmdapi.Cluster{
+		Server:                   server.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}
+	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
+	config.CurrentContext = "webhook"
+	kubeconfig = filepath.Join(t.TempDir(), "webhook.kubeconfig")
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+const rightsFile = `apiVersion: apiserver.config.k8s.io/v1
+kind: AuthorizationConfiguration
+authorizers:
+- type: RBAC
+  name: rbac
+`
+
+// A webhook that is asked about secrets only comes and goes with the file.
+func TestAuthorizationConfiguration(t *testing.T) {
+	t.Parallel()
+	webhook := rightsFile + fmt.Sprintf(`- type: Webhook
+  name: about-secrets
+  webhook:
+    timeout: 5s
+    subjectAccessReviewVersion: v1
+    matchConditionSubjectAccessReviewVersion: v1
+    failurePolicy: NoOpinion
+    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %q}
+    matchConditions:
+    - expression: has(request.resourceAttributes) && request.resourceAttributes.resource == 'secrets'
+`, startRightsWebhook(t, "bob"))
+	file := filepath.Join(t.TempDir(), "authorization.yaml")
+	replaceConfig(t, file, webhook)
+	a := startAnnexProcess(t, "--token-auth-file="+writeTokens(t), "--authorization-config="+file)
+	bob := a.as(t, token(outsiderToken))
+	list := func(resource string) response {
+		return send(t, bob, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "")
+	}
+	if got := list("secrets"); got.code != http.StatusOK {
+		t.Errorf("what the webhook allows: %s", got)
+	}
+	if got := list("configmaps"); got.code != http.StatusForbidden {
+		t.Errorf("what the webhook is not asked about: %s", got)
+	}
+	rules, err := a.kubeAs(t, outsiderToken).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
+		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
+	if err != nil || !rules.Status.Incomplete {
+		t.Errorf("the rules are complete although nobody knows those of the webhook: %v, %v", rules, err)
+	}
+
+	replaceConfig(t, file, strings.Replace(rightsFile, "RBAC", "Rbac", 1))
+	a.wantReloads(t, "failure", 1)
+	if got := list("secrets"); got.code != http.StatusOK {
+		t.Errorf("with a broken file what was in force is not: %s", got)
+	}
+	replaceConfig(t, file, rightsFile)
+	eventually(t, "the webhook is no longer asked", func() string {
+		if got := list("secrets"); got.code != http.StatusForbidden {
+			return got.String()
+		}
+		return ""
+	})
+	a.wantReloads(t, "success", 1)
+}
+
+// replaceConfig changes a file at once.
+func replaceConfig(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantReloads waits until so many reloads of the authorization configuration are counted.
+func (a *annex) wantReloads(t *testing.T, status string, count int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d reloads end in %s", count, status), func() string {
+		var counted []string
+		for line := range strings.Lines(string(a.get(t, "/metrics").body)) {
+			if strings.HasPrefix(line, "apiserver_authorization_config_controller_automatic_reloads_total{") {
+				counted = append(counted, strings.TrimSpace(line))
+				if strings.Contains(line, `status="`+status+`"`) && strings.HasSuffix(strings.TrimSpace(line), fmt.Sprintf(" %d", count)) {
+					return ""
+				}
+			}
+		}
+		return fmt.Sprint(counted)
+	})
+}
+
+func TestAuthorizationThatIsWrong(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "authorization.yaml")
+	replaceConfig(t, file, rightsFile+"- {type: ABAC, name: abac}\n")
+	for flags, want := range map[string][]string{
+		"--authorization-config=" + file:                                           {"--authorization-config: " + file + ":6: authorizers[1].type: Unsupported value"},
+		"--authorization-config=/nowhere.yaml":                                     {"--authorization-config", "/nowhere.yaml"},
+		"--authorization-mode=Webhook":                                             {"--authorization-mode=Webhook needs --authorization-webhook-config-file"},
+		"--authorization-mode=Node":                                                {"--authorization-mode"},
+		"--authorization-webhook-config-file=" + file:                              {"--authorization-webhook-config-file"},
+		"--authorization-mode=Webhook --authorization-webhook-config-file=" + file: {"--authorization-webhook-config-file", file},
+	} {
+		_, err := testserver.TryStartIn(t, t.TempDir(), strings.Fields(flags)...)
+		wantError(t, err, want...)
+	}
+}
