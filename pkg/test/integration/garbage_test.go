@@ -30,14 +30,15 @@ type thing struct {
 	meta    metav1.ObjectMeta
 }
 
-// metadataClient reads objects of every kind alike.
-func (a *annex) metadataClient(t *testing.T) metadata.Interface {
+// objects is a client of an object's resource and namespace, for every kind alike.
+func (a *annex) objects(t *testing.T, of *thing) metadata.ResourceInterface {
 	t.Helper()
 	annexMetadata, err := metadata.NewForConfigAndClient(metadata.ConfigFor(a.AnnexConfig), a.http)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return annexMetadata
+	plural := strings.ToLower(of.kind.Kind) + "s"
+	return annexMetadata.Resource(of.kind.GroupVersion().WithResource(plural)).Namespace(of.meta.Namespace)
 }
 
 // change says what is particular to an object that is made.
@@ -82,8 +83,9 @@ func (a *annex) configMap(t *testing.T, namespace, name string, changes ...chang
 	if err != nil {
 		t.Fatalf("creating ConfigMap %s: %v", name, err)
 	}
-	objects := a.metadataClient(t).Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(namespace)
-	return &thing{objects, configMapKind, made.ObjectMeta}
+	o := &thing{kind: configMapKind, meta: made.ObjectMeta}
+	o.objects = a.objects(t, o)
+	return o
 }
 
 // own makes a Widget, in the resource's namespace.
@@ -101,12 +103,9 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *thing {
 		t.Fatalf("creating Widget %s: %v", name, err)
 	}
 	meta.UID = made.GetUID()
-	objects := metadata.ResourceInterface(nil)
-	getter := r.annex.metadataClient(t).Resource(schema.GroupVersionResource{Group: r.group, Version: "v1", Resource: "widgets"})
-	if objects = getter; meta.Namespace != "" {
-		objects = getter.Namespace(meta.Namespace)
-	}
-	return &thing{objects, made.GroupVersionKind(), meta}
+	o := &thing{kind: r.kind(), meta: meta}
+	o.objects = r.annex.objects(t, o)
+	return o
 }
 
 func (o *thing) delete(t *testing.T, propagation metav1.DeletionPropagation) {
@@ -253,9 +252,9 @@ func TestGarbageInTheForeground(t *testing.T) {
 func TestGarbageOrphans(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets, cluster := a.install(t, newDefinition(t, anySchema)), a.clusterWidgets(t)
-	owners := []*thing{a.configMap(t, widgets.namespace, "typed"), widgets.own(t, "custom"), cluster.own(t, "global")}
-	t.Log("the last one waits while another test has broken Widgets")
+	widgets := a.install(t, newDefinition(t, anySchema))
+	// One without a namespace would wait while another test has broken Widgets.
+	owners := []*thing{a.configMap(t, widgets.namespace, "typed"), widgets.own(t, "custom")}
 	var orphans []*thing
 	for i, owner := range owners {
 		orphans = append(orphans,
@@ -422,7 +421,7 @@ func TestGarbageBesideABrokenResource(t *testing.T) {
 		}
 	})
 	eventually(t, "objects cannot be read", func() string {
-		if _, err := broken.in("v2").List(t.Context(), metav1.ListOptions{}); err == nil {
+		if _, err := broken.in("v2").Get(t.Context(), "stored-in-v1", metav1.GetOptions{}); err == nil {
 			return "they can"
 		}
 		return ""
@@ -482,10 +481,10 @@ func TestGarbageWithItsNamespace(t *testing.T) {
 func TestGarbageAfterARestart(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets, cluster := a.install(t, newDefinition(t, anySchema)), a.clusterWidgets(t)
 	owner := widgets.own(t, "owner")
 	child := a.configMap(t, widgets.namespace, "child", owned(owner), held)
-	late := a.configMap(t, widgets.namespace, "late")
+	late := cluster.own(t, "late")
 	orphan := a.configMap(t, widgets.namespace, "orphan", owned(late))
 	owner.delete(t, metav1.DeletePropagationForeground)
 	late.delete(t, metav1.DeletePropagationOrphan)
@@ -493,11 +492,7 @@ func TestGarbageAfterARestart(t *testing.T) {
 
 	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
 	for _, object := range []*thing{owner, child, late, orphan} {
-		resource := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-		if object == owner {
-			resource = schema.GroupVersionResource{Group: widgets.group, Version: "v1", Resource: "widgets"}
-		}
-		object.objects = a.metadataClient(t).Resource(resource).Namespace(widgets.namespace)
+		object.objects = a.objects(t, object)
 	}
 	late.waitGone(t)
 	orphan.wantThere(t)
