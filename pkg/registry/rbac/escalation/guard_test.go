@@ -1,0 +1,179 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package escalation_test
+
+import (
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/annex-dev/annex/pkg/authorization/rbac"
+	"github.com/annex-dev/annex/pkg/registry/rbac/escalation"
+)
+
+func may(verb, group, resource string, names ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}
+}
+
+func to(name string) []rbacv1.Subject {
+	return []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}}
+}
+
+func ref(kind, name string) rbacv1.RoleRef {
+	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
+}
+
+// newWorld has people with one right each: "local-…" in the namespace ns, the
+// others everywhere.
+func newWorld() *world {
+	w := &world{}
+	for name, rule := range map[string]rbacv1.PolicyRule{
+		"getter":          may("get", "", "configmaps"),
+		"root":            may("*", "*", "*"),
+		"almost-root":     {Verbs: []string{"get", "create", "update", "delete"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+		"escalator":       may("escalate", rbacv1.GroupName, "roles"),
+		"named-escalator": may("escalate", rbacv1.GroupName, "clusterroles", "x"),
+		"binder":          may("bind", rbacv1.GroupName, "clusterroles", "secret-getter"),
+		"role-binder":     may("bind", rbacv1.GroupName, "roles"),
+		"secret-getter":   may("get", "", "secrets"),
+	} {
+		w.clusterRoles = append(w.clusterRoles, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}})
+		w.clusterRoleBindings = append(w.clusterRoleBindings, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref("ClusterRole", name), Subjects: to(name)})
+		w.roleBindings = append(w.roleBindings, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, RoleRef: ref("ClusterRole", name), Subjects: to("local-" + name)})
+	}
+	w.roles = append(w.roles, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "secret-getter"}, Rules: []rbacv1.PolicyRule{may("get", "", "secrets")}})
+	admin := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "cluster-admin"}, Rules: []rbacv1.PolicyRule{
+		may("*", "*", "*"), {Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+	}}
+	w.clusterRoles = append(w.clusterRoles, admin)
+	w.clusterRoleBindings = append(w.clusterRoleBindings, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "admin"}, RoleRef: ref("ClusterRole", "cluster-admin"), Subjects: to("cluster-admin")})
+	return w
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	guard := escalation.Guard{Authorizer: w.authorizer(t), Rights: rbac.Resolver{Source: w}}
+	meta := metav1.ObjectMeta{Name: "x"}
+	role := func(rules ...rbacv1.PolicyRule) runtime.Object { return &rbacv1.Role{ObjectMeta: meta, Rules: rules} }
+	clusterRole := func(rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+		return &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}
+	}
+	binding := func(kind, name string) runtime.Object {
+		return &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref(kind, name)}
+	}
+	clusterBinding := func(name string) runtime.Object {
+		return &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref("ClusterRole", name)}
+	}
+	aggregating := clusterRole()
+	aggregating.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}
+	getConfigMaps, getSecrets := may("get", "", "configmaps"), may("get", "", "secrets")
+	lacksSecrets := " is attempting to grant RBAC permissions not currently held:\n" + `{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}`
+
+	tests := []struct {
+		name        string
+		who         string
+		groups      []string
+		namespace   string
+		path        string // the name in the request's path: that of a PUT or PATCH
+		check       escalation.Check
+		object, old runtime.Object
+		want        string
+	}{
+		{name: "role with what one has", who: "local-getter", namespace: "ns", check: guard.Role, object: role(getConfigMaps)},
+		{name: "role with what one has everywhere", who: "getter", namespace: "ns", check: guard.Role, object: role(getConfigMaps)},
+		{
+			name: "role with what one has elsewhere", who: "local-secret-getter", namespace: "elsewhere", check: guard.Role, object: role(getSecrets),
+			want: `roles.rbac.authorization.k8s.io "x" is forbidden: user "local-secret-getter" (groups=[])` + lacksSecrets,
+		},
+		{
+			name: "role with more", who: "getter", groups: []string{"g"}, namespace: "ns", check: guard.Role, object: role(getConfigMaps, getSecrets),
+			want: `roles.rbac.authorization.k8s.io "x" is forbidden: user "getter" (groups=["g"])` + lacksSecrets,
+		},
+		{
+			name: "verbs are put together", who: "nobody", namespace: "ns", check: guard.Role,
+			object: role(rbacv1.PolicyRule{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"b", "a"}}),
+			want: `roles.rbac.authorization.k8s.io "x" is forbidden: user "nobody" (groups=[]) is attempting to grant RBAC permissions not currently held:` + "\n" +
+				`{APIGroups:[""], Resources:["a"], Verbs:["get" "list"]}` + "\n" + `{APIGroups:[""], Resources:["b"], Verbs:["get" "list"]}`,
+		},
+		{name: "masters", who: "nobody", groups: []string{"system:masters"}, namespace: "ns", check: guard.Role, object: role(may("*", "*", "*"))},
+		{name: "escalate", who: "escalator", namespace: "ns", check: guard.Role, object: role(may("*", "*", "*"))},
+		{name: "escalate here", who: "local-escalator", namespace: "ns", check: guard.Role, object: role(may("*", "*", "*"))},
+		{name: "escalate elsewhere", who: "local-escalator", namespace: "elsewhere", check: guard.Role, object: role(getSecrets), want: "is forbidden"},
+		{name: "escalate something else", who: "escalator", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
+		{name: "escalate by name", who: "named-escalator", path: "x", check: guard.ClusterRole, object: clusterRole(getSecrets)},
+		{name: "escalate by another name", who: "named-escalator", path: "y", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
+		{name: "escalate a new one by name", who: "named-escalator", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
+
+		{name: "cluster role with what one has", who: "getter", check: guard.ClusterRole, object: clusterRole(getConfigMaps)},
+		{
+			name: "cluster role with what one has in a namespace", who: "local-secret-getter", namespace: "ns", check: guard.ClusterRole, object: clusterRole(getSecrets),
+			want: `clusterroles.rbac.authorization.k8s.io "x" is forbidden: user "local-secret-getter" (groups=[])` + lacksSecrets,
+		},
+		{name: "aggregation", who: "cluster-admin", check: guard.ClusterRole, object: aggregating},
+		{
+			name: "aggregation by one who has less", who: "almost-root", check: guard.ClusterRole, object: aggregating,
+			want: `clusterroles.rbac.authorization.k8s.io "x" is forbidden: must have cluster-admin privileges to use the aggregationRule`,
+		},
+		{name: "aggregation that ends", who: "almost-root", check: guard.ClusterRole, object: clusterRole(), old: aggregating, want: "must have cluster-admin privileges"},
+		{name: "aggregation by one who may escalate", who: "named-escalator", path: "x", check: guard.ClusterRole, object: aggregating, old: clusterRole()},
+
+		{name: "binding to what one has", who: "secret-getter", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "secret-getter")},
+		{name: "binding to what one has here", who: "local-secret-getter", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "secret-getter")},
+		{
+			name: "binding to more", who: "getter", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "secret-getter"),
+			want: `rolebindings.rbac.authorization.k8s.io "x" is forbidden: user "getter" (groups=[])` + lacksSecrets,
+		},
+		{
+			name: "binding everywhere to what one has here", who: "local-secret-getter", check: guard.ClusterRoleBinding, object: clusterBinding("secret-getter"),
+			want: `clusterrolebindings.rbac.authorization.k8s.io "x" is forbidden: user "local-secret-getter" (groups=[])` + lacksSecrets,
+		},
+		{name: "bind", who: "binder", check: guard.ClusterRoleBinding, object: clusterBinding("secret-getter")},
+		{name: "bind here", who: "local-binder", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "secret-getter")},
+		{name: "bind elsewhere", who: "local-binder", check: guard.ClusterRoleBinding, object: clusterBinding("secret-getter"), want: "is forbidden"},
+		{name: "bind another", who: "binder", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "getter"), want: "is forbidden"},
+		{name: "bind a role", who: "role-binder", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "secret-getter")},
+		{name: "bind a cluster role instead", who: "role-binder", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "secret-getter"), want: "is forbidden"},
+		{name: "bind what is not there", who: "role-binder", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "gone")},
+		{
+			name: "binding to what is not there", who: "root", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "gone"),
+		},
+		{
+			name: "binding to what is not there", who: "getter", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "gone"),
+			want: `roles.rbac.authorization.k8s.io "gone" not found`,
+		},
+		{
+			name: "binding to no role", who: "getter", namespace: "ns", check: guard.RoleBinding, object: binding("Frog", "x"),
+			want: `RoleBinding.rbac.authorization.k8s.io "x" is invalid: roleRef.kind: Unsupported value: "Frog": supported values: "Role", "ClusterRole"`,
+		},
+		{name: "binding nowhere", who: "getter", check: guard.RoleBinding, object: binding("Role", "x"), want: "namespace is required"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ctx := genericapirequest.WithNamespace(t.Context(), test.namespace)
+			ctx = genericapirequest.WithUser(ctx, &user.DefaultInfo{Name: test.who, Groups: test.groups})
+			ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{Name: test.path})
+			err := test.check(ctx, test.object, test.old)
+			switch {
+			case test.want == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("error %v, want %s", err, test.want)
+			}
+		})
+	}
+	t.Run("nobody", func(t *testing.T) {
+		t.Parallel()
+		if err := guard.ClusterRole(t.Context(), clusterRole(getConfigMaps), nil); !apierrors.IsForbidden(err) {
+			t.Errorf("error %v, want forbidden", err)
+		}
+	})
+}
