@@ -1,0 +1,202 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/apis/rbac/install"
+	rbacrest "github.com/annex-dev/annex/pkg/registry/rbac/rest"
+	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
+)
+
+// served is the group over an etcd of the test's own.
+func served(t *testing.T) (map[string]rest.StandardStorage, *typedtest.Storage) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	codecs := serializer.NewCodecFactory(scheme)
+	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(rbacv1.SchemeGroupVersion))
+	info, err := rbacrest.StorageProvider{
+		Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(),
+	}.NewRESTStorage(etcd)
+	if err != nil {
+		t.Fatalf("NewRESTStorage: %v", err)
+	}
+	storage := map[string]rest.StandardStorage{}
+	for name, endpoint := range info.VersionedResourcesStorageMap["v1"] {
+		t.Cleanup(endpoint.Destroy)
+		storage[name] = endpoint.(rest.StandardStorage)
+	}
+	return storage, etcd
+}
+
+// as is the context of somebody's request.
+func as(t *testing.T, name, namespace string, groups ...string) context.Context {
+	t.Helper()
+	ctx := genericapirequest.WithNamespace(t.Context(), namespace)
+	return genericapirequest.WithUser(ctx, &user.DefaultInfo{Name: name, Groups: groups})
+}
+
+func create(ctx context.Context, storage rest.StandardStorage, object runtime.Object) error {
+	_, err := storage.Create(ctx, object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	return err
+}
+
+// put creates or updates, as PUT does and server-side apply.
+func put(ctx context.Context, storage rest.StandardStorage, object runtime.Object) error {
+	name := object.(metav1.Object).GetName()
+	_, _, err := storage.Update(ctx, name, rest.DefaultUpdatedObjectInfo(object), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
+	return err
+}
+
+func TestStorage(t *testing.T) {
+	t.Parallel()
+	storage, etcd := served(t)
+	if diff := cmp.Diff([]string{"clusterrolebindings", "clusterroles", "rolebindings", "roles"}, slices.Sorted(maps.Keys(storage))); diff != "" {
+		t.Fatalf("served (-want +got):\n%s", diff)
+	}
+	root := as(t, "root", "", "system:masters")
+	here := as(t, "root", "ns", "system:masters")
+	rule := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "a"}
+	subjects := []rbacv1.Subject{
+		{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"}, {APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"},
+		{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "devs"}, {Kind: "ServiceAccount", Namespace: "ns", Name: "robot"},
+	}
+	objects := map[string]runtime.Object{
+		"clusterroles":        &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Rules: rule},
+		"clusterrolebindings": &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "a"}, RoleRef: ref, Subjects: subjects},
+		"roles":               &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}, Rules: rule},
+		"rolebindings":        &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}, RoleRef: ref, Subjects: subjects},
+	}
+	for resource, object := range objects {
+		ctx, path := root, []string{resource, "a"}
+		if storage[resource].(rest.Scoper).NamespaceScoped() {
+			ctx, path = here, []string{resource, "ns", "a"}
+		}
+		if err := create(ctx, storage[resource], object.DeepCopyObject()); err != nil {
+			t.Fatalf("creating in %s: %v", resource, err)
+		}
+		if etcd.Stored(t, path...) == nil {
+			t.Errorf("nothing is stored at %v", path)
+		}
+		table, err := storage[resource].ConvertToTable(ctx, object, nil)
+		if err != nil {
+			t.Fatalf("table of %s: %v", resource, err)
+		}
+		want := []any{"a", "0001-01-01T00:00:00Z"}
+		if strings.HasSuffix(resource, "bindings") {
+			want = []any{"a", "ClusterRole/a", "<unknown>", "alice, bob", "devs", "ns/robot"}
+		}
+		if diff := cmp.Diff(want, table.Rows[0].Cells); diff != "" {
+			t.Errorf("cells of %s (-want +got):\n%s", resource, diff)
+		}
+	}
+}
+
+// TestEveryWriteIsChecked has somebody with one right try each way to have more.
+func TestEveryWriteIsChecked(t *testing.T) {
+	t.Parallel()
+	storage, _ := served(t)
+	root := as(t, "root", "", "system:masters")
+	rules := func(resources ...string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: resources}}
+	}
+	ref := func(name string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	}
+	for name, resource := range map[string]string{"little": "configmaps", "much": "secrets"} {
+		if err := create(root, storage["clusterroles"], &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules(resource)}); err != nil {
+			t.Fatal(err)
+		}
+		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref(name)}
+		if name == "little" {
+			binding.Subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"}}
+		}
+		if err := create(root, storage["clusterrolebindings"], binding); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alice, here := as(t, "alice", ""), as(t, "alice", "ns")
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	local := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Namespace: "ns"} }
+	type attempt struct {
+		ctx      context.Context
+		resource string
+		object   func(name, role string, rules []rbacv1.PolicyRule) runtime.Object
+	}
+	attempts := []attempt{
+		{alice, "clusterroles", func(name, _ string, rules []rbacv1.PolicyRule) runtime.Object {
+			return &rbacv1.ClusterRole{ObjectMeta: meta(name), Rules: rules}
+		}},
+		{here, "roles", func(name, _ string, rules []rbacv1.PolicyRule) runtime.Object {
+			return &rbacv1.Role{ObjectMeta: local(name), Rules: rules}
+		}},
+		{alice, "clusterrolebindings", func(name, role string, _ []rbacv1.PolicyRule) runtime.Object {
+			return &rbacv1.ClusterRoleBinding{ObjectMeta: meta(name), RoleRef: ref(role)}
+		}},
+		{here, "rolebindings", func(name, role string, _ []rbacv1.PolicyRule) runtime.Object {
+			return &rbacv1.RoleBinding{ObjectMeta: local(name), RoleRef: ref(role)}
+		}},
+	}
+	for _, a := range attempts {
+		endpoint := storage[a.resource]
+		for how, write := range map[string]func(context.Context, rest.StandardStorage, runtime.Object) error{"create": create, "put": put} {
+			if err := write(a.ctx, endpoint, a.object("more-"+how, "much", rules("secrets"))); !apierrors.IsForbidden(err) {
+				t.Errorf("%s in %s with more: %v, want forbidden", how, a.resource, err)
+			}
+			if err := write(a.ctx, endpoint, a.object("own-"+how, "little", rules("configmaps"))); err != nil {
+				t.Errorf("%s in %s with what one has: %v", how, a.resource, err)
+			}
+		}
+		if err := put(a.ctx, endpoint, a.object("own-create", "much", rules("configmaps", "secrets"))); !apierrors.IsForbidden(err) {
+			t.Errorf("update in %s to more: %v, want forbidden", a.resource, err)
+		}
+	}
+	// What alice cannot bind she cannot give to more people either.
+	much := &rbacv1.ClusterRoleBinding{ObjectMeta: meta("much"), RoleRef: ref("much"), Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"}}}
+	if err := put(alice, storage["clusterrolebindings"], much); !apierrors.IsForbidden(err) {
+		t.Errorf("adding oneself to a binding: %v, want forbidden", err)
+	}
+	// A garbage collector changes owners and finalizers of what it could not grant.
+	owned, err := storage["clusterroles"].Get(root, "much", &metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	collected := owned.DeepCopyObject().(*rbacv1.ClusterRole)
+	collected.Finalizers = []string{"example.com/wait"}
+	if err := put(alice, storage["clusterroles"], collected); err != nil {
+		t.Errorf("changing finalizers only: %v", err)
+	}
+	relabelled := owned.DeepCopyObject().(*rbacv1.ClusterRole)
+	relabelled.ResourceVersion = ""
+	relabelled.Labels = map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}
+	if err := put(alice, storage["clusterroles"], relabelled); !apierrors.IsForbidden(err) {
+		t.Errorf("having a role gathered: %v, want forbidden", err)
+	}
+
+	// Rights that are taken away are gone for the next request.
+	if _, _, err := storage["clusterrolebindings"].Delete(root, "little", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(here, storage["roles"], &rbacv1.Role{ObjectMeta: local("late"), Rules: rules("configmaps")}); !apierrors.IsForbidden(err) {
+		t.Errorf("with rights that were taken away: %v, want forbidden", err)
+	}
+}
