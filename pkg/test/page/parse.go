@@ -23,8 +23,10 @@ type Step struct {
 	Compared bool
 }
 
-// Serves reports whether the step starts annex.
-func (s Step) Serves() bool {
+// Serves reports whether the step starts annex, and not only to see it refuse.
+func (s Step) Serves() bool { return s.startsAnnex() && !s.Fails() }
+
+func (s Step) startsAnnex() bool {
 	return s.File == "" && (strings.HasPrefix(s.Text, "annex serve ") || s.Text == "annex serve")
 }
 

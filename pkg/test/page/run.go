@@ -114,6 +114,9 @@ func (r *reader) run(t *testing.T, text string) (output string, code int) {
 func (r *reader) try(t *testing.T, step Step) (problem string) {
 	t.Helper()
 	text := step.Text
+	if step.startsAnnex() {
+		text += " --secure-port=0" // it is refused, but perhaps not before it listens
+	}
 	if !step.Compared {
 		// Each of its commands has to succeed; in a shell of its own they would leave
 		// nothing behind.
