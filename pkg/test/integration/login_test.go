@@ -58,7 +58,7 @@ func (a *annex) guardedPaths(t *testing.T) []string {
 	widgets := a.install(t, newDefinition(t, anySchema))
 	widgets.names(t, "v1", metav1.ListOptions{}) // tries again while the watch cache fills
 	return []string{
-		"/", "/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version", "/debug/pprof/", "/debug/pprof/cmdline",
+		"/", "/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/api_priority_and_fairness/dump_requests",
 		"/api/v1/namespaces", "/api/v1/namespaces/default/secrets", "/apis/hosting.annex.dev/v1alpha1/stores",
 		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/apiregistration.k8s.io/v1/apiservices",
 		widgets.path("v1"), "/apis/nothing.example.com/v1/things", "/nothing",

@@ -1,0 +1,369 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// startFlowControlled starts a server in which everybody may do everything, and
+// some users have tokens that are their names.
+func startFlowControlled(t *testing.T, flags ...string) *annex {
+	t.Helper()
+	tokens := filepath.Join(t.TempDir(), "tokens.csv")
+	var lines strings.Builder
+	for _, user := range []string{"flooder", "neighbour", "stranger"} {
+		fmt.Fprintf(&lines, "%s,%s,%s\n", user, user, user)
+	}
+	if err := os.WriteFile(tokens, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return startAnnex(t, append([]string{"--token-auth-file=" + tokens, "--authorization-mode=AlwaysAllow"}, flags...)...)
+}
+
+const (
+	// queues, handSize and queueLength make one flow wait in two queues of three.
+	queues, handSize, queueLength = 32, 2, 3
+	waiting                       = handSize * queueLength
+)
+
+// narrow makes a level with one seat, for some users.
+func (a *annex) narrow(t *testing.T, users ...string) *flowcontrolv1.FlowSchema {
+	t.Helper()
+	_, err := a.kube.FlowcontrolV1().PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "narrow"},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+			Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: ptr.To[int32](1),
+				BorrowingLimitPercent:    ptr.To[int32](0),
+				LimitResponse: flowcontrolv1.LimitResponse{
+					Type:    flowcontrolv1.LimitResponseTypeQueue,
+					Queuing: &flowcontrolv1.QueuingConfiguration{Queues: queues, HandSize: handSize, QueueLengthLimit: queueLength},
+				},
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var subjects []flowcontrolv1.Subject
+	for _, user := range users {
+		subjects = append(subjects, flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}})
+	}
+	all := []string{"*"}
+	schema, err := a.kube.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: "narrow"},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "narrow"},
+			DistinguisherMethod:        &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType},
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects:      subjects,
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: all, APIGroups: all, Resources: all, Namespaces: all, ClusterScope: true}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+// levelState is what the debug dump says of a priority level.
+type levelState struct{ waiting, executing, rejected int }
+
+func (a *annex) levelState(t *testing.T, name string) levelState {
+	t.Helper()
+	dump := a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels")
+	for line := range strings.Lines(string(dump.body)) {
+		cells := strings.Split(line, ",")
+		if strings.TrimSpace(cells[0]) != name || len(cells) < 8 {
+			continue
+		}
+		var numbers []int
+		for _, i := range []int{4, 5, 7} {
+			number, err := strconv.Atoi(strings.TrimSpace(cells[i]))
+			if err != nil {
+				t.Fatalf("the dump has the line %q: %v", line, err)
+			}
+			numbers = append(numbers, number)
+		}
+		return levelState{numbers[0], numbers[1], numbers[2]}
+	}
+	t.Fatalf("the dump does not have the level %s: %s", name, dump)
+	return levelState{}
+}
+
+func (a *annex) waitLevel(t *testing.T, name string, want levelState) {
+	t.Helper()
+	poll.UntilDone(t, patience, fmt.Sprintf("level %s: %+v", name, want), func() (bool, string) {
+		got := a.levelState(t, name)
+		return got == want, fmt.Sprintf("%+v", got)
+	})
+}
+
+// flood sends creates that keep the seat they get until they are released.
+type flood struct {
+	annex     *annex
+	user      string
+	transport *http.Transport
+	ctx       context.Context
+	running   sync.WaitGroup
+
+	seated   chan int // the number of a request that got its seat
+	answers  chan *http.Response
+	released []chan struct{}
+	ended    map[int]bool
+}
+
+// release lets a request end.
+func (f *flood) release(i int) {
+	if !f.ended[i] {
+		f.ended[i] = true
+		close(f.released[i])
+	}
+}
+
+// heldBody is the body of a request that has its seat once the server asks for it.
+type heldBody struct {
+	content  io.Reader
+	seated   func()
+	released <-chan struct{}
+	ctx      context.Context
+}
+
+func (b *heldBody) Read(buffer []byte) (int, error) {
+	b.seated()
+	select {
+	case <-b.released:
+		return b.content.Read(buffer)
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
+	}
+}
+
+// newFlood returns a flood that has not begun, of at most so many requests.
+func (a *annex) newFlood(t *testing.T, user string, most int) *flood {
+	t.Helper()
+	tlsConfig, err := restclient.TLSConfigFor(restclient.AnonymousClientConfig(a.AnnexConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	f := &flood{
+		annex: a, user: user, ctx: ctx, seated: make(chan int, most), answers: make(chan *http.Response, most), ended: map[int]bool{},
+		// HTTP/1 with a connection for each: the body is kept until the server asks.
+		transport: &http.Transport{TLSClientConfig: tlsConfig, ExpectContinueTimeout: patience},
+	}
+	t.Cleanup(func() {
+		for i := range f.released {
+			f.release(i)
+		}
+		f.running.Wait()
+		cancel()
+		f.transport.CloseIdleConnections()
+	})
+	return f
+}
+
+// send sends some creates at once.
+func (f *flood) send(t *testing.T, requests int) {
+	t.Helper()
+	for range requests {
+		i := len(f.released)
+		f.released = append(f.released, make(chan struct{}))
+		body := &heldBody{
+			content:  strings.NewReader(fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"flood-%d"}}`, i)),
+			seated:   sync.OnceFunc(func() { f.seated <- i }),
+			released: f.released[i],
+			ctx:      f.ctx,
+		}
+		request, err := http.NewRequestWithContext(f.ctx, http.MethodPost, f.annex.URL+"/api/v1/namespaces/default/configmaps", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header = http.Header{"Content-Type": {"application/json"}, "Expect": {"100-continue"}, "Authorization": {"Bearer " + f.user}}
+		f.running.Go(func() {
+			answer, err := f.transport.RoundTrip(request)
+			if err != nil {
+				if f.ctx.Err() == nil {
+					t.Errorf("request %d of the flood: %v", i, err)
+				}
+				return
+			}
+			_ = answer.Body.Close()
+			f.answers <- answer
+		})
+	}
+}
+
+// nextSeated returns the number of the next request that got its seat.
+func (f *flood) nextSeated(t *testing.T) int {
+	t.Helper()
+	return receive(t, f.seated, "a request of the flood gets a seat")
+}
+
+func receive[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case received := <-from:
+		return received
+	case <-time.After(patience):
+		t.Fatalf("%s: not within %s", what, patience)
+	}
+	panic("unreachable")
+}
+
+// TestFlowControlFlood has one client send more than its level takes: what is too
+// much is refused, and others are served, in other levels and in the same.
+func TestFlowControlFlood(t *testing.T) {
+	t.Parallel()
+	// Of sixty seats a level with one share of some two hundred and fifty gets one.
+	a := startFlowControlled(t, "--max-requests-inflight=40", "--max-mutating-requests-inflight=20")
+	schema := a.narrow(t, "flooder", "neighbour")
+	const path = "/api/v1/namespaces/default/configmaps"
+	neighbour, stranger := a.as(t, token("neighbour")), a.as(t, token("stranger"))
+	poll.UntilDone(t, patience, "the FlowSchema is followed", func() (bool, string) {
+		r := send(t, neighbour, http.MethodGet, a.URL+path, "")
+		uid := r.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
+		return uid == string(schema.UID) && r.code == http.StatusOK, fmt.Sprintf("%d by the schema %s", r.code, uid)
+	})
+
+	const refused = 10
+	f := a.newFlood(t, "flooder", 100)
+	f.send(t, 1+waiting+refused)
+	seated := f.nextSeated(t)
+	for range refused {
+		answer := receive(t, f.answers, "a request beyond the queues is refused")
+		if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" {
+			t.Errorf("a request beyond the queues: %s, Retry-After %q; want 429 and when to try again", answer.Status, answer.Header.Get("Retry-After"))
+		}
+	}
+	a.waitLevel(t, "narrow", levelState{waiting: waiting, executing: 1, rejected: refused})
+
+	for range 20 {
+		if r := send(t, stranger, http.MethodGet, a.URL+path, ""); r.code != http.StatusOK {
+			t.Errorf("a client of another level: %s", r)
+		}
+		if r := a.get(t, path); r.code != http.StatusOK {
+			t.Errorf("the administrator: %s", r)
+		}
+	}
+
+	served := make(chan response, 1)
+	go func() {
+		r, err := trySend(t.Context(), neighbour, http.MethodGet, a.URL+path, "")
+		if err != nil {
+			t.Errorf("a client of the same level: %v", err)
+		}
+		served <- r
+	}()
+	a.waitLevel(t, "narrow", levelState{waiting: waiting + 1, executing: 1, rejected: refused})
+	// What waited before goes first. What comes later does not, however much it is; of
+	// that one may get the seat before the answer is here.
+	var r response
+	for turns := 0; r.code == 0; turns++ {
+		if turns > waiting+1 {
+			t.Fatalf("%d requests of the flood went before the one of another client", turns)
+		}
+		f.send(t, 2)
+		f.release(seated)
+		select {
+		case r = <-served:
+		case seated = <-f.seated:
+		case <-time.After(patience):
+			t.Fatal("nobody gets the seat")
+		}
+	}
+	if r.code != http.StatusOK {
+		t.Errorf("a client of the same level: %s", r)
+	}
+}
+
+func TestFlowControlObjects(t *testing.T) {
+	t.Parallel()
+	a := startFlowControlled(t)
+	schemas := a.kube.FlowcontrolV1().FlowSchemas()
+	list, err := schemas.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := len(bootstrap.MandatoryFlowSchemas) + len(bootstrap.SuggestedFlowSchemas); len(list.Items) != want {
+		t.Errorf("%d FlowSchemas are there at the start, want %d", len(list.Items), want)
+	}
+
+	catchAll, err := schemas.Get(t.Context(), "catch-all", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	catchAll.Spec.MatchingPrecedence = 9999
+	if _, err := schemas.Update(t.Context(), catchAll, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("changing what is mandatory: %v, want invalid", err)
+	}
+	for _, name := range []string{"catch-all", "global-default"} {
+		before, err := schemas.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schemas.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		poll.UntilDone(t, patience, name+" is made again", func() (bool, string) {
+			after, err := schemas.Get(t.Context(), name, metav1.GetOptions{})
+			return err == nil && after.UID != before.UID, fmt.Sprint(err)
+		})
+	}
+
+	patch := func(name, content string) {
+		t.Helper()
+		if _, err := schemas.Patch(t.Context(), name, types.MergePatchType, []byte(content), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The second would be changed back with the first.
+	patch("probes", `{"metadata":{"annotations":{"apf.kubernetes.io/autoupdate-spec":"false"}},"spec":{"matchingPrecedence":77}}`)
+	patch("service-accounts", `{"spec":{"matchingPrecedence":77}}`)
+	poll.UntilDone(t, patience, "what belongs to annex is changed back", func() (bool, string) {
+		schema, err := schemas.Get(t.Context(), "service-accounts", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return schema.Spec.MatchingPrecedence == 9000, fmt.Sprint(schema.Spec.MatchingPrecedence)
+	})
+	if probes, err := schemas.Get(t.Context(), "probes", metav1.GetOptions{}); err != nil || probes.Spec.MatchingPrecedence != 77 {
+		t.Errorf("what the administrator made their own was changed back: %v, %v", probes, err)
+	}
+}
+
+func TestFlowControlOff(t *testing.T) {
+	t.Parallel()
+	a := startFlowControlled(t, "--enable-priority-and-fairness=false")
+	r := a.get(t, "/api/v1/namespaces")
+	if uid := r.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID); r.code != http.StatusOK || uid != "" {
+		t.Errorf("%d by the schema %q, want no schema", r.code, uid)
+	}
+	if r := a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels"); r.code != http.StatusNotFound {
+		t.Errorf("the dump of what is off: %s", r)
+	}
+}
