@@ -53,7 +53,10 @@ func (s *storedSource) ClusterRoleBindings(ctx context.Context, _ user.Info) ([]
 	return pointers(list.Items), nil
 }
 
+// get reads what the request is not about, so that what is not found is named.
 func get[O runtime.Object](ctx context.Context, store *typed.Store, name string) (O, error) {
+	resource := store.DefaultQualifiedResource
+	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{APIGroup: resource.Group, Resource: resource.Resource, Name: name})
 	return as[O](store.Get(ctx, name, &metav1.GetOptions{}))
 }
 

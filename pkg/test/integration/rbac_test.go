@@ -1,0 +1,342 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	rbacv1apply "k8s.io/client-go/applyconfigurations/rbac/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+)
+
+// somebody is a client that acts as a user of a test's own.
+type somebody struct {
+	name    string
+	kube    kubernetes.Interface
+	dynamic dynamic.Interface
+}
+
+// somebody returns a client that acts as name, who is in the groups that everybody
+// who logs in is in.
+func (a *annex) somebody(t *testing.T, name string) *somebody {
+	t.Helper()
+	config := restclient.CopyConfig(a.AnnexConfig)
+	config.Impersonate = restclient.ImpersonationConfig{UserName: name, Groups: []string{"system:authenticated"}}
+	s := &somebody{name: name}
+	var err error
+	if s.kube, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	if s.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func clusterRef(name string) rbacv1.RoleRef {
+	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+}
+
+func userSubject(name string) []rbacv1.Subject {
+	return []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}
+}
+
+func coreRule(verb, resource string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}}
+}
+
+// grant gives a user a cluster role in a namespace, and waits until annex knows.
+func (a *annex) grant(t *testing.T, who *somebody, role, namespace string) {
+	t.Helper()
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(who.name)}
+	if _, err := a.kube.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, fmt.Sprintf("%s is known to be %s in %s", who.name, role, namespace), func() string {
+		_, err := who.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+		return problem(err)
+	})
+}
+
+func problem(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// newClusterRole makes a role with a name of its own, which goes with the test.
+func (a *annex) newClusterRole(t *testing.T, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	t.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}, Rules: rules}
+	role, err := a.kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return role
+}
+
+// What the default roles allow in a namespace, and that it is nothing elsewhere.
+func TestRBACDefaultRoles(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace, elsewhere := a.newNamespace(t), a.newNamespace(t)
+	outsider := a.somebody(t, "outsider-"+namespace)
+	people := map[string]*somebody{}
+	for _, role := range []string{"view", "edit", "admin"} {
+		people[role] = a.somebody(t, role+"-"+namespace)
+		a.grant(t, people[role], role, namespace)
+	}
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Rules: []rbacv1.PolicyRule{coreRule("get", "configmaps")}}
+	acts := map[string]func(who *somebody, namespace string) error{
+		"list config maps": func(who *somebody, namespace string) error {
+			_, err := who.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+			return err
+		},
+		"create a config map": func(who *somebody, namespace string) error {
+			_, err := who.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
+			return err
+		},
+		"list secrets": func(who *somebody, namespace string) error {
+			_, err := who.kube.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
+			return err
+		},
+		"create a role": func(who *somebody, namespace string) error {
+			_, err := who.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
+			return err
+		},
+		"delete the namespace": func(who *somebody, namespace string) error {
+			return who.kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{})
+		},
+	}
+	may := map[string][]string{
+		"view":  {"list config maps"},
+		"edit":  {"list config maps", "create a config map", "list secrets"},
+		"admin": {"list config maps", "create a config map", "list secrets", "create a role"},
+	}
+	for role, who := range people {
+		for act, do := range acts {
+			err := do(who, namespace)
+			switch allowed := slices.Contains(may[role], act); {
+			case allowed && err != nil:
+				t.Errorf("%s: %s: %v", role, act, err)
+			case !allowed && !apierrors.IsForbidden(err):
+				t.Errorf("%s: %s: %v, want forbidden", role, act, err)
+			}
+			if err := do(who, elsewhere); !apierrors.IsForbidden(err) {
+				t.Errorf("%s elsewhere: %s: %v, want forbidden", role, act, err)
+			}
+		}
+	}
+	for act, do := range acts {
+		if err := do(outsider, namespace); !apierrors.IsForbidden(err) {
+			t.Errorf("an outsider: %s: %v, want forbidden", act, err)
+		}
+	}
+	// Everybody can find out what there is.
+	if _, err := outsider.kube.Discovery().ServerVersion(); err != nil {
+		t.Errorf("an outsider asks for the version: %v", err)
+	}
+}
+
+// Nobody gives away what he does not have, in whatever way he writes it.
+func TestRBACEscalation(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	alice := a.somebody(t, "alice-"+namespace)
+	a.grant(t, alice, "admin", namespace)
+	roles, bindings := alice.kube.RbacV1().Roles(namespace), alice.kube.RbacV1().RoleBindings(namespace)
+	const held = "not currently held:\n"
+
+	own, err := roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Rules: []rbacv1.PolicyRule{coreRule("get", "secrets")}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("a role with what alice has: %v", err)
+	}
+	more := coreRule("update", "resourcequotas")
+	const quotas = `{APIGroups:[""], Resources:["resourcequotas"], Verbs:["update"]}`
+	_, err = roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Rules: []rbacv1.PolicyRule{more}}, metav1.CreateOptions{})
+	wantError(t, err, `roles.rbac.authorization.k8s.io "more" is forbidden: user "`+alice.name+`" (groups=["system:authenticated"]) is attempting to grant RBAC permissions `+held+quotas)
+	update := own.DeepCopy()
+	update.Rules = append(update.Rules, more)
+	_, err = roles.Update(t.Context(), update, metav1.UpdateOptions{})
+	wantError(t, err, "forbidden", held+quotas)
+	_, err = roles.Patch(t.Context(), "own", types.JSONPatchType, []byte(`[{"op":"add","path":"/rules/0/verbs/0","value":"*"}]`), metav1.PatchOptions{})
+	wantError(t, err, "forbidden", held)
+	_, err = roles.Patch(t.Context(), "own", types.MergePatchType, []byte(`{"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}`), metav1.PatchOptions{})
+	wantError(t, err, "forbidden", held)
+	for _, name := range []string{"own", "new"} {
+		_, err = roles.Apply(t.Context(), rbacv1apply.Role(name, namespace).WithRules(
+			rbacv1apply.PolicyRule().WithVerbs("update").WithAPIGroups("").WithResources("resourcequotas")), metav1.ApplyOptions{FieldManager: "test", Force: true})
+		wantError(t, err, "forbidden", held+quotas)
+	}
+	if stored, err := roles.Get(t.Context(), "own", metav1.GetOptions{}); err != nil || len(stored.Rules) != 1 || len(stored.Rules[0].Verbs) != 1 {
+		t.Errorf("after all that was refused there is %v, %v", stored, err)
+	}
+	// Labels are hers to change: the role has nothing that she has not.
+	if _, err := roles.Patch(t.Context(), "own", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("labelling a role: %v", err)
+	}
+
+	bind := func(name, role string) error {
+		_, err := bindings.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: clusterRef(role), Subjects: userSubject(alice.name)}, metav1.CreateOptions{})
+		return err
+	}
+	wantError(t, bind("root", "cluster-admin"), `rolebindings.rbac.authorization.k8s.io "root" is forbidden`, held, `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
+	if err := bind("friends", "edit"); err != nil {
+		t.Errorf("binding what she has: %v", err)
+	}
+	_, err = bindings.Apply(t.Context(), rbacv1apply.RoleBinding("applied", namespace).WithRoleRef(
+		rbacv1apply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("cluster-admin")), metav1.ApplyOptions{FieldManager: "test"})
+	wantError(t, err, "forbidden", held)
+	wantError(t, bind("lost", "nowhere"), `clusterroles.rbac.authorization.k8s.io "nowhere" not found`)
+	_, err = bindings.Patch(t.Context(), "friends", types.MergePatchType, []byte(`{"roleRef":{"name":"cluster-admin"}}`), metav1.PatchOptions{})
+	wantError(t, err, held)
+	_, err = alice.kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "alices"}}, metav1.CreateOptions{})
+	wantError(t, err, "cannot create resource \"clusterroles\"")
+}
+
+// Who has the verbs can, and no more than they say.
+func TestRBACVerbs(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	bob := a.somebody(t, "bob-"+namespace)
+	a.grant(t, bob, "admin", namespace)
+	special := a.newClusterRole(t, nil,
+		rbacv1.PolicyRule{Verbs: []string{"bind"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{"annex:hosting-view"}},
+		rbacv1.PolicyRule{Verbs: []string{"escalate"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles"}})
+	a.grant(t, bob, special.Name, namespace)
+
+	bind := func(role string) error {
+		_, err := bob.kube.RbacV1().RoleBindings(namespace).Create(t.Context(),
+			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject("carol")}, metav1.CreateOptions{})
+		return err
+	}
+	eventually(t, "binding by the verb", func() string { return problem(bind("annex:hosting-view")) })
+	wantError(t, bind("annex:hosting-edit"), "not currently held")
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
+	eventually(t, "escalating by the verb", func() string {
+		_, err := bob.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
+		return problem(err)
+	})
+}
+
+// An author of custom resources says by a label what the default roles may.
+func TestRBACAggregation(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	viewer := a.somebody(t, "viewer-"+widgets.namespace)
+	a.grant(t, viewer, "view", widgets.namespace)
+	list := func() error {
+		_, err := viewer.dynamic.Resource(widgets.gvr("v1")).Namespace(widgets.namespace).List(t.Context(), metav1.ListOptions{})
+		return err
+	}
+	if err := list(); !apierrors.IsForbidden(err) {
+		t.Errorf("before the role says so: %v, want forbidden", err)
+	}
+	resource := widgets.gvr("v1").GroupResource()
+	role := a.newClusterRole(t, map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"},
+		rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{resource.Group}, Resources: []string{resource.Resource}})
+	eventually(t, "widgets may be viewed", func() string { return problem(list()) })
+
+	// Those who may only view that gain nothing by a role that gathers all.
+	gathering := &rbacv1.ClusterRole{
+		ObjectMeta:      metav1.ObjectMeta{GenerateName: "test-"},
+		AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}},
+	}
+	maker := a.somebody(t, "maker-"+widgets.namespace)
+	makesRoles := a.newClusterRole(t, nil, rbacv1.PolicyRule{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}})
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(makesRoles.Name), Subjects: userSubject(maker.name)}
+	if _, err := a.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the right answer to a role that gathers", func() string {
+		_, err := maker.kube.RbacV1().ClusterRoles().Create(t.Context(), gathering, metav1.CreateOptions{})
+		const want = "must have cluster-admin privileges to use the aggregationRule"
+		if err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
+			return fmt.Sprintf("%v, want %s", err, want)
+		}
+		return ""
+	})
+
+	if err := a.kube.RbacV1().ClusterRoles().Delete(t.Context(), role.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "widgets may not be viewed any more", func() string {
+		if err := list(); !apierrors.IsForbidden(err) {
+			return fmt.Sprintf("%v, want forbidden", err)
+		}
+		return ""
+	})
+}
+
+// A start brings the defaults back that are missing, and nothing else.
+func TestRBACRestart(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	roles, bindings := a.kube.RbacV1().ClusterRoles(), a.kube.RbacV1().ClusterRoleBindings()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	change := func(name, patch string) {
+		t.Helper()
+		_, err := roles.Patch(t.Context(), name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+		must(err)
+	}
+	untouched, err := roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
+	must(err)
+	change("system:monitoring", `[{"op":"add","path":"/rules/-","value":{"verbs":["get"],"nonResourceURLs":["/mine"]}}]`)
+	change("system:aggregate-to-view", `[{"op":"replace","path":"/rules","value":[]},{"op":"replace","path":"/metadata/annotations/rbac.authorization.kubernetes.io~1autoupdate","value":"false"}]`)
+	must(roles.Delete(t.Context(), "system:basic-user", metav1.DeleteOptions{}))
+	must(bindings.Delete(t.Context(), "system:basic-user", metav1.DeleteOptions{}))
+	_, err = bindings.Patch(t.Context(), "system:monitoring", types.JSONPatchType,
+		[]byte(`[{"op":"add","path":"/subjects/-","value":{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"prometheus"}}]`), metav1.PatchOptions{})
+	must(err)
+	mine := a.newClusterRole(t, nil, coreRule("get", "pods"))
+
+	a = a.restart(t)
+	roles, bindings = a.kube.RbacV1().ClusterRoles(), a.kube.RbacV1().ClusterRoleBindings()
+	after, err := roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
+	must(err)
+	if after.ResourceVersion != untouched.ResourceVersion {
+		t.Error("a role that is as it should be was written")
+	}
+	monitoring, err := roles.Get(t.Context(), "system:monitoring", metav1.GetOptions{})
+	must(err)
+	if len(monitoring.Rules) != 2 {
+		t.Errorf("rules of system:monitoring: %v, want the added one kept", monitoring.Rules)
+	}
+	view, err := roles.Get(t.Context(), "view", metav1.GetOptions{})
+	must(err)
+	if len(view.Rules) != 0 {
+		t.Errorf("rules of view: %v, want none: an administrator has said so", view.Rules)
+	}
+	binding, err := bindings.Get(t.Context(), "system:monitoring", metav1.GetOptions{})
+	must(err)
+	if len(binding.Subjects) != 2 {
+		t.Errorf("subjects %v, want the added one kept", binding.Subjects)
+	}
+	_, err = roles.Get(t.Context(), mine.Name, metav1.GetOptions{})
+	must(err)
+	_, err = roles.Get(t.Context(), "system:basic-user", metav1.GetOptions{})
+	must(err)
+	_, err = bindings.Get(t.Context(), "system:basic-user", metav1.GetOptions{})
+	must(err)
+}
