@@ -53,6 +53,7 @@ func TestKubectl(t *testing.T) {
 		"tables":          testTables,
 		"versions":        testVersions,
 		"delete-ns":       testDeleteNamespace,
+		"cascade":         testCascade,
 		"delete-crd":      testDeleteCRD,
 		"bad-requests":    testBadRequests,
 		"too-large":       testTooLarge,

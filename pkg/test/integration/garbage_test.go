@@ -510,6 +510,35 @@ func TestGarbageAfterARestart(t *testing.T) {
 	owner.waitGone(t)
 }
 
+// The next leader ends what the last one began.
+func TestGarbageWithTheNextLeader(t *testing.T) {
+	t.Parallel()
+	endpoint := startEtcd(t, nil)
+	first := startReplica(t, endpoint)
+	leader := first.waitHolder(t, "")
+	second := startReplica(t, endpoint)
+	widgets := second.install(t, newDefinition(t, anySchema))
+	owner := widgets.own(t, "owner")
+	child := second.configMap(t, widgets.namespace, "child", owned(owner), held)
+	owner.delete(t, metav1.DeletePropagationForeground)
+	eventually(t, "the child is being deleted", func() string {
+		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
+			return fmt.Sprintf("%+v", live)
+		}
+		return ""
+	})
+	first.Stop(t)
+	// Nobody leads for a moment.
+	child.release(t)
+	cause := widgets.own(t, "cause")
+	effect := second.configMap(t, widgets.namespace, "effect", owned(cause))
+	cause.delete(t, metav1.DeletePropagationBackground)
+	second.waitHolder(t, leader)
+	for _, object := range []*thing{child, owner, effect} {
+		object.waitGone(t)
+	}
+}
+
 func TestGarbageStaysWithoutACollector(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--enable-garbage-collector=false")
