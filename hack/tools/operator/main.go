@@ -29,6 +29,11 @@ func main() {
 	namespace := flag.String("namespace", "broadcasting", "where Broadcasts and the lease are")
 	targets := flag.String("targets", "", "the namespaces in which copies may be, separated by commas")
 	flag.Parse() // controller-runtime adds --kubeconfig
+	if *targets == "" {
+		// No namespace at all would stand for every namespace in the caches.
+		fmt.Fprintln(os.Stderr, "operator: --targets must name a namespace")
+		os.Exit(2)
+	}
 	ctrl.SetLogger(klog.Background())
 	if err := run(*namespace, strings.Split(*targets, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
