@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/ptr"
 
@@ -329,11 +330,15 @@ func publishedKeys(t *testing.T, a *annex) int {
 func TestTokensKeysAreNotForEverybody(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
+	robot := a.robotToken(t, a.newRobot(t), authenticationv1.TokenRequestSpec{}).Status.Token
 	for _, path := range []string{"/openid/v1/jwks", "/.well-known/openid-configuration"} {
 		if got := send(t, a.as(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
 			t.Errorf("%s without a login: %s", path, got)
 		}
-		if got := a.get(t, path); got.code != http.StatusOK || !strings.Contains(got.header.Get("Cache-Control"), "public, max-age=") {
+		if got := send(t, a.as(t, token(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != http.StatusForbidden {
+			t.Errorf("%s for a user without rights: %s", path, got)
+		}
+		if got := send(t, a.as(t, token(robot)), http.MethodGet, a.URL+path, ""); got.code != http.StatusOK || !strings.Contains(got.header.Get("Cache-Control"), "public, max-age=") {
 			t.Errorf("%s: %s, %s", path, got, got.header.Get("Cache-Control"))
 		}
 	}
@@ -375,12 +380,13 @@ func TestTokensOfBootstrapSecrets(t *testing.T) {
 	a := sharedAnnex(t)
 	secrets := a.kube.CoreV1().Secrets(metav1.NamespaceSystem)
 	const password = "0123456789abcdef"
+	good, bad, late := utilrand.String(6), utilrand.String(6), utilrand.String(6)
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 	for _, secret := range []*corev1.Secret{
-		bootstrapSecret("bad000", password, in(time.Hour), "system:masters"),
-		bootstrapSecret("late00", password, in(-time.Hour), ""),
+		bootstrapSecret(bad, password, in(time.Hour), "system:masters"),
+		bootstrapSecret(late, password, in(-time.Hour), ""),
 		// The last, so that the others are known when this is.
-		bootstrapSecret("good00", password, in(time.Hour), "system:bootstrappers:workers"),
+		bootstrapSecret(good, password, in(time.Hour), "system:bootstrappers:workers"),
 	} {
 		if _, err := secrets.Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -388,32 +394,32 @@ func TestTokensOfBootstrapSecrets(t *testing.T) {
 	}
 	var got authenticationv1.TokenReviewStatus
 	eventually(t, "a bootstrap token logs in", func() string {
-		if got = a.review(t, "good00."+password); !got.Authenticated {
+		if got = a.review(t, good+"."+password); !got.Authenticated {
 			return got.Error
 		}
 		return ""
 	})
-	if got.User.Username != "system:bootstrap:good00" || !slices.Contains(got.User.Groups, "system:bootstrappers") || !slices.Contains(got.User.Groups, "system:bootstrappers:workers") {
+	if got.User.Username != "system:bootstrap:"+good || !slices.Contains(got.User.Groups, "system:bootstrappers") || !slices.Contains(got.User.Groups, "system:bootstrappers:workers") {
 		t.Errorf("it is of %+v", got.User)
 	}
 	for name, bearer := range map[string]string{
-		"a group that gives rights": "bad000." + password, "expired": "late00." + password,
-		"wrong password": "good00.fedcba9876543210", "nobody's": "none00." + password,
+		"a group that gives rights": bad + "." + password, "expired": late + "." + password,
+		"wrong password": good + ".fedcba9876543210", "nobody's": utilrand.String(6) + "." + password,
 	} {
 		if a.recognises(t, bearer) {
 			t.Errorf("%s: it logs in", name)
 		}
 	}
 	eventually(t, "the expired token is deleted", func() string {
-		if _, err := secrets.Get(t.Context(), "bootstrap-token-late00", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := secrets.Get(t.Context(), "bootstrap-token-"+late, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return "it is there"
 		}
 		return ""
 	})
-	if err := secrets.Delete(t.Context(), "bootstrap-token-good00", metav1.DeleteOptions{}); err != nil {
+	if err := secrets.Delete(t.Context(), "bootstrap-token-"+good, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	a.waitRefused(t, "good00."+password, "its Secret was deleted")
+	a.waitRefused(t, good+"."+password, "its Secret was deleted")
 }
 
 func TestTokensEveryNamespaceHasADefaultAccount(t *testing.T) {
