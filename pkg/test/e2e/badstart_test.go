@@ -59,6 +59,7 @@ func TestRefusesToStart(t *testing.T) {
 	valid := writePair(t, time.Now().Add(time.Hour))
 	file := func(content string) string { return writeFile(t, content) }
 	notADir, junk := file("x"), file("{{{")
+	authorizers := file("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n- {type: RBAC, name: rbac}\n- {type: ABAC, name: abac}\n")
 	foreign := t.TempDir()
 	if err := os.WriteFile(filepath.Join(foreign, "thesis.txt"), []byte("years of work"), 0o600); err != nil {
 		t.Fatal(err)
@@ -96,6 +97,8 @@ func TestRefusesToStart(t *testing.T) {
 		"audit policy is not there":   {flags: []string{"--audit-policy-file=/nowhere.yaml", "--audit-log-path=-"}, names: []string{"audit", "/nowhere.yaml"}},
 		"encryption config is junk":   {flags: []string{"--encryption-provider-config=" + junk}, names: []string{"--encryption-provider-config", junk}},
 		"admission config is junk":    {flags: []string{"--admission-control-config-file=" + junk}, names: []string{"--admission-control-config-file"}},
+		"authorizer is unknown":       {flags: []string{"--authorization-config=" + authorizers}, names: []string{"--authorization-config: " + authorizers + ":5: authorizers[1].type", "ABAC"}},
+		"modes beside authorizers":    {flags: []string{"--authorization-mode=RBAC", "--authorization-config=" + authorizers}, names: []string{"--authorization-mode", "--authorization-config"}},
 		"tracing config is not there": {flags: []string{"--tracing-config-file=/nowhere.yaml"}, names: []string{"tracing-config-file", "/nowhere.yaml"}},
 		"etcd is down":                {flags: []string{"--etcd-servers=" + down}, names: []string{"--etcd-servers", down, "refused"}},
 		"etcd is too old":             {flags: []string{"--etcd-servers=" + tooOld}, names: []string{"--etcd-servers", tooOld, "3.4.0", "too old"}},
