@@ -8,7 +8,7 @@ import "time"
 // landingPeriod is how long after an object was charged it is there, or will never
 // be. It is far more than a write takes, and bounds how long a charge is kept whose
 // create failed.
-const landingPeriod = 15 * time.Second
+const landingPeriod = 10 * time.Second
 
 // charge is a rise of what is used that was seen at some time.
 type charge struct {

@@ -1,0 +1,269 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// limits make a quota of name=quantity.
+func limits(of ...string) corev1.ResourceList {
+	hard := corev1.ResourceList{}
+	for _, limit := range of {
+		name, quantity, _ := strings.Cut(limit, "=")
+		hard[corev1.ResourceName(name)] = apiresource.MustParse(quantity)
+	}
+	return hard
+}
+
+// newQuota makes a quota and waits until it is counted.
+func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
+	t.Helper()
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: limits(of...)}}
+	if _, err := a.kube.CoreV1().ResourceQuotas(namespace).Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating a quota: %v", err)
+	}
+	poll.UntilDone(t, patience, "the quota "+name+" is counted", func() (bool, string) {
+		got := a.quota(t, namespace, name)
+		return len(got.Status.Hard) == len(of) && len(got.Status.Used) == len(of), fmt.Sprintf("%+v", got.Status)
+	})
+}
+
+func (a *annex) quota(t *testing.T, namespace, name string) *corev1.ResourceQuota {
+	t.Helper()
+	quota, err := a.kube.CoreV1().ResourceQuotas(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("reading a quota: %v", err)
+	}
+	return quota
+}
+
+// usage is what a quota shows as used.
+func (a *annex) usage(t *testing.T, namespace, name string) map[string]int64 {
+	t.Helper()
+	used := map[string]int64{}
+	for name, quantity := range a.quota(t, namespace, name).Status.Used {
+		used[string(name)] = quantity.Value()
+	}
+	return used
+}
+
+func (a *annex) waitUsage(t *testing.T, namespace, name string, want map[string]int64) {
+	t.Helper()
+	poll.UntilNoProblem(t, patience, "usage of the quota "+name, func() string {
+		return cmp.Diff(want, a.usage(t, namespace, name))
+	})
+}
+
+// charge creates a ConfigMap.
+func (a *annex) charge(t *testing.T, namespace, name string) error {
+	t.Helper()
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
+	return err
+}
+
+func wantExceeded(t *testing.T, err error, message string) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), message) {
+		t.Errorf("error %v, want a refusal with %q", err, message)
+	}
+}
+
+func TestQuotaOfBuiltInKinds(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	ns := a.newNamespace(t)
+	for i := range 2 {
+		if err := a.charge(t, ns, fmt.Sprintf("before-%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.newQuota(t, ns, "small", "configmaps=3", "count/configmaps=9", "secrets=0", "resourcequotas=2", "count/leases.coordination.k8s.io=1")
+	want := map[string]int64{"configmaps": 2, "count/configmaps": 2, "secrets": 0, "resourcequotas": 1, "count/leases.coordination.k8s.io": 0}
+	a.waitUsage(t, ns, "small", want)
+
+	if err := a.charge(t, ns, "third"); err != nil {
+		t.Fatal(err)
+	}
+	// Admission charges before it lets the object pass: nothing has to be waited for.
+	want["configmaps"], want["count/configmaps"] = 3, 3
+	if diff := cmp.Diff(want, a.usage(t, ns, "small")); diff != "" {
+		t.Errorf("usage after a create (-want +got):\n%s", diff)
+	}
+	wantExceeded(t, a.charge(t, ns, "fourth"), "exceeded quota: small, requested: configmaps=1, used: configmaps=3, limited: configmaps=3")
+	_, err := a.kube.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{})
+	wantExceeded(t, err, "exceeded quota: small, requested: secrets=1, used: secrets=0, limited: secrets=0")
+
+	if err := a.kube.CoreV1().ConfigMaps(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=third"}); err != nil {
+		t.Fatal(err)
+	}
+	want["configmaps"], want["count/configmaps"] = 1, 1
+	a.waitUsage(t, ns, "small", want)
+
+	quota := a.quota(t, ns, "small")
+	quota.Spec.Hard = limits("configmaps=1", "count/serviceaccounts=5")
+	if _, err := a.kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	poll.UntilNoProblem(t, patience, "the quota follows its specification", func() string {
+		got := a.quota(t, ns, "small")
+		return cmp.Diff(got.Spec.Hard, got.Status.Hard)
+	})
+	wantExceeded(t, a.charge(t, ns, "fourth"), "limited: configmaps=1")
+}
+
+func TestQuotaOfCustomResources(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	crd := newDefinition(t, anySchema)
+	r := &resource{annex: a, name: crd.Name, group: crd.Spec.Group, namespace: a.newNamespace(t)}
+	// Before there is such a resource.
+	count := "count/" + r.name
+	a.newQuota(t, r.namespace, "widgets", count+"=2")
+
+	for range 2 {
+		a.create(t, crd.DeepCopy())
+		r.names(t, "v1", metav1.ListOptions{}) // tries again while the watch cache fills
+		r.create(t, "v1", "one", "{}")
+		held := r.object(t, "v1", "held", "{}")
+		held.SetFinalizers([]string{"example.com/hold"})
+		if _, err := r.in("v1").Create(t.Context(), held, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.in("v1").Create(t.Context(), r.object(t, "v1", "three", "{}"), metav1.CreateOptions{})
+		wantExceeded(t, err, "exceeded quota: widgets, requested: "+count+"=1, used: "+count+"=2, limited: "+count+"=2")
+		if _, err := r.in("v1").Create(t.Context(), r.object(t, "v1", "three", "{}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsForbidden(err) {
+			t.Errorf("a dry run of what would be refused: %v", err)
+		}
+
+		// What is only being deleted is still there.
+		if err := r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.in("v1").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		a.waitUsage(t, r.namespace, "widgets", map[string]int64{count: 1})
+
+		// With the definition go its objects.
+		r.release(t, "held")
+		r.create(t, "v1", "last", "{}")
+		r.deleteDefinition(t)
+		r.gone(t)
+		a.waitUsage(t, r.namespace, "widgets", map[string]int64{count: 0})
+	}
+}
+
+// TestQuotaIsNeverExceeded has many clients create and delete at the same time, and
+// looks at every state that the store was in.
+func TestQuotaIsNeverExceeded(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	ns := a.newNamespace(t)
+	const hard, workers, rounds = 5, 8, 10
+	a.newQuota(t, ns, "five", fmt.Sprintf("count/configmaps=%d", hard))
+	configMaps := a.kube.CoreV1().ConfigMaps(ns)
+	before, err := configMaps.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := configMaps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: before.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+
+	var refused atomic.Int64
+	t.Run("clients", func(t *testing.T) {
+		for worker := range workers {
+			t.Run(fmt.Sprint(worker), func(t *testing.T) {
+				t.Parallel()
+				for round := range rounds {
+					name := fmt.Sprintf("%d-%d", worker, round)
+					poll.UntilDone(t, patience, "creating "+name, func() (bool, string) {
+						err := a.charge(t, ns, name)
+						if apierrors.IsForbidden(err) {
+							refused.Add(1)
+						}
+						return err == nil, fmt.Sprint(err)
+					})
+					if err := configMaps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+						t.Fatalf("deleting %s: %v", name, err)
+					}
+				}
+			})
+		}
+	})
+	if refused.Load() == 0 {
+		t.Error("the quota was never in the way")
+	}
+	most, live := int64(0), int64(0)
+	for seen := int64(0); seen < 2*workers*rounds; seen++ {
+		switch event := nextEvent(t, events); event.Type {
+		case watch.Added:
+			live++
+		case watch.Deleted:
+			live--
+		default:
+			t.Fatalf("unexpected event %s", event.Type)
+		}
+		most = max(most, live)
+	}
+	if most > hard || live != 0 {
+		t.Errorf("at most %d objects at a time and %d in the end, want no more than %d, and none", most, live, hard)
+	}
+	a.waitUsage(t, ns, "five", map[string]int64{"count/configmaps": 0})
+}
+
+// A create that fails after it was charged is not charged for long.
+func TestQuotaOfFailedCreates(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	ns := a.newNamespace(t)
+	a.newQuota(t, ns, "nine", "configmaps=9")
+	for range 3 {
+		if err := a.charge(t, ns, "one"); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	a.waitUsage(t, ns, "nine", map[string]int64{"configmaps": 1})
+}
+
+func TestQuotaIsRefused(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	ns := a.newNamespace(t)
+	tests := map[string]struct {
+		spec corev1.ResourceQuotaSpec
+		want string
+	}{
+		"scope":    {corev1.ResourceQuotaSpec{Hard: limits("configmaps=1"), Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}}, "unsupported scope applied to resource"},
+		"fraction": {corev1.ResourceQuotaSpec{Hard: limits("count/widgets.example.com=1500m")}, "must be an integer"},
+		"name":     {corev1.ResourceQuotaSpec{Hard: limits("widgets=1")}, "must be a standard resource for quota"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "refused"}, Spec: test.spec}
+			_, err := a.kube.CoreV1().ResourceQuotas(ns).Create(t.Context(), quota, metav1.CreateOptions{})
+			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want invalid and %q", err, test.want)
+			}
+		})
+	}
+}
