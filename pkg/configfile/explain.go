@@ -87,13 +87,13 @@ type explainer struct {
 // explain looks into err for what it can place, outer errors last: they only say
 // what was being done.
 func (e *explainer) explain(err error) (found []*Error, known bool) {
-	if invalid, ok := err.(*field.Error); ok {
+	if invalid, ok := err.(*field.Error); ok { //nolint:errorlint // errors.As would find only one of several
 		return []*Error{e.at(invalid.Field, invalid.ErrorBody())}, true
 	}
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {
 		return e.explainAll(strict.Errors())
 	}
-	switch wrapper := err.(type) {
+	switch wrapper := err.(type) { //nolint:errorlint // this unwraps
 	case interface{ Errors() []error }:
 		return e.explainAll(wrapper.Errors())
 	case interface{ Unwrap() []error }:

@@ -95,7 +95,6 @@ func startOperator(t *testing.T, kubeconfig string) *process.Annex {
 	if err != nil {
 		t.Fatal(err)
 	}
-	//nolint:noctx // the process outlives what starts it
 	operator, err := process.StartCommand(exec.Command(program, "--kubeconfig="+kubeconfig, "--namespace=broadcasting", "--targets=left,right"))
 	if err != nil {
 		t.Fatal(err)
