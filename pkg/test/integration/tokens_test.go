@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -308,6 +309,29 @@ func TestTokensOutlastKeys(t *testing.T) {
 	}
 	if a.recognises(t, answer.Status.Token) {
 		t.Error("a token of an issuer that annex is not any more logs in")
+	}
+}
+
+// TestTokensAtEveryReplica has replicas that share a key recognise each other's tokens,
+// and learn of each other's revocations.
+func TestTokensAtEveryReplica(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--etcd-servers=" + startEtcd(t, nil), "--service-account-signing-key-file=" + keyFile(t, newECDSAKey(t))}
+	one, other := startAnnex(t, flags...), startAnnex(t, flags...)
+	namespace := one.newRobot(t)
+	bearer := one.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
+	if !one.recognises(t, bearer) || !other.recognises(t, bearer) {
+		t.Fatal("a token does not log in at both replicas")
+	}
+	if err := other.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "robot", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	one.waitRefused(t, bearer, "the other replica deleted its service account")
+	other.waitRefused(t, bearer, "its service account was deleted")
+	for _, a := range []*annex{one, other} {
+		if _, err := os.Stat(filepath.Join(a.DataDir, "pki", "service-account.key")); !os.IsNotExist(err) {
+			t.Errorf("annex made a key though it was given one: %v", err)
+		}
 	}
 }
 
