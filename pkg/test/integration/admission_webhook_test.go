@@ -25,6 +25,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/ptr"
 )
 
@@ -175,9 +176,10 @@ func (a *annex) validate(t *testing.T, name string, hooks ...hook) {
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
 
+// deleteQuietly cleans up, unless annex has stopped already.
 func deleteQuietly(t *testing.T, remove func(context.Context, string, metav1.DeleteOptions) error, name string) {
 	t.Helper()
-	if err := remove(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := remove(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) && !utilnet.IsConnectionRefused(err) {
 		t.Errorf("deleting %s: %v", name, err)
 	}
 }

@@ -1,0 +1,365 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+// matching matches resources of a group in a namespace.
+func matching(namespace, group string, resources ...string) *admissionregistrationv1.MatchResources {
+	return &admissionregistrationv1.MatchResources{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: resources},
+		}}},
+	}
+}
+
+// policySpec is a spec of a validating policy, as a user writes it.
+func policySpec(t *testing.T, manifest string, match *admissionregistrationv1.MatchResources) admissionregistrationv1.ValidatingAdmissionPolicySpec {
+	t.Helper()
+	spec := admissionregistrationv1.ValidatingAdmissionPolicySpec{}
+	if err := yaml.UnmarshalStrict([]byte(manifest), &spec); err != nil {
+		t.Fatal(err)
+	}
+	spec.MatchConstraints = match
+	return spec
+}
+
+// enforce makes a policy and its binding.
+func (a *annex) enforce(t *testing.T, name string, spec admissionregistrationv1.ValidatingAdmissionPolicySpec, params *admissionregistrationv1.ParamRef, actions ...admissionregistrationv1.ValidationAction) {
+	t.Helper()
+	annexPolicies := a.kube.AdmissionregistrationV1()
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	if _, err := annexPolicies.ValidatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("making a policy: %v", err)
+	}
+	t.Cleanup(func() { deleteQuietly(t, annexPolicies.ValidatingAdmissionPolicies().Delete, name) })
+	if len(actions) == 0 {
+		actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ParamRef: params, ValidationActions: actions},
+	}
+	if _, err := annexPolicies.ValidatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("binding a policy: %v", err)
+	}
+	t.Cleanup(func() { deleteQuietly(t, annexPolicies.ValidatingAdmissionPolicyBindings().Delete, name) })
+}
+
+// isRefused waits until a dry run is refused with all of the words: policies come
+// into force within about a second.
+func isRefused(t *testing.T, what string, try func() error, words ...string) {
+	t.Helper()
+	eventually(t, what+" is refused", func() string {
+		err := try()
+		if err == nil {
+			return "it is taken"
+		}
+		for _, word := range words {
+			if !strings.Contains(err.Error(), word) {
+				return fmt.Sprintf("no %q in: %v", word, err)
+			}
+		}
+		return ""
+	})
+}
+
+func TestAdmissionPolicyRefuses(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	a.enforce(t, namespace, policySpec(t, `
+matchConditions:
+- {name: not-spared, expression: "request.name != 'spared'"}
+variables:
+- {name: size, expression: "has(object.data) ? object.data.size() : 0"}
+- {name: large, expression: "variables.size > int(namespaceObject.metadata.?annotations['max'].orValue('2'))"}
+validations:
+- expression: "!variables.large"
+  messageExpression: "'it has ' + string(variables.size) + ' keys in ' + namespaceObject.metadata.name"
+  reason: RequestEntityTooLarge
+- {expression: "!('secret' in object.data)", message: that belongs into a secret}
+`, matching(namespace, "", "configmaps")), nil)
+	try := func(name string, keys ...string) func() error {
+		return func() error {
+			_, err := a.tryConfigMap(t, namespace, name, true, func(c *corev1.ConfigMap) {
+				c.Data = map[string]string{}
+				for _, key := range keys {
+					c.Data[key] = ""
+				}
+			})
+			return err
+		}
+	}
+	isRefused(t, "a large one", try("large", "a", "b", "c"), "ValidatingAdmissionPolicy '"+namespace+"'", "it has 3 keys in "+namespace)
+	if err := try("large", "a", "b", "c")(); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("%v does not have the reason that the policy gives", err)
+	}
+	if err := try("secret", "secret")(); !apierrors.IsInvalid(err) {
+		t.Errorf("a secret in a configmap: %v, want it invalid, which is the reason where none is given", err)
+	}
+	for _, name := range []string{"small", "spared"} {
+		keys := []string{"a", "b", "c"}
+		if name == "small" {
+			keys = keys[:2]
+		}
+		if err := try(name, keys...)(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// An expression that cannot be evaluated counts as the policy's failure.
+func TestAdmissionPolicyFailurePolicy(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	strict, lenient := a.newNamespace(t), a.newNamespace(t)
+	const spec = `
+failurePolicy: %s
+validations:
+- {expression: "object.metadata.name != 'refused'", message: by name}
+- {expression: "object.data['missing'] == 'x'"}
+`
+	a.enforce(t, strict, policySpec(t, fmt.Sprintf(spec, "Fail"), matching(strict, "", "configmaps")), nil)
+	a.enforce(t, lenient, policySpec(t, fmt.Sprintf(spec, "Ignore"), matching(lenient, "", "configmaps")), nil)
+	try := func(namespace, name string) func() error {
+		return func() error {
+			_, err := a.tryConfigMap(t, namespace, name, true)
+			return err
+		}
+	}
+	isRefused(t, "one that cannot be evaluated", try(strict, "one"), "no such key: missing")
+	isRefused(t, "one that is refused", try(lenient, "refused"), "by name")
+	if err := try(lenient, "one")(); err != nil {
+		t.Errorf("a failure that is to be ignored: %v", err)
+	}
+}
+
+func TestAdmissionPolicyParams(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	limits := a.install(t, newDefinition(t, "type: object\nproperties: {spec: {type: object, properties: {max: {type: integer}}}}\n"))
+	limits.create(t, "v1", "limit", "spec: {max: 1}")
+	if _, err := a.tryConfigMap(t, namespace, "limit", false, func(c *corev1.ConfigMap) { c.Data = map[string]string{"max": "1"} }); err != nil {
+		t.Fatal(err)
+	}
+	deny := ptr.To(admissionregistrationv1.DenyAction)
+	kinds := map[string]struct {
+		kind       *admissionregistrationv1.ParamKind
+		namespace  string
+		expression string
+	}{
+		"a ConfigMap":       {&admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}, namespace, "object.data.size() <= int(params.data.max)"},
+		"a custom resource": {&admissionregistrationv1.ParamKind{APIVersion: limits.group + "/v1", Kind: "Widget"}, limits.namespace, "object.data.size() <= params.spec.max"},
+	}
+	for name, params := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			guarded, unguarded := a.newNamespace(t), a.newNamespace(t)
+			spec := policySpec(t, fmt.Sprintf("validations: [{expression: %q, message: too many}]", params.expression), matching(guarded, "", "configmaps"))
+			spec.ParamKind = params.kind
+			a.enforce(t, guarded, spec, &admissionregistrationv1.ParamRef{Name: "limit", Namespace: params.namespace, ParameterNotFoundAction: deny})
+			missing := *spec.DeepCopy()
+			missing.MatchConstraints = matching(unguarded, "", "configmaps")
+			a.enforce(t, unguarded, missing, &admissionregistrationv1.ParamRef{Name: "not-there", Namespace: params.namespace, ParameterNotFoundAction: deny})
+			isRefused(t, "two keys", func() error {
+				_, err := a.tryConfigMap(t, guarded, "two", true, func(c *corev1.ConfigMap) { c.Data["b"] = "c" })
+				return err
+			}, "too many")
+			if _, err := a.tryConfigMap(t, guarded, "one", true); err != nil {
+				t.Errorf("one key: %v", err)
+			}
+			isRefused(t, "what has no parameters", func() error {
+				_, err := a.tryConfigMap(t, unguarded, "one", true)
+				return err
+			}, "no params found for policy binding with `Deny` parameterNotFoundAction")
+		})
+	}
+}
+
+// Expressions can ask what the caller may do.
+func TestAdmissionPolicyAsksForRights(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	a.enforce(t, namespace, policySpec(t, `
+validations:
+- expression: "authorizer.group('').resource('secrets').namespace(request.namespace).check('list').allowed()"
+  messageExpression: "request.userInfo.username + ' may not see secrets'"
+  reason: Forbidden
+`, matching(namespace, "", "configmaps")), nil)
+	a.grantCore(t, namespace, "carol", "configmaps")
+	a.grantCore(t, namespace, "dave", "configmaps", "secrets")
+	try := func(name string) response {
+		return a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"one"}}`, "Impersonate-User", name)
+	}
+	eventually(t, "carol, who may not, is refused", func() string {
+		if answer := try("carol"); answer.code != http.StatusForbidden || !strings.Contains(answer.String(), "carol may not see secrets") {
+			return answer.String()
+		}
+		return ""
+	})
+	if answer := try("dave"); answer.code != http.StatusCreated {
+		t.Errorf("dave, who may: %s", answer)
+	}
+}
+
+// grantCore lets somebody do everything with resources in a namespace.
+func (a *annex) grantCore(t *testing.T, namespace, user string, resources ...string) {
+	t.Helper()
+	role := fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[""],"resources":["%s"],"verbs":["*"]}]}`, user, strings.Join(resources, `","`))
+	binding := fmt.Sprintf(`{"metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":%q},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, user, user, user)
+	for path, body := range map[string]string{"roles": role, "rolebindings": binding} {
+		if answer := a.request(t, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/"+path, body); answer.code != http.StatusCreated {
+			t.Fatalf("granting rights: %s", answer)
+		}
+	}
+}
+
+// A policy that only warns or notes lets pass.
+func TestAdmissionPolicyActions(t *testing.T) {
+	t.Parallel()
+	auditLog := filepath.Join(t.TempDir(), "audit.log")
+	rules := writeFile(t, "policy.yaml", []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata, resources: [{group: '', resources: [configmaps]}]}]\n"))
+	a := startAnnex(t, "--audit-policy-file="+rules, "--audit-log-path="+auditLog)
+	namespace := a.newNamespace(t)
+	a.enforce(t, namespace, policySpec(t, `
+validations:
+- {expression: "!object.metadata.name.startsWith('odd')", message: that is odd}
+auditAnnotations:
+- {key: owner, valueExpression: "'owned by ' + object.metadata.?labels['owner'].orValue('nobody')"}
+`, matching(namespace, "", "configmaps")), nil, admissionregistrationv1.Warn, admissionregistrationv1.Audit)
+	eventually(t, "an odd one is warned of", func() string {
+		answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"odd"}}`)
+		if warnings := answer.header.Values("Warning"); answer.code != http.StatusCreated || len(warnings) != 1 || !strings.Contains(warnings[0], "that is odd") {
+			return fmt.Sprintf("%s, warnings %q", answer, warnings)
+		}
+		return ""
+	})
+	eventually(t, "the audit log tells", func() string {
+		content, err := os.ReadFile(auditLog)
+		if err != nil {
+			return err.Error()
+		}
+		for _, line := range strings.Split(string(content), "\n") {
+			if strings.Contains(line, `"`+namespace+`/owner":"owned by nobody"`) && strings.Contains(line, `"validation.policy.admission.k8s.io/validation_failure"`) {
+				return ""
+			}
+		}
+		return string(content)
+	})
+}
+
+func TestAdmissionPolicyTypesAreChecked(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	policies := a.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: a.newNamespace(t)},
+		Spec:       policySpec(t, "validations: [{expression: 'object.data.size() > 0'}, {expression: 'object.dat.size() > 0'}]", matching("nowhere", "", "configmaps")),
+	}
+	policy, err := policies.Create(t.Context(), policy, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { deleteQuietly(t, policies.Delete, policy.Name) })
+	checked := func(generation int64, warnings int) *admissionregistrationv1.ValidatingAdmissionPolicy {
+		t.Helper()
+		var last *admissionregistrationv1.ValidatingAdmissionPolicy
+		eventually(t, "the types are checked", func() string {
+			if last, err = policies.Get(t.Context(), policy.Name, metav1.GetOptions{}); err != nil {
+				return err.Error()
+			}
+			found := ptr.Deref(last.Status.TypeChecking, admissionregistrationv1.TypeChecking{}).ExpressionWarnings
+			if last.Status.ObservedGeneration != generation || len(found) != warnings {
+				return fmt.Sprintf("%+v", last.Status)
+			}
+			return ""
+		})
+		return last
+	}
+	policy = checked(1, 1)
+	if warning := policy.Status.TypeChecking.ExpressionWarnings[0]; warning.FieldRef != "spec.validations[1].expression" || !strings.Contains(warning.Warning, "undefined field 'dat'") {
+		t.Errorf("warned of %+v", warning)
+	}
+	policy.Spec.Validations[1].Expression = "object.data.size() > 1"
+	if _, err := policies.Update(t.Context(), policy, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	checked(2, 0)
+}
+
+func TestAdmissionPolicyChangesObjects(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, "type: object\nproperties: {spec: {type: object, properties: {size: {type: integer}, tags: {type: array, items: {type: string}, x-kubernetes-list-type: set}}}}\n"))
+	annexPolicies := a.kube.AdmissionregistrationV1()
+	for name, test := range map[string]struct {
+		group, resource string
+		namespace       string
+		mutation        admissionregistrationv1.Mutation
+	}{
+		"apply": {widgets.group, "widgets", widgets.namespace, admissionregistrationv1.Mutation{
+			PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
+			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"set": params.data.value}}, spec: Object.spec{size: has(object.spec.size) ? object.spec.size : 3}}`},
+		}},
+		"patch": {"", "configmaps", a.newNamespace(t), admissionregistrationv1.Mutation{
+			PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+			JSONPatch: &admissionregistrationv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: "/metadata/labels", value: {"set": params.data.value}}]`},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own := a.newNamespace(t)
+			if _, err := a.tryConfigMap(t, own, "values", false, func(c *corev1.ConfigMap) { c.Data = map[string]string{"value": "yes"} }); err != nil {
+				t.Fatal(err)
+			}
+			policy := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: own}, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+				ParamKind:        &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
+				MatchConstraints: matching(test.namespace, test.group, test.resource), Mutations: []admissionregistrationv1.Mutation{test.mutation},
+				ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+			}}
+			if _, err := annexPolicies.MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { deleteQuietly(t, annexPolicies.MutatingAdmissionPolicies().Delete, own) })
+			binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: own}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+				PolicyName: own, ParamRef: &admissionregistrationv1.ParamRef{Name: "values", Namespace: own, ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)}}}
+			if _, err := annexPolicies.MutatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { deleteQuietly(t, annexPolicies.MutatingAdmissionPolicyBindings().Delete, own) })
+			path := "/api/v1/namespaces/" + test.namespace + "/configmaps?dryRun=All"
+			body := `{"metadata":{"name":"changed"}}`
+			if test.group != "" {
+				path = "/apis/" + test.group + "/v1/namespaces/" + test.namespace + "/" + test.resource + "?dryRun=All"
+				body = fmt.Sprintf(`{"apiVersion":"%s/v1","kind":%q,"metadata":{"name":"changed"},"spec":{"tags":["a"]}}`, test.group, "Widget")
+			}
+			eventually(t, "an object is changed", func() string {
+				answer := a.request(t, http.MethodPost, path, body)
+				if answer.code != http.StatusCreated || !strings.Contains(answer.String(), `"set":"yes"`) || test.group != "" && !strings.Contains(answer.String(), `"size":3`) {
+					return answer.String()
+				}
+				return ""
+			})
+		})
+	}
+}

@@ -1,0 +1,105 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"net/http"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// everything matches all that is written, wherever it is.
+func everything() []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+	}}
+}
+
+// Who installs webhooks on everything that are down, and a policy that refuses
+// everything, can remove them again; annex starts with them, and even makes what is
+// missing of its own objects.
+func TestAdmissionNobodyIsLockedOut(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	down := newHookServer(t, allow)
+	client := down.client()
+	down.Close()
+	total := func(h *hook) { h.Rules, h.NamespaceSelector = everything(), nil }
+	for _, install := range []func(*testing.T, string, ...hook){a.mutate, a.validate} {
+		install(t, "down", newHook("", "down", client, total))
+	}
+	all := &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: everything()[0]}}}
+	a.enforce(t, "closed", policySpec(t, "validations: [{expression: 'false', message: closed}]", all), nil)
+	isRefused(t, "a configmap", func() error {
+		_, err := a.tryConfigMap(t, "default", "one", true)
+		return err
+	}, "connection refused")
+	a.removeStartUpObjects(t)
+
+	a.Stop(t)
+	b := newAnnex(t, testserver.StartIn(t, a.DataDir))
+	for _, path := range []string{"/api/v1/namespaces/annex-system", "/apis/rbac.authorization.k8s.io/v1/clusterroles/view"} {
+		if answer := b.get(t, path); answer.code != http.StatusOK {
+			t.Errorf("%s is not there after a restart: %s", path, answer)
+		}
+	}
+	isRefused(t, "a configmap after a restart", func() error {
+		_, err := b.tryConfigMap(t, "default", "one", true)
+		return err
+	}, "connection refused")
+
+	b.repair(t)
+	eventually(t, "everything is allowed again", func() string {
+		if _, err := b.tryConfigMap(t, "default", "one", true); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// removeStartUpObjects deletes some of what annex makes when it starts, past its
+// own API.
+func (a *annex) removeStartUpObjects(t *testing.T) {
+	t.Helper()
+	annexEtcd := a.etcd(t)
+	for _, key := range []string{"/annex/namespaces/annex-system", "/annex/clusterroles/view"} {
+		deleted, err := annexEtcd.Delete(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if deleted.Deleted != 1 {
+			t.Fatalf("etcd has no key %s", key)
+		}
+	}
+}
+
+// repair removes the policy and the webhooks, as their administrator. The policy is
+// first: as in Kubernetes it decides on webhooks, but not on policies.
+func (a *annex) repair(t *testing.T) {
+	t.Helper()
+	configurations := a.kube.AdmissionregistrationV1()
+	if err := configurations.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "closed", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("deleting the binding of a policy on everything: %v", err)
+	}
+	eventually(t, "a webhook on everything can be changed", func() string {
+		mutating, err := configurations.MutatingWebhookConfigurations().Get(t.Context(), "down", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		mutating.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
+		if _, err := configurations.MutatingWebhookConfigurations().Update(t.Context(), mutating, metav1.UpdateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	if err := configurations.ValidatingWebhookConfigurations().Delete(t.Context(), "down", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("deleting a webhook on everything: %v", err)
+	}
+}
