@@ -1,0 +1,157 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package mode
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/annex-dev/annex/pkg/test/behind"
+)
+
+const (
+	auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, resources: [{group: hosting.annex.dev}]}
+`
+	encryptionConfig = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: ["*.*"]
+  providers: [{secretbox: {keys: [{name: key1, secret: a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=}]}}]
+`
+	tracingConfig = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: TracingConfiguration
+samplingRatePerMillion: 1000000
+endpoint: `
+)
+
+// TestObserved has annex recorded, encrypted and traced as it is alone.
+func TestObserved(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	spans, endpoint := startSpanCollector(t)
+	log := filepath.Join(dir, "audit.log")
+	annex := behind.Start(t, mainCluster,
+		"--audit-policy-file="+file("audit.yaml", auditPolicy), "--audit-log-path="+log,
+		"--encryption-provider-config="+file("encryption.yaml", encryptionConfig),
+		"--tracing-config-file="+file("tracing.yaml", tracingConfig+endpoint))
+
+	mallory, err := mainCluster.ConfigFor("mallory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the main cluster refuses does not reach annex, and is in its own log.
+	if got, body := get(t, direct(annex, mallory), stores); got != http.StatusForbidden {
+		t.Errorf("mallory, direct: %d: %s", got, body)
+	}
+	if got, body := get(t, mainCluster.Config, stores); got != http.StatusOK {
+		t.Errorf("the main cluster's administrator, through it: %d: %s", got, body)
+	}
+	for _, path := range []string{"/statusz", "/flagz"} {
+		if got, body := get(t, direct(annex, mallory), path); got != http.StatusForbidden {
+			t.Errorf("%s for mallory: %d: %s", path, got, body)
+		}
+		if got, body := get(t, direct(annex, mainCluster.Config), path); got != http.StatusOK {
+			t.Errorf("%s for the main cluster's administrator: %d: %s", path, got, body)
+		}
+	}
+	wantEncrypted(t, annex.DataDir)
+	annex.Stop(t)
+	if spans.Load() == 0 {
+		t.Error("there are no spans")
+	}
+	content, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for user, decision := range map[string]string{"mallory": `"code":403`, "system:masters": `"code":200`} {
+		found := false
+		for line := range strings.Lines(string(content)) {
+			found = found || strings.Contains(line, stores) && strings.Contains(line, fmt.Sprintf("%q", user)) && strings.Contains(line, decision)
+		}
+		if !found {
+			t.Errorf("the log has no line of %s with %s:\n%s", user, decision, content)
+		}
+	}
+}
+
+// wantEncrypted looks at all that the embedded etcd holds.
+func wantEncrypted(t *testing.T, dataDir string) {
+	t.Helper()
+	socket := filepath.Join(dataDir, "etcd", "client.sock")
+	if elsewhere, err := os.ReadFile(filepath.Join(dataDir, "socket-dir")); err == nil {
+		socket = filepath.Join(strings.TrimSpace(string(elsewhere)), "client.sock")
+	}
+	annexEtcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer annexEtcd.Close()
+	found, err := annexEtcd.Get(t.Context(), "/annex/", clientv3.WithPrefix())
+	if err != nil || len(found.Kvs) == 0 {
+		t.Fatalf("reading from etcd: %v, %v", found, err)
+	}
+	for _, kv := range found.Kvs {
+		if !bytes.HasPrefix(kv.Value, []byte("k8s:enc:secretbox:v1:key1:")) {
+			t.Errorf("etcd holds under %s: %.60q", kv.Key, kv.Value)
+		}
+	}
+}
+
+// spanCollector counts what an OpenTelemetry collector gets from annex.
+type spanCollector struct {
+	coltracepb.UnimplementedTraceServiceServer
+	atomic.Int64
+}
+
+// Export is what clients of OTLP call.
+func (c *spanCollector) Export(_ context.Context, request *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+	for _, resource := range request.ResourceSpans {
+		if strings.Contains(resource.Resource.String(), `"annex"`) {
+			c.Add(int64(len(resource.ScopeSpans)))
+		}
+	}
+	return &coltracepb.ExportTraceServiceResponse{}, nil
+}
+
+func startSpanCollector(t *testing.T) (c *spanCollector, endpoint string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = &spanCollector{}
+	server := grpc.NewServer()
+	coltracepb.RegisterTraceServiceServer(server, c)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	return c, listener.Addr().String()
+}
