@@ -61,7 +61,7 @@ func (s *Structured) apply(ctx context.Context, data []byte) error {
 		next.end()
 		return err
 	}
-	s.retire(ctx, s.current.Swap(next), next)
+	s.retire(ctx, s.current.Swap(next))
 	return nil
 }
 
@@ -80,16 +80,16 @@ func (g *generation) awaitIssuers(ctx context.Context) error {
 	return err
 }
 
-// retire ends a generation that was replaced, and the metrics of its issuers that
-// the next one does not have.
-func (s *Structured) retire(ctx context.Context, old, next *generation) {
+// retire ends a generation that was replaced, and the metrics of its issuers, but for
+// those that are in force then.
+func (s *Structured) retire(ctx context.Context, old *generation) {
 	s.retiring.Go(func() {
 		select {
 		case <-ctx.Done():
 		case <-time.After(retirement):
 		}
 		old.end()
-		for issuer := range old.issuers.Difference(next.issuers) {
+		for issuer := range old.issuers.Difference(s.current.Load().issuers) {
 			oidc.DeleteJWKSFetchMetrics(issuer, s.options.APIServerID)
 		}
 	})

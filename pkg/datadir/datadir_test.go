@@ -291,3 +291,34 @@ func snapshot(t *testing.T, dir string) map[string]string {
 	}
 	return found
 }
+
+// What only reads finds the directory of an annex that runs, and makes none.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	running := mustOpen(t, filepath.Join(t.TempDir(), "data"))
+	defer mustClose(t, running)
+	found, err := Find(running.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.PKIDir() != running.PKIDir() || found.AdminKubeconfig() != running.AdminKubeconfig() {
+		t.Errorf("found %s, want %s", found.Path(), running.Path())
+	}
+	mustClose(t, found)
+	if second, err := Open(running.Path()); err == nil {
+		mustClose(t, second)
+		t.Error("closing what was found let another annex in")
+	}
+
+	missing := filepath.Join(t.TempDir(), "missing")
+	foreign := t.TempDir()
+	writeFile(t, filepath.Join(foreign, "notes.txt"), "mine")
+	for path, want := range map[string]string{t.TempDir(): "never started", foreign: "not annex's", missing: "no such file"} {
+		if _, err := Find(path); err == nil || !strings.Contains(err.Error(), "--data-dir "+path) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error that says %q", path, err, want)
+		}
+	}
+	if _, err := os.Stat(missing); err == nil {
+		t.Errorf("%s was made", missing)
+	}
+}

@@ -303,3 +303,36 @@ func setup(t *testing.T) (string, Options, *clocktesting.FakeClock) {
 		Clock:          clock,
 	}, clock
 }
+
+// Who is given a certificate logs in as the administrator does.
+func TestLoadAuthority(t *testing.T) {
+	t.Parallel()
+	dir, opts, clock := setup(t)
+	files := mustEnsure(t, dir, opts)
+	found, err := LoadAuthority(dir, clock.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := found.Issue(ClientTemplate("alice", "a", "b"), clock.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(mustRead(t, files.CACert)))
+	verified := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, CurrentTime: clock.Now()}
+	if _, err := pair.Cert.Verify(verified); err != nil {
+		t.Error(err)
+	}
+	verified.CurrentTime = clock.Now().Add(2 * time.Hour)
+	if _, err := pair.Cert.Verify(verified); err == nil {
+		t.Error("a certificate for an hour is good after two")
+	}
+	for what, at := range map[string]time.Time{"expired": clock.Now().AddDate(20, 0, 0), "not valid before": clock.Now().AddDate(-1, 0, 0)} {
+		if _, err := LoadAuthority(dir, at); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("error is %v, want one that says %q", err, what)
+		}
+	}
+	if _, err := LoadAuthority(t.TempDir(), clock.Now()); err == nil || !strings.Contains(err.Error(), caCertName) {
+		t.Errorf("without an authority: %v", err)
+	}
+}
