@@ -9,7 +9,7 @@
 //   - A block of `sh` holds commands that succeed.
 //   - A block of `console` holds commands after `$ ` (more lines of one after `> `,
 //     or in a here-document) and what they print. A command that prints a line that
-//     begins with `Error`, `error` or `annex: ` fails, the others succeed. `…` stands for
+//     begins with `Error`, `error` or `annex: `, or says that an object is invalid, fails, the others succeed. `…` stands for
 //     anything, a line of it for any lines; ages, times and the width of columns do
 //     not matter. What only reads (`kubectl get`, `kubectl auth`, `grep` and so on) is
 //     typed again until it prints that: things take a moment to come about.
