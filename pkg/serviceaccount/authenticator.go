@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	jose "gopkg.in/go-jose/go-jose.v2"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -64,6 +65,9 @@ type tokenAuthenticator struct {
 type verified struct {
 	claims
 	user user.Info
+	// revoked is why the token is not good any more, once that is known for ever: a
+	// program that goes on with it must not cost a read of the store each time.
+	revoked atomic.Pointer[error]
 }
 
 // NewAuthenticator returns what recognises the tokens of service accounts. It must
@@ -106,7 +110,13 @@ func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string
 	if len(audiences) == 0 {
 		return nil, false, fmt.Errorf("the token is for the audiences %q, not for %q", []string(content.Audience), []string(requested))
 	}
+	if revoked := content.revoked.Load(); revoked != nil {
+		return nil, false, *revoked
+	}
 	if err := a.bearers.check(ctx, content.Kubernetes); err != nil {
+		if isFinal(err) {
+			content.revoked.Store(&err)
+		}
 		return nil, false, err
 	}
 	return &authenticator.Response{User: content.user, Audiences: audiences}, true, nil
@@ -159,7 +169,7 @@ func (a *tokenAuthenticator) verify(token string) ([]byte, error) {
 	header := parsed.Signatures[0].Header
 	candidates := a.keys.candidates(header.KeyID)
 	if len(candidates) == 0 {
-		return nil, fmt.Errorf("the token is signed with the key %q, which is unknown", header.KeyID)
+		return nil, fmt.Errorf("the token is signed with the key %.64q, which is unknown", header.KeyID)
 	}
 	for _, key := range candidates {
 		if header.Algorithm != key.Algorithm {

@@ -5,6 +5,7 @@ package serviceaccount
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -81,6 +82,13 @@ const (
 	errDeleted   = bearerError("does not exist any more")
 	errRecreated = bearerError("is another one of that name")
 )
+
+// isFinal reports whether nothing can make it good again: no object gets the UID of
+// one before.
+func isFinal(err error) bool {
+	var gone bearerError
+	return errors.As(err, &gone)
+}
 
 // isCurrent takes an object that is being deleted for deleted: finalizers may keep it
 // for as long as they like.

@@ -54,6 +54,13 @@ func TestRevocation(t *testing.T) {
 				if test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 					t.Errorf("error %v, want one with %q", err, test.want)
 				}
+				w.live.ClearActions()
+				if _, again, err := w.authenticator.AuthenticateToken(t.Context(), token); again != ok || again == (err != nil) {
+					t.Errorf("again: recognised %t, error %v", again, err)
+				}
+				if actions := w.live.Actions(); !ok && len(actions) > 0 {
+					t.Errorf("asked the store again about a token that is not good any more: %v", actions)
+				}
 			})
 		}
 	}
@@ -131,5 +138,11 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	}
 	if _, ok, err := w.authenticator.AuthenticateToken(t.Context(), token); ok || err == nil || !strings.Contains(err.Error(), "cannot be read: away") {
 		t.Errorf("recognised %t, error %v; want it refused", ok, err)
+	}
+	if err := w.cachedAccounts.Add(robot); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := w.authenticator.AuthenticateToken(t.Context(), token); !ok || err != nil {
+		t.Errorf("once it is known again: recognised %t, error %v", ok, err)
 	}
 }
