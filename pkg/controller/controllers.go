@@ -99,6 +99,9 @@ func newMetadataInformers(config Config) (*metadatainformers.Informers, error) {
 		AnnexMetadata:             config.AnnexMetadata,
 		Discover:                  config.AnnexKube.Discovery().ServerGroupsAndResourcesWithContext,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
+		Stored: func(resource schema.GroupResource) (int64, bool) {
+			return config.Usage.Usage(resource).Objects, config.Usage.HasSynced()
+		},
 	})
 }
 
@@ -256,6 +259,7 @@ func New(config Config) (*Controllers, error) {
 			c.term.end()
 			return nil, fmt.Errorf("making the informers of metadata: %w", err)
 		}
+		c.term.undo = append(c.term.undo, config.Usage.AddHandler(c.config.AnnexMetadataInformers))
 	}
 	for _, d := range descriptors() {
 		if !d.mode.covers(config) {

@@ -37,6 +37,10 @@ type follower struct {
 	objects *store
 	// notFound is called when the server does not know the resource.
 	notFound func()
+	// stored says how many objects etcd holds of the resource; nil if nobody knows.
+	// storedChanged tells that it may be another number.
+	stored        func() (objects int64, known bool)
+	storedChanged chan struct{}
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -47,14 +51,16 @@ type follower struct {
 	// synced says that handlers were told of all objects once. What they know is
 	// current if, besides, that was after the last gap and a watch is open.
 	synced, listed, watching bool
-	started                  time.Time
-	failure                  error
-	complained               bool
-	free                     func()
+	// asleep says that the resource has no objects, and is not followed until then.
+	asleep     bool
+	started    time.Time
+	failure    error
+	complained bool
+	free       func()
 }
 
 func newFollower(item served, handlers []Handler) *follower {
-	f := &follower{served: item, done: make(chan struct{}), free: func() {}}
+	f := &follower{served: item, done: make(chan struct{}), storedChanged: make(chan struct{}, 1), started: time.Now(), free: func() {}}
 	f.objects = newStore(item.Resource, handlers, f.replaced)
 	return f
 }
@@ -63,6 +69,9 @@ func newFollower(item served, handlers []Handler) *follower {
 // the first time at once.
 func (f *follower) run(ctx context.Context, annexMetadata metadata.Interface, slots chan struct{}) {
 	defer close(f.done)
+	if !f.awaitObjects(ctx) {
+		return
+	}
 	select {
 	case <-ctx.Done():
 		return
@@ -112,6 +121,47 @@ func (f *follower) complain(logger klog.Logger, err error) {
 		logger.Error(err, "A resource cannot be read, trying again; what depends on knowing its objects waits")
 	} else {
 		logger.V(2).Info("A resource cannot be read, trying again", "err", err)
+	}
+}
+
+// awaitObjects returns true when there is something to follow, and false when ctx is
+// done. To follow a custom resource has the server make a cache for it, which most
+// are not worth: they have no objects.
+func (f *follower) awaitObjects(ctx context.Context) bool {
+	for f.stored != nil {
+		objects, known := f.stored()
+		if known && objects > 0 {
+			break
+		}
+		f.sleep(known)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-f.storedChanged:
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asleep, f.started = false, time.Time{} // it has yet to start
+	return true
+}
+
+// sleep notes that there is nothing to follow, if that is known.
+func (f *follower) sleep(known bool) {
+	f.mu.Lock()
+	first := known && !f.synced
+	f.asleep, f.synced = known, f.synced || known
+	f.mu.Unlock()
+	if first {
+		f.objects.tellSynced()
+	}
+}
+
+// wake has the follower look again whether there is something to follow.
+func (f *follower) wake() {
+	select {
+	case f.storedChanged <- struct{}{}:
+	default: // it is about to
 	}
 }
 
@@ -167,11 +217,8 @@ func (f *follower) replaced() {
 	free := f.free
 	f.mu.Unlock()
 	free()
-	if !first {
-		return
-	}
-	for _, handler := range f.objects.handlers {
-		handler.Synced(f.Resource)
+	if first {
+		f.objects.tellSynced()
 	}
 }
 
@@ -208,6 +255,10 @@ func (f *follower) state() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	state := State{Resource: f.Resource, Synced: f.synced, Current: f.synced && f.listed && f.watching}
+	if f.asleep {
+		objects, known := f.stored()
+		state.Current = known && objects == 0
+	}
 	if !state.Current {
 		state.Err = f.failure
 	}

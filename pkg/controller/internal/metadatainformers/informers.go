@@ -63,6 +63,9 @@ type Config struct {
 	Discover      DiscoverFunc
 	// CustomResourceDefinitions says which custom resources there are.
 	CustomResourceDefinitions apiextensionsinformers.CustomResourceDefinitionInformer
+	// Stored says how many objects etcd holds of a custom resource. Those without
+	// any are not followed until UsageChanged tells of the first. Without it all are.
+	Stored func(resource schema.GroupResource) (objects int64, known bool)
 }
 
 // Handler is told what happens to objects. Calls for one resource come one after
@@ -191,6 +194,9 @@ func (i *Informers) reconcile(ctx context.Context, _ struct{}) (queue.Result, er
 	for resource, item := range wanted {
 		f := newFollower(item, i.handlers)
 		f.notFound = func() { i.notFound(item) }
+		if i.config.Stored != nil && item.definition != "" {
+			f.stored = func() (int64, bool) { return i.config.Stored(resource) }
+		}
 		i.followers[resource] = f
 		fresh = append(fresh, f)
 	}
@@ -253,6 +259,22 @@ func (i *Informers) notFound(item served) {
 	}
 	i.stale.Store(true)
 	i.queue.AddAfter(struct{}{}, rediscoverAfter)
+}
+
+// UsageChanged has a resource followed if it has objects now.
+func (i *Informers) UsageChanged(resource schema.GroupResource) {
+	if f := i.follower(resource); f != nil {
+		f.wake()
+	}
+}
+
+// AllUsageChanged is UsageChanged for all resources.
+func (i *Informers) AllUsageChanged() {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	for _, f := range i.followers {
+		f.wake()
+	}
 }
 
 // isSettled reports whether nothing is gained by waiting longer.

@@ -125,6 +125,7 @@ type server struct {
 	discoveries     int
 	discoverErr     error
 	silent          bool
+	stored          func(schema.GroupResource) (int64, bool)
 }
 
 // startServer runs Informers until the test ends.
@@ -160,6 +161,7 @@ func startServer(t *testing.T, definitions []runtime.Object, objects []runtime.O
 			return nil, s.lists, s.discoverErr
 		},
 		CustomResourceDefinitions: factory.Apiextensions().V1().CustomResourceDefinitions(),
+		Stored:                    s.stored,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -406,6 +408,50 @@ func TestForgetsWhatDiscoveryListedWrongly(t *testing.T) {
 		if _, served := s.State(widgets.GroupResource()); served || !s.HasSynced() {
 			t.Errorf("followed: %t, synced: %t, want what is not there forgotten", served, s.HasSynced())
 		}
+	})
+}
+
+// A custom resource without objects costs the server nothing.
+func TestSleepsUntilThereAreObjects(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		objects, known := int64(0), false
+		s := startServer(t, []runtime.Object{newDefinition("d1")}, nil, func(s *server) {
+			s.stored = func(schema.GroupResource) (int64, bool) { return objects, known }
+		})
+		pause()
+		if state, _ := s.State(widgets.GroupResource()); state.Synced || state.Current {
+			t.Errorf("before it is known whether there are objects it is %+v", state)
+		}
+		known = true
+		s.AllUsageChanged()
+		pause()
+		if state, _ := s.State(widgets.GroupResource()); !state.Synced || !state.Current {
+			t.Errorf("without objects it is %+v", state)
+		}
+		for _, action := range s.annexMetadata.Actions() {
+			if action.GetResource() == widgets {
+				t.Errorf("without objects there was a %s", action.GetVerb())
+			}
+		}
+		objects = 1
+		if state, _ := s.State(widgets.GroupResource()); state.Current {
+			t.Errorf("before the first object is seen it is %+v", state)
+		}
+		if err := s.annexMetadata.Tracker().Create(widgets, newWidget("w", "1"), "team"); err != nil {
+			t.Fatal(err)
+		}
+		s.UsageChanged(configMaps.GroupResource())
+		s.UsageChanged(widgets.GroupResource())
+		pause()
+		s.want(t, "widgets", "synced widgets", "added widgets 1")
+		if state, _ := s.State(widgets.GroupResource()); !state.Current {
+			t.Errorf("with an object it is %+v", state)
+		}
+		s.UsageChanged(widgets.GroupResource())
+		s.undefine(t)
+		s.UsageChanged(widgets.GroupResource())
+		s.want(t, "widgets")
 	})
 }
 

@@ -151,6 +151,13 @@ func (s *store) remove(key types.NamespacedName) {
 	}
 }
 
+// tellSynced tells handlers that they know all.
+func (s *store) tellSynced() {
+	for _, handler := range s.handlers {
+		handler.Synced(s.resource)
+	}
+}
+
 // drop tells handlers that nothing is known of the resource any more. Nobody
 // writes to the store by then.
 func (s *store) drop() {
