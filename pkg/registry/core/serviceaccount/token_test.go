@@ -22,6 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
@@ -239,5 +241,24 @@ func TestTokenCreateAsksAdmission(t *testing.T) {
 	}, nil)
 	if !errors.Is(err, refused) {
 		t.Errorf("error %v, want that of admission", err)
+	}
+}
+
+// TestTokenCreateIsTraceable has the audit log tell tokens apart, as their users do.
+func TestTokenCreateIsTraceable(t *testing.T) {
+	t.Parallel()
+	var told warnings
+	ctx := audit.WithAuditContext(requestContext(t, &told))
+	event := audit.AuditContextFrom(ctx)
+	if err := event.Init(audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}, nil); err != nil {
+		t.Fatal(err)
+	}
+	object, err := newTokenREST(t, 0).Create(ctx, "robot", request(nil), rest.ValidateAllObjectFunc, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := claimsOf(t, object.(*authenticationv1.TokenRequest).Status.Token)["jti"].(string)
+	if got, _ := event.GetEventAnnotation("authentication.kubernetes.io/issued-credential-id"); id == "" || got != "JTI="+id {
+		t.Errorf("the event says %q, the token %q", got, id)
 	}
 }
