@@ -84,13 +84,21 @@ func (o *Authentication) Validate(behindMain bool) []error {
 	if !slices.Contains([]string{"v1", "v1beta1"}, o.WebhookVersion) {
 		errs = append(errs, fmt.Errorf("--authentication-token-webhook-version %q must be v1 or v1beta1", o.WebhookVersion))
 	}
-	if o.FrontProxy.ClientCAFile == "" && len(o.FrontProxy.AllowedNames) > 0 {
-		errs = append(errs, errors.New("--requestheader-allowed-names needs --requestheader-client-ca-file"))
+	return append(errs, o.validateFrontProxy()...)
+}
+
+func (o *Authentication) validateFrontProxy() []error {
+	if o.FrontProxy.ClientCAFile == "" {
+		if len(o.FrontProxy.AllowedNames) > 0 {
+			return []error{errors.New("--requestheader-allowed-names needs --requestheader-client-ca-file")}
+		}
+		return nil
 	}
-	if o.FrontProxy.ClientCAFile != "" && len(o.FrontProxy.UsernameHeaders) == 0 {
+	errs := named("--requestheader-client-ca-file", o.FrontProxy.Validate())
+	if len(o.FrontProxy.UsernameHeaders) == 0 {
 		errs = append(errs, errors.New("--requestheader-username-headers must not be empty with --requestheader-client-ca-file"))
 	}
-	return append(errs, named("--requestheader-…", o.FrontProxy.Validate())...)
+	return errs
 }
 
 // Logins are ways to log in that other options make.

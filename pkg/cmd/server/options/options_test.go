@@ -135,6 +135,8 @@ func TestRefusedFlags(t *testing.T) {
 		"proxy of the main cluster": {[]string{"--main-kubeconfig=/k", "--requestheader-client-ca-file=/a"}, "--requestheader-client-ca-file is for annex alone"},
 		"unknown webhook version":   {[]string{"--authentication-token-webhook-version=v2"}, "--authentication-token-webhook-version"},
 		"names without a proxy":     {[]string{"--requestheader-allowed-names=a"}, "--requestheader-client-ca-file"},
+		"proxy with empty headers":  {[]string{"--requestheader-client-ca-file=/a", "--requestheader-group-headers= "}, "requestheader-group-headers"},
+		"proxy without a gate":      {[]string{"--requestheader-client-ca-file=/a", "--feature-gates=RemoteRequestHeaderUID=false"}, "--requestheader-uid-headers"},
 		"proxy without headers":     {[]string{"--requestheader-client-ca-file=/a", "--requestheader-username-headers="}, "--requestheader-username-headers"},
 		"tracing file not there":    {[]string{"--tracing-config-file=/no/tracing.yaml"}, "tracing"},
 	}
