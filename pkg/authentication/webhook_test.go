@@ -142,8 +142,8 @@ func TestWebhookConfigurationRefused(t *testing.T) {
 		"no YAML":            {"{{", "FILE:1: "},
 		"clusters of no use": {"clusters: yes\n", "FILE:1: "},
 		"nobody":             {"apiVersion: v1\nkind: Config\n", "FILE"},
-		"without TLS":        {config("{server: 'http://127.0.0.1:1'}"), "FILE:3: clusters.cluster.server: "},
-		"not verified":       {config("{server: 'https://127.0.0.1:1', insecure-skip-tls-verify: true}"), "FILE:3: clusters.cluster.insecure-skip-tls-verify: "},
+		"without TLS":        {config("{server: 'http://127.0.0.1:1'}"), "FILE:5: clusters[0].cluster.server: "},
+		"not verified":       {config("{server: 'https://127.0.0.1:1', insecure-skip-tls-verify: true}"), "FILE:5: clusters[0].cluster.insecure-skip-tls-verify: "},
 		"no authority":       {config("{server: 'https://127.0.0.1:1', certificate-authority: /no/ca.crt}"), "/no/ca.crt"},
 	} {
 		t.Run(name, func(t *testing.T) {

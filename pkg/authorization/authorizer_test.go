@@ -126,9 +126,9 @@ func TestWebhookThatCannotBeTrusted(t *testing.T) {
 	}{
 		"not there":     {"/nowhere/kubeconfig", []string{"/nowhere/kubeconfig", "no such file"}},
 		"no kubeconfig": {junk, []string{junk + ":1:", "mapping values are not allowed"}},
-		"empty":         {writeFile(t, ""), []string{"no context"}},
+		"empty":         {writeFile(t, ""), []string{"current-context: Required value"}},
 		"not verified":  {webhook.kubeconfig(t, func(c *clientcmdapi.Cluster) { c.InsecureSkipTLSVerify, c.CertificateAuthorityData = true, nil }), []string{"insecure-skip-tls-verify"}},
-		"not encrypted": {webhook.kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = "http://127.0.0.1:1" }), []string{"must be https"}},
+		"not encrypted": {webhook.kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = "http://127.0.0.1:1" }), []string{"must begin with https://"}},
 		"no CA": {webhook.kubeconfig(t, func(c *clientcmdapi.Cluster) {
 			c.CertificateAuthorityData, c.CertificateAuthority = nil, "/nowhere.crt"
 		}), []string{"/nowhere.crt"}},

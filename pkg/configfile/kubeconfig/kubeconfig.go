@@ -1,19 +1,22 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeconfig checks the kubeconfigs that lead annex to a webhook. Upstream
+// Package kubeconfig loads the kubeconfigs that lead annex to a webhook. Upstream
 // loads them as kubectl does: what it does not know it ignores, and with nothing in
-// the file it looks for another server by itself.
+// the file it looks for another server by itself. A webhook decides who may log in
+// and act, or sees what everybody does: servers that anybody could stand in for
+// are refused.
 package kubeconfig
 
 import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdlatest "k8s.io/client-go/tools/clientcmd/api/latest"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
@@ -27,31 +30,43 @@ var decoder = serializer.NewCodecFactory(clientcmdlatest.Scheme, serializer.Enab
 // Check says what is wrong with the kubeconfig at a path, with file, line and field.
 // The server that it names is not asked.
 func Check(path string) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read a kubeconfig: %w", err)
-	}
-	kind := clientcmdv1.SchemeGroupVersion.WithKind("Config")
-	return configfile.Explain(path, data, check(path, data, &kind))
+	_, err := Load(path)
+	return err
 }
 
-func check(path string, data []byte, kind *schema.GroupVersionKind) error {
+// Load returns how to reach the server, as often as is asked for: what bounds the
+// questions to a webhook is what bounds the requests that they are about.
+func Load(path string) (*restclient.Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read a kubeconfig: %w", err)
+	}
+	config, err := load(path, data)
+	if err != nil {
+		return nil, configfile.Explain(path, data, err)
+	}
+	config.QPS = -1
+	return config, nil
+}
+
+func load(path string, data []byte) (*restclient.Config, error) {
 	config := &clientcmdv1.Config{}
-	if _, _, err := decoder.Decode(data, kind, config); err != nil {
-		return err
+	kind := clientcmdv1.SchemeGroupVersion.WithKind("Config")
+	if _, _, err := decoder.Decode(data, &kind, config); err != nil {
+		return nil, err
 	}
 	if errs := validate(config); len(errs) > 0 {
-		return errs.ToAggregate()
+		return nil, errs.ToAggregate()
 	}
 	// The files that it names, and what else it can say about users.
 	loaded, err := clientcmd.LoadFromFile(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := clientcmd.ResolveLocalPaths(loaded); err != nil {
-		return err
+		return nil, err
 	}
-	return clientcmd.ConfirmUsable(*loaded, "")
+	return clientcmd.NewDefaultClientConfig(*loaded, &clientcmd.ConfigOverrides{}).ClientConfig()
 }
 
 // validate follows the current context to a server.
@@ -65,18 +80,27 @@ func validate(config *clientcmdv1.Config) field.ErrorList {
 	}
 	path, context := field.NewPath("contexts").Index(at).Child("context"), config.Contexts[at].Context
 	var errs field.ErrorList
-	switch {
-	case context.AuthInfo == "":
-		errs = append(errs, field.Required(path.Child("user"), "it may be one without credentials"))
-	case !slices.ContainsFunc(config.AuthInfos, func(u clientcmdv1.NamedAuthInfo) bool { return u.Name == context.AuthInfo }):
+	if context.AuthInfo != "" && !slices.ContainsFunc(config.AuthInfos, func(u clientcmdv1.NamedAuthInfo) bool { return u.Name == context.AuthInfo }) {
 		errs = append(errs, field.NotFound(path.Child("user"), context.AuthInfo))
 	}
 	at = slices.IndexFunc(config.Clusters, func(c clientcmdv1.NamedCluster) bool { return c.Name == context.Cluster })
+	if at < 0 {
+		return append(errs, field.NotFound(path.Child("cluster"), context.Cluster))
+	}
+	return append(errs, validateCluster(&config.Clusters[at].Cluster, field.NewPath("clusters").Index(at).Child("cluster"))...)
+}
+
+// validateCluster makes sure that the server proves who it is.
+func validateCluster(cluster *clientcmdv1.Cluster, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	switch {
-	case at < 0:
-		errs = append(errs, field.NotFound(path.Child("cluster"), context.Cluster))
-	case config.Clusters[at].Cluster.Server == "":
-		errs = append(errs, field.Required(field.NewPath("clusters").Index(at).Child("cluster", "server"), "the URL of the webhook"))
+	case cluster.Server == "":
+		errs = append(errs, field.Required(path.Child("server"), "the URL of the webhook"))
+	case !strings.HasPrefix(cluster.Server, "https://"):
+		errs = append(errs, field.Invalid(path.Child("server"), cluster.Server, "must begin with https://"))
+	}
+	if cluster.InsecureSkipTLSVerify {
+		errs = append(errs, field.Forbidden(path.Child("insecure-skip-tls-verify"), "anybody could answer for the webhook"))
 	}
 	return errs
 }

@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 		want        string // after the file; empty if it is usable
 	}{
 		"usable":              {"", "", ""},
-		"without a user":      {"    user: annex\n", "", ":13: contexts[0].context.user: Required value: it may be one without credentials"},
+		"without a user":      {"    user: annex\n", "", ""},
 		"without a version":   {"apiVersion: v1\nkind: Config\n", "", ""},
 		"empty":               {usable, "", ": current-context: Required value: it says which server is meant"},
 		"not YAML":            {"clusters:\n", "clusters: a: b\n", ":3: mapping values are not allowed in this context"},
@@ -47,6 +47,8 @@ func TestCheck(t *testing.T) {
 		"unknown cluster":     {"    cluster: webhook", "    cluster: other", `:14: contexts[0].context.cluster: Not found: "other"`},
 		"unknown user":        {"    user: annex", "    user: other", `:15: contexts[0].context.user: Not found: "other"`},
 		"no server":           {"    server: https://127.0.0.1:1", "    server: ''", ":6: clusters[0].cluster.server: Required value: the URL of the webhook"},
+		"not encrypted":       {"https:", "http:", `:6: clusters[0].cluster.server: Invalid value: "http://127.0.0.1:1": must begin with https://`},
+		"not verified":        {"    server:", "    insecure-skip-tls-verify: yes\n    server:", ":6: clusters[0].cluster.insecure-skip-tls-verify: Forbidden: anybody could answer for the webhook"},
 		"authority not there": {"    server:", "    certificate-authority: /nowhere.crt\n    server:", "unable to read certificate-authority /nowhere.crt"},
 	}
 	for name, test := range tests {

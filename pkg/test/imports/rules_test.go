@@ -81,9 +81,9 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/configfile/kubeconfig",
-		duty:     "Whether a kubeconfig can lead to a webhook, and if not, in which line.",
+		duty:     "How a kubeconfig leads to a webhook, and if it does not, in which line.",
 		ours:     []string{"pkg/configfile"},
-		others:   append([]string{"k8s.io/client-go/tools/clientcmd/..."}, machinery...),
+		others:   append([]string{"k8s.io/client-go/rest", "k8s.io/client-go/tools/clientcmd/..."}, machinery...),
 	},
 	{
 		packages: "pkg/datadir",
@@ -253,13 +253,13 @@ var rules = []rule{
 	{
 		packages: "pkg/authentication",
 		duty:     "Who is recognised where annex stands alone, in which order; makes no token itself.",
-		ours:     []string{"pkg/configfile"},
+		ours:     []string{"pkg/configfile/..."},
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/client-go/rest"}, machinery...),
 	},
 	{
 		packages: "pkg/authorization",
 		duty:     "Who may do what where annex stands alone: the authorizers, their order and their configuration.",
-		ours:     []string{"pkg/configfile"},
+		ours:     []string{"pkg/configfile/..."},
 		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
 	},
 	{
