@@ -22,10 +22,12 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/process"
 )
@@ -200,6 +202,7 @@ func TestAuditOfRefusals(t *testing.T) {
 	flags, log := auditFlags(t, auditEverything)
 	tokens := writeFile(t, "tokens.csv", []byte(tokenFile))
 	a := startAnnex(t, append(flags, "--token-auth-file="+tokens)...)
+	crowdedOut := a.crowdOut(t, "bob", "events")
 	refused := map[types.UID]struct {
 		login        func(*http.Client) *http.Client
 		method, path string
@@ -237,6 +240,9 @@ func TestAuditOfRefusals(t *testing.T) {
 	for _, event := range auditEvents(t, readFile(t, log)) {
 		events[event.AuditID] = event
 	}
+	if event := events[crowdedOut]; event.ResponseStatus == nil || event.ResponseStatus.Code != http.StatusTooManyRequests || event.User.Username != "bob" {
+		t.Errorf("flow control: the log says %+v of %s by %q", event.ResponseStatus, about(event), event.User.Username)
+	}
 	for id, request := range refused {
 		event := events[id]
 		if event.ResponseStatus == nil || event.ResponseStatus.Code != request.code || event.User.Username != request.user || event.RequestURI != request.path {
@@ -249,6 +255,64 @@ func TestAuditOfRefusals(t *testing.T) {
 			t.Errorf("%s: the log lacks what was refused", id)
 		}
 	}
+}
+
+// crowdOut has flow control serve a user one request for a resource at a time, and
+// returns the audit id of one that was answered with 429.
+func (a *annex) crowdOut(t *testing.T, user, resource string) types.UID {
+	t.Helper()
+	closed := &flowcontrolv1.PriorityLevelConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "closed"},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+			Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: ptr.To[int32](0),
+				BorrowingLimitPercent:    ptr.To[int32](0),
+				LimitResponse:            flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+			},
+		},
+	}
+	flows := a.kube.FlowcontrolV1()
+	if _, err := flows.PriorityLevelConfigurations().Create(t.Context(), closed, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	schema := &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: "closed"},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: closed.Name},
+			MatchingPrecedence:         10,
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects: []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}}},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+					Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{resource}, Namespaces: []string{"*"},
+				}},
+			}},
+		},
+	}
+	if _, err := flows.FlowSchemas().Create(t.Context(), schema, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	login := a.as(t, token(outsiderToken))
+	var refused atomic.Pointer[types.UID]
+	var sent atomic.Int64
+	eventually(t, user+" is crowded out", func() string {
+		var requests sync.WaitGroup
+		for range 16 {
+			requests.Go(func() {
+				id := types.UID(fmt.Sprint("crowded-", sent.Add(1)))
+				got, err := trySend(t.Context(), login, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "", "Audit-ID", string(id))
+				if err == nil && got.code == http.StatusTooManyRequests {
+					refused.Store(&id)
+				}
+			})
+		}
+		requests.Wait()
+		if refused.Load() == nil {
+			return fmt.Sprint(sent.Load(), " requests were answered")
+		}
+		return ""
+	})
+	return *refused.Load()
 }
 
 // TestAuditRotation fills a log that is rotated at 1 MB, which is the least.

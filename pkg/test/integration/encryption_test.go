@@ -16,12 +16,15 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -92,16 +95,23 @@ func (s *secretive) mustRead(t *testing.T, when string) {
 	}
 }
 
-// rewrite writes the objects as they are, which `kubectl replace` does.
+// rewrite writes all objects of these resources as they are, which `kubectl replace`
+// does; the Store of annex itself is among them.
 func (s *secretive) rewrite(t *testing.T) {
 	t.Helper()
-	for _, path := range []string{
-		"/api/v1/namespaces/" + s.namespace + "/secrets/s", s.path("v1") + "/w", "/apis/hosting.annex.dev/v1alpha1/stores/" + hidden,
+	for _, resource := range []schema.GroupVersionResource{
+		corev1.SchemeGroupVersion.WithResource("secrets"), s.gvr("v1"), hostingv1alpha1.SchemeGroupVersion.WithResource("stores"),
 	} {
-		eventually(t, "writing "+path+" again", func() string {
-			got := s.annex.request(t, http.MethodPut, path, string(s.annex.get(t, path).body))
-			if got.code != http.StatusOK {
-				return got.String() // annex itself writes the Store's status
+		eventually(t, "writing all "+resource.Resource+" again", func() string {
+			all, err := s.annex.dynamic.Resource(resource).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			for _, object := range all.Items {
+				_, err := s.annex.dynamic.Resource(resource).Namespace(object.GetNamespace()).Update(t.Context(), &object, metav1.UpdateOptions{})
+				if err != nil {
+					return err.Error() // annex itself writes the Stores' status
+				}
 			}
 			return ""
 		})

@@ -163,7 +163,7 @@ func TestTracingWithoutCollector(t *testing.T) {
 // shows them only to who may see them.
 func TestStatusAndFlags(t *testing.T) {
 	t.Parallel()
-	tokens := writeFile(t, "tokens.csv", []byte(tokenFile))
+	tokens := writeFile(t, "tokens.csv", []byte(tokenFile+"monitor-token,prometheus,3,system:monitoring\n"))
 	a := startAnnex(t, "--token-auth-file="+tokens)
 	for path, want := range map[string][]string{
 		"/statusz": {"apiserver statusz", "1.37", "/readyz", "/metrics"},
@@ -181,6 +181,7 @@ func TestStatusAndFlags(t *testing.T) {
 		}{
 			"nobody":            {a.as(t, nil), http.StatusUnauthorized},
 			"an outsider":       {a.as(t, token(outsiderToken)), http.StatusForbidden},
+			"a monitor":         {a.as(t, token("monitor-token")), http.StatusOK},
 			"the administrator": {a.http, http.StatusOK},
 		} {
 			if got := send(t, test.login, http.MethodGet, a.URL+path, ""); got.code != test.code {
