@@ -97,7 +97,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 		kinds = append(kinds, found.Resource)
 	}
 	slices.Sort(kinds)
-	if want := []string{"configmaps", "events", "namespaces", "secrets", "serviceaccounts"}; !slices.Equal(kinds, want) {
+	if want := []string{"configmaps", "events", "namespaces", "resourcequotas", "secrets", "serviceaccounts"}; !slices.Equal(kinds, want) {
 		t.Errorf("the core group has %v, want %v", kinds, want)
 	}
 }
