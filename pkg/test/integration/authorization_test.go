@@ -82,12 +82,9 @@ func TestAuthorizationReadyKnowsBindings(t *testing.T) {
 	first := newAnnex(t, testserver.StartIn(t, dataDir, "--token-auth-file="+tokens))
 	first.bind(t, "builders", "default", rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"secrets"}})
 	first.Stop(t)
-	for range 3 {
-		again := newAnnex(t, testserver.StartIn(t, dataDir, "--token-auth-file="+tokens))
-		if got := send(t, again.as(t, token(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", ""); got.code != http.StatusOK {
-			t.Errorf("right after annex was ready: %s", got)
-		}
-		again.Stop(t)
+	again := newAnnex(t, testserver.StartIn(t, dataDir, "--token-auth-file="+tokens))
+	if got := send(t, again.as(t, token(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", ""); got.code != http.StatusOK {
+		t.Errorf("right after annex was ready: %s", got)
 	}
 }
 
