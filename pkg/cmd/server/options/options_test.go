@@ -114,6 +114,8 @@ func TestRefusedFlags(t *testing.T) {
 		"emulating the future":      {[]string{"--emulated-version=1.99"}, "1.99"},
 		"emulating the past":        {[]string{"--emulated-version=1.20"}, "1.20"},
 		"unknown audit format":      {[]string{"--audit-log-path=/log", "--audit-log-format=never"}, "audit log format"},
+		"log without a policy":      {[]string{"--audit-log-path=/log"}, "--audit-policy-file"},
+		"policy without a log":      {[]string{"--audit-policy-file=/policy"}, "--audit-log-path"},
 		"two main clusters":         {[]string{"--main-kubeconfig=/k", "--main-in-cluster"}, "--main-in-cluster"},
 		"CA of no certificate":      {[]string{"--main-kubeconfig=/k", "--publish-ca-file=/ca"}, "--publish-ca-file"},
 		"CA without main cluster":   {[]string{"--publish-ca-file=/ca"}, "--publish-ca-file"},
