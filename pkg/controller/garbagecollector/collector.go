@@ -164,7 +164,7 @@ func (c *collector) of(of item) metadata.ResourceInterface {
 
 // name says which object it is, in logs and errors.
 func (i item) name() string {
-	return fmt.Sprintf("%s %s", i.GroupResource(), klog.KRef(i.Namespace, i.Object.Name))
+	return fmt.Sprintf("%s %s", i.GroupResource(), klog.KRef(i.Namespace, i.Name))
 }
 
 func hasFinalizer(object *metav1.PartialObjectMetadata, finalizer string) bool {

@@ -30,7 +30,7 @@ func (c *collector) warn(ctx context.Context, about item, reason, cause, message
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "garbage-collector-" + hex.EncodeToString(sum[:8])},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: about.GroupVersion().String(), Kind: about.Kind,
-			Namespace: about.Namespace, Name: about.Object.Name, UID: about.UID,
+			Namespace: about.Namespace, Name: about.Name, UID: about.UID,
 		},
 		Type: corev1.EventTypeWarning, Reason: reason, Message: message,
 		Source: corev1.EventSource{Component: component}, ReportingController: component,

@@ -100,7 +100,7 @@ func (f *follower) run(ctx context.Context, annexMetadata metadata.Interface, sl
 			},
 		}, annexMetadata),
 		&metav1.PartialObjectMetadata{}, f.objects,
-		cache.ReflectorOptions{Name: "metadata", TypeDescription: f.GroupVersionResource.String(), Backoff: &backoff, Logger: &logger},
+		cache.ReflectorOptions{Name: "metadata", TypeDescription: f.String(), Backoff: &backoff, Logger: &logger},
 	)
 	// It fails only when ctx is done.
 	_ = backoff.DelayWithReset(clock.RealClock{}, backoffReset).Until(quiet, true, true, func(ctx context.Context) (bool, error) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,22 +74,22 @@ func (r *recorder) note(format string, args ...any) {
 }
 
 func (r *recorder) Added(resource Resource, o *Object) {
-	r.note("added %s %s", resource.GroupVersionResource.Resource, o.UID)
+	r.note("added %s %s", resource.Resource, o.UID)
 }
 
 func (r *recorder) Updated(resource Resource, before, after *Object) {
-	r.note("updated %s %s owners %d->%d", resource.GroupVersionResource.Resource, after.UID, len(before.Owners), len(after.Owners))
+	r.note("updated %s %s owners %d->%d", resource.Resource, after.UID, len(before.Owners), len(after.Owners))
 }
 
 func (r *recorder) Deleted(resource Resource, o *Object) {
-	r.note("deleted %s %s", resource.GroupVersionResource.Resource, o.UID)
+	r.note("deleted %s %s", resource.Resource, o.UID)
 }
 func (r *recorder) Synced(resource Resource) {
-	r.note("synced %s", resource.GroupVersionResource.Resource)
+	r.note("synced %s", resource.Resource)
 }
 
 func (r *recorder) Dropped(resource Resource, objects iter.Seq[*Object]) {
-	r.note("dropped %s with %d", resource.GroupVersionResource.Resource, len(slices.Collect(objects)))
+	r.note("dropped %s with %d", resource.Resource, len(slices.Collect(objects)))
 }
 
 // told returns what was noted since the last time, about one resource.
@@ -122,10 +123,13 @@ type server struct {
 	annexMetadata   *metadatafake.FakeMetadataClient
 	annexExtensions *apiextensionsfake.Clientset
 	lists           []*metav1.APIResourceList
-	discoveries     int
-	discoverErr     error
-	silent          bool
-	stored          func(schema.GroupResource) (int64, bool)
+
+	// answers guards what the server answers, where a test changes that.
+	answers     sync.Mutex
+	discoveries int
+	discoverErr error
+	silent      bool
+	stored      func(schema.GroupResource) (int64, bool)
 }
 
 // startServer runs Informers until the test ends.
@@ -157,6 +161,8 @@ func startServer(t *testing.T, definitions []runtime.Object, objects []runtime.O
 	s.Informers, err = New(Config{
 		AnnexMetadata: s.annexMetadata,
 		Discover: func(context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+			s.answers.Lock()
+			defer s.answers.Unlock()
 			s.discoveries++
 			return nil, s.lists, s.discoverErr
 		},
@@ -182,6 +188,20 @@ func startServer(t *testing.T, definitions []runtime.Object, objects []runtime.O
 		factory.Shutdown()
 	})
 	return s
+}
+
+// answer changes what the server answers from now on.
+func (s *server) answer(change func()) {
+	s.answers.Lock()
+	defer s.answers.Unlock()
+	change()
+}
+
+// discovered is how often discovery was asked.
+func (s *server) discovered() int {
+	s.answers.Lock()
+	defer s.answers.Unlock()
+	return s.discoveries
 }
 
 // pause lets time pass, more than any wait takes that is part of following.
@@ -227,8 +247,8 @@ func TestTellsWhatChanges(t *testing.T) {
 			t.Errorf("handlers were told (-want +got):\n%s", diff)
 		}
 		s.want(t, "widgets", "synced widgets")
-		if !s.HasSynced() || s.discoveries != 1 {
-			t.Errorf("synced %t after %d discoveries, want all synced after one", s.HasSynced(), s.discoveries)
+		if !s.HasSynced() || s.discovered() != 1 {
+			t.Errorf("synced %t after %d discoveries, want all synced after one", s.HasSynced(), s.discovered())
 		}
 
 		tracker := s.annexMetadata.Tracker()
@@ -314,8 +334,8 @@ func TestFollowsDefinitions(t *testing.T) {
 		s.undefine(t)
 		time.Sleep(lingerPeriod)
 		s.want(t, "widgets", "dropped widgets with 1")
-		if s.discoveries != 1 {
-			t.Errorf("discovered %d times, want once", s.discoveries)
+		if s.discovered() != 1 {
+			t.Errorf("discovered %d times, want once", s.discovered())
 		}
 	})
 }
@@ -323,9 +343,9 @@ func TestFollowsDefinitions(t *testing.T) {
 func TestBrokenResourceHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		broken := true
+		var mended atomic.Bool
 		refuse := func(clienttesting.Action) (bool, runtime.Object, error) {
-			return broken, nil, errors.New("conversion webhook failed")
+			return !mended.Load(), nil, errors.New("conversion webhook failed")
 		}
 		s := startServer(t, []runtime.Object{newDefinition("d1")}, []runtime.Object{newWidget("w", "1")}, func(s *server) {
 			s.annexMetadata.PrependReactor("list", "widgets", refuse)
@@ -353,7 +373,7 @@ func TestBrokenResourceHoldsUpNoOther(t *testing.T) {
 		default:
 			t.Error("not settled in time")
 		}
-		broken = false
+		mended.Store(true)
 		time.Sleep(time.Minute)
 		s.want(t, "widgets", "added widgets 1", "synced widgets")
 		if !s.HasSynced() {
@@ -380,7 +400,7 @@ func TestRetriesDiscovery(t *testing.T) {
 				if s.HasSynced() {
 					t.Error("synced without knowing what there is")
 				}
-				s.discoverErr, s.lists = nil, lists
+				s.answer(func() { s.discoverErr, s.lists = nil, lists })
 				time.Sleep(time.Minute)
 				s.want(t, "configmaps", "synced configmaps")
 			})
@@ -402,7 +422,7 @@ func TestForgetsWhatDiscoveryListedWrongly(t *testing.T) {
 		if _, served := s.State(widgets.GroupResource()); !served {
 			t.Error("what discovery listed is not followed")
 		}
-		s.lists = s.lists[:1]
+		s.answer(func() { s.lists = s.lists[:1] })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if _, served := s.State(widgets.GroupResource()); served || !s.HasSynced() {
@@ -415,15 +435,16 @@ func TestForgetsWhatDiscoveryListedWrongly(t *testing.T) {
 func TestSleepsUntilThereAreObjects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		objects, known := int64(0), false
+		var objects atomic.Int64
+		var known atomic.Bool
 		s := startServer(t, []runtime.Object{newDefinition("d1")}, nil, func(s *server) {
-			s.stored = func(schema.GroupResource) (int64, bool) { return objects, known }
+			s.stored = func(schema.GroupResource) (int64, bool) { return objects.Load(), known.Load() }
 		})
 		pause()
 		if state, _ := s.State(widgets.GroupResource()); state.Synced || state.Current {
 			t.Errorf("before it is known whether there are objects it is %+v", state)
 		}
-		known = true
+		known.Store(true)
 		s.AllUsageChanged()
 		pause()
 		if state, _ := s.State(widgets.GroupResource()); !state.Synced || !state.Current {
@@ -434,7 +455,7 @@ func TestSleepsUntilThereAreObjects(t *testing.T) {
 				t.Errorf("without objects there was a %s", action.GetVerb())
 			}
 		}
-		objects = 1
+		objects.Store(1)
 		if state, _ := s.State(widgets.GroupResource()); state.Current {
 			t.Errorf("before the first object is seen it is %+v", state)
 		}
@@ -460,7 +481,7 @@ func TestRunsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, nil, nil, func(s *server) { s.silent = true })
 		pause()
-		if s.discoveries != 0 || len(s.annexMetadata.Actions()) != 0 {
+		if s.discovered() != 0 || len(s.annexMetadata.Actions()) != 0 {
 			t.Error("something was read that nobody wants to know")
 		}
 	})
