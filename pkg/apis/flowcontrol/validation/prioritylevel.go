@@ -166,7 +166,7 @@ func validateQueuing(queuing *flowcontrolv1.QueuingConfiguration, path *field.Pa
 // validateHandSize checks that a flow can be dealt its hand of queues out of the
 // bits of one hash.
 func validateHandSize(queuing *flowcontrolv1.QueuingConfiguration, path *field.Path) field.ErrorList {
-	detail := ""
+	var detail string
 	switch {
 	case queuing.HandSize <= 0:
 		detail = "must be positive"
