@@ -213,7 +213,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 		t.Error("the quota was never in the way")
 	}
 	most, live := int64(0), int64(0)
-	for seen := int64(0); seen < 2*workers*rounds; seen++ {
+	for range 2 * workers * rounds {
 		switch event := nextEvent(t, events); event.Type {
 		case watch.Added:
 			live++
