@@ -117,7 +117,7 @@ func TestDeletesOnlyWhatItRead(t *testing.T) {
 
 func TestTriesAgain(t *testing.T) {
 	t.Parallel()
-	conflict := apierrors.NewConflict(things.GroupVersionResource.GroupResource(), "orphan", errors.New("changed"))
+	conflict := apierrors.NewConflict(things.GroupResource(), "orphan", errors.New("changed"))
 	for name, failure := range map[string]struct {
 		verb, object string
 		err          error
@@ -156,7 +156,7 @@ func TestTakesAMissingResourceForNoMissingOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		annexMetadata := newMetadataClient(t, newMetadata("child", free("owner")))
 		annexMetadata.PrependReactor("get", "things", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			err := apierrors.NewGenericServerResponse(404, "get", things.GroupVersionResource.GroupResource(), "owner", "404 page not found", 0, true)
+			err := apierrors.NewGenericServerResponse(404, "get", things.GroupResource(), "owner", "404 page not found", 0, true)
 			return true, nil, err
 		})
 		startController(t, annexMetadata)
