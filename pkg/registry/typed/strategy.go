@@ -7,8 +7,10 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // BaseStrategy gives the answers that most resources give: nothing to prepare,
@@ -63,3 +65,13 @@ func (BaseStrategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []s
 
 // AllowUnconditionalUpdate implements rest.RESTUpdateStrategy.
 func (BaseStrategy) AllowUnconditionalUpdate(context.Context) bool { return true }
+
+// ResetFields is the answer of rest.ResetFieldsStrategy for top-level fields of a
+// kind with one version.
+func ResetFields(version schema.GroupVersion, names ...string) map[fieldpath.APIVersion]*fieldpath.Set {
+	set := fieldpath.NewSet()
+	for _, name := range names {
+		set.Insert(fieldpath.MakePathOrDie(name))
+	}
+	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(version.String()): set}
+}

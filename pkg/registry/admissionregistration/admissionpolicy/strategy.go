@@ -73,7 +73,7 @@ type validatingStrategy struct {
 
 // GetResetFields implements rest.ResetFieldsStrategy.
 func (validatingStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return resetFields("status")
+	return typed.ResetFields(admissionregistrationv1.SchemeGroupVersion, "status")
 }
 
 func (s validatingStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
@@ -93,7 +93,7 @@ type statusStrategy struct {
 
 // GetResetFields implements rest.ResetFieldsStrategy.
 func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return resetFields("metadata", "spec")
+	return typed.ResetFields(admissionregistrationv1.SchemeGroupVersion, "metadata", "spec")
 }
 
 func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
@@ -104,12 +104,4 @@ func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
 	return validation.ValidateValidatingAdmissionPolicyStatusUpdate(obj.(*admissionregistrationv1.ValidatingAdmissionPolicy))
-}
-
-func resetFields(names ...string) map[fieldpath.APIVersion]*fieldpath.Set {
-	set := fieldpath.NewSet()
-	for _, name := range names {
-		set.Insert(fieldpath.MakePathOrDie(name))
-	}
-	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(admissionregistrationv1.SchemeGroupVersion.String()): set}
 }

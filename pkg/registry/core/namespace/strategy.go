@@ -32,7 +32,7 @@ type strategy struct {
 // GetResetFields implements rest.ResetFieldsStrategy. spec.finalizers is not among
 // them although an update leaves it alone: a create takes it.
 func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return resetFields("status")
+	return typed.ResetFields(corev1.SchemeGroupVersion, "status")
 }
 
 // PrepareForCreate makes a namespace start active and be finalized by the
@@ -71,7 +71,7 @@ type statusStrategy struct {
 }
 
 func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return resetFields("spec")
+	return typed.ResetFields(corev1.SchemeGroupVersion, "spec")
 }
 
 func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
@@ -93,10 +93,6 @@ func (finalizeStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 
 func (finalizeStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateNamespaceFinalizeUpdate(obj.(*corev1.Namespace), old.(*corev1.Namespace))
-}
-
-func resetFields(name string) map[fieldpath.APIVersion]*fieldpath.Set {
-	return map[fieldpath.APIVersion]*fieldpath.Set{"v1": fieldpath.NewSet(fieldpath.MakePathOrDie(name))}
 }
 
 // attrs returns what selectors see of a namespace.

@@ -28,7 +28,7 @@ type strategy struct {
 
 // GetResetFields implements rest.ResetFieldsStrategy.
 func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return resetFields("status")
+	return typed.ResetFields(corev1.SchemeGroupVersion, "status")
 }
 
 func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
@@ -80,7 +80,7 @@ type statusStrategy struct {
 
 // GetResetFields implements rest.ResetFieldsStrategy.
 func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return resetFields("metadata", "spec")
+	return typed.ResetFields(corev1.SchemeGroupVersion, "metadata", "spec")
 }
 
 func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
@@ -91,12 +91,4 @@ func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateResourceQuotaStatusUpdate(obj.(*corev1.ResourceQuota), old.(*corev1.ResourceQuota))
-}
-
-func resetFields(names ...string) map[fieldpath.APIVersion]*fieldpath.Set {
-	set := fieldpath.NewSet()
-	for _, name := range names {
-		set.Insert(fieldpath.MakePathOrDie(name))
-	}
-	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(corev1.SchemeGroupVersion.String()): set}
 }

@@ -25,7 +25,7 @@ type strategy struct {
 
 // GetResetFields implements rest.ResetFieldsStrategy.
 func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return resetFields("status")
+	return typed.ResetFields(flowcontrolv1.SchemeGroupVersion, "status")
 }
 
 func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
@@ -59,7 +59,7 @@ type statusStrategy struct {
 
 // GetResetFields implements rest.ResetFieldsStrategy.
 func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return resetFields("metadata", "spec")
+	return typed.ResetFields(flowcontrolv1.SchemeGroupVersion, "metadata", "spec")
 }
 
 func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
@@ -70,12 +70,4 @@ func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
 	return validation.ValidateFlowSchemaStatus(obj.(*flowcontrolv1.FlowSchema))
-}
-
-func resetFields(names ...string) map[fieldpath.APIVersion]*fieldpath.Set {
-	set := fieldpath.NewSet()
-	for _, name := range names {
-		set.Insert(fieldpath.MakePathOrDie(name))
-	}
-	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(flowcontrolv1.SchemeGroupVersion.String()): set}
 }

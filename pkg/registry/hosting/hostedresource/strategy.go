@@ -30,7 +30,7 @@ type strategy struct {
 
 // GetResetFields implements rest.ResetFieldsStrategy.
 func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return resetFields("status")
+	return typed.ResetFields(v1alpha1.SchemeGroupVersion, "status")
 }
 
 // PrepareForCreate makes every HostedResource start as Pending: whether anything
@@ -94,7 +94,7 @@ type statusStrategy struct {
 
 // GetResetFields implements rest.ResetFieldsStrategy.
 func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return resetFields("metadata", "spec")
+	return typed.ResetFields(v1alpha1.SchemeGroupVersion, "metadata", "spec")
 }
 
 func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
@@ -109,14 +109,6 @@ func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object)
 
 // WarningsOnUpdate has nothing to say: the spec is not written.
 func (statusStrategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
-
-func resetFields(names ...string) map[fieldpath.APIVersion]*fieldpath.Set {
-	set := fieldpath.NewSet()
-	for _, name := range names {
-		set.Insert(fieldpath.MakePathOrDie(name))
-	}
-	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String()): set}
-}
 
 // attrs returns what selectors see of a HostedResource.
 func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
