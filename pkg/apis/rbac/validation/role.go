@@ -7,8 +7,8 @@ package validation
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -22,7 +22,7 @@ var (
 
 // validateName takes whatever fits into a path: names of roles have colons and
 // more.
-func validateName(name string, _ bool) []string { return pathvalidation.IsValidPathSegmentName(name) }
+func validateName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
 
 // ValidateRole checks a new role.
 func ValidateRole(role *rbacv1.Role) field.ErrorList {
