@@ -34,7 +34,7 @@ func TestErrorsOnly(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	quiet := errorsOnly{&out}
-	for _, line := range []string{"I1121 04:00:31 told\n", "W1121 04:00:31 warned\n", "E1121 04:00:31 failed\n", "E1121 04:00:31 err=\"Get: context canceled\"\n", "", "panic: x\n"} {
+	for _, line := range []string{"I1121 04:00:31 told\n", "W1121 04:00:31 warned\n", "E1121 04:00:31 failed\n", "E1121 04:00:31 err=\"Get: context canceled\"\n", "E1121 04:00:31 err=\"http2: stream closed\"\n", "", "panic: x\n"} {
 		if n, err := quiet.Write([]byte(line)); n != len(line) || err != nil {
 			t.Errorf("Write(%q) = %d, %v", line, n, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/transport"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
@@ -48,6 +49,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	}
 	generic.LoopbackClientConfig.ContentType = runtime.ContentTypeProtobuf
 	generic.LoopbackClientConfig.DisableCompression = true
+	generic.LoopbackClientConfig.Wrap(cancelledByStop(ctx))
 	// Before clients are made, which have part in traces.
 	if err := o.Traces.ApplyTo(ctx, generic); err != nil {
 		return nil, err
@@ -84,6 +86,25 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	}
 	return config, o.Admission.ApplyOwnTo(generic, kinds.informers, kinds.kube, kinds.dynamic)
 }
+
+// cancelledByStop has clients of annex itself say that a request was cancelled, and
+// not that the connection was refused, where it fails because annex is told to stop:
+// ctx is done then. Who logs it is known to have nothing to report.
+func cancelledByStop(ctx context.Context) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(req) //nolint:bodyclose // it is the caller's
+			if err != nil && ctx.Err() != nil {
+				err = fmt.Errorf("annex stops: %w", context.Canceled)
+			}
+			return response, err
+		})
+	}
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // kubernetesCluster is the cluster that has the Kubernetes kinds, annex itself or
 // the main one. What decides on requests by these kinds reads them through it;

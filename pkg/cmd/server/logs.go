@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -39,15 +40,22 @@ func quietUntilApplied(errOut io.Writer) {
 }
 
 // errorsOnly passes on error entries of klog's text format, whose first byte is
-// the severity. That something was cancelled is none: it was wanted, by whoever
-// stopped annex or closed a connection, but upstream's informers call a watch that
-// a stop cut short while it was being opened a failure.
+// the severity, but for those that only say that somebody left.
 type errorsOnly struct{ out io.Writer }
+
+// departures are no errors: they were wanted, by whoever stopped annex or closed a
+// connection. Upstream's informers call a watch that a stop cut short while it was
+// being opened a failure, and its watches an event for a client that is gone.
+var departures = [][]byte{[]byte(context.Canceled.Error()), []byte("http2: stream closed")}
 
 // Write drops p unless it is an error, and never reports that it did.
 func (w errorsOnly) Write(p []byte) (int, error) {
-	if len(p) > 0 && (p[0] == 'I' || p[0] == 'W' || p[0] == 'E' && bytes.Contains(p, []byte(context.Canceled.Error()))) {
+	if len(p) > 0 && (p[0] == 'I' || p[0] == 'W' || p[0] == 'E' && isDeparture(p)) {
 		return len(p), nil
 	}
 	return w.out.Write(p)
+}
+
+func isDeparture(entry []byte) bool {
+	return slices.ContainsFunc(departures, func(text []byte) bool { return bytes.Contains(entry, text) })
 }

@@ -26,9 +26,10 @@ const readyPollInterval = 10 * time.Millisecond
 // startGracePeriod is how long a stop waits for a start that is under way.
 const startGracePeriod = 10 * time.Second
 
-// settlePeriod is how much longer it waits then. Some of upstream's controllers look
-// only every 100 ms whether their caches are filled, readiness does not wait for
-// them, and a stop before they have looked is an error to them.
+// settlePeriod is how long annex serves at the least once it is ready. Some of
+// upstream's controllers look only every 100 ms whether their caches are filled,
+// readiness does not wait for them, and a stop before they have looked is an error to
+// them.
 const settlePeriod = 300 * time.Millisecond
 
 // Ready is what a caller needs to use a server that has become ready.
@@ -156,17 +157,18 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	if err := s.addWarmUp(); err != nil {
 		return err
 	}
-	ready := make(chan struct{})
+	settled := make(chan struct{})
 	for _, follow := range s.config.Extra.Followers {
 		running.Go(func() { follow(deciding) })
 	}
 	running.Go(func() { s.identity.Run(serving) })
 	running.Go(func() { s.store.Usage.Run(serving) })
-	running.Go(func() { s.stopWhenDone(ctx, serving, ready, stop) })
+	running.Go(func() { s.stopWhenDone(ctx, serving, settled, stop) })
 	running.Go(func() {
 		if waitReady(serving, loopback) {
-			close(ready)
 			onReady()
+			sleep(serving, settlePeriod)
+			close(settled)
 		}
 	})
 	if err := s.chain.Run(serving); err != nil {
@@ -181,7 +183,7 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 // stopWhenDone stops serving when ctx is done or the embedded etcd fails. A stop
 // that is asked for while annex starts waits for the start: upstream's hooks take
 // a context that ends before they do for an error, and end the process.
-func (s *server) stopWhenDone(ctx, serving context.Context, ready <-chan struct{}, stop context.CancelCauseFunc) {
+func (s *server) stopWhenDone(ctx, serving context.Context, settled <-chan struct{}, stop context.CancelCauseFunc) {
 	select {
 	case <-serving.Done():
 		return
@@ -191,24 +193,18 @@ func (s *server) stopWhenDone(ctx, serving context.Context, ready <-chan struct{
 	case <-ctx.Done():
 	}
 	select {
-	case <-ready:
-	default:
-		awaitStart(serving, ready)
+	case <-serving.Done():
+	case <-settled:
+	case <-time.After(startGracePeriod):
 	}
 	stop(context.Cause(ctx))
 }
 
-// awaitStart waits until a start that is under way is over and has settled, or
-// serving is done.
-func awaitStart(serving context.Context, ready <-chan struct{}) {
+// sleep returns after d, or when ctx is done before.
+func sleep(ctx context.Context, d time.Duration) {
 	select {
-	case <-serving.Done():
-	case <-ready:
-	case <-time.After(startGracePeriod):
-	}
-	select {
-	case <-serving.Done():
-	case <-time.After(settlePeriod):
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }
 
