@@ -57,6 +57,6 @@ func NewPlugins() *admission.Plugins {
 	mutatingwebhook.Register(plugins)
 	validatingpolicy.Register(plugins)
 	validatingwebhook.Register(plugins)
-	resourcequota.Register(plugins)
+	registerQuota(plugins)
 	return plugins
 }
