@@ -155,7 +155,7 @@ func within(at *field.Path, data []byte, err error) field.ErrorList {
 
 // flatten returns the errors that one is made of.
 func flatten(err error) []error {
-	switch list := err.(type) {
+	switch list := err.(type) { //nolint:errorlint // this unwraps
 	case nil:
 		return nil
 	case interface{ Unwrap() []error }:

@@ -93,7 +93,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 func cancelledByStop(ctx context.Context) transport.WrapperFunc {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(req) //nolint:bodyclose // it is the caller's
+			response, err := next.RoundTrip(req)
 			if err != nil && ctx.Err() != nil {
 				err = fmt.Errorf("annex stops: %w", context.Canceled)
 			}

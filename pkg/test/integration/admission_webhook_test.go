@@ -309,7 +309,7 @@ func TestAdmissionWebhooksThatAreRight(t *testing.T) {
 
 	_, err := a.tryConfigMap(t, namespace, "bad", false)
 	wantError(t, err, `admission webhook "choosy.hook.example.com" denied the request: not like that`)
-	if status, ok := err.(apierrors.APIStatus); !ok || status.Status().Code != http.StatusTeapot { //nolint:errorlint // clients return it as it is
+	if status, ok := err.(apierrors.APIStatus); !ok || status.Status().Code != http.StatusTeapot {
 		t.Errorf("%v does not have the code that the webhook gave", err)
 	}
 	answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps", `{"metadata":{"name":"good"}}`)
