@@ -31,6 +31,7 @@ import (
 	flowcontrolrest "github.com/annex-dev/annex/pkg/registry/flowcontrol/rest"
 	hostingrest "github.com/annex-dev/annex/pkg/registry/hosting/rest"
 	rbacrest "github.com/annex-dev/annex/pkg/registry/rbac/rest"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // storageProvider builds the storage of one API group.
@@ -105,31 +106,20 @@ func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, gro
 // storageProviders are those of the Kubernetes kinds, where they are annex's to
 // serve, and of its own.
 func (c CompletedConfig) storageProviders() []storageProvider {
-	own := hostingrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
+	kinds := typed.Kinds{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
+	own := hostingrest.StorageProvider{Kinds: kinds}
 	if c.extra.behindMain() {
 		return []storageProvider{own}
 	}
 	return []storageProvider{
-		corerest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens},
-		eventsrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs, TTL: c.extra.EventTTL},
-		authenticationrest.StorageProvider{
-			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,
-			Logins: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences,
-		},
-		authorizationrest.StorageProvider{
-			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,
-			Rights: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver,
-		},
-		coordinationrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
-		rbacrest.StorageProvider{
-			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,
-			Authorizer: c.generic.Authorization.Authorizer,
-		},
-		admissionregistrationrest.StorageProvider{
-			Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs,
-			Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources,
-		},
-		flowcontrolrest.StorageProvider{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs},
+		corerest.StorageProvider{Kinds: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens},
+		eventsrest.StorageProvider{Kinds: kinds, TTL: c.extra.EventTTL},
+		authenticationrest.StorageProvider{Kinds: kinds, Logins: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences},
+		authorizationrest.StorageProvider{Kinds: kinds, Rights: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver},
+		coordinationrest.StorageProvider{Kinds: kinds},
+		rbacrest.StorageProvider{Kinds: kinds, Authorizer: c.generic.Authorization.Authorizer},
+		admissionregistrationrest.StorageProvider{Kinds: kinds, Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources},
+		flowcontrolrest.StorageProvider{Kinds: kinds},
 		own,
 	}
 }

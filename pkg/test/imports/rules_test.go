@@ -237,7 +237,7 @@ var rules = []rule{
 		duty:     "The chain of servers; never a controller or a command.",
 		ours: []string{
 			"pkg/apis/...", "pkg/apiserver/...", "pkg/generated/openapi", "pkg/generated/clientset/...", "pkg/generated/informers/...",
-			"pkg/registry/{group}/rest", "pkg/serviceaccount", "pkg/storage/...", "pkg/version",
+			"pkg/registry/{group}/rest", "pkg/registry/typed", "pkg/serviceaccount", "pkg/storage/...", "pkg/version",
 		},
 		others: append([]string{
 			"github.com/prometheus/client_golang/...", "github.com/prometheus/client_model/go", "go.etcd.io/etcd/client/v3/...",

@@ -8,8 +8,6 @@ import (
 	"fmt"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -17,13 +15,12 @@ import (
 
 	"github.com/annex-dev/annex/pkg/registry/admissionregistration/admissionpolicy"
 	"github.com/annex-dev/annex/pkg/registry/admissionregistration/webhookconfiguration"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // StorageProvider makes the REST storage of admissionregistration.k8s.io.
 type StorageProvider struct {
-	Scheme         *runtime.Scheme
-	ParameterCodec runtime.ParameterCodec
-	Codecs         serializer.CodecFactory
+	typed.Kinds
 
 	// Authorizer says whether who makes a policy may read its parameters, which
 	// are of a kind of Resources.
@@ -33,7 +30,7 @@ type StorageProvider struct {
 
 // NewRESTStorage returns the group.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := genericapiserver.NewDefaultAPIGroupInfo(admissionregistrationv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
+	info := p.GroupInfo(admissionregistrationv1.GroupName)
 	storage, err := p.storage(getter)
 	if err != nil {
 		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", admissionregistrationv1.SchemeGroupVersion, err)

@@ -27,6 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/admissionregistration/install"
 	annexadmissionregistrationv1 "github.com/annex-dev/annex/pkg/apis/admissionregistration/v1"
 	admissionregistrationrest "github.com/annex-dev/annex/pkg/registry/admissionregistration/rest"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
 
@@ -62,7 +63,7 @@ func newGroup(t *testing.T, allowed callers) (map[string]rest.Storage, *typedtes
 	codecs := serializer.NewCodecFactory(scheme)
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(admissionregistrationv1.SchemeGroupVersion))
 	provider := admissionregistrationrest.StorageProvider{
-		Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs, Authorizer: allowed, Resources: resources{}}
+		Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: allowed, Resources: resources{}}
 	info, err := provider.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("NewRESTStorage: %v", err)

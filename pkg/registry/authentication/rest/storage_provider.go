@@ -6,8 +6,6 @@ package rest
 
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -15,13 +13,13 @@ import (
 
 	"github.com/annex-dev/annex/pkg/registry/authentication/selfsubjectreview"
 	"github.com/annex-dev/annex/pkg/registry/authentication/tokenreview"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // StorageProvider makes the REST storage of authentication.k8s.io.
 type StorageProvider struct {
-	Scheme         *runtime.Scheme
-	ParameterCodec runtime.ParameterCodec
-	Codecs         serializer.CodecFactory
+	typed.Kinds
+
 	// Logins say whose a token is.
 	Logins authenticator.Request
 	// Audiences are the names that annex has to issuers of tokens.
@@ -30,7 +28,7 @@ type StorageProvider struct {
 
 // NewRESTStorage returns the group.
 func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := genericapiserver.NewDefaultAPIGroupInfo(authenticationv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
+	info := p.GroupInfo(authenticationv1.GroupName)
 	info.VersionedResourcesStorageMap[authenticationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"tokenreviews":       tokenreview.NewREST(p.Logins, p.Audiences),
 		"selfsubjectreviews": selfsubjectreview.NewREST(),

@@ -6,8 +6,6 @@ package rest
 
 import (
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -15,13 +13,13 @@ import (
 
 	"github.com/annex-dev/annex/pkg/registry/authorization/accessreview"
 	"github.com/annex-dev/annex/pkg/registry/authorization/rulesreview"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // StorageProvider makes the REST storage of authorization.k8s.io.
 type StorageProvider struct {
-	Scheme         *runtime.Scheme
-	ParameterCodec runtime.ParameterCodec
-	Codecs         serializer.CodecFactory
+	typed.Kinds
+
 	// Rights decide who may do what, Rules tell what somebody may do.
 	Rights authorizer.Authorizer
 	Rules  authorizer.RuleResolver
@@ -29,7 +27,7 @@ type StorageProvider struct {
 
 // NewRESTStorage returns the group.
 func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := genericapiserver.NewDefaultAPIGroupInfo(authorizationv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
+	info := p.GroupInfo(authorizationv1.GroupName)
 	info.VersionedResourcesStorageMap[authorizationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"subjectaccessreviews":      accessreview.NewSubjectREST(p.Rights),
 		"localsubjectaccessreviews": accessreview.NewLocalREST(p.Rights),

@@ -30,7 +30,7 @@ func TestLeases(t *testing.T) {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
 	codecs := serializer.NewCodecFactory(scheme)
-	provider := coordinationrest.StorageProvider{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}
+	provider := coordinationrest.StorageProvider{Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(coordinationv1.SchemeGroupVersion))
 	info, err := provider.NewRESTStorage(etcd)
 	if err != nil {

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -21,14 +19,14 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/core/resourcequota"
 	"github.com/annex-dev/annex/pkg/registry/core/secret"
 	"github.com/annex-dev/annex/pkg/registry/core/serviceaccount"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 	tokens "github.com/annex-dev/annex/pkg/serviceaccount"
 )
 
 // StorageProvider makes the REST storage of the core group.
 type StorageProvider struct {
-	Scheme         *runtime.Scheme
-	ParameterCodec runtime.ParameterCodec
-	Codecs         serializer.CodecFactory
+	typed.Kinds
+
 	// EventTTL is how long an event is kept after its last write.
 	EventTTL time.Duration
 	// Tokens says which tokens service accounts get.
@@ -37,7 +35,7 @@ type StorageProvider struct {
 
 // NewRESTStorage returns the group, to be installed under /api.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := genericapiserver.NewDefaultAPIGroupInfo(corev1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
+	info := p.GroupInfo(corev1.GroupName)
 	storage, err := p.v1Storage(getter)
 	if err != nil {
 		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", corev1.SchemeGroupVersion, err)

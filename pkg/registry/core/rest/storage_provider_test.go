@@ -51,11 +51,11 @@ func newGroups(t *testing.T) *groups {
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(corev1.SchemeGroupVersion))
 	parameterCodec := runtime.NewParameterCodec(scheme)
 
-	core, err := corerest.StorageProvider{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs, EventTTL: ttl}.NewRESTStorage(etcd)
+	core, err := corerest.StorageProvider{Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs}, EventTTL: ttl}.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("core: %v", err)
 	}
-	events, err := eventsrest.StorageProvider{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs, TTL: ttl}.NewRESTStorage(etcd)
+	events, err := eventsrest.StorageProvider{Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs}, TTL: ttl}.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("events.k8s.io: %v", err)
 	}

@@ -10,27 +10,25 @@ import (
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/annex-dev/annex/pkg/registry/core/event"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // StorageProvider makes the REST storage of events.k8s.io.
 type StorageProvider struct {
-	Scheme         *runtime.Scheme
-	ParameterCodec runtime.ParameterCodec
-	Codecs         serializer.CodecFactory
+	typed.Kinds
+
 	// TTL is how long an event is kept after its last write.
 	TTL time.Duration
 }
 
 // NewRESTStorage returns the group.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := genericapiserver.NewDefaultAPIGroupInfo(eventsv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
+	info := p.GroupInfo(eventsv1.GroupName)
 	events, err := event.NewStorage(p.Scheme, getter, p.TTL)
 	if err != nil {
 		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", eventsv1.SchemeGroupVersion, err)

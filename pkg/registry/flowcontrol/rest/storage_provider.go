@@ -8,26 +8,23 @@ import (
 	"fmt"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/annex-dev/annex/pkg/registry/flowcontrol/flowschema"
 	"github.com/annex-dev/annex/pkg/registry/flowcontrol/prioritylevelconfiguration"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // StorageProvider makes the REST storage of flowcontrol.apiserver.k8s.io.
 type StorageProvider struct {
-	Scheme         *runtime.Scheme
-	ParameterCodec runtime.ParameterCodec
-	Codecs         serializer.CodecFactory
+	typed.Kinds
 }
 
 // NewRESTStorage returns the group.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := genericapiserver.NewDefaultAPIGroupInfo(flowcontrolv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
+	info := p.GroupInfo(flowcontrolv1.GroupName)
 	storage, err := p.v1Storage(getter)
 	if err != nil {
 		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", flowcontrolv1.SchemeGroupVersion, err)

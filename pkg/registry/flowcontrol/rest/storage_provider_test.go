@@ -29,7 +29,7 @@ func newStorage(t *testing.T) map[string]registryrest.Storage {
 	install.Install(scheme)
 	codecs := serializer.NewCodecFactory(scheme)
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(flowcontrolv1.SchemeGroupVersion))
-	info, err := rest.StorageProvider{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}.NewRESTStorage(etcd)
+	info, err := rest.StorageProvider{Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("NewRESTStorage: %v", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -17,19 +16,18 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/hosting/hostedresource"
 	"github.com/annex-dev/annex/pkg/registry/hosting/store"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // StorageProvider makes the REST storage of the hosting group.
 type StorageProvider struct {
-	Scheme         *runtime.Scheme
-	ParameterCodec runtime.ParameterCodec
-	Codecs         serializer.CodecFactory
+	typed.Kinds
 }
 
 // NewRESTStorage returns the group, to be installed under /apis. Its kinds have
 // no Protocol Buffers form, so the getter must store them as JSON.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := genericapiserver.NewDefaultAPIGroupInfo(hosting.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
+	info := p.GroupInfo(hosting.GroupName)
 	info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
 	storage, err := p.v1alpha1Storage(getter)
 	if err != nil {

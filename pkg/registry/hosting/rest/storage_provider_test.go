@@ -16,6 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting/install"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/hosting/rest"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
 
@@ -24,7 +25,7 @@ func TestNewRESTStorage(t *testing.T) {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
 	codecs := serializer.NewCodecFactory(scheme)
-	provider := rest.StorageProvider{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}
+	provider := rest.StorageProvider{Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}
 	info, err := provider.NewRESTStorage(typedtest.NewStorage(t, codecs.LegacyCodec(v1alpha1.SchemeGroupVersion)))
 	if err != nil {
 		t.Fatalf("NewRESTStorage: %v", err)

@@ -8,8 +8,6 @@ import (
 	"fmt"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -21,20 +19,20 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/rbac/escalation"
 	"github.com/annex-dev/annex/pkg/registry/rbac/role"
 	"github.com/annex-dev/annex/pkg/registry/rbac/rolebinding"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // StorageProvider makes the REST storage of rbac.authorization.k8s.io.
 type StorageProvider struct {
-	Scheme         *runtime.Scheme
-	ParameterCodec runtime.ParameterCodec
-	Codecs         serializer.CodecFactory
+	typed.Kinds
+
 	// Authorizer knows who may give more rights than he has.
 	Authorizer authorizer.UnconditionalAuthorizer
 }
 
 // NewRESTStorage returns the group.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := genericapiserver.NewDefaultAPIGroupInfo(rbacv1.GroupName, p.Scheme, p.ParameterCodec, p.Codecs)
+	info := p.GroupInfo(rbacv1.GroupName)
 	storage, err := p.storage(getter)
 	if err != nil {
 		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", rbacv1.SchemeGroupVersion, err)

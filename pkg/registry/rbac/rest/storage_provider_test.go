@@ -23,6 +23,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/apis/rbac/install"
 	rbacrest "github.com/annex-dev/annex/pkg/registry/rbac/rest"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
 
@@ -34,7 +35,7 @@ func served(t *testing.T) (map[string]rest.StandardStorage, *typedtest.Storage) 
 	codecs := serializer.NewCodecFactory(scheme)
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(rbacv1.SchemeGroupVersion))
 	info, err := rbacrest.StorageProvider{
-		Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(),
+		Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(),
 	}.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("NewRESTStorage: %v", err)
