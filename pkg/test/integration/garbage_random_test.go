@@ -112,7 +112,7 @@ func (f *family) difference(t *testing.T) (problem string) {
 // compares who is left.
 func TestGarbageAgreesWithANaiveModel(t *testing.T) {
 	t.Parallel()
-	a := sharedAnnex(t)
+	a := readableAnnex(t)
 	widgets := a.install(t, newDefinition(t, anySchema))
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))

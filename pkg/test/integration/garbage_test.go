@@ -182,7 +182,7 @@ func (a *annex) clusterWidgets(t *testing.T) *resource {
 
 func TestGarbageGoesWithItsOwners(t *testing.T) {
 	t.Parallel()
-	a := sharedAnnex(t)
+	a := readableAnnex(t)
 	widgets, cluster := a.install(t, newDefinition(t, anySchema)), a.clusterWidgets(t)
 	namespace := widgets.namespace
 
@@ -211,7 +211,7 @@ func TestGarbageGoesWithItsOwners(t *testing.T) {
 
 func TestGarbageInTheForeground(t *testing.T) {
 	t.Parallel()
-	a := sharedAnnex(t)
+	a := readableAnnex(t)
 	widgets := a.install(t, newDefinition(t, anySchema))
 	namespace := widgets.namespace
 	for name, makeOwner := range map[string]func(string) *thing{
@@ -251,7 +251,7 @@ func TestGarbageInTheForeground(t *testing.T) {
 
 func TestGarbageOrphans(t *testing.T) {
 	t.Parallel()
-	a := sharedAnnex(t)
+	a := readableAnnex(t)
 	widgets := a.install(t, newDefinition(t, anySchema))
 	// One without a namespace would wait while another test has broken Widgets.
 	owners := []*thing{a.configMap(t, widgets.namespace, "typed"), widgets.own(t, "custom")}
@@ -278,7 +278,7 @@ func TestGarbageOrphans(t *testing.T) {
 // nothing can be said about.
 func TestGarbageWithOwnersThatCannotBe(t *testing.T) {
 	t.Parallel()
-	a := sharedAnnex(t)
+	a := readableAnnex(t)
 	widgets, cluster := a.install(t, newDefinition(t, anySchema)), a.clusterWidgets(t)
 	namespace, elsewhere := widgets.namespace, a.newNamespace(t)
 	owner := widgets.own(t, "owner")
@@ -335,7 +335,7 @@ func (r *resource) kind() schema.GroupVersionKind {
 // Owners of a kind that comes to be served can be told apart.
 func TestGarbageOfAKindThatComesLater(t *testing.T) {
 	t.Parallel()
-	a := sharedAnnex(t)
+	a := readableAnnex(t)
 	crd := newDefinition(t, anySchema)
 	later := &resource{annex: a, group: crd.Spec.Group}
 	namespace := a.newNamespace(t)
@@ -349,7 +349,7 @@ func TestGarbageOfAKindThatComesLater(t *testing.T) {
 // The objects of a definition go with it, and what they own too.
 func TestGarbageOfADefinition(t *testing.T) {
 	t.Parallel()
-	a := sharedAnnex(t)
+	a := readableAnnex(t)
 	widgets := a.install(t, newDefinition(t, anySchema))
 	var dependents []*thing
 	for i := range 20 {
@@ -365,7 +365,7 @@ func TestGarbageOfADefinition(t *testing.T) {
 
 func TestGarbageInCycles(t *testing.T) {
 	t.Parallel()
-	a := sharedAnnex(t)
+	a := readableAnnex(t)
 	namespace := a.newNamespace(t)
 	cycle := func(name string, n int) []*thing {
 		var objects []*thing
@@ -461,7 +461,7 @@ func TestGarbageBesideABrokenResource(t *testing.T) {
 
 func TestGarbageWithItsNamespace(t *testing.T) {
 	t.Parallel()
-	a := sharedAnnex(t)
+	a := readableAnnex(t)
 	widgets := a.install(t, newDefinition(t, anySchema))
 	owner := widgets.own(t, "owner")
 	dependent := a.configMap(t, widgets.namespace, "dependent", owned(owner), held)

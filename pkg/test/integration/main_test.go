@@ -5,6 +5,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -56,8 +57,8 @@ func runTests(m *testing.M) int {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	code := m.Run()
-	if err := shared.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "the shared server:", err)
+	if err := errors.Join(shared.stop(), readable.stop()); err != nil {
+		fmt.Fprintln(os.Stderr, "the shared servers:", err)
 		return 1
 	}
 	return code
@@ -72,7 +73,9 @@ type sharedServer struct {
 	err    error
 }
 
-var shared sharedServer
+// readable is one on which every object can be read at all times: the deletion of an
+// owner waits while dependents of it may be hidden.
+var shared, readable sharedServer
 
 func (s *sharedServer) start() {
 	if s.dir, s.err = os.MkdirTemp("", "annex-integration-"); s.err != nil {
@@ -100,11 +103,22 @@ func (s *sharedServer) stop() error {
 // sharedAnnex returns clients of the shared server.
 func sharedAnnex(t *testing.T) *annex {
 	t.Helper()
-	shared.once.Do(shared.start)
-	if shared.err != nil {
-		t.Fatalf("starting the shared server: %v", shared.err)
+	return shared.annex(t)
+}
+
+// readableAnnex returns clients of the server on which nothing is broken.
+func readableAnnex(t *testing.T) *annex {
+	t.Helper()
+	return readable.annex(t)
+}
+
+func (s *sharedServer) annex(t *testing.T) *annex {
+	t.Helper()
+	s.once.Do(s.start)
+	if s.err != nil {
+		t.Fatalf("starting the shared server: %v", s.err)
 	}
-	return newAnnex(t, shared.server)
+	return newAnnex(t, s.server)
 }
 
 // startProcess runs annex as a process of its own, for what a process has only
