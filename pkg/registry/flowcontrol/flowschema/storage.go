@@ -13,17 +13,16 @@ import (
 
 // NewStorage returns the endpoints of FlowSchemas.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, *typed.Subresource, error) {
-	main := strategy{typed.ClusterScoped(typer)}
 	store, err := typed.NewStore(typed.Resource{
 		Resource: flowcontrolv1.Resource("flowschemas"),
 		Singular: "flowschema",
 		New:      func() runtime.Object { return &flowcontrolv1.FlowSchema{} },
 		NewList:  func() runtime.Object { return &flowcontrolv1.FlowSchemaList{} },
-		Strategy: main,
+		Strategy: newStrategy(typer),
 		Table:    tableConvertor,
 	}, getter)
 	if err != nil {
 		return nil, nil, err
 	}
-	return store, store.Subresource(statusStrategy{main}), nil
+	return store, store.Subresource(newStatusStrategy(typer)), nil
 }

@@ -13,17 +13,16 @@ import (
 
 // NewStorage returns the endpoints of PriorityLevelConfigurations.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, *typed.Subresource, error) {
-	main := strategy{typed.ClusterScoped(typer)}
 	store, err := typed.NewStore(typed.Resource{
 		Resource: flowcontrolv1.Resource("prioritylevelconfigurations"),
 		Singular: "prioritylevelconfiguration",
 		New:      func() runtime.Object { return &flowcontrolv1.PriorityLevelConfiguration{} },
 		NewList:  func() runtime.Object { return &flowcontrolv1.PriorityLevelConfigurationList{} },
-		Strategy: main,
+		Strategy: newStrategy(typer),
 		Table:    tableConvertor,
 	}, getter)
 	if err != nil {
 		return nil, nil, err
 	}
-	return store, store.Subresource(statusStrategy{main}), nil
+	return store, store.Subresource(newStatusStrategy(typer)), nil
 }

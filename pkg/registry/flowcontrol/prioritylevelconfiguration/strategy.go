@@ -8,64 +8,46 @@ import (
 	"context"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/apis/flowcontrol/validation"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// strategy is that of the main endpoint: it writes spec and metadata.
+// strategy is that of the main endpoint.
 type strategy struct {
-	typed.BaseStrategy
+	typed.SpecStatus[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]
 }
 
-// GetResetFields implements rest.ResetFieldsStrategy.
-func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return typed.ResetFields(flowcontrolv1.SchemeGroupVersion, "status")
-}
-
-func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
-	level := obj.(*flowcontrolv1.PriorityLevelConfiguration)
-	level.Status = flowcontrolv1.PriorityLevelConfigurationStatus{}
-	level.Generation = 1
+func newStrategy(typer runtime.ObjectTyper) strategy {
+	return strategy{typed.SpecStatus[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]{
+		BaseStrategy: typed.ClusterScoped(typer),
+		Version:      flowcontrolv1.SchemeGroupVersion,
+		Spec: func(object *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationSpec {
+			return &object.Spec
+		},
+		Status: func(object *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationStatus {
+			return &object.Status
+		},
+	}}
 }
 
 func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validation.ValidatePriorityLevelConfiguration(obj.(*flowcontrolv1.PriorityLevelConfiguration))
 }
 
-// PrepareForUpdate raises the generation of another spec: by it one can tell later
-// whether somebody ever changed what annex made.
-func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	updated, before := obj.(*flowcontrolv1.PriorityLevelConfiguration), old.(*flowcontrolv1.PriorityLevelConfiguration)
-	updated.Status = before.Status
-	if !apiequality.Semantic.DeepEqual(updated.Spec, before.Spec) {
-		updated.Generation = before.Generation + 1
-	}
-}
-
 func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidatePriorityLevelConfigurationUpdate(obj.(*flowcontrolv1.PriorityLevelConfiguration), old.(*flowcontrolv1.PriorityLevelConfiguration))
 }
 
-// statusStrategy is that of /status: it writes status and nothing else.
+// statusStrategy is that of /status.
 type statusStrategy struct {
-	strategy
+	typed.StatusOnly[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]
 }
 
-// GetResetFields implements rest.ResetFieldsStrategy.
-func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return typed.ResetFields(flowcontrolv1.SchemeGroupVersion, "metadata", "spec")
-}
-
-func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	updated, before := obj.(*flowcontrolv1.PriorityLevelConfiguration), old.(*flowcontrolv1.PriorityLevelConfiguration)
-	updated.Spec = before.Spec
-	metav1.ResetObjectMetaForStatus(&updated.ObjectMeta, &before.ObjectMeta)
+func newStatusStrategy(typer runtime.ObjectTyper) statusStrategy {
+	return statusStrategy{newStrategy(typer).AtStatus()}
 }
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {

@@ -19,7 +19,6 @@ type Storage struct {
 
 // NewStorage returns the endpoints of HostedResources.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
-	main := strategy{typed.ClusterScoped(typer)}
 	store, err := typed.NewStore(typed.Resource{
 		Resource: hosting.Resource("hostedresources"),
 		Singular: "hostedresource",
@@ -29,12 +28,12 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 		Categories: []string{"annex"},
 		New:        func() runtime.Object { return &hosting.HostedResource{} },
 		NewList:    func() runtime.Object { return &hosting.HostedResourceList{} },
-		Strategy:   main,
+		Strategy:   newStrategy(typer),
 		Attrs:      attrs,
 		Table:      tableConvertor,
 	}, getter)
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{HostedResource: store, Status: store.Subresource(statusStrategy{main})}, nil
+	return &Storage{HostedResource: store, Status: store.Subresource(newStatusStrategy(typer))}, nil
 }

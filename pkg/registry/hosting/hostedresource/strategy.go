@@ -9,13 +9,11 @@ import (
 	"fmt"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -23,22 +21,25 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// strategy is that of the main endpoint: it writes spec and metadata.
+// strategy is that of the main endpoint.
 type strategy struct {
-	typed.BaseStrategy
+	typed.SpecStatus[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
 }
 
-// GetResetFields implements rest.ResetFieldsStrategy.
-func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return typed.ResetFields(v1alpha1.SchemeGroupVersion, "status")
+func newStrategy(typer runtime.ObjectTyper) strategy {
+	return strategy{typed.SpecStatus[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]{
+		BaseStrategy: typed.ClusterScoped(typer),
+		Version:      v1alpha1.SchemeGroupVersion,
+		Spec:         func(object *hosting.HostedResource) *hosting.HostedResourceSpec { return &object.Spec },
+		Status:       func(object *hosting.HostedResource) *hosting.HostedResourceStatus { return &object.Status },
+	}}
 }
 
 // PrepareForCreate makes every HostedResource start as Pending: whether anything
 // defines the resource is for the controller to see.
-func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
-	hosted := obj.(*hosting.HostedResource)
-	hosted.Status = hosting.HostedResourceStatus{Phase: hosting.HostedResourcePending}
-	hosted.Generation = 1
+func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	s.SpecStatus.PrepareForCreate(ctx, obj)
+	obj.(*hosting.HostedResource).Status.Phase = hosting.HostedResourcePending
 }
 
 func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
@@ -49,26 +50,12 @@ func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string
 	return warnings(&obj.(*hosting.HostedResource).Spec, &hosting.HostedResourceSpec{})
 }
 
-func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	newHosted, oldHosted := obj.(*hosting.HostedResource), old.(*hosting.HostedResource)
-	newHosted.Status = oldHosted.Status
-	if mustIncreaseGeneration(newHosted, oldHosted) {
-		newHosted.Generation = oldHosted.Generation + 1
-	}
-}
-
 func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateHostedResourceUpdate(obj.(*hosting.HostedResource), old.(*hosting.HostedResource))
 }
 
 func (strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
 	return warnings(&obj.(*hosting.HostedResource).Spec, &old.(*hosting.HostedResource).Spec)
-}
-
-// mustIncreaseGeneration is true for an update that asks for another state than
-// before. The generic registry raises the generation of a deletion by itself.
-func mustIncreaseGeneration(newHosted, oldHosted *hosting.HostedResource) bool {
-	return !apiequality.Semantic.DeepEqual(newHosted.Spec, oldHosted.Spec)
 }
 
 // warnings says which of the newly set fields this version of annex keeps but
@@ -87,28 +74,18 @@ func warnings(newSpec, oldSpec *hosting.HostedResourceSpec) []string {
 	return out
 }
 
-// statusStrategy is that of /status: it writes status and nothing else.
+// statusStrategy is that of /status.
 type statusStrategy struct {
-	strategy
+	typed.StatusOnly[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
 }
 
-// GetResetFields implements rest.ResetFieldsStrategy.
-func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return typed.ResetFields(v1alpha1.SchemeGroupVersion, "metadata", "spec")
-}
-
-func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	newHosted, oldHosted := obj.(*hosting.HostedResource), old.(*hosting.HostedResource)
-	newHosted.Spec = oldHosted.Spec
-	metav1.ResetObjectMetaForStatus(&newHosted.ObjectMeta, &oldHosted.ObjectMeta)
+func newStatusStrategy(typer runtime.ObjectTyper) statusStrategy {
+	return statusStrategy{newStrategy(typer).AtStatus()}
 }
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateHostedResourceStatusUpdate(obj.(*hosting.HostedResource), old.(*hosting.HostedResource))
 }
-
-// WarningsOnUpdate has nothing to say: the spec is not written.
-func (statusStrategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
 
 // attrs returns what selectors see of a HostedResource.
 func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {

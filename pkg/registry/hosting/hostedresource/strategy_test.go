@@ -27,7 +27,7 @@ func stored() *hosting.HostedResource {
 func TestPrepareForCreate(t *testing.T) {
 	t.Parallel()
 	got, want := stored(), stored()
-	strategy{}.PrepareForCreate(t.Context(), got)
+	newStrategy(nil).PrepareForCreate(t.Context(), got)
 	want.Generation = 1
 	want.Status = hosting.HostedResourceStatus{Phase: hosting.HostedResourcePending}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -89,7 +89,7 @@ func TestPrepareForUpdate(t *testing.T) {
 			t.Parallel()
 			got, want := stored(), stored()
 			test.change(got)
-			strategy{}.PrepareForUpdate(t.Context(), got, stored())
+			newStrategy(nil).PrepareForUpdate(t.Context(), got, stored())
 			test.main(want)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("updated HostedResource (-want +got):\n%s", diff)
@@ -97,7 +97,7 @@ func TestPrepareForUpdate(t *testing.T) {
 
 			got, want = stored(), stored()
 			test.change(got)
-			statusStrategy{}.PrepareForUpdate(t.Context(), got, stored())
+			newStatusStrategy(nil).PrepareForUpdate(t.Context(), got, stored())
 			test.status(want)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("HostedResource with updated status (-want +got):\n%s", diff)
@@ -111,14 +111,14 @@ func TestUpdatesAreValidated(t *testing.T) {
 	invalid := stored()
 	invalid.ResourceVersion = "1"
 	invalid.Spec.Compression = "Lzw"
-	if errs := (strategy{}).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
+	if errs := newStrategy(nil).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
 		t.Errorf("update: %d errors for an invalid spec, want 1", len(errs))
 	}
-	if errs := (statusStrategy{}).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 0 {
+	if errs := newStatusStrategy(nil).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 0 {
 		t.Errorf("status update: spec is none of its business: %v", errs.ToAggregate())
 	}
 	invalid.Status.Phase = "Lost"
-	if errs := (statusStrategy{}).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
+	if errs := newStatusStrategy(nil).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
 		t.Errorf("status update: %d errors for an invalid status, want 1", len(errs))
 	}
 }
@@ -127,11 +127,11 @@ func TestResetFields(t *testing.T) {
 	t.Parallel()
 	version := fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String())
 	want := fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
-	if got := (strategy{}).GetResetFields()[version]; !got.Equals(want) {
+	if got := newStrategy(nil).GetResetFields()[version]; !got.Equals(want) {
 		t.Errorf("main endpoint resets %v, want %v", got, want)
 	}
 	want = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
-	if got := (statusStrategy{}).GetResetFields()[version]; !got.Equals(want) {
+	if got := newStatusStrategy(nil).GetResetFields()[version]; !got.Equals(want) {
 		t.Errorf("status endpoint resets %v, want %v", got, want)
 	}
 }
@@ -155,7 +155,7 @@ func TestWarnings(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, warning := range (strategy{}).WarningsOnUpdate(t.Context(), &hosting.HostedResource{Spec: test.new}, &hosting.HostedResource{Spec: test.old}) {
+			for _, warning := range newStrategy(nil).WarningsOnUpdate(t.Context(), &hosting.HostedResource{Spec: test.new}, &hosting.HostedResource{Spec: test.old}) {
 				path, _, _ := strings.Cut(warning, ":")
 				got = append(got, path)
 			}
@@ -164,10 +164,10 @@ func TestWarnings(t *testing.T) {
 			}
 		})
 	}
-	if got := (strategy{}).WarningsOnCreate(t.Context(), &hosting.HostedResource{Spec: all}); len(got) != 3 {
+	if got := newStrategy(nil).WarningsOnCreate(t.Context(), &hosting.HostedResource{Spec: all}); len(got) != 3 {
 		t.Errorf("warnings on create: %q, want 3", got)
 	}
-	if got := (statusStrategy{}).WarningsOnUpdate(t.Context(), &hosting.HostedResource{Spec: all}, stored()); len(got) != 0 {
+	if got := newStatusStrategy(nil).WarningsOnUpdate(t.Context(), &hosting.HostedResource{Spec: all}, stored()); len(got) != 0 {
 		t.Errorf("warnings on a status update: %q, want none", got)
 	}
 }

@@ -27,7 +27,6 @@ type Storage struct {
 
 // NewStorage returns the endpoints of Stores.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
-	main := strategy{typed.ClusterScoped(typer)}
 	store, err := typed.NewStore(typed.Resource{
 		Resource:   hosting.Resource("stores"),
 		Singular:   "store",
@@ -35,13 +34,13 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 		Categories: []string{"annex"},
 		New:        func() runtime.Object { return &hosting.Store{} },
 		NewList:    func() runtime.Object { return &hosting.StoreList{} },
-		Strategy:   main,
+		Strategy:   newStrategy(typer),
 		Table:      tableConvertor,
 	}, getter)
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{Store: &REST{store}, Status: store.Subresource(statusStrategy{main})}, nil
+	return &Storage{Store: &REST{store}, Status: store.Subresource(newStatusStrategy(typer))}, nil
 }
 
 // REST is the main endpoint of Stores.

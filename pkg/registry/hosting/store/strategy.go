@@ -7,11 +7,8 @@ package store
 import (
 	"context"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -19,20 +16,18 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// strategy is that of the main endpoint: it writes spec and metadata.
+// strategy is that of the main endpoint.
 type strategy struct {
-	typed.BaseStrategy
+	typed.SpecStatus[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]
 }
 
-// GetResetFields implements rest.ResetFieldsStrategy.
-func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return typed.ResetFields(v1alpha1.SchemeGroupVersion, "status")
-}
-
-func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
-	store := obj.(*hosting.Store)
-	store.Status = hosting.StoreStatus{}
-	store.Generation = 1
+func newStrategy(typer runtime.ObjectTyper) strategy {
+	return strategy{typed.SpecStatus[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]{
+		BaseStrategy: typed.ClusterScoped(typer),
+		Version:      v1alpha1.SchemeGroupVersion,
+		Spec:         func(object *hosting.Store) *hosting.StoreSpec { return &object.Spec },
+		Status:       func(object *hosting.Store) *hosting.StoreStatus { return &object.Status },
+	}}
 }
 
 func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
@@ -47,38 +42,17 @@ func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string
 	return []string{`this version of annex keeps every object in the Store "default": nothing will be placed on this one`}
 }
 
-func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	newStore, oldStore := obj.(*hosting.Store), old.(*hosting.Store)
-	newStore.Status = oldStore.Status
-	if mustIncreaseGeneration(newStore, oldStore) {
-		newStore.Generation = oldStore.Generation + 1
-	}
-}
-
 func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateStoreUpdate(obj.(*hosting.Store), old.(*hosting.Store))
 }
 
-// mustIncreaseGeneration is true for an update that asks for another state than
-// before. The generic registry raises the generation of a deletion by itself.
-func mustIncreaseGeneration(newStore, oldStore *hosting.Store) bool {
-	return !apiequality.Semantic.DeepEqual(newStore.Spec, oldStore.Spec)
-}
-
-// statusStrategy is that of /status: it writes status and nothing else.
+// statusStrategy is that of /status.
 type statusStrategy struct {
-	strategy
+	typed.StatusOnly[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]
 }
 
-// GetResetFields implements rest.ResetFieldsStrategy.
-func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return typed.ResetFields(v1alpha1.SchemeGroupVersion, "metadata", "spec")
-}
-
-func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	newStore, oldStore := obj.(*hosting.Store), old.(*hosting.Store)
-	newStore.Spec = oldStore.Spec
-	metav1.ResetObjectMetaForStatus(&newStore.ObjectMeta, &oldStore.ObjectMeta)
+func newStatusStrategy(typer runtime.ObjectTyper) statusStrategy {
+	return statusStrategy{newStrategy(typer).AtStatus()}
 }
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {

@@ -26,7 +26,7 @@ func stored() *hosting.Store {
 func TestPrepareForCreate(t *testing.T) {
 	t.Parallel()
 	got, want := stored(), stored()
-	strategy{}.PrepareForCreate(t.Context(), got)
+	newStrategy(nil).PrepareForCreate(t.Context(), got)
 	want.Generation = 1
 	want.Status = hosting.StoreStatus{}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -88,7 +88,7 @@ func TestPrepareForUpdate(t *testing.T) {
 			t.Parallel()
 			got, want := stored(), stored()
 			test.change(got)
-			strategy{}.PrepareForUpdate(t.Context(), got, stored())
+			newStrategy(nil).PrepareForUpdate(t.Context(), got, stored())
 			test.main(want)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("updated Store (-want +got):\n%s", diff)
@@ -96,7 +96,7 @@ func TestPrepareForUpdate(t *testing.T) {
 
 			got, want = stored(), stored()
 			test.change(got)
-			statusStrategy{}.PrepareForUpdate(t.Context(), got, stored())
+			newStatusStrategy(nil).PrepareForUpdate(t.Context(), got, stored())
 			test.status(want)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("Store with updated status (-want +got):\n%s", diff)
@@ -110,14 +110,14 @@ func TestUpdatesAreValidated(t *testing.T) {
 	invalid := stored()
 	invalid.ResourceVersion = "1"
 	invalid.Spec.Embedded = nil
-	if errs := (strategy{}).ValidateUpdate(t.Context(), invalid, stored()); len(errs) == 0 {
+	if errs := newStrategy(nil).ValidateUpdate(t.Context(), invalid, stored()); len(errs) == 0 {
 		t.Error("update: no error for an invalid spec")
 	}
-	if errs := (statusStrategy{}).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 0 {
+	if errs := newStatusStrategy(nil).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 0 {
 		t.Errorf("status update: spec is none of its business: %v", errs.ToAggregate())
 	}
 	invalid.Status.Objects = -1
-	if errs := (statusStrategy{}).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
+	if errs := newStatusStrategy(nil).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
 		t.Errorf("status update: %d errors for an invalid status, want 1", len(errs))
 	}
 }
@@ -126,11 +126,11 @@ func TestResetFields(t *testing.T) {
 	t.Parallel()
 	version := fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String())
 	want := fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
-	if got := (strategy{}).GetResetFields()[version]; !got.Equals(want) {
+	if got := newStrategy(nil).GetResetFields()[version]; !got.Equals(want) {
 		t.Errorf("main endpoint resets %v, want %v", got, want)
 	}
 	want = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
-	if got := (statusStrategy{}).GetResetFields()[version]; !got.Equals(want) {
+	if got := newStatusStrategy(nil).GetResetFields()[version]; !got.Equals(want) {
 		t.Errorf("status endpoint resets %v, want %v", got, want)
 	}
 }
@@ -138,11 +138,11 @@ func TestResetFields(t *testing.T) {
 func TestWarningsOnCreate(t *testing.T) {
 	t.Parallel()
 	store := stored()
-	if got := (strategy{}).WarningsOnCreate(t.Context(), store); len(got) != 1 {
+	if got := newStrategy(nil).WarningsOnCreate(t.Context(), store); len(got) != 1 {
 		t.Errorf("warnings for a Store that is not used: %q, want 1", got)
 	}
 	store.Name = hosting.DefaultStoreName
-	if got := (strategy{}).WarningsOnCreate(t.Context(), store); len(got) != 0 {
+	if got := newStrategy(nil).WarningsOnCreate(t.Context(), store); len(got) != 0 {
 		t.Errorf("warnings for the default Store: %q, want none", got)
 	}
 }
