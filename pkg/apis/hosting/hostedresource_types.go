@@ -5,6 +5,7 @@ package hosting
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -15,6 +16,18 @@ const (
 	// HostedResourceStored is the type of the condition that says whether the
 	// resource has a Store and that Store exists and is ready.
 	HostedResourceStored = "Stored"
+
+	// HostedResourceScheduled is the type of the condition that says whether a Store
+	// has been chosen for the resource.
+	HostedResourceScheduled = "Scheduled"
+
+	// HostedResourceIntact is the type of the condition that says whether every
+	// object of the resource in the Store can be read.
+	HostedResourceIntact = "Intact"
+
+	// HostedResourceWithinLimits is the type of the condition that says whether
+	// there is room below the resource's limits.
+	HostedResourceWithinLimits = "WithinLimits"
 
 	// HostedResourceReady is the type of the condition that sums up the others:
 	// requests for the resource are answered.
@@ -67,6 +80,21 @@ type HostedResourceSpec struct {
 	Compression Compression
 	// SchedulerName is the scheduler that chooses a Store for the resource.
 	SchedulerName string
+	// Limits is how much there may be of the resource in all namespaces together.
+	Limits ResourceList
+	// NamespaceLimits is how much there may be of the resource in each namespace.
+	NamespaceLimits ResourceList
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// HostedResourceBinding places a HostedResource on a Store.
+type HostedResourceBinding struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	// StoreName is the Store that is to hold the objects of the resource.
+	StoreName string
 }
 
 // TolerationOperator is how a toleration's value is compared with a taint's.
@@ -118,6 +146,9 @@ const (
 type HostedResourceStatus struct {
 	Phase      HostedResourcePhase
 	Conditions []metav1.Condition
+	// DefinitionUID is the UID of the CustomResourceDefinition whose objects the
+	// Store holds.
+	DefinitionUID types.UID
 	// Objects is the number of objects of the resource, in all namespaces.
 	Objects int64
 	// Bytes is the size of those objects before compression.

@@ -39,6 +39,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&StoreList{},
 		&HostedResource{},
 		&HostedResourceList{},
+		&HostedResourceBinding{},
 	)
 	return nil
 }

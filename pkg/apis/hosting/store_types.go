@@ -15,6 +15,10 @@ const DefaultStoreName = "default"
 // reads and writes.
 const StoreReady = "Ready"
 
+// StoreUnderPressure is the type of the condition that says whether a Store is
+// about to refuse writes, or answers slowly.
+const StoreUnderPressure = "UnderPressure"
+
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
 // Store is a place where annex keeps objects.
@@ -121,6 +125,12 @@ type StoreStatus struct {
 	Quota *resource.Quantity
 	// Objects is the number of objects that annex keeps in the store.
 	Objects int64
+	// Resources is the number of HostedResources that are placed on the store.
+	Resources int32
+	// Alarms that etcd has raised, as etcd names them.
+	Alarms []string
+	// ClusterID is that of the etcd cluster, in hexadecimal; set once.
+	ClusterID string
 	// Members are the members of the etcd cluster.
 	Members []StoreMember
 	// Version of etcd that the store runs, the lowest of its members.

@@ -85,7 +85,7 @@ func TestCountersAreWrittenWhenZero(t *testing.T) {
 		status any
 		want   string
 	}{
-		{name: "store", status: v1alpha1.StoreStatus{}, want: `{"objects":0}`},
+		{name: "store", status: v1alpha1.StoreStatus{}, want: `{"objects":0,"resources":0}`},
 		{name: "hosted resource", status: v1alpha1.HostedResourceStatus{}, want: `{"objects":0,"bytes":0,"storedBytes":0}`},
 	}
 	for _, test := range tests {

@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // DefaultSchedulerName is the scheduler of a HostedResource that names none.
@@ -19,6 +20,19 @@ const (
 	// HostedResourceStored is the type of the condition that says whether the
 	// resource has a Store and that Store exists and is ready.
 	HostedResourceStored = "Stored"
+
+	// HostedResourceScheduled is the type of the condition that says whether a Store
+	// has been chosen for the resource.
+	HostedResourceScheduled = "Scheduled"
+
+	// HostedResourceIntact is the type of the condition that says whether every
+	// object of the resource in the Store can be read. It is absent until one could
+	// not.
+	HostedResourceIntact = "Intact"
+
+	// HostedResourceWithinLimits is the type of the condition that says whether
+	// there is room below the resource's limits. It is absent if it has none.
+	HostedResourceWithinLimits = "WithinLimits"
 
 	// HostedResourceReady is the type of the condition that sums up the others:
 	// requests for the resource are answered.
@@ -37,6 +51,7 @@ const (
 
 // +genclient
 // +genclient:nonNamespaced
+// +genclient:method=Bind,verb=create,subresource=binding,input=HostedResourceBinding,result=HostedResourceBinding
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
 // HostedResource is one resource that annex keeps: which Store holds its
@@ -78,8 +93,9 @@ type HostedResourceList struct {
 // chosen.
 type HostedResourceSpec struct {
 	// storeName is the Store that holds the objects of the resource. It may be
-	// set once and never changes after that: the objects would not follow. This
-	// version of annex keeps every object in the Store "default".
+	// given when the HostedResource is made; else a scheduler chooses one and
+	// sets it through the "binding" subresource. It never changes after that: the
+	// objects would not follow.
 	// +optional
 	StoreName string `json:"storeName,omitempty"`
 
@@ -105,9 +121,9 @@ type HostedResourceSpec struct {
 	Requests ResourceList `json:"requests,omitempty"`
 
 	// compression of the resource's objects in the Store: None, or Zstd. Not
-	// set, the server decides. This is a wish for what is written from now on;
-	// status.storedBytes against status.bytes shows what was gained. This
-	// version of annex writes every object uncompressed.
+	// set, the server decides. It says how objects are written from now on; those
+	// that are there are read whichever way they were written.
+	// status.storedBytes against status.bytes shows what is gained.
 	// +optional
 	Compression Compression `json:"compression,omitempty"`
 
@@ -115,6 +131,33 @@ type HostedResourceSpec struct {
 	// Defaults to "annex-scheduler".
 	// +optional
 	SchedulerName string `json:"schedulerName,omitempty"`
+
+	// limits is how much there may be of the resource in all namespaces together:
+	// "objects" (a whole number) and "storage" (the bytes that the objects take in
+	// the Store). What would exceed a limit is refused; what is there already stays.
+	// +optional
+	Limits ResourceList `json:"limits,omitempty"`
+
+	// namespaceLimits is how much there may be of the resource in each namespace.
+	// It has the same keys as limits, and no meaning for resources without namespaces.
+	// +optional
+	NamespaceLimits ResourceList `json:"namespaceLimits,omitempty"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// HostedResourceBinding places a HostedResource on a Store. It is what a scheduler
+// posts to the "binding" subresource of the HostedResource.
+type HostedResourceBinding struct {
+	metav1.TypeMeta `json:""`
+
+	// metadata names the HostedResource. If it has a UID or a resource version, the
+	// HostedResource must have the same.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// storeName is the Store that is to hold the objects of the resource.
+	StoreName string `json:"storeName"`
 }
 
 // TolerationOperator is how a toleration's value is compared with a taint's.
@@ -187,16 +230,24 @@ type HostedResourceStatus struct {
 	Phase HostedResourcePhase `json:"phase,omitempty"`
 
 	// conditions of the resource. "Established" says whether it is defined,
-	// "Stored" whether it has a ready Store, "Ready" whether requests for it are
-	// answered; reason and message say why not. Behind a main cluster "Published"
-	// says whether that sends requests for it to annex, and "DefinitionFollowed"
-	// whether annex follows its definition there, if it has one.
+	// "Scheduled" whether a Store was chosen for it, "Stored" whether it has a ready
+	// Store, "Ready" whether requests for it are answered; reason and message say
+	// why not. "Intact" says whether all of its objects can be read, "WithinLimits"
+	// whether there is room below its limits. Behind a main cluster "Published" says
+	// whether that sends requests for it to annex, and "DefinitionFollowed" whether
+	// annex follows its definition there, if it has one.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge
 	// +patchMergeKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
+
+	// definitionUID is the UID of the CustomResourceDefinition whose objects the
+	// Store holds. Nothing is read from or written to the Store in the name of
+	// another definition of the same name. Empty for resources that are compiled in.
+	// +optional
+	DefinitionUID types.UID `json:"definitionUID,omitempty"`
 
 	// objects is the number of objects of the resource, in all namespaces.
 	// +optional

@@ -41,6 +41,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&StoreList{},
 		&HostedResource{},
 		&HostedResourceList{},
+		&HostedResourceBinding{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

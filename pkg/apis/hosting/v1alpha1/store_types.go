@@ -15,6 +15,10 @@ const DefaultStoreName = "default"
 // reads and writes.
 const StoreReady = "Ready"
 
+// StoreUnderPressure is the type of the condition that says whether a Store is
+// about to refuse writes, or answers slowly. Resources are placed elsewhere then.
+const StoreUnderPressure = "UnderPressure"
+
 // +genclient
 // +genclient:nonNamespaced
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -174,7 +178,8 @@ type Taint struct {
 // whole etcd, whoever else uses it; objects counts only what annex keeps there.
 type StoreStatus struct {
 	// conditions of the store. "Ready" is True while the store answers reads
-	// and writes; its reason and message say why it does not.
+	// and writes, "UnderPressure" while it is about to refuse writes or answers
+	// slowly; reason and message say why.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge
@@ -199,6 +204,23 @@ type StoreStatus struct {
 	// objects is the number of objects that annex keeps in the store.
 	// +optional
 	Objects int64 `json:"objects"`
+
+	// resources is the number of HostedResources that are placed on the store.
+	// +optional
+	Resources int32 `json:"resources"`
+
+	// alarms that etcd has raised, as etcd names them: "NOSPACE" while it refuses
+	// writes because its quota is used up, "CORRUPT" if its members disagree.
+	// +listType=set
+	// +optional
+	Alarms []string `json:"alarms,omitempty"`
+
+	// clusterID is that of the etcd cluster, in hexadecimal as etcd's own tools
+	// print it. It is written when the store is reached for the first time. From
+	// then on annex neither reads from nor writes to any other cluster in the name
+	// of this store.
+	// +optional
+	ClusterID string `json:"clusterID,omitempty"`
 
 	// members are the members of the etcd cluster.
 	// +listType=map

@@ -29,6 +29,11 @@ func (in HostedResource) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in HostedResourceBinding) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.HostedResourceBinding"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in HostedResourceList) OpenAPIModelName() string {
 	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.HostedResourceList"
 }

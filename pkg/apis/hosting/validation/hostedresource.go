@@ -78,6 +78,8 @@ func validateHostedResourceSpec(spec *hosting.HostedResourceSpec, specPath *fiel
 		errs = append(errs, validateToleration(&spec.Tolerations[i], specPath.Child("tolerations").Index(i))...)
 	}
 	errs = append(errs, validateResourceList(spec.Requests, specPath.Child("requests"))...)
+	errs = append(errs, validateResourceList(spec.Limits, specPath.Child("limits"))...)
+	errs = append(errs, validateResourceList(spec.NamespaceLimits, specPath.Child("namespaceLimits"))...)
 	if spec.Compression != "" {
 		errs = append(errs, validateEnum(spec.Compression, compressions, specPath.Child("compression"))...)
 	}

@@ -6,6 +6,7 @@ package validation
 import (
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -42,7 +43,24 @@ func ValidateStoreStatusUpdate(newStore, oldStore *hosting.Store) field.ErrorLis
 	errs = append(errs, validateNonNegativeQuantity(status.SizeInUse, statusPath.Child("sizeInUse"))...)
 	errs = append(errs, validateNonNegativeQuantity(status.Quota, statusPath.Child("quota"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Objects, statusPath.Child("objects"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(status.Resources), statusPath.Child("resources"))...)
+	errs = append(errs, validateClusterID(status.ClusterID, oldStore.Status.ClusterID, statusPath.Child("clusterID"))...)
 	return append(errs, validateMembers(status.Members, statusPath.Child("members"))...)
+}
+
+// validateClusterID keeps a Store with the etcd cluster that it was first reached
+// at: another one has other data.
+func validateClusterID(newID, oldID string, idPath *field.Path) field.ErrorList {
+	if oldID != "" {
+		return apivalidation.ValidateImmutableField(newID, oldID, idPath)
+	}
+	if newID == "" {
+		return nil
+	}
+	if _, err := strconv.ParseUint(newID, 16, 64); err != nil {
+		return field.ErrorList{field.Invalid(idPath, newID, "must be a hexadecimal number of at most 64 bits")}
+	}
+	return nil
 }
 
 func validateStoreSpec(spec *hosting.StoreSpec, specPath *field.Path) field.ErrorList {

@@ -223,6 +223,26 @@ func TestValidateStoreUpdate(t *testing.T) {
 	}
 }
 
+func TestClusterIsPinned(t *testing.T) {
+	t.Parallel()
+	const first, second = "cdf818194e3a8c32", "8e9e05c52164694d"
+	for name, test := range map[string]struct {
+		from, to string
+		want     []string
+	}{
+		"kept":       {from: first, to: first},
+		"changed":    {from: first, to: second, want: []string{at("status.clusterID", invalid)}},
+		"taken back": {from: first, want: []string{at("status.clusterID", invalid)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			old, updated := etcdStore(), etcdStore()
+			old.Status.ClusterID, updated.Status.ClusterID = test.from, test.to
+			expectErrors(t, test.want, ValidateStoreStatusUpdate(updated, old))
+		})
+	}
+}
+
 func TestValidateStoreStatusUpdate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -250,9 +270,12 @@ func TestValidateStoreStatusUpdate(t *testing.T) {
 				SizeInUse: ptr.To(resource.MustParse("-1")),
 				Quota:     ptr.To(resource.MustParse("-1")),
 				Objects:   -1,
+				Resources: -1,
 			},
-			want: []string{at("status.objects", invalid), at("status.quota", invalid), at("status.size", invalid), at("status.sizeInUse", invalid)},
+			want: []string{at("status.objects", invalid), at("status.resources", invalid), at("status.quota", invalid), at("status.size", invalid), at("status.sizeInUse", invalid)},
 		},
+		{name: "cluster", status: hosting.StoreStatus{ClusterID: "cdf818194e3a8c32"}},
+		{name: "bad cluster", status: hosting.StoreStatus{ClusterID: "etcd"}, want: []string{at("status.clusterID", invalid)}},
 		{
 			name:   "members without and with the same id",
 			status: hosting.StoreStatus{Members: []hosting.StoreMember{{Name: "a"}, {ID: "1"}, {ID: "1"}}},
