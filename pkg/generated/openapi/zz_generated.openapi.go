@@ -36,6 +36,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.EtcdStore{}.OpenAPIModelName():                                schema_pkg_apis_hosting_v1alpha1_EtcdStore(ref),
 		v1alpha1.EtcdTLS{}.OpenAPIModelName():                                  schema_pkg_apis_hosting_v1alpha1_EtcdTLS(ref),
 		v1alpha1.HostedResource{}.OpenAPIModelName():                           schema_pkg_apis_hosting_v1alpha1_HostedResource(ref),
+		v1alpha1.HostedResourceBinding{}.OpenAPIModelName():                    schema_pkg_apis_hosting_v1alpha1_HostedResourceBinding(ref),
 		v1alpha1.HostedResourceList{}.OpenAPIModelName():                       schema_pkg_apis_hosting_v1alpha1_HostedResourceList(ref),
 		v1alpha1.HostedResourceSpec{}.OpenAPIModelName():                       schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref),
 		v1alpha1.HostedResourceStatus{}.OpenAPIModelName():                     schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref),
@@ -640,6 +641,51 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResource(ref common.ReferenceCallbac
 	}
 }
 
+func schema_pkg_apis_hosting_v1alpha1_HostedResourceBinding(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "HostedResourceBinding places a HostedResource on a Store. It is what a scheduler posts to the \"binding\" subresource of the HostedResource.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata names the HostedResource. If it has a UID or a resource version, the HostedResource must have the same.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"storeName": {
+						SchemaProps: spec.SchemaProps{
+							Description: "storeName is the Store that is to hold the objects of the resource.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"storeName"},
+			},
+		},
+		Dependencies: []string{
+			metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
 func schema_pkg_apis_hosting_v1alpha1_HostedResourceList(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -699,7 +745,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 				Properties: map[string]spec.Schema{
 					"storeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storeName is the Store that holds the objects of the resource. It may be set once and never changes after that: the objects would not follow. This version of annex keeps every object in the Store \"default\".",
+							Description: "storeName is the Store that holds the objects of the resource. It may be given when the HostedResource is made; else a scheduler chooses one and sets it through the \"binding\" subresource. It never changes after that: the objects would not follow.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -751,7 +797,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 					},
 					"compression": {
 						SchemaProps: spec.SchemaProps{
-							Description: "compression of the resource's objects in the Store: None, or Zstd. Not set, the server decides. This is a wish for what is written from now on; status.storedBytes against status.bytes shows what was gained. This version of annex writes every object uncompressed.\n\nPossible enum values:\n - `\"None\"` keeps objects as they are.\n - `\"Zstd\"` compresses objects with Zstandard.",
+							Description: "compression of the resource's objects in the Store: None, or Zstd. Not set, the server decides. It says how objects are written from now on; those that are there are read whichever way they were written. status.storedBytes against status.bytes shows what is gained.\n\nPossible enum values:\n - `\"None\"` keeps objects as they are.\n - `\"Zstd\"` compresses objects with Zstandard.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"None", "Zstd"},
@@ -762,6 +808,34 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 							Description: "schedulerName is the scheduler that chooses a Store for the resource. Defaults to \"annex-scheduler\".",
 							Type:        []string{"string"},
 							Format:      "",
+						},
+					},
+					"limits": {
+						SchemaProps: spec.SchemaProps{
+							Description: "limits is how much there may be of the resource in all namespaces together: \"objects\" (a whole number) and \"storage\" (the bytes that the objects take in the Store). What would exceed a limit is refused; what is there already stays.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(resource.Quantity{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"namespaceLimits": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespaceLimits is how much there may be of the resource in each namespace. It has the same keys as limits, and no meaning for resources without namespaces.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(resource.Quantity{}.OpenAPIModelName()),
+									},
+								},
+							},
 						},
 					},
 				},
@@ -799,7 +873,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions of the resource. \"Established\" says whether it is defined, \"Stored\" whether it has a ready Store, \"Ready\" whether requests for it are answered; reason and message say why not. Behind a main cluster \"Published\" says whether that sends requests for it to annex, and \"DefinitionFollowed\" whether annex follows its definition there, if it has one.",
+							Description: "conditions of the resource. \"Established\" says whether it is defined, \"Scheduled\" whether a Store was chosen for it, \"Stored\" whether it has a ready Store, \"Ready\" whether requests for it are answered; reason and message say why not. \"Intact\" says whether all of its objects can be read, \"WithinLimits\" whether there is room below its limits. Behind a main cluster \"Published\" says whether that sends requests for it to annex, and \"DefinitionFollowed\" whether annex follows its definition there, if it has one.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -808,6 +882,13 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 									},
 								},
 							},
+						},
+					},
+					"definitionUID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "definitionUID is the UID of the CustomResourceDefinition whose objects the Store holds. Nothing is read from or written to the Store in the name of another definition of the same name. Empty for resources that are compiled in.",
+							Type:        []string{"string"},
+							Format:      "",
 						},
 					},
 					"objects": {
@@ -1117,7 +1198,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions of the store. \"Ready\" is True while the store answers reads and writes; its reason and message say why it does not.",
+							Description: "conditions of the store. \"Ready\" is True while the store answers reads and writes, \"UnderPressure\" while it is about to refuse writes or answers slowly; reason and message say why.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1152,6 +1233,40 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
+						},
+					},
+					"resources": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resources is the number of HostedResources that are placed on the store.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"alarms": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "alarms that etcd has raised, as etcd names them: \"NOSPACE\" while it refuses writes because its quota is used up, \"CORRUPT\" if its members disagree.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"clusterID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "clusterID is that of the etcd cluster, in hexadecimal as etcd's own tools print it. It is written when the store is reached for the first time. From then on annex neither reads from nor writes to any other cluster in the name of this store.",
+							Type:        []string{"string"},
+							Format:      "",
 						},
 					},
 					"members": {

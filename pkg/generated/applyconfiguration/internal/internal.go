@@ -87,6 +87,16 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: compression
       type:
         scalar: string
+    - name: limits
+      type:
+        map:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: namespaceLimits
+      type:
+        map:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
     - name: priority
       type:
         scalar: numeric
@@ -128,6 +138,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: definitionUID
+      type:
+        scalar: string
     - name: objects
       type:
         scalar: numeric
@@ -218,6 +231,15 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreStatus
   map:
     fields:
+    - name: alarms
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: clusterID
+      type:
+        scalar: string
     - name: conditions
       type:
         list:
@@ -241,6 +263,10 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: quota
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: resources
+      type:
+        scalar: numeric
+      default: 0
     - name: size
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity

@@ -76,6 +76,12 @@ func ExtractHostedResource(hostedResource *hostingv1alpha1.HostedResource, field
 	return ExtractHostedResourceFrom(hostedResource, fieldManager, "")
 }
 
+// ExtractHostedResourceBinding extracts the applied configuration owned by fieldManager from
+// hostedResource for the binding subresource.
+func ExtractHostedResourceBinding(hostedResource *hostingv1alpha1.HostedResource, fieldManager string) (*HostedResourceApplyConfiguration, error) {
+	return ExtractHostedResourceFrom(hostedResource, fieldManager, "binding")
+}
+
 // ExtractHostedResourceStatus extracts the applied configuration owned by fieldManager from
 // hostedResource for the status subresource.
 func ExtractHostedResourceStatus(hostedResource *hostingv1alpha1.HostedResource, fieldManager string) (*HostedResourceApplyConfiguration, error) {

@@ -17,8 +17,9 @@ import (
 // chosen.
 type HostedResourceSpecApplyConfiguration struct {
 	// storeName is the Store that holds the objects of the resource. It may be
-	// set once and never changes after that: the objects would not follow. This
-	// version of annex keeps every object in the Store "default".
+	// given when the HostedResource is made; else a scheduler chooses one and
+	// sets it through the "binding" subresource. It never changes after that: the
+	// objects would not follow.
 	StoreName *string `json:"storeName,omitempty"`
 	// storeSelector restricts the choice of a Store to those with these labels.
 	// Not set, every Store may be chosen. It has no effect once storeName is set.
@@ -33,13 +34,20 @@ type HostedResourceSpecApplyConfiguration struct {
 	// It guides placement and is not a limit on writes.
 	Requests *hostingv1alpha1.ResourceList `json:"requests,omitempty"`
 	// compression of the resource's objects in the Store: None, or Zstd. Not
-	// set, the server decides. This is a wish for what is written from now on;
-	// status.storedBytes against status.bytes shows what was gained. This
-	// version of annex writes every object uncompressed.
+	// set, the server decides. It says how objects are written from now on; those
+	// that are there are read whichever way they were written.
+	// status.storedBytes against status.bytes shows what is gained.
 	Compression *hostingv1alpha1.Compression `json:"compression,omitempty"`
 	// schedulerName is the scheduler that chooses a Store for the resource.
 	// Defaults to "annex-scheduler".
 	SchedulerName *string `json:"schedulerName,omitempty"`
+	// limits is how much there may be of the resource in all namespaces together:
+	// "objects" (a whole number) and "storage" (the bytes that the objects take in
+	// the Store). What would exceed a limit is refused; what is there already stays.
+	Limits *hostingv1alpha1.ResourceList `json:"limits,omitempty"`
+	// namespaceLimits is how much there may be of the resource in each namespace.
+	// It has the same keys as limits, and no meaning for resources without namespaces.
+	NamespaceLimits *hostingv1alpha1.ResourceList `json:"namespaceLimits,omitempty"`
 }
 
 // HostedResourceSpecApplyConfiguration constructs a declarative configuration of the HostedResourceSpec type for use with
@@ -106,5 +114,21 @@ func (b *HostedResourceSpecApplyConfiguration) WithCompression(value hostingv1al
 // If called multiple times, the SchedulerName field is set to the value of the last call.
 func (b *HostedResourceSpecApplyConfiguration) WithSchedulerName(value string) *HostedResourceSpecApplyConfiguration {
 	b.SchedulerName = &value
+	return b
+}
+
+// WithLimits sets the Limits field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Limits field is set to the value of the last call.
+func (b *HostedResourceSpecApplyConfiguration) WithLimits(value hostingv1alpha1.ResourceList) *HostedResourceSpecApplyConfiguration {
+	b.Limits = &value
+	return b
+}
+
+// WithNamespaceLimits sets the NamespaceLimits field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the NamespaceLimits field is set to the value of the last call.
+func (b *HostedResourceSpecApplyConfiguration) WithNamespaceLimits(value hostingv1alpha1.ResourceList) *HostedResourceSpecApplyConfiguration {
+	b.NamespaceLimits = &value
 	return b
 }

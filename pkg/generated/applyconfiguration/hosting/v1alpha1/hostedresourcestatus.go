@@ -7,6 +7,7 @@ package v1alpha1
 
 import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	types "k8s.io/apimachinery/pkg/types"
 	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
@@ -19,11 +20,17 @@ type HostedResourceStatusApplyConfiguration struct {
 	// served, and Terminating while its definition and objects are being deleted.
 	Phase *hostingv1alpha1.HostedResourcePhase `json:"phase,omitempty"`
 	// conditions of the resource. "Established" says whether it is defined,
-	// "Stored" whether it has a ready Store, "Ready" whether requests for it are
-	// answered; reason and message say why not. Behind a main cluster "Published"
-	// says whether that sends requests for it to annex, and "DefinitionFollowed"
-	// whether annex follows its definition there, if it has one.
+	// "Scheduled" whether a Store was chosen for it, "Stored" whether it has a ready
+	// Store, "Ready" whether requests for it are answered; reason and message say
+	// why not. "Intact" says whether all of its objects can be read, "WithinLimits"
+	// whether there is room below its limits. Behind a main cluster "Published" says
+	// whether that sends requests for it to annex, and "DefinitionFollowed" whether
+	// annex follows its definition there, if it has one.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// definitionUID is the UID of the CustomResourceDefinition whose objects the
+	// Store holds. Nothing is read from or written to the Store in the name of
+	// another definition of the same name. Empty for resources that are compiled in.
+	DefinitionUID *types.UID `json:"definitionUID,omitempty"`
 	// objects is the number of objects of the resource, in all namespaces.
 	Objects *int64 `json:"objects,omitempty"`
 	// bytes is the size of those objects before compression.
@@ -59,6 +66,14 @@ func (b *HostedResourceStatusApplyConfiguration) WithConditions(values ...*v1.Co
 		}
 		b.Conditions = append(b.Conditions, *values[i])
 	}
+	return b
+}
+
+// WithDefinitionUID sets the DefinitionUID field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DefinitionUID field is set to the value of the last call.
+func (b *HostedResourceStatusApplyConfiguration) WithDefinitionUID(value types.UID) *HostedResourceStatusApplyConfiguration {
+	b.DefinitionUID = &value
 	return b
 }
 

@@ -17,7 +17,8 @@ import (
 // whole etcd, whoever else uses it; objects counts only what annex keeps there.
 type StoreStatusApplyConfiguration struct {
 	// conditions of the store. "Ready" is True while the store answers reads
-	// and writes; its reason and message say why it does not.
+	// and writes, "UnderPressure" while it is about to refuse writes or answers
+	// slowly; reason and message say why.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// size is the space that the store's database takes on disk, that of the
 	// largest member. Absent until the store was reached once.
@@ -29,6 +30,16 @@ type StoreStatusApplyConfiguration struct {
 	Quota *resource.Quantity `json:"quota,omitempty"`
 	// objects is the number of objects that annex keeps in the store.
 	Objects *int64 `json:"objects,omitempty"`
+	// resources is the number of HostedResources that are placed on the store.
+	Resources *int32 `json:"resources,omitempty"`
+	// alarms that etcd has raised, as etcd names them: "NOSPACE" while it refuses
+	// writes because its quota is used up, "CORRUPT" if its members disagree.
+	Alarms []string `json:"alarms,omitempty"`
+	// clusterID is that of the etcd cluster, in hexadecimal as etcd's own tools
+	// print it. It is written when the store is reached for the first time. From
+	// then on annex neither reads from nor writes to any other cluster in the name
+	// of this store.
+	ClusterID *string `json:"clusterID,omitempty"`
 	// members are the members of the etcd cluster.
 	Members []StoreMemberApplyConfiguration `json:"members,omitempty"`
 	// version of etcd that the store runs, the lowest of its members.
@@ -83,6 +94,32 @@ func (b *StoreStatusApplyConfiguration) WithQuota(value resource.Quantity) *Stor
 // If called multiple times, the Objects field is set to the value of the last call.
 func (b *StoreStatusApplyConfiguration) WithObjects(value int64) *StoreStatusApplyConfiguration {
 	b.Objects = &value
+	return b
+}
+
+// WithResources sets the Resources field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Resources field is set to the value of the last call.
+func (b *StoreStatusApplyConfiguration) WithResources(value int32) *StoreStatusApplyConfiguration {
+	b.Resources = &value
+	return b
+}
+
+// WithAlarms adds the given value to the Alarms field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Alarms field.
+func (b *StoreStatusApplyConfiguration) WithAlarms(values ...string) *StoreStatusApplyConfiguration {
+	for i := range values {
+		b.Alarms = append(b.Alarms, values[i])
+	}
+	return b
+}
+
+// WithClusterID sets the ClusterID field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ClusterID field is set to the value of the last call.
+func (b *StoreStatusApplyConfiguration) WithClusterID(value string) *StoreStatusApplyConfiguration {
+	b.ClusterID = &value
 	return b
 }
 

@@ -38,6 +38,8 @@ type HostedResourceInterface interface {
 	Apply(ctx context.Context, hostedResource *applyconfigurationhostingv1alpha1.HostedResourceApplyConfiguration, opts v1.ApplyOptions) (result *hostingv1alpha1.HostedResource, err error)
 	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
 	ApplyStatus(ctx context.Context, hostedResource *applyconfigurationhostingv1alpha1.HostedResourceApplyConfiguration, opts v1.ApplyOptions) (result *hostingv1alpha1.HostedResource, err error)
+	Bind(ctx context.Context, hostedResourceName string, hostedResourceBinding *hostingv1alpha1.HostedResourceBinding, opts v1.CreateOptions) (*hostingv1alpha1.HostedResourceBinding, error)
+
 	HostedResourceExpansion
 }
 
@@ -58,4 +60,18 @@ func newHostedResources(c *HostingV1alpha1Client) *hostedResources {
 			func() *hostingv1alpha1.HostedResourceList { return &hostingv1alpha1.HostedResourceList{} },
 		),
 	}
+}
+
+// Bind takes the representation of a hostedResourceBinding and creates it.  Returns the server's representation of the hostedResourceBinding, and an error, if there is any.
+func (c *hostedResources) Bind(ctx context.Context, hostedResourceName string, hostedResourceBinding *hostingv1alpha1.HostedResourceBinding, opts v1.CreateOptions) (result *hostingv1alpha1.HostedResourceBinding, err error) {
+	result = &hostingv1alpha1.HostedResourceBinding{}
+	err = c.GetClient().Post().
+		Resource("hostedresources").
+		Name(hostedResourceName).
+		SubResource("binding").
+		VersionedParams(&opts, scheme.ParameterCodec).
+		Body(hostedResourceBinding).
+		Do(ctx).
+		Into(result)
+	return
 }

@@ -6,10 +6,14 @@
 package fake
 
 import (
+	context "context"
+
 	v1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
 	typedhostingv1alpha1 "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gentype "k8s.io/client-go/gentype"
+	testing "k8s.io/client-go/testing"
 )
 
 // fakeHostedResources implements HostedResourceInterface
@@ -37,4 +41,15 @@ func newFakeHostedResources(fake *FakeHostingV1alpha1) typedhostingv1alpha1.Host
 		),
 		fake,
 	}
+}
+
+// Bind takes the representation of a hostedResourceBinding and creates it.  Returns the server's representation of the hostedResourceBinding, and an error, if there is any.
+func (c *fakeHostedResources) Bind(ctx context.Context, hostedResourceName string, hostedResourceBinding *v1alpha1.HostedResourceBinding, opts v1.CreateOptions) (result *v1alpha1.HostedResourceBinding, err error) {
+	emptyResult := &v1alpha1.HostedResourceBinding{}
+	obj, err := c.Fake.
+		Invokes(testing.NewRootCreateSubresourceActionWithOptions(c.Resource(), hostedResourceName, "binding", hostedResourceBinding, opts), emptyResult)
+	if obj == nil {
+		return emptyResult, err
+	}
+	return obj.(*v1alpha1.HostedResourceBinding), err
 }
