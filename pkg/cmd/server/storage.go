@@ -42,7 +42,7 @@ func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir) (*stor
 	if err != nil {
 		return nil, err
 	}
-	s.Usage = usage.NewTracker(s.client, s.prefix)
+	s.Usage = usage.NewTracker(s.client, s.prefix, nil)
 	return s, nil
 }
 
