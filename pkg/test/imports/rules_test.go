@@ -120,6 +120,11 @@ var rules = []rule{
 		}, machinery...),
 	},
 	{
+		packages: "pkg/storage/keys",
+		duty:     "Under which keys annex keeps what in the etcd of a Store.",
+		others:   append([]string{"go.etcd.io/etcd/client/v3"}, machinery...),
+	},
+	{
 		packages: "pkg/storage/usage",
 		duty:     "How many objects and bytes each resource has in etcd.",
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
