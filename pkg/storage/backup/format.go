@@ -51,6 +51,9 @@ type Header struct {
 	// ResourceVersion is the highest resource version that clients may have seen
 	// at that revision. It is not Revision for a resource that was restored before.
 	ResourceVersion int64 `json:"resourceVersion"`
+	// Expected is how many objects there were to be read, those among them that are
+	// left out because they end by themselves. It is for showing progress.
+	Expected int64 `json:"expected,omitempty"`
 	// Created is when the backup was begun.
 	Created time.Time `json:"created"`
 	// CreatedBy is the version of annex that wrote it.
@@ -71,6 +74,8 @@ type Trailer struct {
 	Objects      int64 `json:"objects"`
 	// Bytes is the size of the objects' values.
 	Bytes int64 `json:"bytes"`
+	// Continue is set if this is a part of a backup: where the next one begins.
+	Continue string `json:"continue,omitempty"`
 }
 
 func (t *Trailer) count(record Record) {

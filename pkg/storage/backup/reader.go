@@ -90,7 +90,9 @@ func Verify(in io.Reader) (Header, Trailer, error) {
 		return Header{}, Trailer{}, err
 	}
 	for {
-		if _, err := r.Next(); errors.Is(err, io.EOF) {
+		if _, err := r.Next(); errors.Is(err, io.EOF) && r.trailer.Continue != "" {
+			return r.header, r.trailer, fmt.Errorf("%w: this is a part of it", ErrTruncated)
+		} else if errors.Is(err, io.EOF) {
 			return r.header, r.trailer, nil
 		} else if err != nil {
 			return r.header, r.trailer, err
@@ -129,6 +131,7 @@ func (r *Reader) finish(encoded []byte) error {
 	if !bytes.Equal(want, got) {
 		return fmt.Errorf("%w: its checksum is wrong", ErrDamaged)
 	}
+	r.trailer.Continue = trailer.Continue
 	if trailer != r.trailer {
 		return fmt.Errorf("%w: it has %d objects and says that it has %d", ErrDamaged, r.trailer.Objects, trailer.Objects)
 	}

@@ -51,10 +51,14 @@ func (w *Writer) Write(record Record) error {
 
 // Close writes the trailer, without which a backup is not whole, and says what it
 // counts. It does not close what is written to.
-func (w *Writer) Close() (Trailer, error) {
+func (w *Writer) Close() (Trailer, error) { return w.closeAt("") }
+
+// closeAt ends a part of a backup, and says where the next one begins.
+func (w *Writer) closeAt(next string) (Trailer, error) {
 	if w.last == kindTrailer {
 		return w.trailer, errors.New("the backup has its end already")
 	}
+	w.trailer.Continue = next
 	if err := w.writeJSON(kindTrailer, w.trailer); err != nil {
 		return w.trailer, err
 	}

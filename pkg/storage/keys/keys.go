@@ -59,10 +59,17 @@ func Dictionaries(prefix string, resource schema.GroupResource) string {
 	return folder(of(prefix, "dictionaries", resource))
 }
 
+// AllDictionaries is what the keys of every resource's dictionaries begin with.
+func AllDictionaries(prefix string) string { return Own(prefix) + "dictionaries/" }
+
 // Dictionary is the key of one of them.
 func Dictionary(prefix string, resource schema.GroupResource, id string) string {
 	return Dictionaries(prefix, resource) + id
 }
+
+// Restore is the key that is there while a backup is copied to an empty etcd: what is
+// below the prefix is not whole then.
+func Restore(prefix string) string { return Own(prefix) + "restore" }
 
 // Revisions is what the keys begin with that say by how much the revisions of
 // resources are shifted.

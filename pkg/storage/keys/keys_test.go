@@ -28,6 +28,8 @@ func TestKeys(t *testing.T) {
 		"revision":                {Revision("/annex", widgets), "/annex/_annex/revisions/example.com/widgets"},
 		"limit":                   {Limit("/annex", widgets), "/annex/_annex/limits/example.com/widgets"},
 		"limit of a core kind":    {Limit("/annex", secrets), "/annex/_annex/limits/core/secrets"},
+		"all dictionaries":        {AllDictionaries("/annex"), "/annex/_annex/dictionaries/"},
+		"unfinished restore":      {Restore("/annex"), "/annex/_annex/restore"},
 		"store below root prefix": {Store("/"), "/_annex/store"},
 	} {
 		t.Run(name, func(t *testing.T) {
