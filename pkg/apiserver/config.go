@@ -26,7 +26,10 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/serviceaccount"
+	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/version"
 )
 
@@ -64,6 +67,12 @@ type ExtraConfig struct {
 	Tokens serviceaccount.TokenConfig
 	// Discovery is what others verify these tokens with; nil behind a main cluster.
 	Discovery *serviceaccount.Discovery
+	// Store finds the etcd that has a name among Stores.
+	Store func(name string) (routing.Store, error)
+	// AnnexHosting is a client of annex's own kinds, and HostingInformers watch them.
+	// The chain starts these.
+	AnnexHosting     annexclient.Interface
+	HostingInformers annexinformers.SharedInformerFactory
 	// Followers keep up what requests are decided by: files that may change, keys of
 	// issuers. Each runs from before the chain serves until it has drained.
 	Followers []func(context.Context)
@@ -76,6 +85,7 @@ type completedConfig struct {
 	generic        *genericapiserver.Config
 	extra          *ExtraConfig
 	storageFactory *serverstorage.DefaultStorageFactory
+	router         *routing.Router
 }
 
 // CompletedConfig can be built from. Only Complete makes one.
@@ -101,7 +111,12 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	if err := c.Extra.Etcd.ApplyWithStorageFactoryTo(factory, c.Generic); err != nil {
 		return CompletedConfig{}, fmt.Errorf("configure storage: %w", err)
 	}
-	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory}}, nil
+	router, err := newRouter(&c.Extra)
+	if err != nil {
+		return CompletedConfig{}, err
+	}
+	c.Generic.RESTOptionsGetter = router.Pinned(c.Generic.RESTOptionsGetter)
+	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory, router: router}}, nil
 }
 
 // requiredVersions are those that annex itself cannot do without.

@@ -80,6 +80,9 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 	if c.extra.Discovery != nil {
 		c.extra.Discovery.Install(server.Handler.NonGoRestfulMux)
 	}
+	if err := server.AddPostStartHook("annex-routes", c.startRouting); err != nil {
+		return nil, err
+	}
 	// Readiness waits for the watch caches of these kinds; upstream leaves it
 	// to the embedding server to add the hook.
 	return server, server.AddPostStartHook("storage-readiness", server.StorageReadinessHook.Hook)

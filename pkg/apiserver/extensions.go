@@ -29,13 +29,14 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	if err := etcd.ApplyTo(&generic); err != nil {
 		return nil, fmt.Errorf("configure storage: %w", err)
 	}
+	generic.RESTOptionsGetter = c.router.Pinned(generic.RESTOptionsGetter)
 	if err := c.extra.APIEnablement.ApplyTo(&generic, apiextensionsapiserver.DefaultAPIResourceConfigSource(), apiextensionsapiserver.Scheme); err != nil {
 		return nil, fmt.Errorf("--runtime-config: %w", err)
 	}
 	config := apiextensionsapiserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
 		ExtraConfig: apiextensionsapiserver.ExtraConfig{
-			CRDRESTOptionsGetter: apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, generic.ResourceTransformers, generic.StorageObjectCountTracker),
+			CRDRESTOptionsGetter: c.router.Pinned(apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, generic.ResourceTransformers, generic.StorageObjectCountTracker)),
 			MasterCount:          replicas,
 			ServiceResolver:      c.serviceResolver(),
 			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, generic.LoopbackClientConfig, generic.TracerProvider),

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -22,6 +23,8 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/authorization/rbac"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
@@ -64,15 +67,21 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	if err := o.Etcd.ApplyEncryption(generic); err != nil {
 		return nil, err
 	}
+	annexHosting, err := newHostingClient(generic.LoopbackClientConfig)
+	if err != nil {
+		return nil, err
+	}
 	generic.Flagz = o.Flagz()
 	apiserver.ConfigureOpenAPI(generic)
 	config := &apiserver.Config{
 		Generic: generic,
 		Extra: apiserver.ExtraConfig{
-			APIEnablement: o.API.APIEnablementOptions,
-			EventTTL:      o.API.EventTTL,
-			Informers:     kinds.informers,
-			Resources:     kinds.kube.Discovery(),
+			APIEnablement:    o.API.APIEnablementOptions,
+			EventTTL:         o.API.EventTTL,
+			Informers:        kinds.informers,
+			Resources:        kinds.kube.Discovery(),
+			AnnexHosting:     annexHosting,
+			HostingInformers: annexinformers.NewSharedInformerFactory(annexHosting, informerResync),
 		},
 	}
 	if err := applyAuth(ctx, o, config, kinds, caFile, main); err != nil {
@@ -85,6 +94,18 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 		return config, applyMain(ctx, o, config, main)
 	}
 	return config, o.Admission.ApplyOwnTo(generic, kinds.informers, kinds.kube, kinds.dynamic)
+}
+
+// newHostingClient makes a client of annex's own kinds, which have no protobuf
+// encoding.
+func newHostingClient(loopback *restclient.Config) (annexclient.Interface, error) {
+	config := restclient.CopyConfig(loopback)
+	config.ContentType = runtime.ContentTypeJSON
+	annexHosting, err := annexclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client of annex's own kinds: %w", err)
+	}
+	return annexHosting, nil
 }
 
 // cancelledByStop has clients of annex itself say that a request was cancelled, and

@@ -77,12 +77,13 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 		return stoppedWaiting(ctx, err)
 	}
 	// Storage outlives everything that writes to it.
-	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir)
+	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir, config.Generic.TracerProvider)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	config.Extra.Etcd = o.Etcd.Served(store.Endpoints())
+	config.Extra.Store = store.Store
 
 	completed, err := config.Complete()
 	if err != nil {

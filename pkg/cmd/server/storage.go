@@ -5,9 +5,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.opentelemetry.io/otel/trace"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
@@ -26,12 +28,13 @@ type storage struct {
 	endpoints []string
 	prefix    string
 	client    *clientv3.Client
+	shared    *defaultStore
 	embedded  *embeddedetcd.Server // nil when the etcd is another's
 }
 
 // startStorage starts the embedded etcd, or makes sure that the one that
 // --etcd-servers names can be used. ctx must outlive the servers that use it.
-func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir) (*storage, error) {
+func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir, traces trace.TracerProvider) (*storage, error) {
 	s := &storage{prefix: o.StorageConfig.Prefix}
 	var err error
 	if o.Embedded() {
@@ -43,6 +46,11 @@ func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir) (*stor
 		return nil, err
 	}
 	s.Usage = usage.NewTracker(s.client, s.prefix, nil)
+	config := o.Served(s.endpoints).StorageConfig
+	config.Transport.TracerProvider = traces
+	if s.shared, err = newDefaultStore(config); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
 }
 
@@ -104,8 +112,12 @@ func (s *storage) Failed() <-chan error {
 // Close stops the embedded etcd or leaves the other one alone. Everything that
 // uses it must have stopped.
 func (s *storage) Close() error {
-	if s.embedded == nil {
-		return s.client.Close()
+	var err error
+	if s.shared != nil {
+		err = s.shared.Close()
 	}
-	return s.embedded.Close()
+	if s.embedded == nil {
+		return errors.Join(err, s.client.Close())
+	}
+	return errors.Join(err, s.embedded.Close())
 }

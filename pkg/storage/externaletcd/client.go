@@ -6,13 +6,17 @@ package externaletcd
 import (
 	"crypto/tls"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/component-base/tracing"
 )
 
 // The API server's own values: a connection that a firewall dropped in silence is
@@ -38,12 +42,24 @@ func NewClient(config storagebackend.TransportConfig) (*clientv3.Client, error) 
 		TLS:                  tlsConfig,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		Logger:               zap.NewNop(),
+		// Nothing of ours limits what etcd may answer.
+		MaxCallRecvMsgSize: math.MaxInt32,
+		DialOptions:        []grpc.DialOption{grpc.WithStatsHandler(otelgrpc.NewClientHandler(traces(config)...))},
+		Logger:             zap.NewNop(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--etcd-servers: making a client: %w", err)
 	}
 	return client, nil
+}
+
+// traces has requests to etcd appear in the traces of what they are made for.
+func traces(config storagebackend.TransportConfig) []otelgrpc.Option {
+	options := []otelgrpc.Option{otelgrpc.WithPropagators(tracing.Propagators())}
+	if config.TracerProvider != nil {
+		options = append(options, otelgrpc.WithTracerProvider(config.TracerProvider))
+	}
+	return options
 }
 
 func isHTTPS(endpoint string) bool {

@@ -137,7 +137,10 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/externaletcd",
 		duty:     "Whether an etcd that somebody else runs can be used.",
-		others:   append([]string{"go.etcd.io/etcd/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/storagebackend"}, machinery...),
+		others: append([]string{
+			"go.etcd.io/etcd/...", "go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc", "go.uber.org/zap/...", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/pkg/storage/storagebackend", "k8s.io/component-base/tracing",
+		}, machinery...),
 	},
 	{
 		packages: "pkg/storage/encryption",
@@ -150,6 +153,12 @@ var rules = []rule{
 		duty:     "Backups: their format, reading an etcd into one and writing one into an etcd; knows no server.",
 		ours:     []string{"pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
+	},
+	{
+		packages: "pkg/storage/routing",
+		duty:     "Which Store each resource is in, and what lies between the resource and that; the only place that makes a resource's storage.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/storage/..."},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/..."}, clients...),
 	},
 	{
 		packages: "pkg/storage/...",
@@ -344,7 +353,7 @@ var rules = []rule{
 		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
 		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/maincluster", "pkg/pki", "pkg/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
-			"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
+			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
 	},
 	{

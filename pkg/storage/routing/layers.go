@@ -1,0 +1,92 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"google.golang.org/grpc/metadata"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+)
+
+// layers is what lies between a resource's storage and the etcd of its Store.
+type layers struct {
+	client      *kubernetes.Client
+	transformer value.Transformer
+	close       func()
+}
+
+// newLayers stacks the layers of one resource in one Store. The order matters, the
+// first lies closest to etcd.
+func newLayers(_ context.Context, r recipe, store Store) (*layers, error) {
+	shared := store.Client()
+	// A client of the resource's own, without a connection: what it is given goes
+	// over that of the Store.
+	ctx, cancel := context.WithCancel(context.Background())
+	client := clientv3.NewCtxClient(ctx)
+	client.KV, client.Watcher, client.Lease, client.Maintenance = shared.KV, shared.Watcher, shared.Lease, shared.Maintenance
+
+	// 1. A stream of its own, so that no resource waits for the events of another.
+	client.Watcher = ownStream(client.Watcher, r.config.GroupResource.String())
+
+	// Last, as upstream has it: how long etcd took, in the audit log.
+	client.KV = etcd3.NewETCDLatencyTracker(client.KV)
+
+	// Upstream asks the client that it is given, which has no endpoints.
+	etcdfeature.DefaultFeatureSupportChecker.CheckClient(shared.Ctx(), shared, storage.RequestWatchProgress)
+	ofResource := &kubernetes.Client{Client: client}
+	ofResource.Kubernetes = ofResource
+	return &layers{client: ofResource, transformer: r.transformer(), close: cancel}, nil
+}
+
+// transformer is what the values of the resource go through.
+func (r recipe) transformer() value.Transformer {
+	if r.config.Transformer != nil {
+		return r.config.Transformer
+	}
+	return identity.NewEncryptCheckTransformer()
+}
+
+// streamKey is the header that tells the streams of a client apart.
+const streamKey = "annex-stream"
+
+// streams counts them: two versions of a resource have a stream each.
+var streams atomic.Int64
+
+// stream is a Watcher with a stream of its own to etcd. All watches of a client
+// with the same headers share a stream, where one waits while etcd sends the events
+// of another, and all are told of the progress that one asks for.
+type stream struct {
+	clientv3.Watcher
+	name string
+}
+
+func ownStream(watcher clientv3.Watcher, resource string) clientv3.Watcher {
+	return stream{Watcher: watcher, name: fmt.Sprintf("%s/%d", resource, streams.Add(1))}
+}
+
+// Watch implements clientv3.Watcher.
+func (s stream) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
+	return s.Watcher.Watch(s.context(ctx), key, options...)
+}
+
+// RequestProgress implements clientv3.Watcher.
+func (s stream) RequestProgress(ctx context.Context) error {
+	return s.Watcher.RequestProgress(s.context(ctx))
+}
+
+// Close leaves the Watcher alone, which others use too.
+func (stream) Close() error { return nil }
+
+func (s stream) context(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, streamKey, s.name)
+}
