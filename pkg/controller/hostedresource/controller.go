@@ -80,10 +80,6 @@ func New(config Config) (*Controller, error) {
 			_, err := config.AnnexHostedResources.Create(ctx, hosted, metav1.CreateOptions{})
 			return err
 		},
-		update: func(ctx context.Context, hosted *hostingv1alpha1.HostedResource) error {
-			_, err := config.AnnexHostedResources.Update(ctx, hosted, metav1.UpdateOptions{})
-			return err
-		},
 		updateStatus: func(ctx context.Context, hosted *hostingv1alpha1.HostedResource) error {
 			_, err := config.AnnexHostedResources.UpdateStatus(ctx, hosted, metav1.UpdateOptions{})
 			return err

@@ -163,8 +163,8 @@ func TestAdoptsAndKeepsWhatUsersMake(t *testing.T) {
 		}
 		r.define(t)
 		adopted := r.hosted(t)
-		if adopted.Status.Phase != hostingv1alpha1.HostedResourceHosted || adopted.Spec.StoreName != "default" || adopted.Spec.Priority != 7 {
-			t.Errorf("phase %s and spec %+v, want Hosted, in store default, with priority 7", adopted.Status.Phase, adopted.Spec)
+		if adopted.Status.Phase != hostingv1alpha1.HostedResourceHosted || adopted.Spec.Priority != 7 {
+			t.Errorf("phase %s and spec %+v, want Hosted with priority 7", adopted.Status.Phase, adopted.Spec)
 		}
 		if err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)

@@ -39,7 +39,6 @@ type reconciler struct {
 	getLiveDefinition func(ctx context.Context, name string) (*definition, error)
 
 	create       func(ctx context.Context, resource *hosted) error
-	update       func(ctx context.Context, resource *hosted) error
 	updateStatus func(ctx context.Context, resource *hosted) error
 	delete       func(ctx context.Context, name string, options metav1.DeleteOptions) error
 
@@ -67,8 +66,6 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 		return queue.Result{}, r.make(ctx, name, crd)
 	case crd == nil && isLeftover(resource):
 		return queue.Result{}, r.remove(ctx, resource)
-	case crd != nil && resource.Spec.StoreName == "" && resource.DeletionTimestamp.IsZero():
-		return queue.Result{}, r.place(ctx, resource)
 	}
 	return r.report(ctx, resource, crd)
 }
@@ -89,24 +86,12 @@ func (r *reconciler) make(ctx context.Context, name string, crd *definition) err
 	}
 	err := r.create(ctx, &hosted{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{hostingv1alpha1.AutomanagedLabel: automanaged}},
-		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName},
 	})
 	// One that exists already has not reached the cache yet; it will.
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making hosted resource %s: %w", name, err)
 	}
 	klog.FromContext(ctx).V(3).Info("Made the hosted resource of a definition")
-	return nil
-}
-
-// place writes down where the objects of a resource are, in a HostedResource
-// that was made without saying so: this annex keeps every resource in one Store.
-func (r *reconciler) place(ctx context.Context, resource *hosted) error {
-	placed := resource.DeepCopy()
-	placed.Spec.StoreName = hostingv1alpha1.DefaultStoreName
-	if err := r.update(ctx, placed); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("placing hosted resource %s: %w", resource.Name, err)
-	}
 	return nil
 }
 

@@ -71,7 +71,6 @@ func (w *world) reconciler() *reconciler {
 		getStore:          get(w, "store", w.store),
 		getLiveDefinition: func(_ context.Context, name string) (*definition, error) { return live(name) },
 		create:            w.do("create"),
-		update:            w.do("update"),
 		updateStatus:      w.do("updateStatus"),
 		delete: func(_ context.Context, _ string, options metav1.DeleteOptions) error {
 			w.done = append(w.done, "delete")
@@ -135,7 +134,7 @@ func TestReconcile(t *testing.T) {
 		"store down, at once":         {world: world{crd: established(), resource: resource(3, own), store: ready(metav1.ConditionFalse, "down"), objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
 		"status conflicts":            {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": conflict}}, want: []string{"updateStatus"}, wantErr: "writing status", wantPhase: hostingv1alpha1.HostedResourceHosted},
 		"gone meanwhile":              {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": gone}}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"not placed":                  {world: world{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"update"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"not placed":                  {world: world{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
 		"own, definition gone":        {world: world{resource: resource(0, own), store: fine}, want: []string{"delete"}},
 		"own, defined in main only":   {world: world{resource: resource(0, awaited), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"own, definition made again":  {world: world{resource: resource(0, own), store: fine, liveCRD: established()}},
@@ -173,7 +172,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-func TestReconcileMarksAndPlacesWhatItMakes(t *testing.T) {
+func TestReconcileMarksWhatItMakes(t *testing.T) {
 	t.Parallel()
 	w := world{crd: established()}
 	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
@@ -181,7 +180,6 @@ func TestReconcileMarksAndPlacesWhatItMakes(t *testing.T) {
 	}
 	want := &hosted{
 		ObjectMeta: metav1.ObjectMeta{Name: widgets, Labels: map[string]string{"annex.dev/automanaged": "true"}},
-		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
 	}
 	if diff := cmp.Diff(want, w.written); diff != "" {
 		t.Errorf("made (-want +got):\n%s", diff)
@@ -197,17 +195,5 @@ func TestReconcileDeletesOnlyWhatItSaw(t *testing.T) {
 	want := &metav1.Preconditions{UID: &w.resource.UID, ResourceVersion: ptr.To("5")}
 	if diff := cmp.Diff(want, w.options.Preconditions); diff != "" {
 		t.Errorf("preconditions (-want +got):\n%s", diff)
-	}
-}
-
-func TestReconcilePlacesAndKeepsTheRest(t *testing.T) {
-	t.Parallel()
-	mine := resource(3, func(r *hosted) { r.Spec = hostingv1alpha1.HostedResourceSpec{Priority: 7} })
-	w := world{crd: established(), resource: mine}
-	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(hostingv1alpha1.HostedResourceSpec{StoreName: "default", Priority: 7}, w.written.Spec); diff != "" {
-		t.Errorf("spec (-want +got):\n%s", diff)
 	}
 }

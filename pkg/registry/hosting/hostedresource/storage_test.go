@@ -93,12 +93,13 @@ func TestLife(t *testing.T) {
 		t.Errorf("created with phase %q and generation %d, want Pending and 1", created.Status.Phase, created.Generation)
 	}
 
-	placed := created.DeepCopy()
-	placed.Spec.StoreName = "default"
-	updated, _, err := storage.HostedResource.Update(requestContext(t), placed.Name, rest.DefaultUpdatedObjectInfo(placed),
-		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
-	if err != nil {
+	binding := newBinding(storage, "default")
+	if _, err := bind(t, binding, created.Name, &hosting.HostedResourceBinding{StoreName: "default"}); err != nil {
 		t.Fatalf("placing: %v", err)
+	}
+	updated, err := storage.HostedResource.Get(requestContext(t), created.Name, &metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	if got := updated.(*hosting.HostedResource).Generation; got != 2 {
 		t.Errorf("generation %d after placing, want 2", got)

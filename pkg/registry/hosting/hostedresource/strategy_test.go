@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -32,6 +33,17 @@ func TestPrepareForCreate(t *testing.T) {
 	want.Status = hosting.HostedResourceStatus{Phase: hosting.HostedResourcePending}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("new HostedResource (-want +got):\n%s", diff)
+	}
+}
+
+func TestStoreThatIsGivenAtOnce(t *testing.T) {
+	t.Parallel()
+	made := stored()
+	made.Spec.StoreName = "fast"
+	newStrategy(nil).PrepareForCreate(t.Context(), made)
+	scheduled := meta.FindStatusCondition(made.Status.Conditions, hosting.HostedResourceScheduled)
+	if scheduled == nil || scheduled.Status != metav1.ConditionTrue || scheduled.Reason != "Given" || scheduled.ObservedGeneration != 1 {
+		t.Errorf("condition Scheduled is %+v, want True and Given", scheduled)
 	}
 }
 
@@ -147,7 +159,7 @@ func TestWarnings(t *testing.T) {
 	}{
 		{name: "nothing set"},
 		{name: "what annex does anyway", new: hosting.HostedResourceSpec{StoreName: "default", Compression: hosting.CompressionNone}},
-		{name: "all that is not acted on", new: all, want: []string{"spec.storeName", "spec.storeSelector", "spec.compression"}},
+		{name: "all that is not acted on", new: all, want: []string{"spec.compression"}},
 		{name: "said before", old: all, new: all},
 		{name: "set back", old: all},
 	}
@@ -164,8 +176,8 @@ func TestWarnings(t *testing.T) {
 			}
 		})
 	}
-	if got := newStrategy(nil).WarningsOnCreate(t.Context(), &hosting.HostedResource{Spec: all}); len(got) != 3 {
-		t.Errorf("warnings on create: %q, want 3", got)
+	if got := newStrategy(nil).WarningsOnCreate(t.Context(), &hosting.HostedResource{Spec: all}); len(got) != 1 {
+		t.Errorf("warnings on create: %q, want 1", got)
 	}
 	if got := newStatusStrategy(nil).WarningsOnUpdate(t.Context(), &hosting.HostedResource{Spec: all}, stored()); len(got) != 0 {
 		t.Errorf("warnings on a status update: %q, want none", got)

@@ -47,10 +47,11 @@ func (p StorageProvider) v1alpha1Storage(getter generic.RESTOptionsGetter) (map[
 		return nil, err
 	}
 	return map[string]rest.Storage{
-		"stores":                 stores.Store,
-		"stores/status":          stores.Status,
-		"hostedresources":        hostedResources.HostedResource,
-		"hostedresources/status": hostedResources.Status,
+		"stores":                  stores.Store,
+		"stores/status":           stores.Status,
+		"hostedresources":         hostedResources.HostedResource,
+		"hostedresources/status":  hostedResources.Status,
+		"hostedresources/binding": hostedresource.NewBindingREST(p.Scheme, hostedResources.HostedResource, stores.Store),
 	}, nil
 }
 
