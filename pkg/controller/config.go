@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -91,6 +93,9 @@ type Config struct {
 
 	// term is the one that this is the Config of, nil before New.
 	term *term
+	// events takes what controllers have to say in the term, to the cluster that
+	// people ask: annex itself, or the main cluster.
+	events events.EventBroadcaster
 }
 
 // RequestInformers asks the server's informers for all that controllers watch
@@ -109,6 +114,11 @@ func (c Config) RequestInformers() {
 		c.AnnexInformers.Rbac().V1().ClusterRoles().Informer()
 		c.AnnexInformers.Core().V1().ResourceQuotas().Informer()
 	}
+}
+
+// recorder records events in the name of a controller.
+func (c Config) recorder(name string) events.EventRecorder {
+	return c.events.NewRecorder(annexscheme.Scheme, name)
 }
 
 // inTerm has handlers that are added to one of the server's informers removed when

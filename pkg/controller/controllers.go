@@ -28,6 +28,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/serviceaccount"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/controller/tokencleaner"
+	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -85,6 +86,8 @@ func descriptors() []descriptor {
 		{rbac.ControllerName, standaloneOnly, 1, newRBAC},
 		// Five hundred definitions may all be found at a start.
 		{hostedresource.ControllerName, always, 4, newHostedResource},
+		// Decisions are made one at a time, and written down so many at a time.
+		{scheduler.ControllerName, always, 16, newScheduler},
 		// There is one Store that anything happens to.
 		{store.ControllerName, always, 1, newStore},
 		// A group waits for the main cluster to answer, and for no other group.
@@ -186,6 +189,17 @@ func newHostedResource(config Config) (controller, error) {
 			of := config.Usage.Usage(resource)
 			return of.Objects, of.Bytes, config.Usage.HasSynced()
 		},
+	})
+}
+
+func newScheduler(config Config) (controller, error) {
+	hosting := config.AnnexHostingInformers.Hosting().V1alpha1()
+	return scheduler.New(scheduler.Config{
+		Name:                 hostingv1alpha1.DefaultSchedulerName,
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		HostedResources:      hosting.HostedResources(),
+		Stores:               hosting.Stores(),
+		Events:               config.recorder(hostingv1alpha1.DefaultSchedulerName),
 	})
 }
 
@@ -308,6 +322,9 @@ func Bootstrap(ctx context.Context, config Config) error {
 func (c *Controllers) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), "controllers"))
 	defer c.term.end()
+	if err := c.config.events.StartRecordingToSinkWithContext(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Events are not recorded")
+	}
 	stopInformers := c.config.startInformers(ctx)
 	defer stopInformers()
 

@@ -12,6 +12,7 @@ import (
 	definitioninformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
@@ -40,13 +41,17 @@ func (c Config) forTerm(t *term) Config {
 	if c.AnnexNamespaceInformer != nil {
 		c.AnnexNamespaceInformer = namespaceInformer{c.AnnexNamespaceInformer, t}
 	}
+	eventsClient := c.AnnexKube
 	if c.Main != nil {
+		eventsClient = c.Main.Kube
 		main := *c.Main
 		main.APIExtensionsInformers = apiextensionsinformers.NewSharedInformerFactory(main.APIExtensions, informerResync)
 		main.APIRegistrationInformers = aggregatorinformers.NewSharedInformerFactory(main.APIRegistration, informerResync)
 		main.CABundle = caBundle{main.CABundle, t}
 		c.Main = &main
 	}
+	c.events = events.NewBroadcaster(&events.EventSinkImpl{Interface: eventsClient.EventsV1()})
+	t.undo = append(t.undo, c.events.Shutdown)
 	return c
 }
 

@@ -293,6 +293,24 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
+		packages: "pkg/scheduler/framework",
+		duty:     "What plugins of the scheduler see and answer, and how that becomes a decision; asks nobody.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
+		others:   machinery,
+	},
+	{
+		packages: "pkg/scheduler/plugins",
+		duty:     "The filters and scores, one in each file: pure functions.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/scheduler/framework", "pkg/storage/externaletcd"},
+		others:   machinery,
+	},
+	{
+		packages: "pkg/scheduler",
+		duty:     "Which Store each resource is placed on; a client of the API that sees no server, no etcd and no flag.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/scheduler/..."},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
 		packages: "pkg/controller/internal/...",
 		duty:     "What controllers share.",
 		ours:     []string{"pkg/controller/internal/...", "pkg/apis/hosting/...", "pkg/generated/..."},
@@ -337,7 +355,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller",
 		duty:     "The table of controllers.",
-		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/storage/usage"},
+		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/usage"},
 		others:   clients,
 	},
 	{
