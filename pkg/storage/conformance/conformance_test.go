@@ -18,11 +18,18 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
-func TestRawStorage(t *testing.T) { runSuite(t, false) }
+func TestRawStorage(t *testing.T) { runSuite(t, false, 0) }
 
-func TestCachedStorage(t *testing.T) { runSuite(t, true) }
+func TestCachedStorage(t *testing.T) { runSuite(t, true, 0) }
 
-func runSuite(t *testing.T, cached bool) {
+// What a resource was shifted by when it was restored, nobody notices.
+const shifted = 1_000_000_000_000
+
+func TestShiftedRawStorage(t *testing.T) { runSuite(t, false, shifted) }
+
+func TestShiftedCachedStorage(t *testing.T) { runSuite(t, true, shifted) }
+
+func runSuite(t *testing.T, cached bool, offset int64) {
 	for _, name := range slices.Sorted(maps.Keys(suite)) {
 		e := suite[name]
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +42,7 @@ func runSuite(t *testing.T, cached bool) {
 			} else if !e.alone {
 				t.Parallel()
 			}
-			e.run(t.Context(), t, newSubject(t, cached, e.shape))
+			e.run(t.Context(), t, newSubject(t, cached, offset, e.shape))
 		})
 	}
 }

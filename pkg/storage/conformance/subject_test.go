@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -61,6 +62,7 @@ type subject struct {
 	storage.Interface
 
 	cached      bool
+	offset      int64 // of revisions, from those of etcd
 	etcd        *embeddedetcd.Server
 	transformer *transformerSwitch
 	codec       *failingCodec
@@ -77,10 +79,11 @@ type shape struct {
 
 // newSubject builds the storage as annex builds it for each of its resources: by
 // way of its options, their REST options, and the decorator among these.
-func newSubject(t *testing.T, cached bool, s shape) *subject {
+func newSubject(t *testing.T, cached bool, offset int64, s shape) *subject {
 	t.Helper()
 	subject := &subject{
 		cached:      cached,
+		offset:      offset,
 		etcd:        startEtcd(t),
 		transformer: newTransformerSwitch(),
 		codec:       &failingCodec{Codec: codec},
@@ -95,7 +98,7 @@ func newSubject(t *testing.T, cached bool, s shape) *subject {
 	}
 	// The suite compares whole keys, in errors and continue tokens, with its own.
 	etcdOptions.StorageConfig.Prefix = ""
-	if s.parts {
+	if s.parts || offset != 0 {
 		buildOfParts(t, subject, &etcdOptions, s)
 	} else {
 		build(t, subject, &etcdOptions, s)
@@ -216,7 +219,7 @@ func (s *subject) increaseRV(ctx context.Context, t *testing.T) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return put.Header.Revision
+	return put.Header.Revision + s.offset
 }
 
 // compact compacts etcd as the API server does, and waits until the storage has
@@ -227,10 +230,11 @@ func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion str
 	if err != nil {
 		t.Fatal(err)
 	}
+	inEtcd := int64(revision) - s.offset
 	// The first call may have to learn what the last compaction was.
-	seen, _, _, err := etcd3.Compact(ctx, s.etcd.Client(), 0, int64(revision))
+	seen, _, _, err := etcd3.Compact(ctx, s.etcd.Client(), 0, inEtcd)
 	if err != nil {
-		_, _, _, err = etcd3.Compact(ctx, s.etcd.Client(), seen, int64(revision))
+		_, _, _, err = etcd3.Compact(ctx, s.etcd.Client(), seen, inEtcd)
 	}
 	if err != nil {
 		t.Fatalf("compacting: %v", err)
@@ -267,6 +271,14 @@ func (s synced) Create(ctx context.Context, key string, obj, out runtime.Object,
 		}
 		return apiequality.Semantic.DeepEqual(seen, out), err
 	})
+}
+
+// Watch implements storage.Interface. The suite takes 1 for the first revision.
+func (s synced) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	if options.ResourceVersion == "1" {
+		options.ResourceVersion = fmt.Sprint(s.offset + 1)
+	}
+	return s.subject.Watch(ctx, key, options)
 }
 
 // UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
