@@ -421,6 +421,11 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
 	},
 	{
+		packages: "pkg/test/etcdcluster",
+		duty:     "An etcd cluster of others' whose members can be killed, cut off and slowed down; knows nothing of annex.",
+		others:   []string{"go.etcd.io/etcd/...", "go.uber.org/zap"},
+	},
+	{
 		packages: "pkg/test/behind",
 		duty:     "annex behind such a cluster, with the rights that its manifests give it.",
 		ours:     []string{"pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
