@@ -14,6 +14,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
+	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	_ "github.com/annex-dev/annex/pkg/storage/etcdclientlog" // quiet by default
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
@@ -45,6 +46,9 @@ func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir, traces
 	if err != nil {
 		return nil, err
 	}
+	if err := s.checkRestored(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	s.Usage = usage.NewTracker(s.client, s.prefix, nil)
 	config := o.Served(s.endpoints).StorageConfig
 	config.Transport.TracerProvider = traces
@@ -58,6 +62,9 @@ func (s *storage) startEmbedded(ctx context.Context, o *options.Etcd, dir *datad
 	socket, err := dir.EtcdSocket()
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
+	}
+	if err := dir.CheckRestored(); err != nil {
+		return err
 	}
 	s.embedded, err = embeddedetcd.Start(ctx, embeddedetcd.Config{
 		Dir:           dir.EtcdDir(),
@@ -84,6 +91,15 @@ func (s *storage) openExternal(ctx context.Context, o *options.Etcd) error {
 	}
 	s.endpoints = transport.ServerList
 	return nil
+}
+
+// checkRestored refuses an etcd that has only a part of a backup.
+func (s *storage) checkRestored(ctx context.Context) error {
+	unfinished, err := backup.Unfinished(ctx, s.client, s.prefix)
+	if err == nil && unfinished != "" {
+		err = fmt.Errorf("--etcd-servers: the restore of a backup (%s) did not come to its end: run the same `annex restore` again", unfinished)
+	}
+	return err
 }
 
 // Endpoints are the URLs of the etcd.

@@ -36,6 +36,9 @@ const (
 // ErrCompacted says that the revision that a backup is read at is no longer in etcd.
 var ErrCompacted = errors.New("the revision that is backed up was compacted away: reading it took longer than the history is kept")
 
+// ErrPosition says that no part of the backup begins where one is wanted.
+var ErrPosition = errors.New("a backup cannot go on")
+
 // Source is the etcd of a Store, to read backups from.
 type Source struct {
 	// Store is its name.
@@ -123,7 +126,7 @@ func (s *Source) ranges(at Position) ([]span, error) {
 			return all[i:], nil
 		}
 	}
-	return nil, fmt.Errorf("a backup cannot go on after %q", at.After)
+	return nil, fmt.Errorf("%w after %q", ErrPosition, at.After)
 }
 
 // part is a part that is being written.

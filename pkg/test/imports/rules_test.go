@@ -223,6 +223,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
 	{
+		packages: "pkg/registry/hosting/backup",
+		duty:     "The endpoints of backups: what may be restored, and errors as clients know them.",
+		ours:     []string{"pkg/apis/hosting", "pkg/storage/backup"},
+		others:   append([]string{"k8s.io/apiserver/pkg/registry/rest"}, machinery...),
+	},
+	{
 		packages: "pkg/registry/{group}/rest",
 		duty:     "The storage map of one group: which REST object serves which resource.",
 		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/{group}/...", "pkg/registry/typed", "pkg/registry/table", "pkg/serviceaccount"},
@@ -385,6 +391,12 @@ var rules = []rule{
 		duty:     "`annex kubeconfig`: signs with the authority in the data directory; never the server.",
 		ours:     []string{"pkg/datadir", "pkg/pki"},
 		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/cmd/backup",
+		duty:     "`annex backup` and `annex restore`: clients of a running annex, and what fills an etcd that nobody uses.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/embeddedetcd", "pkg/storage/externaletcd", "pkg/storage/revision"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, clients...)...),
 	},
 	{
 		packages: "artifacts/deploy",

@@ -1,0 +1,85 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	storagevalue "k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+
+	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/storage/routing"
+	"github.com/annex-dev/annex/pkg/version"
+)
+
+// backups reaches the etcds that backups are read from and restored to.
+type backups struct {
+	store        func(name string) (routing.Store, error)
+	transformers storagevalue.ResourceTransformers
+}
+
+// Source implements the backend of the endpoints.
+func (b backups) Source(name string) (*backup.Source, error) {
+	store, err := b.available(name)
+	if err != nil {
+		return nil, err
+	}
+	return &backup.Source{
+		Store: name, KV: store.Client().KV, Prefix: store.Prefix(), CreatedBy: version.Annex(), Now: time.Now,
+		Offset: func(ctx context.Context, resource *schema.GroupResource) (int64, error) {
+			if resource == nil {
+				return revision.Highest(ctx, store.Client().KV, store.Prefix())
+			}
+			return revision.Load(ctx, store.Client().KV, store.Prefix(), *resource)
+		},
+	}, nil
+}
+
+// Target implements the backend of the endpoints.
+func (b backups) Target(name string) (*backup.Target, error) {
+	store, err := b.available(name)
+	if err != nil {
+		return nil, err
+	}
+	return &backup.Target{
+		KV: store.Client().KV, Prefix: store.Prefix(),
+		Decoder: func(resource schema.GroupResource, _ map[string][]byte, _ string) (storagevalue.Transformer, error) {
+			return b.transformer(resource), nil
+		},
+		Encoder: func(resource schema.GroupResource) (storagevalue.Transformer, error) {
+			return b.transformer(resource), nil
+		},
+		Raise: func(ctx context.Context, resource schema.GroupResource, floor int64) error {
+			return revision.Raise(ctx, store.Client().KV, store.Prefix(), resource, floor)
+		},
+	}, nil
+}
+
+// available is a Store that answers.
+func (b backups) available(name string) (routing.Store, error) {
+	store, err := b.store(name)
+	if err == nil {
+		err = store.Available()
+	}
+	if err != nil {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("Store %s: %v", name, err))
+	}
+	return store, nil
+}
+
+// transformer is what values of a resource are encrypted with.
+func (b backups) transformer(resource schema.GroupResource) storagevalue.Transformer {
+	if b.transformers != nil {
+		if found := b.transformers.TransformerForResource(resource); found != nil {
+			return found
+		}
+	}
+	return identity.NewEncryptCheckTransformer()
+}

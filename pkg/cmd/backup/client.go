@@ -1,0 +1,176 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/backup"
+)
+
+// A part that failed on its way is asked for again. Who answers with an error that
+// cannot pass is not asked again.
+const (
+	attempts   = 5
+	firstPause = 500 * time.Millisecond
+)
+
+// definitionsPath is where CustomResourceDefinitions are. They are read as they are:
+// the types here may know less than the server.
+const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// login says which annex is meant, as kubectl does.
+type login struct{ kubeconfig, context string }
+
+func (l *login) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&l.kubeconfig, "kubeconfig", l.kubeconfig, "The kubeconfig of annex, or of the cluster it stands behind. If not set, $KUBECONFIG or ~/.kube/config, as kubectl does.")
+	fs.StringVar(&l.context, "context", l.context, "The context of the kubeconfig to use.")
+}
+
+// client is a client of a running annex.
+type client struct {
+	hosting hostingclient.HostingV1alpha1Interface
+	rest    restclient.Interface
+	// pause is how long the first failure is waited after.
+	pause time.Duration
+}
+
+func (l *login) connect() (*client, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = l.kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: l.context})
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: load the login: %w", err)
+	}
+	config.QPS = -1
+	config.UserAgent = "annex-backup"
+	clients, err := annexclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: make a client: %w", err)
+	}
+	return &client{hosting: clients.HostingV1alpha1(), rest: clients.HostingV1alpha1().RESTClient(), pause: firstPause}, nil
+}
+
+// readPart asks for a part of a backup, of a Store or of a HostedResource.
+func (c *client) readPart(ctx context.Context, kind, name string, revision int64, after string) (part []byte, err error) {
+	err = c.again(ctx, func() error {
+		request := c.rest.Get().Resource(kind).Name(name).SubResource("backup").SetHeader("Accept", "*/*")
+		if after != "" {
+			request = request.Param("revision", strconv.FormatInt(revision, 10)).Param("continue", after)
+		}
+		if part, err = request.Do(ctx).Raw(); err != nil {
+			return err
+		}
+		_, _, err = readPart(part, func(backup.Record) error { return nil })
+		return err
+	})
+	return part, err
+}
+
+// readPart reads a part that is whole.
+func readPart(part []byte, each func(backup.Record) error) (backup.Header, backup.Trailer, error) {
+	reader, err := backup.NewReader(bytes.NewReader(part))
+	if err != nil {
+		return backup.Header{}, backup.Trailer{}, err
+	}
+	for {
+		record, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return reader.Header(), reader.Trailer(), nil
+		}
+		if err == nil {
+			err = each(record)
+		}
+		if err != nil {
+			return reader.Header(), reader.Trailer(), err
+		}
+	}
+}
+
+// writePart sends a part of a resource to a Store, or has it checked only.
+func (c *client) writePart(ctx context.Context, store, resource string, part []byte, check bool) (result backup.Result, err error) {
+	err = c.again(ctx, func() error {
+		request := c.rest.Post().Resource("stores").Name(store).SubResource("restore").Param("resource", resource).
+			SetHeader("Content-Type", "application/octet-stream").Body(part)
+		if check {
+			request = request.Param("check", "true")
+		}
+		answer, err := request.Do(ctx).Raw()
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(answer, &result)
+	})
+	return result, err
+}
+
+// definition reads a CustomResourceDefinition, or returns nil if there is none.
+func (c *client) definition(ctx context.Context, name string) ([]byte, error) {
+	found, err := c.rest.Get().AbsPath(definitionsPath, name).Do(ctx).Raw()
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read customresourcedefinition %s: %w", name, err)
+	}
+	return found, nil
+}
+
+// hosted reads a HostedResource, or returns nil if there is none.
+func (c *client) hosted(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error) {
+	found, err := c.hosting.HostedResources().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read hostedresource %s: %w", name, err)
+	}
+	return found, nil
+}
+
+// again tries some times what may succeed later.
+func (c *client) again(ctx context.Context, try func() error) error {
+	pause := c.pause
+	for attempt := 1; ; attempt++ {
+		err := try()
+		if err == nil || attempt == attempts || !passes(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+		pause *= 2
+	}
+}
+
+// passes reports whether an error is one that may pass.
+func passes(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		code := status.Status().Code
+		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
+	}
+	return !errors.Is(err, backup.ErrNewer) && !errors.Is(err, context.Canceled)
+}

@@ -1,0 +1,205 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// restoreOptions are the flags of `annex restore`.
+type restoreOptions struct {
+	login
+	offline
+	store, resource string
+	dryRun          bool
+	path            string
+}
+
+// NewRestoreCommand returns `annex restore`.
+func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
+	o := &restoreOptions{}
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Bring back what a file of `annex backup` holds",
+		Long: "Bring back what a file of `annex backup` holds.\n\n" +
+			"Into a running annex: the custom resources in the file, or the one that --resource names, with their definitions, to the\n" +
+			"Store where they were or to another. Nothing may define them there. Everything is checked before anything is written,\n" +
+			"keys of encryption and dictionaries too.\n\n" +
+			"With --data-dir or --etcd-servers: the whole Store into an empty data directory or etcd, that no annex uses meanwhile.\n\n" +
+			"Nothing is ever written over something else, and a restore that ended early is repeated with the same command. Resource\n" +
+			"versions go on above those that clients have seen.",
+		Example: "  annex restore widgets.backup --store fast\n" +
+			"  annex restore default.backup --data-dir .annex",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.path = args[0]
+			if err := o.validate(); err != nil {
+				return err
+			}
+			if o.enabled() {
+				return o.offline.run(cmd.Context(), o.path, o.dryRun, out, errOut)
+			}
+			return o.run(cmd.Context(), out, errOut)
+		},
+	}
+	fs := cmd.Flags()
+	o.login.addFlags(fs)
+	o.offline.addFlags(fs)
+	fs.StringVar(&o.store, "store", o.store, "The Store to restore to. If not set, the one that held each resource.")
+	fs.StringVar(&o.resource, "resource", o.resource, "The only resource to restore, as PLURAL.GROUP.")
+	fs.BoolVar(&o.dryRun, "dry-run", o.dryRun, "Only check whether it can be restored.")
+	return cmd
+}
+
+func (o *restoreOptions) validate() error {
+	if o.enabled() && (o.store != "" || o.resource != "" || o.kubeconfig != "" || o.context != "") {
+		return errors.New("--data-dir and --etcd-servers are for a whole Store and no running annex: --store, --resource, --kubeconfig and --context do not go with them")
+	}
+	return o.offline.validate()
+}
+
+// run restores resources into a running annex.
+func (o *restoreOptions) run(ctx context.Context, out, errOut io.Writer) error {
+	a, err := openArchive(o.path)
+	if err != nil {
+		return err
+	}
+	wanted, err := o.wanted(a)
+	if err != nil {
+		return err
+	}
+	annex, err := o.connect()
+	if err != nil {
+		return err
+	}
+	r := &restorer{annex: annex, archive: a, wanted: wanted, errOut: errOut, stores: map[string]string{}}
+	for _, resource := range wanted {
+		if err := r.admit(ctx, resource, o.store); err != nil {
+			return err
+		}
+	}
+	if err := r.send(ctx, "Checking", true); err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	if o.dryRun {
+		_, err := fmt.Fprintf(out, "%s can be restored\n", o.path)
+		return err
+	}
+	if err := r.send(ctx, "Restoring", false); err != nil {
+		return err
+	}
+	for _, resource := range wanted {
+		if err := r.publish(ctx, resource); err != nil {
+			return fmt.Errorf("%s: its objects are restored, but it is not served: %w", resource.name, err)
+		}
+		if _, err := fmt.Fprintf(out, "%s: %d objects restored to Store %s\n", resource.name, resource.objects, r.stores[resource.name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wanted are the resources to restore.
+func (o *restoreOptions) wanted(a *archive) ([]*saved, error) {
+	if o.resource != "" {
+		found := a.resources[o.resource]
+		if found == nil || found.definition == nil {
+			return nil, fmt.Errorf("--resource: %s has no %s", o.path, o.resource)
+		}
+		return []*saved{found}, nil
+	}
+	var wanted []*saved
+	for _, name := range a.order {
+		if a.resources[name].definition != nil {
+			wanted = append(wanted, a.resources[name])
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, fmt.Errorf("%s has no custom resources: with --data-dir or --etcd-servers a whole Store is restored", o.path)
+	}
+	return wanted, nil
+}
+
+// restorer restores resources into a running annex.
+type restorer struct {
+	annex   *client
+	archive *archive
+	wanted  []*saved
+	// stores has the Store that each goes to.
+	stores map[string]string
+	errOut io.Writer
+}
+
+// admit finds the Store that a resource goes to, and makes sure that nothing defines
+// the resource.
+func (r *restorer) admit(ctx context.Context, resource *saved, store string) error {
+	definition, err := r.annex.definition(ctx, resource.name)
+	if err != nil {
+		return err
+	}
+	if definition != nil {
+		return fmt.Errorf("customresourcedefinition %s exists: what is served is not mixed with a backup", resource.name)
+	}
+	hosted, err := r.annex.hosted(ctx, resource.name)
+	if err != nil {
+		return err
+	}
+	placed := ""
+	if hosted != nil {
+		if placed = hosted.Spec.StoreName; placed == "" {
+			return fmt.Errorf("hostedresource %s exists and has no Store: delete it, or set its spec.storeName", resource.name)
+		}
+	}
+	switch {
+	case store != "" && placed != "" && store != placed:
+		return fmt.Errorf("--store %s: hostedresource %s exists and says Store %s", store, resource.name, placed)
+	case store != "":
+	case placed != "":
+		store = placed
+	case resource.hosted != nil && resource.hosted.Spec.StoreName != "":
+		store = resource.hosted.Spec.StoreName
+	default:
+		store = r.archive.header.Store
+	}
+	r.stores[resource.name] = store
+	return nil
+}
+
+// send sends all parts, to be written or only checked.
+func (r *restorer) send(ctx context.Context, doing string, check bool) error {
+	var total int64
+	for _, resource := range r.wanted {
+		total += resource.objects
+	}
+	bar := newProgress(r.errOut, doing, total)
+	defer bar.end()
+	var objects, size int64
+	found, present := map[string]int64{}, map[string]int64{}
+	err := r.archive.parts(r.wanted, func(resource *saved, part []byte, count, bytes int64) error {
+		result, err := r.annex.writePart(ctx, r.stores[resource.name], resource.name, part, check)
+		if err != nil {
+			return fmt.Errorf("restore %s to Store %s: %w", resource.name, r.stores[resource.name], err)
+		}
+		found[resource.name] += result.Found
+		present[resource.name] = result.Present
+		objects, size = objects+count, size+bytes
+		bar.show(objects, size)
+		return nil
+	})
+	if err != nil || !check {
+		return err
+	}
+	for _, resource := range r.wanted {
+		if others := present[resource.name] - found[resource.name]; others > 0 {
+			return fmt.Errorf("store %s has %d objects of %s that the backup has not, left from before: they would be mixed",
+				r.stores[resource.name], others, resource.name)
+		}
+	}
+	return nil
+}
