@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -23,9 +24,14 @@ const highestOffset = 1 << 61
 // Load reads the offset of a resource in the etcd with this prefix: the higher of
 // its own and that of the whole Store, 0 if there is none.
 func Load(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource schema.GroupResource) (int64, error) {
+	ofWhole, ofResource := key(prefix, Whole), key(prefix, resource)
+	r, err := annexEtcd.Txn(ctx).Then(clientv3.OpGet(ofWhole), clientv3.OpGet(ofResource)).Commit()
+	if err != nil {
+		return 0, fmt.Errorf("reading %s and %s: %w", ofWhole, ofResource, err)
+	}
 	var offset int64
-	for _, of := range []schema.GroupResource{Whole, resource} {
-		saved, err := load(ctx, annexEtcd, key(prefix, of))
+	for _, response := range r.Responses {
+		saved, err := parse(response.GetResponseRange().Kvs)
 		if err != nil {
 			return 0, err
 		}
@@ -68,15 +74,20 @@ func load(ctx context.Context, annexEtcd clientv3.KV, key string) (saved, error)
 	if err != nil {
 		return saved{}, fmt.Errorf("reading %s: %w", key, err)
 	}
-	if len(r.Kvs) == 0 {
+	return parse(r.Kvs)
+}
+
+// parse reads what was found under one key.
+func parse(found []*mvccpb.KeyValue) (saved, error) {
+	if len(found) == 0 {
 		return saved{}, nil
 	}
-	offset, err := strconv.ParseInt(string(r.Kvs[0].Value), 10, 64)
+	offset, err := strconv.ParseInt(string(found[0].Value), 10, 64)
 	if err != nil || offset < 0 || offset > highestOffset {
 		// Resource versions would go backwards without it.
-		return saved{}, fmt.Errorf("%s holds %q, which is no offset of revisions", key, r.Kvs[0].Value)
+		return saved{}, fmt.Errorf("%s holds %q, which is no offset of revisions", found[0].Key, found[0].Value)
 	}
-	return saved{offset: offset, modRevision: r.Kvs[0].ModRevision}, nil
+	return saved{offset: offset, modRevision: found[0].ModRevision}, nil
 }
 
 func key(prefix string, resource schema.GroupResource) string {

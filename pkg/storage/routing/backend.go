@@ -53,7 +53,7 @@ func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
 		transformer = etcd3.WithCorruptObjErrorHandlingTransformer(transformer)
 		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
-	raw, err := etcd3.New(layers.client, store.Compactor(), r.config.Codec, r.newFunc, r.newListFunc, store.Prefix(),
+	raw, err := etcd3.New(layers.client, layers.compactor, r.config.Codec, r.newFunc, r.newListFunc, store.Prefix(),
 		r.resourcePrefix, r.config.GroupResource, transformer, r.config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		layers.close()

@@ -16,36 +16,50 @@ import (
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+
+	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
 // layers is what lies between a resource's storage and the etcd of its Store.
 type layers struct {
 	client      *kubernetes.Client
+	compactor   etcd3.Compactor
 	transformer value.Transformer
 	close       func()
 }
 
 // newLayers stacks the layers of one resource in one Store. The order matters, the
 // first lies closest to etcd.
-func newLayers(_ context.Context, r recipe, store Store) (*layers, error) {
+func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 	shared := store.Client()
+	offset, err := revision.Load(ctx, shared.KV, store.Prefix(), r.config.GroupResource)
+	if err != nil {
+		return nil, fmt.Errorf("finding out about the revisions of %s in Store %s: %w", r.config.GroupResource, store.Name(), err)
+	}
 	// A client of the resource's own, without a connection: what it is given goes
 	// over that of the Store.
-	ctx, cancel := context.WithCancel(context.Background())
-	client := clientv3.NewCtxClient(ctx)
+	lifetime, cancel := context.WithCancel(context.Background())
+	client := clientv3.NewCtxClient(lifetime)
 	client.KV, client.Watcher, client.Lease, client.Maintenance = shared.KV, shared.Watcher, shared.Lease, shared.Maintenance
 
 	// 1. A stream of its own, so that no resource waits for the events of another.
 	client.Watcher = ownStream(client.Watcher, r.config.GroupResource.String())
 
+	// 2. Revisions that go on above what clients saw before a restore.
+	ofResource := revision.Client(&kubernetes.Client{Client: client}, offset)
+
 	// Last, as upstream has it: how long etcd took, in the audit log.
-	client.KV = etcd3.NewETCDLatencyTracker(client.KV)
+	ofResource.KV = etcd3.NewETCDLatencyTracker(ofResource.KV)
 
 	// Upstream asks the client that it is given, which has no endpoints.
 	etcdfeature.DefaultFeatureSupportChecker.CheckClient(shared.Ctx(), shared, storage.RequestWatchProgress)
-	ofResource := &kubernetes.Client{Client: client}
 	ofResource.Kubernetes = ofResource
-	return &layers{client: ofResource, transformer: r.transformer(), close: cancel}, nil
+	return &layers{
+		client:      ofResource,
+		compactor:   revision.Compactor(store.Compactor(), offset),
+		transformer: r.transformer(),
+		close:       cancel,
+	}, nil
 }
 
 // transformer is what the values of the resource go through.
