@@ -20,12 +20,14 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
+	"github.com/annex-dev/annex/pkg/apiserver/heavywrites"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/authorization/rbac"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/maincluster"
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
 
 // informerResync is how often informers of the Kubernetes kinds hand out again
@@ -71,6 +73,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	if err != nil {
 		return nil, err
 	}
+	budget := applyObjectSize(generic, o.Etcd)
 	generic.Flagz = o.Flagz()
 	apiserver.ConfigureOpenAPI(generic)
 	config := &apiserver.Config{
@@ -82,6 +85,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 			Resources:        kinds.kube.Discovery(),
 			AnnexHosting:     annexHosting,
 			HostingInformers: annexinformers.NewSharedInformerFactory(annexHosting, informerResync),
+			ObjectSize:       apiserver.ObjectSize{MaxBytes: o.Etcd.MaxObjectBytes.Value(), Budget: budget},
 		},
 	}
 	if err := applyAuth(ctx, o, config, kinds, caFile, main); err != nil {
@@ -166,6 +170,35 @@ func applyMain(ctx context.Context, o options.CompletedOptions, config *apiserve
 	config.Extra.ServiceResolver = main.ServiceResolver()
 	wrapFilters(config.Generic, o.Main.PublishService)
 	return o.Admission.ApplyMainTo(ctx, config.Generic, main)
+}
+
+const (
+	// heavyObjects is how many objects of the largest size may be worked on at the
+	// same time. More would be no faster, the memory is what they cost.
+	heavyObjects = 4
+
+	// heavyPatience is the part of a request's time that it may wait for others with
+	// large objects.
+	heavyPatience = 2
+)
+
+// applyObjectSize has requests take objects of the size that flags allow, and no
+// more of them at a time than there is memory for.
+func applyObjectSize(generic *genericapiserver.Config, etcd *options.Etcd) *objectsize.Budget {
+	limits := heavywrites.Limits{
+		MaxBodyBytes: etcd.MaxBodyBytes(),
+		Budget:       objectsize.NewBudget(heavyObjects*etcd.MaxBodyBytes(), generic.RequestTimeout/heavyPatience),
+	}
+	generic.MaxRequestBodyBytes = limits.MaxBodyBytes
+	generic.JSONPatchMaxCopyBytes = etcd.MaxObjectBytes.Value()
+	if generic.FlowControl != nil {
+		generic.FlowControl = heavywrites.FlowControl(generic.FlowControl)
+	}
+	filters := generic.BuildHandlerChainFunc
+	generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
+		return heavywrites.WithLength(filters(heavywrites.WithLimits(handler, limits, generic.Serializer), generic))
+	}
+	return limits.Budget
 }
 
 // wrapFilters has annex say in every answer who gave it, and in refusals whether

@@ -67,10 +67,11 @@ func (s *storage) startEmbedded(ctx context.Context, o *options.Etcd, dir *datad
 		return err
 	}
 	s.embedded, err = embeddedetcd.Start(ctx, embeddedetcd.Config{
-		Dir:           dir.EtcdDir(),
-		SocketPath:    socket,
-		QuotaBytes:    o.QuotaBackendBytes,
-		UnsafeNoFsync: o.UnsafeNoFsync,
+		Dir:             dir.EtcdDir(),
+		SocketPath:      socket,
+		QuotaBytes:      o.QuotaBackendBytes,
+		MaxRequestBytes: o.MaxEtcdRequestBytes(),
+		UnsafeNoFsync:   o.UnsafeNoFsync,
 	})
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)

@@ -42,7 +42,9 @@ func NewClient(config storagebackend.TransportConfig) (*clientv3.Client, error) 
 		TLS:                  tlsConfig,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		// Nothing of ours limits what etcd may answer.
+		// etcd alone says what is too large for it, and nothing of ours limits what
+		// it may answer.
+		MaxCallSendMsgSize: math.MaxInt32,
 		MaxCallRecvMsgSize: math.MaxInt32,
 		DialOptions:        []grpc.DialOption{grpc.WithStatsHandler(otelgrpc.NewClientHandler(traces(config)...))},
 		Logger:             zap.NewNop(),

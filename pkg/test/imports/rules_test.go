@@ -167,6 +167,14 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
 	},
 	{
+		packages: "pkg/storage/objectsize",
+		duty:     "How large objects may be, and how many large ones are written at the same time.",
+		others: append([]string{
+			"go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/pkg/storage/...", "k8s.io/component-base/metrics/...",
+		}, machinery...),
+	},
+	{
 		packages: "pkg/storage/...",
 		duty:     "How objects are kept in etcd.",
 		ours:     []string{"pkg/storage/..."},
@@ -263,6 +271,12 @@ var rules = []rule{
 		duty:     "The scheme and codecs of everything that is compiled in.",
 		ours:     []string{"pkg/apis/{group}/install"},
 		others:   machinery,
+	},
+	{
+		packages: "pkg/apiserver/heavywrites",
+		duty:     "What requests with large bodies wait for, and count for.",
+		ours:     []string{"pkg/storage/objectsize"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
 	{
 		packages: "pkg/apiserver",
