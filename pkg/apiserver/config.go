@@ -29,7 +29,6 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/serviceaccount"
-	"github.com/annex-dev/annex/pkg/storage/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -63,7 +62,7 @@ type ExtraConfig struct {
 	// there are none.
 	ServiceResolver webhook.ServiceResolver
 	// ObjectSize bounds what is stored.
-	ObjectSize ObjectSize
+	ObjectSize routing.ObjectSize
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
 	// Tokens says which tokens service accounts get.
@@ -79,13 +78,6 @@ type ExtraConfig struct {
 	// Followers keep up what requests are decided by: files that may change, keys of
 	// issuers. Each runs from before the chain serves until it has drained.
 	Followers []func(context.Context)
-}
-
-// ObjectSize says how large objects are, and how much of large ones is written at
-// the same time.
-type ObjectSize struct {
-	MaxBytes int64
-	Budget   *objectsize.Budget
 }
 
 // behindMain reports whether another cluster has the Kubernetes kinds.

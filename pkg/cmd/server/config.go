@@ -28,6 +28,7 @@ import (
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/maincluster"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
 // informerResync is how often informers of the Kubernetes kinds hand out again
@@ -85,7 +86,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 			Resources:        kinds.kube.Discovery(),
 			AnnexHosting:     annexHosting,
 			HostingInformers: annexinformers.NewSharedInformerFactory(annexHosting, informerResync),
-			ObjectSize:       apiserver.ObjectSize{MaxBytes: o.Etcd.MaxObjectBytes.Value(), Budget: budget},
+			ObjectSize:       routing.ObjectSize{MaxBytes: o.Etcd.MaxObjectBytes.Value(), Budget: budget},
 		},
 	}
 	if err := applyAuth(ctx, o, config, kinds, caFile, main); err != nil {

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
 
 // recipe is what a resource's storage is made from, but for the Store.
@@ -29,6 +31,7 @@ type recipe struct {
 	triggers       storage.IndexerFuncs
 	indexers       *cache.Indexers
 	cached         bool
+	size           ObjectSize
 }
 
 // backend is the storage of a resource in its Store.
@@ -47,7 +50,11 @@ func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
 		return nil, err
 	}
 	versioner := storage.APIObjectVersioner{}
-	transformer, decoder := layers.transformer, etcd3.NewDefaultDecoder(r.config.Codec, versioner)
+	limiter := objectsize.NewLimiter(objectsize.Config{
+		Resource: r.config.GroupResource, Store: store.Name(), Prefix: store.Prefix(),
+		MaxBytes: r.size.MaxBytes, Budget: r.size.Budget,
+	})
+	transformer, decoder := limiter.Transformer(layers.transformer), etcd3.NewDefaultDecoder(r.config.Codec, versioner)
 	deletesCorrupt := utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion)
 	if deletesCorrupt {
 		transformer = etcd3.WithCorruptObjErrorHandlingTransformer(transformer)
@@ -74,6 +81,8 @@ func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
 			return nil, err
 		}
 	}
+	// Outside of the cache, which asks for the object before it is changed.
+	b.Interface = limiter.Storage(b.Interface)
 	// Endpoints of a resource share a backend, and each destroys it.
 	b.destroy = sync.OnceFunc(func() {
 		stopCache()

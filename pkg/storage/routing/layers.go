@@ -88,9 +88,11 @@ func ownStream(watcher clientv3.Watcher, resource string) clientv3.Watcher {
 	return stream{Watcher: watcher, name: fmt.Sprintf("%s/%d", resource, streams.Add(1))}
 }
 
-// Watch implements clientv3.Watcher.
+// Watch implements clientv3.Watcher. It takes events in parts: etcd sends a watch that
+// lags up to a thousand at once, which are more than fit into a message if they are
+// large, and the watch would fail again and again.
 func (s stream) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
-	return s.Watcher.Watch(s.context(ctx), key, options...)
+	return s.Watcher.Watch(s.context(ctx), key, append(options, clientv3.WithFragment())...)
 }
 
 // RequestProgress implements clientv3.Watcher.

@@ -19,6 +19,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
 
 // Store is an etcd that objects are kept in. A *stores.Store is one.
@@ -45,12 +46,21 @@ type Config struct {
 	LiveHostedResource LiveFunc
 	// Cached reports whether reads of a resource are answered from memory.
 	Cached func(resource schema.GroupResource) bool
+	// ObjectSize bounds what is written.
+	ObjectSize ObjectSize
+}
+
+// ObjectSize says how large an object may be, and what writes of large ones share.
+type ObjectSize struct {
+	MaxBytes int64
+	Budget   *objectsize.Budget
 }
 
 // Router makes the storage of resources.
 type Router struct {
 	store  func(name string) (Store, error)
 	cached func(resource schema.GroupResource) bool
+	size   ObjectSize
 	routes *routes
 }
 
@@ -60,7 +70,7 @@ func New(config Config) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("routing resources to Stores: %w", err)
 	}
-	return &Router{store: config.Store, cached: config.Cached, routes: routes}, nil
+	return &Router{store: config.Store, cached: config.Cached, size: config.ObjectSize, routes: routes}, nil
 }
 
 // HasSyncedChecker is done once it is known which Store holds what.
@@ -140,6 +150,7 @@ func (r *Router) decorator(to route, cached bool) generic.StorageDecorator {
 			triggers:       triggers,
 			indexers:       indexers,
 			cached:         cached,
+			size:           r.size,
 		})
 		if _, always := to.(pinned); always {
 			// Readiness waits for its cache.
