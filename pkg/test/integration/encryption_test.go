@@ -66,6 +66,14 @@ func hide(t *testing.T, widgets *resource) *secretive {
 	s.uids["secret"] = s.annex.createSecret(t, s.namespace, "s", hidden).UID
 	s.uids["widget"] = s.create(t, "v1", "w", "spec: {text: "+hidden+"}").GetUID()
 	s.uids["store"] = s.annex.newStore(t, hidden).UID
+	// From then on annex has no reason to write it.
+	eventually(t, "the Store has a status", func() string {
+		store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), hidden, metav1.GetOptions{})
+		if err == nil && len(store.Status.Conditions) == 0 {
+			return "none yet"
+		}
+		return problem(err)
+	})
 	return s
 }
 

@@ -115,11 +115,12 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	want["configmaps"], want["count/configmaps"] = 1, 1
 	a.waitUsage(t, ns, "small", want)
 
-	quota := a.quota(t, ns, "small")
-	quota.Spec.Hard = limits("configmaps=1", "count/serviceaccounts=5")
-	if _, err := a.kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "the quota is changed, whose status annex writes", func() string {
+		quota := a.quota(t, ns, "small")
+		quota.Spec.Hard = limits("configmaps=1", "count/serviceaccounts=5")
+		_, err := a.kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{})
+		return problem(err)
+	})
 	poll.UntilNoProblem(t, patience, "the quota follows its specification", func() string {
 		got := a.quota(t, ns, "small")
 		return cmp.Diff(got.Spec.Hard, got.Status.Hard)
