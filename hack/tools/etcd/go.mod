@@ -1,3 +1,4 @@
+// The etcd that Stores can be tried with: `make etcd` builds it into bin/.
 module github.com/annex-dev/annex/hack/tools/etcd
 
 go 1.26.0
