@@ -8,12 +8,16 @@ import (
 	"fmt"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	storagevalue "k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/version"
@@ -60,6 +64,20 @@ func (b backups) Target(name string) (*backup.Target, error) {
 			return revision.Raise(ctx, store.Client().KV, store.Prefix(), resource, floor)
 		},
 	}, nil
+}
+
+// Defined implements the backend of the endpoints.
+func (b backups) Defined(ctx context.Context, name string) (bool, error) {
+	store, err := b.available(hostingv1alpha1.DefaultStoreName)
+	if err != nil {
+		return false, err
+	}
+	definitions := keys.Objects(store.Prefix(), apiextensionsv1.Resource("customresourcedefinitions"))
+	found, err := store.Client().KV.Get(ctx, definitions+name, clientv3.WithCountOnly())
+	if err != nil {
+		return false, fmt.Errorf("look for customresourcedefinition %s: %w", name, err)
+	}
+	return found.Count > 0, nil
 }
 
 // available is a Store that answers.

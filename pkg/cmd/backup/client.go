@@ -71,6 +71,15 @@ func (l *login) connect() (*client, error) {
 	return &client{hosting: clients.HostingV1alpha1(), rest: clients.HostingV1alpha1().RESTClient(), pause: firstPause}, nil
 }
 
+// raw is what was answered. Raw of the result alone does not tell what the server says
+// of a failure.
+func raw(result restclient.Result) ([]byte, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
+}
+
 // readPart asks for a part of a backup, of a Store or of a HostedResource.
 func (c *client) readPart(ctx context.Context, kind, name string, revision int64, after string) (part []byte, err error) {
 	err = c.again(ctx, func() error {
@@ -78,7 +87,7 @@ func (c *client) readPart(ctx context.Context, kind, name string, revision int64
 		if after != "" {
 			request = request.Param("revision", strconv.FormatInt(revision, 10)).Param("continue", after)
 		}
-		if part, err = request.Do(ctx).Raw(); err != nil {
+		if part, err = raw(request.Do(ctx)); err != nil {
 			return err
 		}
 		_, _, err = readPart(part, func(backup.Record) error { return nil })
@@ -115,7 +124,7 @@ func (c *client) writePart(ctx context.Context, store, resource string, part []b
 		if check {
 			request = request.Param("check", "true")
 		}
-		answer, err := request.Do(ctx).Raw()
+		answer, err := raw(request.Do(ctx))
 		if err != nil {
 			return err
 		}
@@ -126,7 +135,7 @@ func (c *client) writePart(ctx context.Context, store, resource string, part []b
 
 // definition reads a CustomResourceDefinition, or returns nil if there is none.
 func (c *client) definition(ctx context.Context, name string) ([]byte, error) {
-	found, err := c.rest.Get().AbsPath(definitionsPath, name).Do(ctx).Raw()
+	found, err := raw(c.rest.Get().AbsPath(definitionsPath, name).Do(ctx))
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

@@ -28,6 +28,9 @@ type Backend interface {
 	Source(store string) (*backup.Source, error)
 	// Target restores to a Store.
 	Target(store string) (*backup.Target, error)
+	// Defined reports whether there is a CustomResourceDefinition of this name. It
+	// asks the etcd, not a cache.
+	Defined(ctx context.Context, name string) (bool, error)
 }
 
 // connecter is what the endpoints have in common.

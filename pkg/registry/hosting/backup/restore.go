@@ -75,11 +75,18 @@ func (r *RestoreREST) restore(ctx context.Context, store string, target *backup.
 	return target.Restore(ctx, resource, http.MaxBytesReader(w, req.Body, maxPart), check != "")
 }
 
+var errServed = errors.New("the resource is served: what is there is not mixed with a backup, delete its CustomResourceDefinition first")
+
 // mayWrite makes sure that nobody serves the resource, and that it goes to no other
 // Store. It asks the storage, not a cache.
 func (r *RestoreREST) mayWrite(ctx context.Context, name, store string) error {
 	if resource := schema.ParseGroupResource(name); resource.Group == hosting.GroupName {
 		return apierrors.NewBadRequest(name + " is annex's own: it is restored with the whole of the Store default, while annex is stopped")
+	}
+	if defined, err := r.backend.Defined(ctx, name); err != nil {
+		return err
+	} else if defined {
+		return apierrors.NewConflict(hosting.Resource("hostedresources"), name, errServed)
 	}
 	found, err := r.resources.Get(ctx, name, &metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -91,8 +98,7 @@ func (r *RestoreREST) mayWrite(ctx context.Context, name, store string) error {
 	hosted := found.(*hosting.HostedResource)
 	switch {
 	case hosted.Status.DefinitionUID != "" || hosted.Status.Phase != hosting.HostedResourcePending:
-		return apierrors.NewConflict(hosting.Resource("hostedresources"), name,
-			errors.New("the resource is served: what is there is not mixed with a backup, delete its CustomResourceDefinition first"))
+		return apierrors.NewConflict(hosting.Resource("hostedresources"), name, errServed)
 	case hosted.Spec.StoreName != "" && hosted.Spec.StoreName != store:
 		return apierrors.NewConflict(hosting.Resource("hostedresources"), name, fmt.Errorf("its Store is %q", hosted.Spec.StoreName))
 	}
