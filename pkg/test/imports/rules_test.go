@@ -138,9 +138,19 @@ var rules = []rule{
 		packages: "pkg/storage/externaletcd",
 		duty:     "Whether an etcd that somebody else runs can be used.",
 		others: append([]string{
-			"go.etcd.io/etcd/...", "go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc", "go.uber.org/zap/...", "google.golang.org/grpc/...",
-			"k8s.io/apiserver/pkg/storage/storagebackend", "k8s.io/component-base/tracing",
+			"github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus", "github.com/prometheus/client_golang/...",
+			"go.etcd.io/etcd/...", "go.opentelemetry.io/...", "go.uber.org/zap/...", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/pkg/storage/storagebackend", "k8s.io/component-base/...",
 		}, machinery...),
+	},
+	{
+		packages: "pkg/storage/stores",
+		duty:     "The connections to the etcds that Stores name, and whether requests may pass.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/usage"},
+		others: append([]string{
+			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
+			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
+		}, apiTypes...),
 	},
 	{
 		packages: "pkg/storage/encryption",
