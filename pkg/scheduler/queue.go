@@ -77,6 +77,7 @@ func (q *queue) add(name string, priority int32) {
 		q.items[name] = i
 	}
 	i.priority = priority
+	i.attempts = 0
 	switch {
 	case found && i.place == nowhere:
 		i.again = true
@@ -148,6 +149,9 @@ func (q *queue) backOff(name string) {
 
 // wait has an item become active later. The caller holds the lock.
 func (q *queue) wait(i *item) {
+	if q.closed {
+		return
+	}
 	delay := min(firstBackoff<<min(i.attempts, 10), maxBackoff)
 	i.attempts++
 	i.place = backingOff

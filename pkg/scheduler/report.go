@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingapply "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
@@ -67,7 +67,7 @@ func (s *Scheduler) reportUnschedulable(ctx context.Context, resource *framework
 	apply := hostingapply.HostedResource(resource.Name).WithUID(resource.UID).WithStatus(hostingapply.HostedResourceStatus().WithConditions(condition))
 	_, err := s.config.AnnexHostedResources.ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: s.config.Name, Force: true})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		utilruntime.HandleErrorWithContext(ctx, err, "Saying why there is no Store failed, trying again")
+		klog.FromContext(ctx).Error(err, "Saying why there is no Store failed, trying again")
 		s.queue.backOff(resource.Name)
 	}
 }

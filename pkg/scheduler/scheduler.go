@@ -162,7 +162,7 @@ func (s *Scheduler) bind(ctx context.Context, resource *framework.Resource, best
 		// It or the Store is not what the cache says, any more.
 		logger.V(2).Info("Not placed, trying again", "store", best.Store, "err", err)
 	default:
-		utilruntime.HandleErrorWithContext(ctx, err, "Placing failed, trying again", "store", best.Store)
+		logger.Error(err, "Placing failed, trying again", "store", best.Store)
 	}
 	s.queue.backOff(resource.Name)
 }
