@@ -13,6 +13,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/routing"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 // defaultStore is the Store that the command line describes. All resources share its
@@ -21,6 +22,7 @@ type defaultStore struct {
 	prefix    string
 	client    *kubernetes.Client
 	compactor etcd3.Compactor
+	usage     *usage.Tracker
 	stop      func()
 }
 
@@ -54,6 +56,9 @@ func (s *defaultStore) Compactor() etcd3.Compactor { return s.compactor }
 
 // Available implements routing.Store.
 func (s *defaultStore) Available() error { return nil }
+
+// Usage implements routing.Store.
+func (s *defaultStore) Usage() *usage.Tracker { return s.usage }
 
 // Close ends the compactor and the connection.
 func (s *defaultStore) Close() error {

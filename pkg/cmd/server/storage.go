@@ -55,6 +55,7 @@ func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir, traces
 	if s.shared, err = newDefaultStore(config); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.shared.usage = s.Usage
 	return s, nil
 }
 

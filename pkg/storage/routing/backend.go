@@ -17,6 +17,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
 
@@ -32,6 +33,7 @@ type recipe struct {
 	indexers       *cache.Indexers
 	cached         bool
 	size           ObjectSize
+	limits         func() limits.Limits
 }
 
 // backend is the storage of a resource in its Store.

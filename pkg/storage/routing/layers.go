@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
+	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
@@ -45,7 +46,12 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 	// 1. A stream of its own, so that no resource waits for the events of another.
 	client.Watcher = ownStream(client.Watcher, r.config.GroupResource.String())
 
-	// 2. Revisions that go on above what clients saw before a restore.
+	// 2. The limits of the HostedResource, on what is really stored.
+	client.KV = limits.KV(limits.Config{
+		KV: client.KV, Prefix: store.Prefix(), Resource: r.config.GroupResource, Usage: store.Usage(), Limits: r.limits,
+	})
+
+	// 3. Revisions that go on above what clients saw before a restore.
 	ofResource := revision.Client(&kubernetes.Client{Client: client}, offset)
 
 	// Last, as upstream has it: how long etcd took, in the audit log.

@@ -19,7 +19,9 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 // Store is an etcd that objects are kept in. A *stores.Store is one.
@@ -34,6 +36,8 @@ type Store interface {
 	Compactor() etcd3.Compactor
 	// Available returns why requests to the Store would fail, or nil.
 	Available() error
+	// Usage counts what is in the Store.
+	Usage() *usage.Tracker
 }
 
 // Config holds what a Router depends on.
@@ -151,6 +155,7 @@ func (r *Router) decorator(to route, cached bool) generic.StorageDecorator {
 			indexers:       indexers,
 			cached:         cached,
 			size:           r.size,
+			limits:         to.limits,
 		})
 		if _, always := to.(pinned); always {
 			// Readiness waits for its cache.
@@ -167,6 +172,7 @@ type pinned struct{}
 
 func (pinned) find() (string, error)    { return hostingv1alpha1.DefaultStoreName, nil }
 func (pinned) changed() <-chan struct{} { return nil }
+func (pinned) limits() limits.Limits    { return limits.Unlimited() }
 
 // undefined is the route of a resource whose definition went while it was made.
 type undefined struct {
@@ -178,3 +184,4 @@ func (u undefined) find() (string, error) {
 	return "", notPlaced(u.resource, fmt.Sprintf("is not routed: %v", u.err), true)
 }
 func (undefined) changed() <-chan struct{} { return nil }
+func (undefined) limits() limits.Limits    { return limits.Unlimited() }

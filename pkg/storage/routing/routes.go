@@ -18,6 +18,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/limits"
 )
 
 // LiveFunc asks the server for a HostedResource.
@@ -30,6 +31,8 @@ type route interface {
 	// changed returns a channel that is closed when find may say something else, or
 	// nil if it never will. To miss nothing, it is called before find.
 	changed() <-chan struct{}
+	// limits are those of the moment.
+	limits() limits.Limits
 }
 
 // routes reads the routes of all resources off HostedResources.
@@ -103,6 +106,15 @@ func (p *placement) find() (string, error) {
 		return "", notPlaced(p.resource, "waits for annex to see the definition of the resource", false)
 	}
 	return hosted.Spec.StoreName, nil
+}
+
+// limits implements route.
+func (p *placement) limits() limits.Limits {
+	hosted, err := p.hosted.Get(p.resource.String())
+	if err != nil {
+		return limits.Unlimited() // nothing says otherwise
+	}
+	return limits.Of(hosted)
 }
 
 // unscheduled says why a resource has no Store.

@@ -165,6 +165,12 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{
+		packages: "pkg/storage/limits",
+		duty:     "Keeps a resource below the limits of its HostedResource, at any number of replicas.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/keys", "pkg/storage/usage"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
+	},
+	{
 		packages: "pkg/storage/routing",
 		duty:     "Which Store each resource is in, and what lies between the resource and that; the only place that makes a resource's storage.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/storage/..."},
