@@ -191,6 +191,12 @@ var rules = []rule{
 		}, machinery...),
 	},
 	{
+		packages: "pkg/storage/compression",
+		duty:     "What compresses objects before they are encrypted, and the dictionaries that it does so with.",
+		ours:     []string{"pkg/storage/keys"},
+		others:   append([]string{"github.com/klauspost/compress/zstd", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
+	},
+	{
 		packages: "pkg/storage/...",
 		duty:     "How objects are kept in etcd.",
 		ours:     []string{"pkg/storage/..."},

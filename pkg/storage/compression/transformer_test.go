@@ -1,0 +1,228 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package compression
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// TestGenericNeverChanges guards what every value of every annex is read with.
+func TestGenericNeverChanges(t *testing.T) {
+	t.Parallel()
+	const want = "704e008287b89ba531b7d21491f2d1143d356bedb5f6fcc5f0aa37fc84b11682"
+	if got := fmt.Sprintf("%x", sha256.Sum256(generic1)); got != want {
+		t.Errorf("generic-1.txt has the sum %s, not %s: values that were written with it cannot be read any more; make another dictionary instead", got, want)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	object := widget(newRandom())
+	for name, test := range map[string]struct {
+		plain      []byte
+		compressed bool
+	}{
+		"empty":                {[]byte{}, false},
+		"small":                {[]byte(`{"kind":"Widget"}`), false},
+		"just too small":       {[]byte(strings.Repeat("a", minSize-1)), false},
+		"just large enough":    {[]byte(strings.Repeat("a", minSize)), true},
+		"an object":            {object, true},
+		"several blocks":       {bytes.Repeat(object, 400), true},
+		"beyond the window":    {bytes.Repeat(object, 4*window/len(object)), true},
+		"incompressible":       {incompressible(4000), false},
+		"incompressible, long": {incompressible(400_000), false},
+		"protobuf":             {append([]byte("k8s\x00"), object...), true},
+		"beyond what is read":  {bytes.Repeat([]byte("a"), MaxPlainSize+1), false},
+		"the most":             {bytes.Repeat([]byte("a"), MaxPlainSize), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, nil, nil)
+			stored := r.write(t, nil, "w", test.plain)
+			if got := IsCompressed(stored); got != test.compressed {
+				t.Fatalf("compressed: %t, want %t", got, test.compressed)
+			}
+			if size, known := PlainSize(stored); !known || size != int64(len(test.plain)) {
+				t.Errorf("its plain size is %d (%t), want %d", size, known, len(test.plain))
+			}
+			plain, stale := r.read(t, "w", stored)
+			if !bytes.Equal(plain, test.plain) {
+				t.Error("it is not what was written")
+			}
+			if stale {
+				t.Error("it is stale as written: every update would be a write")
+			}
+			decoded, err := Decode(stored, nil)
+			if err != nil || !bytes.Equal(decoded, test.plain) {
+				t.Errorf("Decode: %v", err)
+			}
+		})
+	}
+}
+
+// TestStale tells what a no-op update writes anew.
+func TestStale(t *testing.T) {
+	t.Parallel()
+	object := widget(newRandom())
+	r := newReplica(t, nil, nil)
+	compressed := r.write(t, nil, "w", object)
+	for name, test := range map[string]struct {
+		stored        []byte
+		wanted, stale bool
+	}{
+		"compressed, wanted":       {compressed, true, false},
+		"compressed, not wanted":   {compressed, false, true},
+		"plain, wanted":            {object, true, true},
+		"plain, not wanted":        {object, false, false},
+		"small, wanted":            {[]byte("{}"), true, false},
+		"incompressible, wanted":   {incompressible(4000), true, false},
+		"incompressible, unwanted": {incompressible(4000), false, false},
+	} {
+		r.wanted = test.wanted
+		if _, stale := r.read(t, "w", test.stored); stale != test.stale {
+			t.Errorf("%s: stale is %t", name, stale)
+		}
+	}
+	r.wanted = false
+	if IsCompressed(r.write(t, nil, "w", object)) {
+		t.Error("it compresses though that is not wanted any more")
+	}
+}
+
+// TestDamaged changes every byte and cuts at every place: what is read is right or
+// refused, and never takes much memory.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	object := widget(newRandom())
+	r := newReplica(t, nil, nil)
+	stored := r.write(t, nil, "w", object)
+	check := func(what string, damaged []byte) {
+		plain, _, err := r.TransformFromStorage(t.Context(), damaged, value.DefaultContext("/annex/w"))
+		if err == nil && IsCompressed(damaged) && !bytes.Equal(plain, object) {
+			t.Errorf("%s: it is read as something else", what)
+		}
+		if err != nil && !strings.Contains(err.Error(), "/annex/w") {
+			t.Errorf("%s: the error does not name the key: %v", what, err)
+		}
+	}
+	for i := range stored {
+		for _, bit := range []byte{1, 0x10, 0x80, 0xff} {
+			damaged := bytes.Clone(stored)
+			damaged[i] ^= bit
+			check(fmt.Sprintf("byte %d ^ %x", i, bit), damaged)
+		}
+		check(fmt.Sprintf("cut at %d", i), stored[:i])
+	}
+	for what, behind := range map[string][]byte{"itself": stored[len(magic):], "a newline": []byte("\n"), "zeros": make([]byte, 20)} {
+		_, _, err := r.TransformFromStorage(t.Context(), append(bytes.Clone(stored), behind...), value.DefaultContext("/annex/w"))
+		wantError(t, err, "damaged")
+		if t.Failed() {
+			t.Fatalf("with %s behind", what)
+		}
+	}
+	if _, err := r.TransformToStorage(t.Context(), stored, value.DefaultContext("/annex/w")); !errors.Is(err, errLooksCompressed) {
+		t.Errorf("writing what looks compressed: %v", err)
+	}
+}
+
+// TestBomb has values that claim to be, or are, larger than anything annex writes.
+func TestBomb(t *testing.T) {
+	t.Parallel()
+	bomb, err := compress(newestGeneric, make([]byte, MaxPlainSize+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(bomb) > 100_000 {
+		t.Fatalf("the bomb is of %d bytes, which is none", len(bomb))
+	}
+	_, _, err = newReplica(t, nil, nil).TransformFromStorage(t.Context(), bomb, value.DefaultContext("/annex/w"))
+	wantError(t, err, "/annex/w", "claims to be of more than")
+	if _, known := PlainSize(bomb); known {
+		t.Error("its size is believed")
+	}
+}
+
+func TestLength(t *testing.T) {
+	t.Parallel()
+	object := widget(newRandom())
+	for name, plain := range map[string][]byte{
+		"one block":      object,
+		"several blocks": bytes.Repeat(object, 400),
+		"repetition":     bytes.Repeat([]byte("a"), 300_000),
+		"raw blocks":     incompressible(300_000),
+	} {
+		stored, err := compress(newestGeneric, plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := length(append(bytes.Clone(stored), "\nmore"...)); err != nil || got != len(stored) {
+			t.Errorf("%s: the length is %d (%v), want %d", name, got, err, len(stored))
+		}
+		if _, err := length(stored[:len(stored)-1]); !errors.Is(err, errDamaged) {
+			t.Errorf("%s, cut: %v", name, err)
+		}
+	}
+}
+
+// TestConcurrent has more goroutines and dictionaries than there are coders.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	for i := range 32 {
+		all.Go(func() {
+			d := trained(bytes.Repeat([]byte{byte(i % 7)}, 5000))
+			for range 20 {
+				plain := append(bytes.Repeat([]byte{byte(i % 7)}, 3000), byte(i))
+				stored, err := compress(d, plain)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				h, err := parse(stored)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, err := decompress(d, stored, h); err != nil || !bytes.Equal(got, plain) {
+					t.Errorf("%d: %v", i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	encoders.mu.Lock()
+	defer encoders.mu.Unlock()
+	if encoders.made > encoders.limit {
+		t.Errorf("there are %d encoders", encoders.made)
+	}
+}
+
+// downKV is an etcd that does not answer.
+type downKV struct{ clientv3.KV }
+
+func (downKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return nil, errors.New("etcd is down")
+}
+
+// TestStoreInTrouble: a dictionary that cannot be read costs space and no write.
+func TestStoreInTrouble(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, downKV{}, nil)
+	object := widget(newRandom())
+	for range 3 {
+		if id := dictionaryIn(t, r.write(t, nil, "w", object)); id != genericID1 {
+			t.Errorf("it is written with dictionary %d", id)
+		}
+	}
+}
