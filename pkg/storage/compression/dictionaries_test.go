@@ -39,7 +39,7 @@ func TestTraining(t *testing.T) {
 	if generic(id) != nil {
 		t.Fatal("nothing was learned")
 	}
-	if len(after)*2 > len(before) {
+	if len(after)*3 > len(before)*2 {
 		t.Errorf("an object takes %d bytes with a dictionary of its own and %d without, of %d", len(after), len(before), len(object))
 	}
 	plain, stale := first.read(t, "before", before)

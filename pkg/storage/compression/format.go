@@ -21,8 +21,9 @@ const (
 	minSize = 512
 
 	// MaxPlainSize is the size up to which a value is compressed, and what a
-	// value may claim to be when it is read: it costs that much memory.
-	MaxPlainSize = 64 << 20
+	// value may claim to be when it is read: it costs that much memory. It is above
+	// the highest --max-object-bytes with all that annex adds to an object.
+	MaxPlainSize = 160 << 20
 )
 
 var (
