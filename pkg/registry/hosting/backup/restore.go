@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
@@ -75,12 +76,15 @@ func (r *RestoreREST) restore(ctx context.Context, store string, target *backup.
 	return target.Restore(ctx, resource, http.MaxBytesReader(w, req.Body, maxPart), check != "")
 }
 
+// ownGroups are those of annex itself that a key could be taken for.
+var ownGroups = sets.New(hosting.GroupName, "apiextensions.k8s.io", "apiregistration.k8s.io")
+
 var errServed = errors.New("the resource is served: what is there is not mixed with a backup, delete its CustomResourceDefinition first")
 
 // mayWrite makes sure that nobody serves the resource, and that it goes to no other
 // Store. It asks the storage, not a cache.
 func (r *RestoreREST) mayWrite(ctx context.Context, name, store string) error {
-	if resource := schema.ParseGroupResource(name); resource.Group == hosting.GroupName {
+	if ownGroups.Has(schema.ParseGroupResource(name).Group) {
 		return apierrors.NewBadRequest(name + " is annex's own: it is restored with the whole of the Store default, while annex is stopped")
 	}
 	if defined, err := r.backend.Defined(ctx, name); err != nil {
