@@ -19,6 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/backup"
 	"github.com/annex-dev/annex/pkg/cmd/doctor"
 	"github.com/annex-dev/annex/pkg/cmd/kubeconfig"
+	"github.com/annex-dev/annex/pkg/cmd/scheduler"
 	"github.com/annex-dev/annex/pkg/cmd/server"
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -52,6 +53,7 @@ func newCommand(out, errOut io.Writer) *cobra.Command {
 	root.SetErr(errOut)
 	root.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
 	root.AddCommand(server.NewCommand(out), kubeconfig.NewCommand(out), doctor.NewCommand(out), backup.NewBackupCommand(out, errOut), backup.NewRestoreCommand(out, errOut), newVersionCommand(out))
+	root.AddCommand(scheduler.NewCommand(out), scheduler.NewPlaceCommand(out))
 	return root
 }
 

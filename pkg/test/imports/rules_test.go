@@ -338,7 +338,7 @@ var rules = []rule{
 	{
 		packages: "pkg/leader",
 		duty:     "Which one of several replicas does what only one may do.",
-		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+		others:   append([]string{"github.com/spf13/pflag", "k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/scheduler/framework",
@@ -437,6 +437,12 @@ var rules = []rule{
 	{
 		packages: "artifacts/deploy",
 		duty:     "The manifests that programs need too; files and no code.",
+	},
+	{
+		packages: "pkg/cmd/scheduler",
+		duty:     "`annex scheduler` and `annex place`: clients of annex that choose Stores; never the server.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
+		others:   append(flags, clients...),
 	},
 	{
 		packages: "pkg/cmd/doctor",
