@@ -55,6 +55,10 @@ func (e *notPlacedError) status() error {
 
 // storeUnavailable is the error of a Store that cannot be used, as clients get it.
 func storeUnavailable(store string, reason error) error {
+	var said apierrors.APIStatus
+	if errors.As(reason, &said) {
+		return &apierrors.StatusError{ErrStatus: said.Status()}
+	}
 	details := &metav1.StatusDetails{Group: hostingv1alpha1.SchemeGroupVersion.Group, Kind: "stores", Name: store}
 	return unavailable(fmt.Sprintf("store %q is not available: %v", store, reason), details)
 }

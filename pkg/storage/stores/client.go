@@ -10,7 +10,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"google.golang.org/grpc"
-	"k8s.io/apiserver/pkg/storage/etcd3"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
@@ -21,7 +20,7 @@ import (
 // that would fail it are refused.
 func newClient(ctx context.Context, s *Store) *kubernetes.Client {
 	client := &kubernetes.Client{Client: clientv3.NewCtxClient(ctx)}
-	client.KV = etcd3.NewETCDLatencyTracker(&kv{s})
+	client.KV = &kv{s}
 	client.Watcher = &watcher{s}
 	client.Lease = &lease{s}
 	client.Kubernetes = client

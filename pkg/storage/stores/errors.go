@@ -75,8 +75,8 @@ func (e *UnavailableError) Status() metav1.Status {
 	return storeStatus(e.Store, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, e.Error())
 }
 
-// reasonInsufficientStorage is the reason of a 507; Kubernetes has no name for it.
-const reasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
+// reasonStoreFull is the reason of a 507; Kubernetes has no name for it.
+const reasonStoreFull metav1.StatusReason = "StoreFull"
 
 // NoSpaceError says that a Store is full: it refuses writes, while reads and deletes
 // go on. The API server answers it with 507.
@@ -97,7 +97,7 @@ func (e *NoSpaceError) Unwrap() error { return e.Cause }
 
 // Status implements apierrors.APIStatus.
 func (e *NoSpaceError) Status() metav1.Status {
-	return storeStatus(e.Store, http.StatusInsufficientStorage, reasonInsufficientStorage, e.Error())
+	return storeStatus(e.Store, http.StatusInsufficientStorage, reasonStoreFull, e.Error())
 }
 
 func storeStatus(store string, code int32, reason metav1.StatusReason, message string) metav1.Status {

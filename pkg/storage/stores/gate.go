@@ -60,7 +60,7 @@ type call struct {
 // pass lets a request through the gate, or says why not. What it returns must end;
 // the context ends with the caller's, and when the gate is shut.
 func (s *Store) pass(ctx context.Context, operation string) (context.Context, *call, error) {
-	g := s.gate.Load()
+	g := s.current(ctx)
 	for g.refused == nil && !g.connection.enter() {
 		g = s.gate.Load() // replaced meanwhile
 	}

@@ -88,7 +88,7 @@ func (s *Store) missedOnly(found *UnavailableError) bool {
 		return false
 	}
 	s.loop.missed++
-	return s.Available() == nil && s.loop.missed < misses
+	return s.gate.Load().refused == nil && s.loop.missed < misses
 }
 
 // failedToConnect is what is seen of a Store that there is no client for.
@@ -112,7 +112,7 @@ func (s *Store) refreshCredentials(ctx context.Context, w wanted) error {
 		return nil
 	}
 	another := s.loop.secret != *w.secret
-	if !another && s.Available() == nil && time.Since(s.loop.secretRead) < secretInterval {
+	if !another && s.gate.Load().refused == nil && time.Since(s.loop.secretRead) < secretInterval {
 		return nil
 	}
 	s.loop.secret, s.loop.secretRead = *w.secret, time.Now()
@@ -263,6 +263,7 @@ func (s *Store) report(ctx context.Context, w wanted, seen *Snapshot) {
 		s.lookSoon() // a request met something worse meanwhile
 	}
 	before := s.snapshot.Swap(seen)
+	s.lookedOnce.Do(func() { close(s.looked) })
 	s.metrics.set(seen)
 	if isNews(before, seen) {
 		s.set.tell(s.name)

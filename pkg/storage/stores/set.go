@@ -25,6 +25,9 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
+// ReadSecret reads a Secret with certificates.
+type ReadSecret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+
 // Config holds what a Set depends on.
 type Config struct {
 	// Default is the Store "default".
@@ -34,7 +37,7 @@ type Config struct {
 	// Tracer has requests to etcd appear in the traces of what they are made for.
 	Tracer oteltrace.TracerProvider
 	// ReadSecret reads a Secret with certificates.
-	ReadSecret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	ReadSecret ReadSecret
 	// Measure tells how large values are without compression, nil if all are plain.
 	Measure usage.Measure
 	// Usage, if set, adds up what is in all Stores.
@@ -109,6 +112,7 @@ func (s *Set) newStore(name string, w wanted) *Store {
 		name: name, prefix: w.target.prefix, set: s, wanted: w,
 		metrics: newStoreMetrics(name),
 		kick:    make(chan struct{}, 1),
+		looked:  make(chan struct{}),
 		loop:    loopState{reclaimed: make(chan reclaim, 1)},
 	}
 	connecting := store.unavailable(ReasonConnecting, "annex has not reached it yet")

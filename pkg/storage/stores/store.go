@@ -33,6 +33,9 @@ type Store struct {
 	snapshot atomic.Pointer[Snapshot]
 	compact  compaction
 	kick     chan struct{}
+	// looked is closed when the Store was looked at for the first time.
+	looked     chan struct{}
+	lookedOnce sync.Once
 
 	// What the loop goes by; it is the Store as its API object is.
 	mu     sync.Mutex
@@ -79,13 +82,33 @@ func (s *Store) Compactor() etcd3.Compactor {
 // Usage knows how much each resource has in the Store.
 func (s *Store) Usage() *usage.Tracker { return s.usage }
 
-// Available returns nil while requests pass, and else an *UnavailableError that says
-// why they do not. A Store that is out of space is available: it is read.
+// Available returns nil unless requests are known to fail, and else an
+// *UnavailableError that says why. A Store that is out of space is available: it is
+// read. So is one that annex has only just heard of: requests wait for the first look
+// at it.
 func (s *Store) Available() error {
-	if refused := s.gate.Load().refused; refused != nil {
+	if refused := s.gate.Load().refused; refused != nil && refused.Reason != ReasonConnecting {
 		return refused
 	}
 	return nil
+}
+
+// firstLook bounds how long requests wait for it.
+const firstLook = 3 * time.Second
+
+// current is the gate, once the Store was looked at.
+func (s *Store) current(ctx context.Context) *gate {
+	if g := s.gate.Load(); g.refused == nil || g.refused.Reason != ReasonConnecting {
+		return g
+	}
+	timeout := time.NewTimer(firstLook)
+	defer timeout.Stop()
+	select {
+	case <-s.looked:
+	case <-timeout.C:
+	case <-ctx.Done():
+	}
+	return s.gate.Load()
 }
 
 // Snapshot is what the last look at the Store's etcd found. It must not be changed.

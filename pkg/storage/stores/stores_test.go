@@ -168,7 +168,7 @@ func awaitReason(t *testing.T, s *Store, want string) {
 		err := s.Available()
 		var refused *UnavailableError
 		switch {
-		case err == nil && want == "":
+		case err == nil && want == "" && s.gate.Load().refused == nil:
 			return ""
 		case errors.As(err, &refused) && refused.Reason == want:
 			return ""

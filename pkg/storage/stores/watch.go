@@ -16,7 +16,7 @@ type watcher struct{ store *Store }
 // etcd's own do; it ends when its Store gets another connection, and who watches
 // goes on from where it was.
 func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
-	g := w.store.gate.Load()
+	g := w.store.current(ctx)
 	if g.refused != nil {
 		return refusedWatch(g.refused)
 	}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -244,11 +245,16 @@ func (a *annex) waitStoreExact(t *testing.T) *hostingv1alpha1.Store {
 		if err != nil {
 			return err.Error()
 		}
+		notes, err := annexEtcd.Get(t.Context(), keys.Own("/annex"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			return err.Error()
+		}
 		if store, err = a.hosting.HostingV1alpha1().Stores().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
-		if !meta.IsStatusConditionTrue(store.Status.Conditions, hostingv1alpha1.StoreReady) || store.Status.Objects != found.Count {
-			return fmt.Sprintf("etcd holds %d objects, the status is %+v", found.Count, store.Status)
+		objects := found.Count - notes.Count
+		if !meta.IsStatusConditionTrue(store.Status.Conditions, hostingv1alpha1.StoreReady) || store.Status.Objects != objects {
+			return fmt.Sprintf("etcd holds %d objects, the status is %+v", objects, store.Status)
 		}
 		return ""
 	})
