@@ -17,6 +17,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/storage/routing"
@@ -27,6 +28,8 @@ import (
 type backups struct {
 	store        func(name string) (routing.Store, error)
 	transformers storagevalue.ResourceTransformers
+	// compress has what is restored compressed.
+	compress bool
 }
 
 // Source implements the backend of the endpoints.
@@ -54,12 +57,17 @@ func (b backups) Target(name string) (*backup.Target, error) {
 	}
 	return &backup.Target{
 		KV: store.Client().KV, Prefix: store.Prefix(),
-		Decoder: func(resource schema.GroupResource, _ map[string][]byte, _ string) (storagevalue.Transformer, error) {
-			return b.transformer(resource), nil
+		Decoder: func(resource schema.GroupResource, dictionaries map[string][]byte, prefix string) (storagevalue.Transformer, error) {
+			return b.transformer(compression.Resource{
+				GroupResource: resource, Store: name, Prefix: prefix, KV: backup.Dictionaries(prefix, dictionaries),
+			}), nil
 		},
 		Encoder: func(resource schema.GroupResource) (storagevalue.Transformer, error) {
-			return b.transformer(resource), nil
+			return b.transformer(compression.Resource{
+				GroupResource: resource, Store: name, Prefix: store.Prefix(), KV: store.Client().KV,
+			}), nil
 		},
+		Encryption: b.encryption,
 		Raise: func(ctx context.Context, resource schema.GroupResource, floor int64) error {
 			return revision.Raise(ctx, store.Client().KV, store.Prefix(), resource, floor)
 		},
@@ -92,8 +100,17 @@ func (b backups) available(name string) (routing.Store, error) {
 	return store, nil
 }
 
-// transformer is what values of a resource are encrypted with.
-func (b backups) transformer(resource schema.GroupResource) storagevalue.Transformer {
+// transformer is what values of a resource go through. It is made for one request:
+// nobody serves the resource yet.
+func (b backups) transformer(resource compression.Resource) storagevalue.Transformer {
+	resource.Encryption = b.encryption(resource.GroupResource)
+	resource.Wanted = func() bool { return b.compress }
+	transformer, _ := compression.NewManager().Transformer(resource)
+	return transformer
+}
+
+// encryption is what values of a resource are encrypted with.
+func (b backups) encryption(resource schema.GroupResource) storagevalue.Transformer {
 	if b.transformers != nil {
 		if found := b.transformers.TransformerForResource(resource); found != nil {
 			return found

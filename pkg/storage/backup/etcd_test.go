@@ -138,7 +138,7 @@ func impatient() func() time.Time {
 func target(etcd *clientv3.Client, secret string, raised *int64) *Target {
 	return &Target{
 		KV: etcd, Prefix: "/b",
-		Decoder: func(_ schema.GroupResource, dictionaries map[string][]byte, prefix string) (value.Transformer, error) {
+		Decoder: func(_ schema.GroupResource, dictionaries map[string][]byte, _ string) (value.Transformer, error) {
 			dictionary, found := dictionaries["_annex/dictionaries/example.com/widgets/1"]
 			if !found {
 				return nil, errors.New("there is no dictionary")
@@ -276,6 +276,56 @@ func TestRefusedBeforeAnythingIsTouched(t *testing.T) {
 				t.Errorf("%s: wrote %v, raised to %d", name, found, raised)
 			}
 		}
+	}
+}
+
+// TestDictionariesAreRestored encrypts them anew, and leaves those alone that are there.
+func TestDictionariesAreRestored(t *testing.T) {
+	t.Parallel()
+	to := newEtcd(t)
+	key := "_annex/dictionaries/example.com/widgets/"
+	put(t, to, "/b/"+key+"2", "there")
+	seal := sealed{secret: "s"}
+	stored := func(key, content string) []byte {
+		sealed, err := seal.TransformToStorage(t.Context(), []byte(content), value.DefaultContext(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sealed
+	}
+	var raised int64
+	restorer := target(to, "new", &raised)
+	restorer.Encryption = func(schema.GroupResource) value.Transformer { return seal }
+	header := Header{Prefix: "/a/"}
+	part := written(t, header, Record{KindDictionary, key + "1", stored("/a/"+key+"1", "one")}, Record{KindDictionary, key + "2", stored("/a/"+key+"2", "two")})
+	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(part), false); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"/b/" + key + "1": string(stored("/b/"+key+"1", "one")), "/b/" + key + "2": "there"}
+	if diff := cmp.Diff(want, contents(t, to, "/")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	good := Record{KindDictionary, key + "1", stored("/a/"+key+"1", "one")}
+	for name, tc := range map[string]struct {
+		records []Record
+		want    error
+	}{
+		"of another resource": {[]Record{good, {KindDictionary, "_annex/dictionaries/example.com/gadgets/1", nil}}, ErrDamaged},
+		"of another key":      {[]Record{{KindDictionary, key + "1", stored("/elsewhere", "one")}}, ErrUnreadable},
+	} {
+		if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(written(t, header, tc.records...)), false); !errors.Is(err, tc.want) {
+			t.Errorf("a dictionary %s: %v, want %v", name, err, tc.want)
+		}
+	}
+
+	kv := Dictionaries("/a/", map[string][]byte{key + "1": []byte("one"), key + "2": []byte("two")})
+	all, err := kv.Get(t.Context(), "/a/"+key, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil || len(all.Kvs) != 2 || len(all.Kvs[0].Value) > 0 {
+		t.Errorf("the dictionaries are %v, %v", all.Kvs, err)
+	}
+	one, err := kv.Get(t.Context(), "/a/"+key+"2")
+	if err != nil || len(one.Kvs) != 1 || string(one.Kvs[0].Value) != "two" {
+		t.Errorf("one of them is %v, %v", one.Kvs, err)
 	}
 }
 

@@ -42,6 +42,8 @@ type Target struct {
 	Decoder func(resource schema.GroupResource, dictionaries map[string][]byte, prefix string) (value.Transformer, error)
 	// Encoder returns what writes values of a resource to the Store.
 	Encoder func(resource schema.GroupResource) (value.Transformer, error)
+	// Encryption is what dictionaries are encrypted with. Nil leaves them behind.
+	Encryption func(resource schema.GroupResource) value.Transformer
 	// Raise has the resource versions of a resource be above floor from now on.
 	Raise func(ctx context.Context, resource schema.GroupResource, floor int64) error
 }
@@ -70,22 +72,22 @@ var (
 // value is decoded before the first is written. What the Store has already is left
 // alone if it is equal, so that a part may be sent again.
 func (t *Target) Restore(ctx context.Context, resource schema.GroupResource, in io.Reader, check bool) (Result, error) {
-	header, decoded, err := t.decode(ctx, resource, in)
+	p, err := t.decode(ctx, resource, in)
 	if err != nil {
 		return Result{}, err
 	}
-	result := Result{Objects: int64(len(decoded))}
+	result := Result{Objects: int64(len(p.objects))}
+	if !check {
+		if err := t.prepare(ctx, resource, p); err != nil {
+			return result, err
+		}
+	}
 	encoder, err := t.Encoder(resource)
 	if err != nil {
 		return result, fmt.Errorf("%s: %w", resource, err)
 	}
 	w := &batch{target: t, encoder: encoder, check: check}
-	if !check && t.Raise != nil {
-		if err := t.Raise(ctx, resource, header.ResourceVersion+RevisionGap); err != nil {
-			return result, fmt.Errorf("raise the resource versions of %s: %w", resource, err)
-		}
-	}
-	for _, object := range decoded {
+	for _, object := range p.objects {
 		if err := w.add(ctx, object); err != nil {
 			return result, err
 		}
@@ -102,6 +104,21 @@ func (t *Target) Restore(ctx context.Context, resource schema.GroupResource, in 
 	return result, nil
 }
 
+// prepare writes what has to be there before the first object.
+func (t *Target) prepare(ctx context.Context, resource schema.GroupResource, p *decoded) error {
+	if err := t.Raise(ctx, resource, p.header.ResourceVersion+RevisionGap); err != nil {
+		return fmt.Errorf("raise the resource versions of %s: %w", resource, err)
+	}
+	return t.copyDictionaries(ctx, resource, p.dictionaries, p.header.Prefix)
+}
+
+// decoded is a part.
+type decoded struct {
+	header       Header
+	dictionaries map[string][]byte
+	objects      []object
+}
+
 // object is one of a backup, decoded.
 type object struct {
 	key   string // below the root
@@ -109,13 +126,12 @@ type object struct {
 }
 
 // decode reads a whole part, and every value of it.
-func (t *Target) decode(ctx context.Context, resource schema.GroupResource, in io.Reader) (Header, []object, error) {
+func (t *Target) decode(ctx context.Context, resource schema.GroupResource, in io.Reader) (*decoded, error) {
 	reader, err := NewReader(in)
 	if err != nil {
-		return Header{}, nil, err
+		return nil, err
 	}
-	header := reader.Header()
-	dictionaries := map[string][]byte{}
+	p := &decoded{header: reader.Header(), dictionaries: map[string][]byte{}}
 	var records []Record
 	for {
 		record, err := reader.Next()
@@ -123,35 +139,34 @@ func (t *Target) decode(ctx context.Context, resource schema.GroupResource, in i
 			break
 		}
 		if err != nil {
-			return header, nil, err
+			return nil, err
 		}
 		switch record.Kind {
 		case KindDictionary:
-			dictionaries[record.Key] = record.Value
+			p.dictionaries[record.Key] = record.Value
 		case KindObject:
 			records = append(records, record)
 		}
 	}
-	decoder, err := t.Decoder(resource, dictionaries, header.Prefix)
+	decoder, err := t.Decoder(resource, p.dictionaries, p.header.Prefix)
 	if err != nil {
-		return header, nil, fmt.Errorf("%s: %w", resource, err)
+		return nil, fmt.Errorf("%s: %w", resource, err)
 	}
 	below := path.Join(resource.Group, resource.Resource) + "/"
-	objects := make([]object, 0, len(records))
 	for _, record := range records {
 		if !strings.HasPrefix(record.Key, below) {
-			return header, nil, fmt.Errorf("%w: %s is no object of %s", ErrDamaged, record.Key, resource)
+			return nil, fmt.Errorf("%w: %s is no object of %s", ErrDamaged, record.Key, resource)
 		}
-		plain, _, err := decoder.TransformFromStorage(ctx, record.Value, value.DefaultContext(header.Prefix+record.Key))
+		plain, _, err := decoder.TransformFromStorage(ctx, record.Value, value.DefaultContext(p.header.Prefix+record.Key))
+		if err == nil {
+			err = checkObject(strings.TrimPrefix(record.Key, below), plain)
+		}
 		if err != nil {
-			return header, nil, fmt.Errorf("object %s %w: %w", record.Key, ErrUnreadable, err)
+			return nil, fmt.Errorf("object %s %w: %w", record.Key, ErrUnreadable, err)
 		}
-		if err := checkObject(strings.TrimPrefix(record.Key, below), plain); err != nil {
-			return header, nil, fmt.Errorf("object %s %w: %w", record.Key, ErrUnreadable, err)
-		}
-		objects = append(objects, object{record.Key, plain})
+		p.objects = append(p.objects, object{record.Key, plain})
 	}
-	return header, objects, nil
+	return p, nil
 }
 
 // checkObject makes sure that a value is the object that its key says.
