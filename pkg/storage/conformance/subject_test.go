@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -62,7 +61,8 @@ type subject struct {
 	storage.Interface
 
 	cached      bool
-	offset      int64 // of revisions, from those of etcd
+	offset      int64             // of revisions, from those of etcd
+	stored      value.Transformer // of what etcd gets
 	etcd        *embeddedetcd.Server
 	transformer *transformerSwitch
 	codec       *failingCodec
@@ -79,17 +79,18 @@ type shape struct {
 
 // newSubject builds the storage as annex builds it for each of its resources: by
 // way of its options, their REST options, and the decorator among these.
-func newSubject(t *testing.T, cached bool, offset int64, s shape) *subject {
+func newSubject(t *testing.T, v variant, s shape) *subject {
 	t.Helper()
 	subject := &subject{
-		cached:      cached,
-		offset:      offset,
+		cached:      v.cached,
+		offset:      v.offset,
 		etcd:        startEtcd(t),
 		transformer: newTransformerSwitch(),
 		codec:       &failingCodec{Codec: codec},
 	}
+	subject.stored = subject.transformer
 	etcdOptions := options.NewEtcd().Served([]string{subject.etcd.Endpoint()})
-	etcdOptions.EnableWatchCache = cached
+	etcdOptions.EnableWatchCache = v.cached
 	etcdOptions.StorageConfig.Codec = subject.codec
 	etcdOptions.StorageConfig.Transformer = subject.transformer
 	if s.shortLeases {
@@ -98,19 +99,28 @@ func newSubject(t *testing.T, cached bool, offset int64, s shape) *subject {
 	}
 	// The suite compares whole keys, in errors and continue tokens, with its own.
 	etcdOptions.StorageConfig.Prefix = ""
-	if s.parts || offset != 0 {
+	switch {
+	case v.routed:
+		buildRouted(t, subject, &etcdOptions, s)
+	case s.parts || v.offset != 0:
 		buildOfParts(t, subject, &etcdOptions, s)
-	} else {
+	default:
 		build(t, subject, &etcdOptions, s)
 	}
-	// While a watch cache fills, it answers that the client should come again.
+	waitReady(t, subject)
+	return subject
+}
+
+// waitReady waits for a watch cache. While that fills, it answers that the client
+// should come again.
+func waitReady(t *testing.T, subject *subject) {
+	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
 		return subject.ReadinessCheck() == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("storage did not become ready: %v", err)
 	}
-	return subject
 }
 
 func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions, s shape) {
@@ -203,7 +213,11 @@ func (s *subject) checkStored(ctx context.Context, t *testing.T, key string) {
 	if len(found.Kvs) != 1 {
 		t.Fatalf("etcd holds %d values of %s, want one", len(found.Kvs), key)
 	}
-	obj, err := runtime.Decode(codec, []byte(strings.TrimPrefix(string(found.Kvs[0].Value), valuePrefix)))
+	data, _, err := s.stored.TransformFromStorage(ctx, found.Kvs[0].Value, value.DefaultContext(key))
+	if err != nil {
+		t.Fatalf("reading what etcd holds of %s: %v", key, err)
+	}
+	obj, err := runtime.Decode(codec, data)
 	if err != nil {
 		t.Fatalf("decoding what etcd holds of %s: %v", key, err)
 	}
