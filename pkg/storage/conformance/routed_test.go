@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/aes"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/storage/routing"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -117,12 +119,14 @@ type secondEtcd struct {
 	client    *kubernetes.Client
 	compactor etcd3.Compactor
 	prefix    string
+	usage     *usage.Tracker
 }
 
 func (s *secondEtcd) Name() string               { return secondStore }
 func (s *secondEtcd) Prefix() string             { return s.prefix }
 func (s *secondEtcd) Client() *kubernetes.Client { return s.client }
 func (s *secondEtcd) Compactor() etcd3.Compactor { return s.compactor }
+func (s *secondEtcd) Usage() *usage.Tracker      { return s.usage }
 func (s *secondEtcd) Available() error           { return nil }
 
 func newSecondStore(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions) *secondEtcd {
@@ -136,7 +140,16 @@ func newSecondStore(t *testing.T, subject *subject, etcdOptions *genericoptions.
 	t.Cleanup(compactor.Stop)
 	subject.recorder = storagetesting.NewKubernetesRecorder(nothing{})
 	client.KV = recordingKV{KV: storagetesting.NewKVRecorder(client.KV, subject.recorder), recorder: subject.recorder}
-	return &secondEtcd{client: client, compactor: compactor, prefix: etcdOptions.StorageConfig.Prefix}
+	store := &secondEtcd{client: client, compactor: compactor, prefix: etcdOptions.StorageConfig.Prefix}
+	store.usage = usage.NewTracker(client.Client, store.prefix, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { store.usage.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return store
 }
 
 // recordingKV tells the suite's recorder of the lists that get to etcd. The recorder
