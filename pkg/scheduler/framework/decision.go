@@ -67,11 +67,13 @@ func (p *Plugins) Decide(resource *Resource, stores []*Store) Decision {
 // compare puts the better Store first. Of two that are as good the one with fewer
 // resources is, and in the end the name decides: never chance.
 func compare(a, b Verdict) int {
-	if a.Fits() != b.Fits() {
-		if a.Fits() {
-			return -1
-		}
+	switch {
+	case a.Fits() && !b.Fits():
+		return -1
+	case b.Fits() && !a.Fits():
 		return 1
+	case !a.Fits():
+		return cmp.Compare(a.Store, b.Store)
 	}
 	return cmp.Or(
 		cmp.Compare(b.Total, a.Total),

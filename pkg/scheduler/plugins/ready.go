@@ -23,6 +23,9 @@ func ready(_ *framework.Resource, store *framework.Store) string {
 	}
 	condition := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
 	switch {
+	case condition == nil && store.Name == hostingv1alpha1.DefaultStoreName:
+		// It holds what all of this was read from. Who makes a resource right after the
+		// start need not wait until somebody has written that down.
 	case condition == nil:
 		return "is not known to be ready yet"
 	case condition.Status != metav1.ConditionTrue && condition.Message == "":
