@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,6 +27,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -369,4 +371,48 @@ func TestBackupRequests(t *testing.T) {
 	if got := send(t, client, "GET", a.URL+base+"stores/default/backup", ""); got.code != 403 || !strings.Contains(string(got.body), `cannot get resource \"stores/backup\"`) {
 		t.Errorf("an outsider: %s", got)
 	}
+}
+
+// TestEtcdIsBroughtBack restores a whole Store to an etcd that others run, with TLS.
+func TestEtcdIsBroughtBack(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.fill(t)
+	before := widgets.list(t)
+	file := filepath.Join(t.TempDir(), "default.backup")
+	mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--store=default", file)
+	a.Stop(t)
+
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	pair := etcd.Authority.SecretData(t, time.Now().Add(time.Hour))
+	flags := []string{"--etcd-servers=" + etcd.Endpoints()[0]}
+	for flag, name := range map[string]string{"etcd-cafile": "ca.crt", "etcd-certfile": "tls.crt", "etcd-keyfile": "tls.key"} {
+		flags = append(flags, "--"+flag+"="+writeFile(t, name, pair[name]))
+	}
+	client := etcd.Client(t)
+	note := "/annex/_annex/restore"
+	if _, err := client.Put(t.Context(), note, "another backup"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := run(append([]string{"restore", file}, flags...)...)
+	wantError(t, err, "--etcd-servers", "a part of another backup")
+	_, err = testserver.TryStartIn(t, t.TempDir(), flags...)
+	wantError(t, err, "--etcd-servers", "did not come to its end")
+	if _, err := client.Delete(t.Context(), note); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, append([]string{"restore", file}, flags...)...)
+	_, err = run(append([]string{"restore", file}, flags...)...)
+	wantError(t, err, "--etcd-servers", "keys of something else already")
+
+	back := newAnnex(t, testserver.Start(t, flags...))
+	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	eventually(t, "the resource is served as it was", func() string {
+		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return cmp.Diff(without(before), without(list.Items))
+	})
 }
