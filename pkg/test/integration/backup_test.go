@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -371,6 +372,75 @@ func TestBackupRequests(t *testing.T) {
 	if got := send(t, client, "GET", a.URL+base+"stores/default/backup", ""); got.code != 403 || !strings.Contains(string(got.body), `cannot get resource \"stores/backup\"`) {
 		t.Errorf("an outsider: %s", got)
 	}
+}
+
+// TestRightsOfBackups gives somebody the rights that docs/backup.md lists, and no more.
+func TestRightsOfBackups(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.create(t, "v1", "w", "spec: {}")
+	widgets.waitHosted(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })
+	dir := t.TempDir()
+	login := func(name string, rules ...rbacv1.PolicyRule) string {
+		kubeconfig := filepath.Join(dir, name+".kubeconfig")
+		mustWrite(t, kubeconfig, []byte(mustRun(t, "kubeconfig", "--data-dir="+a.DataDir, "--user="+name)))
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+		if _, err := a.kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
+		}
+		if _, err := a.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return "--kubeconfig=" + kubeconfig
+	}
+	rule := func(group, verbs string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: strings.Fields(verbs), Resources: resources}
+	}
+	const hosting, extensions = "hosting.annex.dev", "apiextensions.k8s.io"
+	definitions := rule(extensions, "get", "customresourcedefinitions")
+	storeKeeper := login("store-keeper", rule(hosting, "get", "stores/backup"), rule(hosting, "list", "hostedresources"), definitions)
+	resourceKeeper := login("resource-keeper", rule(hosting, "get", "hostedresources", "hostedresources/backup"), definitions)
+	restorer := login("restorer", rule(hosting, "create", "stores/restore"), rule(hosting, "get create patch", "hostedresources"),
+		rule(extensions, "get create", "customresourcedefinitions"), rule(extensions, "patch", "customresourcedefinitions/status"))
+
+	file := filepath.Join(dir, "resource.backup")
+	var refused error
+	eventually(t, "the roles are in force", func() string {
+		if _, refused = run("backup", storeKeeper, "--store=default", filepath.Join(dir, "store.backup")); refused != nil {
+			return refused.Error()
+		}
+		if _, refused = run("backup", resourceKeeper, "--resource="+widgets.name, file); refused != nil {
+			return refused.Error()
+		}
+		if _, refused = run("restore", restorer, file); !strings.Contains(refused.Error(), "exists") {
+			return refused.Error()
+		}
+		return ""
+	})
+	_, err := run("backup", resourceKeeper, "--store=default", filepath.Join(dir, "x"))
+	wantError(t, err, "forbidden")
+	_, err = run("backup", storeKeeper, "--resource="+widgets.name, filepath.Join(dir, "x"))
+	wantError(t, err, "forbidden")
+	_, err = run("backup", restorer, "--resource="+widgets.name, filepath.Join(dir, "x"))
+	wantError(t, err, "forbidden")
+	widgets.deleteDefinition(t)
+	widgets.gone(t)
+	widgets.waitNotHosted(t)
+	_, err = run("restore", resourceKeeper, file)
+	wantError(t, err, "nothing was changed", "forbidden")
+	mustRun(t, "restore", restorer, file)
+	eventually(t, "the object is back", func() string {
+		_, err := widgets.in("v1").Get(t.Context(), "w", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // TestEtcdIsBroughtBack restores a whole Store to an etcd that others run, with TLS.
