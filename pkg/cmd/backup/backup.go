@@ -50,7 +50,9 @@ func NewBackupCommand(out, errOut io.Writer) *cobra.Command {
 			if (o.store == "") == (o.resource == "") {
 				return errors.New("give either --store or --resource")
 			}
-			return o.run(cmd.Context(), out, errOut)
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return o.run(ctx, out, errOut)
 		},
 	}
 	fs := cmd.Flags()

@@ -11,7 +11,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -37,6 +40,14 @@ const (
 // definitionsPath is where CustomResourceDefinitions are. They are read as they are:
 // the types here may know less than the server.
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// interruptible ends with the process' first interrupt: what was begun is then cleaned
+// up. A second one ends the process.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
 
 // login says which annex is meant, as kubectl does.
 type login struct{ kubeconfig, context string }

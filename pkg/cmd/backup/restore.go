@@ -42,10 +42,12 @@ func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
 			if err := o.validate(); err != nil {
 				return err
 			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
 			if o.enabled() {
-				return o.offline.run(cmd.Context(), o.path, o.dryRun, out, errOut)
+				return o.offline.run(ctx, o.path, o.dryRun, out, errOut)
 			}
-			return o.run(cmd.Context(), out, errOut)
+			return o.run(ctx, out, errOut)
 		},
 	}
 	fs := cmd.Flags()

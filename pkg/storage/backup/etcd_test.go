@@ -25,7 +25,7 @@ import (
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
-func newEtcd(t *testing.T) *clientv3.Client {
+func newEtcd(t testing.TB) *clientv3.Client {
 	t.Helper()
 	// The name of a test makes t.TempDir too long for a socket.
 	dir, err := os.MkdirTemp("/tmp", "annex-test-")

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -103,8 +105,13 @@ func TestRestoreElsewhere(t *testing.T) {
 	t.Parallel()
 	config := writeFile(t, "encryption.yaml", encryptionConfig("'*.*'", provider("aesgcm", "new"), "{identity: {}}"))
 	home, elsewhere := sharedAnnex(t), startAnnex(t, "--encryption-provider-config="+config)
-	widgets := home.install(t, newDefinition(t, anySchema))
+	crd := newDefinition(t, anySchema)
+	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
+	widgets := home.install(t, crd)
 	widgets.fill(t)
+	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage = false, true
+	})
 	before := widgets.list(t)
 	file := filepath.Join(t.TempDir(), "widgets.backup")
 	printed := mustRun(t, "backup", "--kubeconfig="+home.Kubeconfig, "--resource="+widgets.name, file)
@@ -136,6 +143,13 @@ func TestRestoreElsewhere(t *testing.T) {
 		if got := resourceVersion(t, object.GetResourceVersion()); got <= highest(t, before) {
 			t.Errorf("%s has resource version %d, at home there was %d", object.GetName(), got, highest(t, before))
 		}
+	}
+	restored, err := elsewhere.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets.name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(slices.Values(restored.Status.StoredVersions)); !slices.Equal(got, []string{"v1", "v2"}) {
+		t.Errorf("stored versions %q, objects are stored in both", got)
 	}
 	there.waitHosted(t, "the label of what goes with its definition", func(hosted *hostingv1alpha1.HostedResource) bool {
 		return hosted.Labels[hostingv1alpha1.AutomanagedLabel] == "true" && hosted.Spec.StoreName == "default"

@@ -1,0 +1,57 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// BenchmarkPart reads 10,000 objects of 2.5 kB, part by part.
+func BenchmarkPart(b *testing.B) {
+	etcd := newEtcd(b)
+	const objects = 10_000
+	value := strings.Repeat("x", 2500)
+	for i := 0; i < objects; i += 100 {
+		var ops []clientv3.Op
+		for j := range 100 {
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%sns/w%06d", keys.Objects("/a", widgets), i+j), value))
+		}
+		if _, err := etcd.Txn(b.Context()).Then(ops...).Commit(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s := source(etcd, time.Now)
+	b.SetBytes(objects * 2500)
+	for b.Loop() {
+		at := Position{Resource: &widgets}
+		for {
+			var out bytes.Buffer
+			if err := s.Part(b.Context(), &out, at); err != nil {
+				b.Fatal(err)
+			}
+			r, err := NewReader(&out)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for err == nil {
+				_, err = r.Next()
+			}
+			if err != io.EOF {
+				b.Fatal(err)
+			}
+			if at.Revision, at.After = r.Header().Revision, r.Trailer().Continue; at.After == "" {
+				break
+			}
+		}
+	}
+}
