@@ -63,6 +63,8 @@ type ExtraConfig struct {
 	ServiceResolver webhook.ServiceResolver
 	// ObjectSize bounds what is stored.
 	ObjectSize routing.ObjectSize
+	// Compression says how what is stored is compressed. Who makes the Manager runs it.
+	Compression routing.Compression
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
 	// Tokens says which tokens service accounts get.

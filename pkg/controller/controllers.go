@@ -185,9 +185,8 @@ func newHostedResource(config Config) (controller, error) {
 		HostedResources:           config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
 		Stores:                    config.AnnexHostingInformers.Hosting().V1alpha1().Stores(),
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
-		Usage: func(resource schema.GroupResource) (objects, bytes int64, known bool) {
-			of := config.Usage.Usage(resource)
-			return of.Objects, of.Bytes, config.Usage.HasSynced()
+		Usage: func(resource schema.GroupResource) (usage.Usage, bool) {
+			return config.Usage.Usage(resource), config.Usage.HasSynced()
 		},
 	})
 }

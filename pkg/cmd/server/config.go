@@ -27,6 +27,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/maincluster"
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
@@ -87,6 +88,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 			AnnexHosting:     annexHosting,
 			HostingInformers: annexinformers.NewSharedInformerFactory(annexHosting, informerResync),
 			ObjectSize:       routing.ObjectSize{MaxBytes: o.Etcd.MaxObjectBytes.Value(), Budget: budget},
+			Compression:      routing.Compression{Manager: compression.NewManager(), Default: hostingv1alpha1.Compression(o.Etcd.Compression)},
 		},
 	}
 	if err := applyAuth(ctx, o, config, kinds, caFile, main); err != nil {

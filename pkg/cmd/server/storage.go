@@ -15,6 +15,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	_ "github.com/annex-dev/annex/pkg/storage/etcdclientlog" // quiet by default
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
@@ -81,6 +82,7 @@ func (s *storage) openStores(ctx context.Context, o *options.Etcd, traces trace.
 		Tracer:             traces,
 		ReadSecret:         readSecret,
 		Usage:              s.Usage,
+		Measure:            compression.Measure,
 	})
 	return err
 }

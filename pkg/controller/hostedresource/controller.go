@@ -24,6 +24,7 @@ import (
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 const (
@@ -40,9 +41,9 @@ const (
 	settlePeriod = 200 * time.Millisecond
 )
 
-// UsageFunc tells how many objects there are of a resource, and how many bytes
-// they take in etcd. It returns false while that is not known.
-type UsageFunc func(resource schema.GroupResource) (objects, bytes int64, known bool)
+// UsageFunc tells how much there is of a resource. It returns false while that is
+// not known.
+type UsageFunc func(resource schema.GroupResource) (of usage.Usage, known bool)
 
 // Config holds what the controller depends on.
 type Config struct {

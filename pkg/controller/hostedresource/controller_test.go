@@ -19,6 +19,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 // running is a controller at work, between clients that keep objects in memory.
@@ -45,9 +46,9 @@ func run(t *testing.T) *running {
 		HostedResources:           annex.Hosting().V1alpha1().HostedResources(),
 		Stores:                    annex.Hosting().V1alpha1().Stores(),
 		CustomResourceDefinitions: definitions.Apiextensions().V1().CustomResourceDefinitions(),
-		Usage: func(schema.GroupResource) (int64, int64, bool) {
+		Usage: func(schema.GroupResource) (usage.Usage, bool) {
 			objects := r.objects.Load()
-			return objects, 100 * objects, !r.unknown.Load()
+			return usage.Usage{Objects: objects, Bytes: 20 * objects, PlainBytes: 100 * objects}, !r.unknown.Load()
 		},
 	})
 	if err != nil {
@@ -121,7 +122,7 @@ func TestFollowsItsDefinition(t *testing.T) {
 		if made == nil {
 			t.Fatal("no hosted resource was made")
 		}
-		if made.Status.Phase != hostingv1alpha1.HostedResourceHosted || made.Status.Objects != 3 || made.Status.Bytes != 300 || made.Status.StoredBytes != 300 {
+		if made.Status.Phase != hostingv1alpha1.HostedResourceHosted || made.Status.Objects != 3 || made.Status.Bytes != 300 || made.Status.StoredBytes != 60 {
 			t.Errorf("status %+v, want phase Hosted, 3 objects and 300 bytes", made.Status)
 		}
 		if err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {

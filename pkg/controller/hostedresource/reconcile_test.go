@@ -18,6 +18,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 // world is the reconciler's surroundings in a test: what there is, what there
@@ -77,9 +78,11 @@ func (w *world) reconciler() *reconciler {
 			w.options = options
 			return w.errs["delete"]
 		},
-		usage: func(schema.GroupResource) (int64, int64, bool) { return w.objects, w.objects * 100, !w.unknown },
-		pace:  p,
-		now:   func() time.Time { return epoch },
+		usage: func(schema.GroupResource) (usage.Usage, bool) {
+			return usage.Usage{Objects: w.objects, Bytes: w.objects * 20, PlainBytes: w.objects * 100}, !w.unknown
+		},
+		pace: p,
+		now:  func() time.Time { return epoch },
 	}
 }
 
@@ -91,7 +94,7 @@ func resource(objects int64, change func(*hosted)) *hosted {
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
 	}
 	setState(&r.Status, r, established(), ready(metav1.ConditionTrue, ""), epoch.Add(-time.Hour))
-	r.Status.Objects, r.Status.Bytes, r.Status.StoredBytes = objects, objects*100, objects*100
+	r.Status.Objects, r.Status.Bytes, r.Status.StoredBytes = objects, objects*100, objects*20
 	if change != nil {
 		change(r)
 	}

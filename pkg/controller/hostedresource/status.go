@@ -49,12 +49,11 @@ func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, cr
 // setUsage states how much there is of the resource and reports whether that is
 // news. While it is not known, the last that was known stays.
 func setUsage(status *hostingv1alpha1.HostedResourceStatus, name string, usage UsageFunc) bool {
-	objects, bytes, known := usage(schema.ParseGroupResource(name))
-	if !known || status.Objects == objects && status.Bytes == bytes && status.StoredBytes == bytes {
+	of, known := usage(schema.ParseGroupResource(name))
+	if !known || status.Objects == of.Objects && status.Bytes == of.PlainBytes && status.StoredBytes == of.Bytes {
 		return false
 	}
-	// Nothing is compressed, so both sizes are the same.
-	status.Objects, status.Bytes, status.StoredBytes = objects, bytes, bytes
+	status.Objects, status.Bytes, status.StoredBytes = of.Objects, of.PlainBytes, of.Bytes
 	return true
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 const widgets = "widgets.example.com"
@@ -236,27 +237,28 @@ func TestReadyBehindAMainCluster(t *testing.T) {
 
 func TestSetUsage(t *testing.T) {
 	t.Parallel()
-	some := hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 300, StoredBytes: 300}
+	some := hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 300, StoredBytes: 60}
 	for name, tc := range map[string]struct {
-		objects, bytes int64
-		known          bool
-		want           hostingv1alpha1.HostedResourceStatus
-		wantNews       bool
+		of       usage.Usage
+		known    bool
+		want     hostingv1alpha1.HostedResourceStatus
+		wantNews bool
 	}{
-		"the same":     {objects: 3, bytes: 300, known: true, want: some},
+		"the same":     {of: usage.Usage{Objects: 3, Bytes: 60, PlainBytes: 300}, known: true, want: some},
 		"not known":    {want: some},
-		"more":         {objects: 4, bytes: 401, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 4, Bytes: 401, StoredBytes: 401}},
-		"larger only":  {objects: 3, bytes: 301, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 301, StoredBytes: 301}},
+		"more":         {of: usage.Usage{Objects: 4, Bytes: 81, PlainBytes: 401}, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 4, Bytes: 401, StoredBytes: 81}},
+		"larger only":  {of: usage.Usage{Objects: 3, Bytes: 60, PlainBytes: 301}, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 301, StoredBytes: 60}},
+		"compressed":   {of: usage.Usage{Objects: 3, Bytes: 40, PlainBytes: 300}, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 300, StoredBytes: 40}},
 		"nothing left": {known: true, wantNews: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			status := some
-			news := setUsage(&status, widgets, func(resource schema.GroupResource) (int64, int64, bool) {
+			news := setUsage(&status, widgets, func(resource schema.GroupResource) (usage.Usage, bool) {
 				if want := (schema.GroupResource{Group: "example.com", Resource: "widgets"}); resource != want {
 					t.Errorf("asked for the usage of %v, want %v", resource, want)
 				}
-				return tc.objects, tc.bytes, tc.known
+				return tc.of, tc.known
 			})
 			if news != tc.wantNews {
 				t.Errorf("news: %v, want %v", news, tc.wantNews)

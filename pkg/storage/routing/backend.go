@@ -17,6 +17,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
@@ -33,6 +34,8 @@ type recipe struct {
 	indexers       *cache.Indexers
 	cached         bool
 	size           ObjectSize
+	compression    *compression.Manager
+	compressed     func() bool
 	limits         func() limits.Limits
 }
 

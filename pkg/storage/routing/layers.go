@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
@@ -60,20 +61,33 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 	// Upstream asks the client that it is given, which has no endpoints.
 	etcdfeature.DefaultFeatureSupportChecker.CheckClient(shared.Ctx(), shared, storage.RequestWatchProgress)
 	ofResource.Kubernetes = ofResource
+
+	transformer, release := r.transformer(store)
 	return &layers{
 		client:      ofResource,
 		compactor:   revision.Compactor(store.Compactor(), offset),
-		transformer: r.transformer(),
-		close:       cancel,
+		transformer: transformer,
+		close: func() {
+			release()
+			cancel()
+		},
 	}, nil
 }
 
-// transformer is what the values of the resource go through.
-func (r recipe) transformer() value.Transformer {
-	if r.config.Transformer != nil {
-		return r.config.Transformer
+// transformer is what the values of the resource go through: first they are
+// compressed, then encrypted. Ciphertext does not compress.
+func (r recipe) transformer(store Store) (transformer value.Transformer, release func()) {
+	if r.compression != nil {
+		return r.compression.Transformer(compression.Resource{
+			GroupResource: r.config.GroupResource,
+			Store:         store.Name(), Prefix: store.Prefix(), KV: store.Client().KV,
+			Encryption: r.config.Transformer, Wanted: r.compressed,
+		})
 	}
-	return identity.NewEncryptCheckTransformer()
+	if r.config.Transformer != nil {
+		return r.config.Transformer, func() {}
+	}
+	return identity.NewEncryptCheckTransformer(), func() {}
 }
 
 // streamKey is the header that tells the streams of a client apart.

@@ -19,6 +19,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -52,6 +53,16 @@ type Config struct {
 	Cached func(resource schema.GroupResource) bool
 	// ObjectSize bounds what is written.
 	ObjectSize ObjectSize
+	// Compression says how what is written is compressed.
+	Compression Compression
+}
+
+// Compression says which values are compressed, and who does it.
+type Compression struct {
+	// Manager has the dictionaries; nil leaves everything as it is.
+	Manager *compression.Manager
+	// Default is what holds for a resource whose HostedResource does not say.
+	Default hostingv1alpha1.Compression
 }
 
 // ObjectSize says how large an object may be, and what writes of large ones share.
@@ -66,6 +77,8 @@ type Router struct {
 	cached func(resource schema.GroupResource) bool
 	size   ObjectSize
 	routes *routes
+
+	compression Compression
 }
 
 // New returns a Router. It follows the informer, which somebody else starts.
@@ -74,7 +87,7 @@ func New(config Config) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("routing resources to Stores: %w", err)
 	}
-	return &Router{store: config.Store, cached: config.Cached, size: config.ObjectSize, routes: routes}, nil
+	return &Router{store: config.Store, cached: config.Cached, size: config.ObjectSize, routes: routes, compression: config.Compression}, nil
 }
 
 // HasSyncedChecker is done once it is known which Store holds what.
@@ -155,6 +168,8 @@ func (r *Router) decorator(to route, cached bool) generic.StorageDecorator {
 			indexers:       indexers,
 			cached:         cached,
 			size:           r.size,
+			compression:    r.compression.Manager,
+			compressed:     r.compressed(config.GroupResource),
 			limits:         to.limits,
 		})
 		if _, always := to.(pinned); always {
@@ -164,6 +179,19 @@ func (r *Router) decorator(to route, cached bool) generic.StorageDecorator {
 			}
 		}
 		return s, s.destroy, nil
+	}
+}
+
+// compressed returns what tells, at any time, whether values of a resource are to be
+// compressed that are written now. A HostedResource may say it for any resource, also
+// for one that it cannot place.
+func (r *Router) compressed(resource schema.GroupResource) func() bool {
+	return func() bool {
+		wanted := r.compression.Default
+		if hosted, err := r.routes.hosted.Get(resource.String()); err == nil && hosted.Spec.Compression != "" {
+			wanted = hosted.Spec.Compression
+		}
+		return wanted == hostingv1alpha1.CompressionZstd
 	}
 }
 

@@ -494,7 +494,7 @@ var rules = []rule{
 	{
 		packages: "pkg/test/...",
 		duty:     "Suites and what they share; the end-to-end ones see processes, not packages of the server.",
-		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/embeddedetcd"},
+		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd"},
 		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "sigs.k8s.io/yaml"}, clients...),
 	},
 	{

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -42,25 +43,28 @@ func (r *resource) waitHosted(t *testing.T, what string, check func(*hostingv1al
 	return hosted
 }
 
-// stored counts the objects of the resource in etcd, and their bytes.
-func (r *resource) stored(t *testing.T) (objects, bytes int64) {
+// stored counts the objects of the resource in etcd, and their bytes, without
+// compression and as they are.
+func (r *resource) stored(t *testing.T) (objects, bytes, stored int64) {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/"+r.group+"/widgets/", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatalf("listing %s in etcd: %v", r.name, err)
 	}
 	for _, kv := range found.Kvs {
-		bytes += int64(len(kv.Value))
+		plain, _ := compression.PlainSize(kv.Value)
+		bytes += plain
+		stored += int64(len(kv.Value))
 	}
-	return found.Count, bytes
+	return found.Count, bytes, stored
 }
 
 // waitExact waits until the status tells exactly what etcd holds.
 func (r *resource) waitExact(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	objects, bytes := r.stored(t)
-	return r.waitHosted(t, fmt.Sprintf("has %d objects of %d bytes", objects, bytes), func(hosted *hostingv1alpha1.HostedResource) bool {
-		return hosted.Status.Objects == objects && hosted.Status.Bytes == bytes && hosted.Status.StoredBytes == bytes
+	objects, bytes, stored := r.stored(t)
+	return r.waitHosted(t, fmt.Sprintf("has %d objects of %d bytes in %d", objects, bytes, stored), func(hosted *hostingv1alpha1.HostedResource) bool {
+		return hosted.Status.Objects == objects && hosted.Status.Bytes == bytes && hosted.Status.StoredBytes == stored
 	})
 }
 

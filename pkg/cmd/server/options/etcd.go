@@ -14,6 +14,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/encryption"
 )
 
@@ -47,6 +48,10 @@ type Etcd struct {
 	// it is compressed.
 	MaxObjectBytes resource.QuantityValue
 
+	// Compression is how objects are compressed whose resource does not say: Zstd
+	// or None.
+	Compression string
+
 	// UnsafeNoFsync makes the embedded etcd start and write faster and lose
 	// data on a crash of the machine. It is for tests and has no flag.
 	UnsafeNoFsync bool
@@ -63,7 +68,11 @@ func NewEtcd() *Etcd {
 	upstream.EncryptionProviderConfigAutomaticReload = true
 	// Deleting a namespace deletes its contents by collection.
 	upstream.DeleteCollectionWorkers = 4
-	return &Etcd{EtcdOptions: upstream, MaxObjectBytes: resource.QuantityValue{Quantity: resource.MustParse("16Mi")}}
+	return &Etcd{
+		EtcdOptions:    upstream,
+		MaxObjectBytes: resource.QuantityValue{Quantity: resource.MustParse("16Mi")},
+		Compression:    string(hostingv1alpha1.CompressionZstd),
+	}
 }
 
 // AddFlags adds upstream's etcd flags and the embedded etcd's own.
@@ -75,6 +84,9 @@ func (o *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&o.MaxObjectBytes, "max-object-bytes",
 		"The largest object, in bytes of JSON. What is left of it after compression must fit into a request to the Store's etcd: "+
 			"annex's own takes as much as this flag says, another takes what its --max-request-bytes says.")
+	fs.StringVar(&o.Compression, "storage-compression", o.Compression,
+		"How objects are compressed that are written to a Store: Zstd or None. What is there already is read in any case. "+
+			"A HostedResource can say something else for its resource, in spec.compression.")
 	fs.Lookup("enable-garbage-collector").Usage = "Delete objects whose owners are gone, and heed --cascade=foreground and " +
 		"--cascade=orphan. Without it every deletion takes the object and nothing else."
 	hide(fs, "etcd-servers-overrides", "storage-backend")
@@ -102,6 +114,12 @@ func (o *Etcd) Validate(behindMain bool) []error {
 	}
 	if bytes := o.MaxObjectBytes.Value(); bytes < minObjectBytes || bytes > maxObjectBytes {
 		errs = append(errs, fmt.Errorf("--max-object-bytes must be between 3Mi and 128Mi, and is %s", o.MaxObjectBytes.String()))
+	}
+	switch hostingv1alpha1.Compression(o.Compression) {
+	case hostingv1alpha1.CompressionZstd, hostingv1alpha1.CompressionNone:
+	default:
+		errs = append(errs, fmt.Errorf("--storage-compression must be %s or %s, and is %q",
+			hostingv1alpha1.CompressionZstd, hostingv1alpha1.CompressionNone, o.Compression))
 	}
 	if o.QuotaBackendBytes < 0 {
 		errs = append(errs, fmt.Errorf("--quota-backend-bytes must not be negative"))

@@ -49,26 +49,8 @@ func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList 
 	return validation.ValidateHostedResource(obj.(*hosting.HostedResource))
 }
 
-func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
-	return warnings(&obj.(*hosting.HostedResource).Spec, &hosting.HostedResourceSpec{})
-}
-
 func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateHostedResourceUpdate(obj.(*hosting.HostedResource), old.(*hosting.HostedResource))
-}
-
-func (strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
-	return warnings(&obj.(*hosting.HostedResource).Spec, &old.(*hosting.HostedResource).Spec)
-}
-
-// warnings says which of the newly set fields this version of annex keeps but
-// does not act on.
-func warnings(newSpec, oldSpec *hosting.HostedResourceSpec) []string {
-	var out []string
-	if newSpec.Compression == hosting.CompressionZstd && oldSpec.Compression != hosting.CompressionZstd {
-		out = append(out, "spec.compression: this version of annex writes every object uncompressed")
-	}
-	return out
 }
 
 // statusStrategy is that of /status.
