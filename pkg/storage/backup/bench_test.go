@@ -5,6 +5,7 @@ package backup
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -46,7 +47,7 @@ func BenchmarkPart(b *testing.B) {
 			for err == nil {
 				_, err = r.Next()
 			}
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) {
 				b.Fatal(err)
 			}
 			if at.Revision, at.After = r.Header().Revision, r.Trailer().Continue; at.After == "" {
