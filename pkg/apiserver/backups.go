@@ -32,6 +32,14 @@ type backups struct {
 	compress bool
 }
 
+func (c CompletedConfig) newBackups() backups {
+	return backups{
+		store:        c.extra.Store,
+		transformers: c.generic.ResourceTransformers,
+		compress:     c.extra.Compression.Default == hostingv1alpha1.CompressionZstd,
+	}
+}
+
 // Source implements the backend of the endpoints.
 func (b backups) Source(name string) (*backup.Source, error) {
 	store, err := b.available(name)

@@ -110,7 +110,7 @@ func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, gro
 // serve, and of its own.
 func (c CompletedConfig) storageProviders() []storageProvider {
 	kinds := typed.Kinds{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
-	own := hostingrest.StorageProvider{Kinds: kinds, Backups: backups{store: c.extra.Store, transformers: c.generic.ResourceTransformers}}
+	own := hostingrest.StorageProvider{Kinds: kinds, Backups: c.newBackups()}
 	if c.extra.behindMain() {
 		return []storageProvider{own}
 	}
