@@ -38,6 +38,8 @@ type UsageTracker interface {
 	HasSynced() bool
 	// Usage is the usage of one resource.
 	Usage(resource schema.GroupResource) usage.Usage
+	// Namespaces is the usage of one resource in every namespace that has some of it.
+	Namespaces(resource schema.GroupResource) map[string]usage.Usage
 	// Total is the usage of all resources together.
 	Total() usage.Usage
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/garbagecollector"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
+	"github.com/annex-dev/annex/pkg/controller/limits"
 	"github.com/annex-dev/annex/pkg/controller/namespace"
 	"github.com/annex-dev/annex/pkg/controller/policystatus"
 	"github.com/annex-dev/annex/pkg/controller/rbac"
@@ -86,6 +87,8 @@ func descriptors() []descriptor {
 		{rbac.ControllerName, standaloneOnly, 1, newRBAC},
 		// Five hundred definitions may all be found at a start.
 		{hostedresource.ControllerName, always, 4, newHostedResource},
+		// Few resources have limits, and how full they are is written once a second.
+		{limits.ControllerName, always, 2, newLimits},
 		// Decisions are made one at a time, and written down so many at a time.
 		{scheduler.ControllerName, always, 16, newScheduler},
 		// There is one Store that anything happens to.
@@ -188,6 +191,15 @@ func newHostedResource(config Config) (controller, error) {
 		Usage: func(resource schema.GroupResource) (usage.Usage, bool) {
 			return config.Usage.Usage(resource), config.Usage.HasSynced()
 		},
+	})
+}
+
+func newLimits(config Config) (controller, error) {
+	return limits.New(limits.Config{
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		HostedResources:      config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
+		Usage:                config.Usage,
+		Events:               config.recorder(limits.ControllerName),
 	})
 }
 

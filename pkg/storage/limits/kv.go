@@ -15,6 +15,7 @@ import (
 
 // KV is the config's, with writes of the resource kept below its limits.
 func KV(config Config) clientv3.KV {
+	register()
 	return &kv{KV: config.KV, enforcer: newEnforcer(config), root: keys.Objects(config.Prefix, config.Resource)}
 }
 

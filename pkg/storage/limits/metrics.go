@@ -19,6 +19,3 @@ var refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 }, []string{"hostedresource"})
 
 var register = sync.OnceFunc(func() { legacyregistry.MustRegister(refusals) })
-
-// RegisterMetrics makes the metrics of this package known to the server's.
-func RegisterMetrics() { register() }

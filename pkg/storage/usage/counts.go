@@ -48,6 +48,18 @@ func (c *counts) ofNamespace(resource schema.GroupResource, namespace string) Us
 	return Usage{}
 }
 
+func (c *counts) namespacesOf(resource schema.GroupResource) map[string]Usage {
+	found := c.byResource[resource]
+	if found == nil {
+		return nil
+	}
+	all := make(map[string]Usage, len(found.byNamespace))
+	for namespace, in := range found.byNamespace {
+		all[namespace] = *in
+	}
+	return all
+}
+
 func (c *counts) all() map[schema.GroupResource]Usage {
 	all := make(map[schema.GroupResource]Usage, len(c.byResource))
 	for resource, counter := range c.byResource {

@@ -99,6 +99,19 @@ func (s *Sum) Usage(resource schema.GroupResource) Usage {
 	return sum
 }
 
+// Namespaces is the usage of one resource, wherever it is, in every namespace that
+// has some of it.
+func (s *Sum) Namespaces(resource schema.GroupResource) map[string]Usage {
+	sum := map[string]Usage{}
+	for _, tracker := range s.trackers() {
+		for namespace, usage := range tracker.Namespaces(resource) {
+			usage.add(sum[namespace])
+			sum[namespace] = usage
+		}
+	}
+	return sum
+}
+
 // Total is the usage of all resources in all Stores together.
 func (s *Sum) Total() Usage {
 	var sum Usage

@@ -146,6 +146,13 @@ func (t *Tracker) Namespace(resource schema.GroupResource, namespace string) Usa
 	return t.counts.ofNamespace(resource, namespace)
 }
 
+// Namespaces is the usage of one resource in every namespace that has some of it.
+func (t *Tracker) Namespaces(resource schema.GroupResource) map[string]Usage {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.counts.namespacesOf(resource)
+}
+
 // Total is the usage of all resources together.
 func (t *Tracker) Total() Usage {
 	t.mu.RLock()

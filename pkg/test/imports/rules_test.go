@@ -395,6 +395,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
+		packages: "pkg/controller/limits",
+		duty:     "The controller that says how full the limits of HostedResources are.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/limits", "pkg/storage/usage"},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/usage"},
