@@ -134,7 +134,7 @@ func (m *Manager) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-train.C:
-			m.train(ctx)
+			m.Train(ctx)
 		case <-follow.C:
 			m.follow(ctx)
 			encoders.forget()

@@ -62,8 +62,8 @@ func (t *training) tried(writes, objects int64, fruitful bool) {
 	}
 }
 
-// train looks for resources of which enough was written to make a dictionary.
-func (m *Manager) train(ctx context.Context) {
+// Train looks for resources of which enough was written to make a dictionary.
+func (m *Manager) Train(ctx context.Context) {
 	var stores sync.WaitGroup
 	for store, resources := range byStore(m.all()) {
 		stores.Go(func() {

@@ -94,27 +94,3 @@ func (r *resource) dictionary(ctx context.Context, id uint32) (*dictionary, erro
 	}
 	return r.dictionaries.get(ctx, id)
 }
-
-// Decode turns back a value that is not encrypted, or not any more. What is not
-// compressed is returned as it is. dictionary returns the content of the dictionary
-// with an ID, which annex's own are never asked for.
-func Decode(data []byte, dictionary func(id uint32) ([]byte, error)) ([]byte, error) {
-	if !IsCompressed(data) {
-		return data, nil
-	}
-	h, err := parse(data)
-	if err != nil {
-		return nil, err
-	}
-	d := generic(h.dictionary)
-	if d == nil {
-		content, err := dictionary(h.dictionary)
-		if err != nil {
-			return nil, fmt.Errorf("get dictionary %d: %w", h.dictionary, err)
-		}
-		if d, err = parseDictionary(h.dictionary, content); err != nil {
-			return nil, fmt.Errorf("dictionary %d: %w", h.dictionary, err)
-		}
-	}
-	return decompress(d, data, h)
-}

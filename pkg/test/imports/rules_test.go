@@ -441,6 +441,12 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, clients...)...),
 	},
 	{
+		packages: "pkg/cmd/decode",
+		duty:     "`annex decode`: turns a value of etcd back without annex; reads dictionaries and nothing else.",
+		ours:     []string{"pkg/datadir", "pkg/storage/compression", "pkg/storage/externaletcd", "pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, machinery...)...),
+	},
+	{
 		packages: "artifacts/deploy",
 		duty:     "The manifests that programs need too; files and no code.",
 	},
