@@ -12,10 +12,10 @@ import (
 	definitioninformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/scheduler"
 )
 
 // term remembers what controllers registered with things that outlive them. It is
@@ -50,7 +50,7 @@ func (c Config) forTerm(t *term) Config {
 		main.CABundle = caBundle{main.CABundle, t}
 		c.Main = &main
 	}
-	c.events = events.NewBroadcaster(&events.EventSinkImpl{Interface: eventsClient.EventsV1()})
+	c.events = scheduler.NewEventBroadcaster(eventsClient.EventsV1())
 	t.undo = append(t.undo, c.events.Shutdown)
 	return c
 }

@@ -20,7 +20,6 @@ import (
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/events"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -137,7 +136,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 
 // work places resources until ctx is done.
 func (o *options) work(ctx context.Context, annexHosting annexclient.Interface, kube kubernetes.Interface) error {
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	broadcaster := scheduler.NewEventBroadcaster(kube.EventsV1())
 	defer broadcaster.Shutdown()
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("record events: %w", err)
