@@ -199,8 +199,8 @@ func (r *restorer) send(ctx context.Context, doing string, check bool) error {
 	}
 	for _, resource := range r.wanted {
 		if others := present[resource.name] - found[resource.name]; others > 0 {
-			return fmt.Errorf("store %s has %d objects of %s that the backup has not, left from before: they would be mixed",
-				r.stores[resource.name], others, resource.name)
+			return fmt.Errorf("store %s has objects of %s that the backup has not (%d): they are left from before, and would be mixed",
+				r.stores[resource.name], resource.name, others)
 		}
 	}
 	return nil

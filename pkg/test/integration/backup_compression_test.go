@@ -60,7 +60,7 @@ func TestBackupHasDictionaries(t *testing.T) {
 	mustRun(t, "backup", "--kubeconfig="+home.Kubeconfig, "--resource="+widgets.name, file)
 
 	poor := filepath.Join(t.TempDir(), "poor.backup")
-	withoutDictionaries(t, file, poor)
+	copyBackup(t, file, poor, func(record backup.Record) bool { return record.Kind != backup.KindDictionary })
 	_, err := run("restore", "--kubeconfig="+elsewhere.Kubeconfig, poor)
 	wantError(t, err, "nothing was changed", "cannot be read", "dictionary")
 
@@ -77,8 +77,8 @@ func TestBackupHasDictionaries(t *testing.T) {
 	}
 }
 
-// withoutDictionaries copies a backup but for its dictionaries.
-func withoutDictionaries(t *testing.T, from, to string) {
+// copyBackup copies what is to be kept of a backup.
+func copyBackup(t *testing.T, from, to string, keep func(backup.Record) bool) {
 	t.Helper()
 	in, err := os.Open(from)
 	if err != nil {
@@ -97,7 +97,7 @@ func withoutDictionaries(t *testing.T, from, to string) {
 	writer, err := backup.NewWriter(out, reader.Header())
 	for err == nil {
 		var record backup.Record
-		if record, err = reader.Next(); err == nil && record.Kind != backup.KindDictionary {
+		if record, err = reader.Next(); err == nil && keep(record) {
 			err = writer.Write(record)
 		}
 	}

@@ -30,6 +30,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -385,6 +386,53 @@ func TestBackupRequests(t *testing.T) {
 	}
 	if got := send(t, client, "GET", a.URL+base+"stores/default/backup", ""); got.code != 403 || !strings.Contains(string(got.body), `cannot get resource \"stores/backup\"`) {
 		t.Errorf("an outsider: %s", got)
+	}
+}
+
+// TestRestoreGoesOn ends a restore early, writes into it, and lets it go on.
+func TestRestoreGoesOn(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.fill(t)
+	before := widgets.list(t)
+	dir := t.TempDir()
+	file, half, less := filepath.Join(dir, "whole"), filepath.Join(dir, "half"), filepath.Join(dir, "less")
+	mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--resource="+widgets.name, file)
+	first := strings.TrimPrefix(widgets.key("w-0"), "/annex/")
+	objects := 0
+	copyBackup(t, file, half, func(record backup.Record) bool {
+		if record.Kind == backup.KindObject {
+			objects++
+		}
+		return objects <= 10
+	})
+	copyBackup(t, file, less, func(record backup.Record) bool { return record.Key != first })
+	if _, err := widgets.patch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`); err != nil {
+		t.Fatal(err)
+	}
+	widgets.deleteDefinition(t)
+	widgets.gone(t)
+	widgets.waitNotHosted(t)
+
+	path := "/apis/hosting.annex.dev/v1alpha1/stores/default/restore?resource=" + widgets.name
+	if got := a.request(t, "POST", path, string(readFile(t, half))); got.code != 200 || string(got.body) != `{"objects":10,"found":0,"present":10}` {
+		t.Fatalf("a part: %s", got)
+	}
+	_, err := run("restore", "--kubeconfig="+a.Kubeconfig, less)
+	wantError(t, err, "nothing was changed", "that the backup has not (1)")
+	stored := etcdValue(t, a.etcd(t), widgets.key("w-0"))
+	if _, err := a.etcd(t).Put(t.Context(), widgets.key("w-0"), `{"another": "object"}`); err != nil {
+		t.Fatal(err)
+	}
+	_, err = run("restore", "--kubeconfig="+a.Kubeconfig, file)
+	wantError(t, err, "nothing was changed", "w-0: the Store has another object in its place")
+	if _, err := a.etcd(t).Put(t.Context(), widgets.key("w-0"), string(stored)); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
+	if diff := cmp.Diff(without(before), without(widgets.list(t))); diff != "" {
+		t.Errorf("objects (-before +after):\n%s", diff)
 	}
 }
 
