@@ -5,6 +5,7 @@ package stores
 
 import (
 	"context"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -18,7 +19,7 @@ type watcher struct{ store *Store }
 func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	g := w.store.current(ctx)
 	if g.refused != nil {
-		return refusedWatch(g.refused)
+		return refusedWatch(ctx, g.refused)
 	}
 	// The stream that a watch shares is found by the values of the context.
 	bound, cancel := context.WithCancel(ctx)
@@ -46,11 +47,21 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 	return checked
 }
 
-// refusedWatch is a watch that ends at once with the reason.
-func refusedWatch(err error) clientv3.WatchChan {
+// refusalDelay is how long a watch that is refused keeps who asked waiting. Watch
+// caches ask again at once, without end.
+const refusalDelay = time.Second
+
+// refusedWatch is a watch that ends with the reason, after a while.
+func refusedWatch(ctx context.Context, err error) clientv3.WatchChan {
 	responses := make(chan clientv3.WatchResponse, 1)
-	responses <- failedWatch(err)
-	close(responses)
+	go func() {
+		defer close(responses)
+		select {
+		case <-ctx.Done():
+		case <-time.After(refusalDelay):
+			responses <- failedWatch(err)
+		}
+	}()
 	return responses
 }
 
