@@ -36,8 +36,9 @@ const (
 	usageInterval = time.Second
 
 	// settlePeriod keeps the controller's writes away from the first moments of
-	// a new resource. A list just after a write elsewhere waits until etcd tells
-	// its watch cache of it, which a fresh cache asks only after 100 ms.
+	// a new resource, but for those that it cannot be served without. A list just
+	// after a write elsewhere waits until etcd tells its watch cache of it, which a
+	// fresh cache asks only after 100 ms.
 	settlePeriod = 200 * time.Millisecond
 )
 
@@ -98,11 +99,12 @@ func New(config Config) (*Controller, error) {
 func (c *Controller) follow(config Config) error {
 	named := cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,
-		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
+		UpdateFunc: func(_, obj any) { c.enqueueAfter(obj, settlePeriod) },
 		DeleteFunc: c.enqueue,
 	}
 	defined := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { c.enqueueAfter(obj, settlePeriod) },
+		// At once: requests for the resource wait for its Store.
+		AddFunc:    c.enqueue,
 		UpdateFunc: func(_, obj any) { c.enqueueAfter(obj, settlePeriod) },
 		DeleteFunc: c.enqueue,
 	}

@@ -64,7 +64,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	case resource == nil:
 		r.pace.Forget(name)
 		return queue.Result{}, r.make(ctx, name, crd)
-	case crd == nil && isLeftover(resource):
+	case crd == nil && isLeftover(resource) && resource.Status.DefinitionUID == "":
 		return queue.Result{}, r.remove(ctx, resource)
 	}
 	return r.report(ctx, resource, crd)
@@ -95,18 +95,23 @@ func (r *reconciler) make(ctx context.Context, name string, crd *definition) err
 	return nil
 }
 
-// remove deletes a HostedResource that annex made and whose definition is gone.
-// It asks the server, because a cache that lags would cost the settings that
-// somebody may have added.
-func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
-	crd, err := follow.Found(r.getLiveDefinition(ctx, resource.Name))
+// isGone reports whether a definition is gone, and its objects with it. It asks the
+// server: a cache that lags would free the resource of its Store, or cost the settings
+// that somebody may have added.
+func (r *reconciler) isGone(ctx context.Context, name string) (bool, error) {
+	crd, err := follow.Found(r.getLiveDefinition(ctx, name))
 	if err != nil {
-		return fmt.Errorf("making sure that custom resource definition %s is gone: %w", resource.Name, err)
+		return false, fmt.Errorf("making sure that custom resource definition %s is gone: %w", name, err)
 	}
-	if crd != nil {
-		return nil
+	return crd == nil, nil
+}
+
+// remove deletes a HostedResource that annex made and whose definition is gone.
+func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
+	if gone, err := r.isGone(ctx, resource.Name); err != nil || !gone {
+		return err
 	}
-	err = r.delete(ctx, resource.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+	err := r.delete(ctx, resource.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
 		UID:             ptr.To(resource.UID),
 		ResourceVersion: ptr.To(resource.ResourceVersion),
 	}})
@@ -125,6 +130,11 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 		return queue.Result{}, fmt.Errorf("reading store %s: %w", resource.Spec.StoreName, err)
 	}
 	status := resource.Status.DeepCopy()
+	if crd == nil && status.DefinitionUID != "" {
+		if gone, err := r.isGone(ctx, resource.Name); err != nil || !gone {
+			return queue.Result{}, err
+		}
+	}
 	setState(status, resource, crd, store, r.now())
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)
 	numbers := setUsage(status, resource.Name, r.usage)

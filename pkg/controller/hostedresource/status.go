@@ -38,6 +38,12 @@ func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, cr
 	established := establishedCondition(resource.Name, crd)
 	stored := storedCondition(resource.Spec.StoreName, store)
 	status.Phase = phase(crd, established)
+	// What the Store holds is of this definition from now on: requests for the
+	// resource wait for it.
+	status.DefinitionUID = ""
+	if crd != nil {
+		status.DefinitionUID = crd.UID
+	}
 	ready := readyCondition(status, established, stored)
 	for _, condition := range []metav1.Condition{established, stored, ready} {
 		condition.ObservedGeneration = resource.Generation

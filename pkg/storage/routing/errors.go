@@ -4,18 +4,13 @@
 package routing
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/storage"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -54,10 +49,11 @@ func (e *notPlacedError) status() error {
 }
 
 // storeUnavailable is the error of a Store that cannot be used, as clients get it.
+// Stores say it in that form themselves.
 func storeUnavailable(store string, reason error) error {
-	var said apierrors.APIStatus
-	if errors.As(reason, &said) {
-		return &apierrors.StatusError{ErrStatus: said.Status()}
+	var known apierrors.APIStatus
+	if errors.As(reason, &known) {
+		return reason
 	}
 	details := &metav1.StatusDetails{Group: hostingv1alpha1.SchemeGroupVersion.Group, Kind: "stores", Name: store}
 	return unavailable(fmt.Sprintf("store %q is not available: %v", store, reason), details)
@@ -71,56 +67,4 @@ func unavailable(message string, details *metav1.StatusDetails) error {
 		Message: message,
 		Details: details,
 	}}
-}
-
-// storeFull is the error of a write to a Store that has no space left.
-func storeFull(store string) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure,
-		Code:   http.StatusInsufficientStorage,
-		Reason: "StoreFull",
-		Message: fmt.Sprintf("store %q is full: it refuses writes until objects are deleted or its etcd gets a larger quota; "+
-			"reads and deletes go on", store),
-		Details: &metav1.StatusDetails{Group: hostingv1alpha1.SchemeGroupVersion.Group, Kind: "stores", Name: store},
-	}}
-}
-
-// explain turns errors of etcd itself into such that name the Store. What is about
-// objects stays as it is.
-func explain(ctx context.Context, store Store, err error) error {
-	if err == nil {
-		return nil
-	}
-	var known apierrors.APIStatus
-	var ofObject *storage.StorageError
-	if errors.As(err, &known) || errors.As(err, &ofObject) {
-		return err
-	}
-	if down := store.Available(); down != nil {
-		return storeUnavailable(store.Name(), down)
-	}
-	switch {
-	case errors.Is(err, rpctypes.ErrNoSpace):
-		return storeFull(store.Name())
-	case code(err) == codes.Unavailable:
-		return storeUnavailable(store.Name(), err)
-	case code(err) == codes.DeadlineExceeded && ctx.Err() == nil:
-		return storeUnavailable(store.Name(), err)
-	}
-	return err
-}
-
-// code is how etcd or the connection to it classes an error.
-func code(err error) codes.Code {
-	var ofEtcd rpctypes.EtcdError
-	if errors.As(err, &ofEtcd) {
-		return ofEtcd.Code()
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return codes.DeadlineExceeded
-	}
-	if s, ok := status.FromError(err); ok {
-		return s.Code()
-	}
-	return codes.Unknown
 }

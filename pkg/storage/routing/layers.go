@@ -11,9 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"google.golang.org/grpc/metadata"
-	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
-	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
@@ -58,8 +56,6 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 	// Last, as upstream has it: how long etcd took, in the audit log.
 	ofResource.KV = etcd3.NewETCDLatencyTracker(ofResource.KV)
 
-	// Upstream asks the client that it is given, which has no endpoints.
-	etcdfeature.DefaultFeatureSupportChecker.CheckClient(shared.Ctx(), shared, storage.RequestWatchProgress)
 	ofResource.Kubernetes = ofResource
 
 	transformer, release := r.transformer(store)

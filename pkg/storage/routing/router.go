@@ -177,6 +177,8 @@ func (r *Router) decorator(to route, cached bool) generic.StorageDecorator {
 			if err := s.prepare(); err != nil {
 				return nil, nil, err
 			}
+		} else {
+			s.prepareSoon()
 		}
 		return s, s.destroy, nil
 	}

@@ -69,6 +69,9 @@ func (r *routes) announce() {
 }
 
 func (r *routes) changed() <-chan struct{} {
+	if !cache.IsDone(r.synced) {
+		return r.synced.Done()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.news

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,8 @@ const (
 	// prepareTimeout bounds what the storage of annex's own kinds may need of etcd
 	// when it is made.
 	prepareTimeout = 30 * time.Second
+	// prepareInterval is how often the storage of others is tried to be made.
+	prepareInterval = time.Second
 )
 
 var errDestroyed = errors.New("the storage has been closed")
@@ -39,12 +42,16 @@ type routed struct {
 	building  chan struct{}
 	backend   atomic.Pointer[backend]
 	destroyed bool
+
+	// preparing is what prepareSoon started, and stopPreparing ends it.
+	preparing     sync.WaitGroup
+	stopPreparing func()
 }
 
 var _ storage.Interface = &routed{}
 
 func newStorage(to route, store func(string) (Store, error), recipe recipe) *routed {
-	return &routed{route: to, store: store, recipe: recipe, building: make(chan struct{}, 1)}
+	return &routed{route: to, store: store, recipe: recipe, building: make(chan struct{}, 1), stopPreparing: func() {}}
 }
 
 // prepare makes the backend before it is used.
@@ -53,6 +60,40 @@ func (s *routed) prepare() error {
 	defer cancel()
 	_, err := s.use(ctx)
 	return err
+}
+
+// prepareSoon has the backend made as soon as there is a Store for it. Upstream makes
+// all versions of a custom resource when one is asked for, and so their watch caches
+// begin at the same time: who has a resource version from one can watch another.
+func (s *routed) prepareSoon() {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stopPreparing = cancel
+	s.preparing.Go(func() {
+		for s.waitPlaced(ctx) {
+			if _, err := s.use(ctx); err == nil {
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(prepareInterval):
+			}
+		}
+	})
+}
+
+// waitPlaced returns once the resource has a Store, or false if ctx is done before.
+func (s *routed) waitPlaced(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		changed := s.route.changed()
+		if _, err := s.route.find(); err == nil {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return false
 }
 
 // use returns the backend. The first caller makes it.
@@ -85,7 +126,7 @@ func (s *routed) use(ctx context.Context) (*backend, error) {
 	}
 	made, err := s.recipe.build(ctx, store)
 	if err != nil {
-		return nil, explain(ctx, store, err)
+		return nil, err
 	}
 	s.backend.Store(made)
 	return made, nil
@@ -123,6 +164,8 @@ func (s *routed) find(ctx context.Context) (string, error) {
 
 // destroy closes the backend, if there is one, and keeps another from being made.
 func (s *routed) destroy() {
+	s.stopPreparing()
+	s.preparing.Wait()
 	s.building <- struct{}{}
 	defer func() { <-s.building }()
 	s.destroyed = true
@@ -141,7 +184,7 @@ func (s *routed) do(ctx context.Context, call func(storage.Interface) error) err
 	if down := b.store.Available(); down != nil {
 		return storeUnavailable(b.store.Name(), down)
 	}
-	return explain(ctx, b.store, call(b.Interface))
+	return call(b.Interface)
 }
 
 // read calls the backend for what the watch cache can answer while etcd is down.
@@ -153,7 +196,7 @@ func (s *routed) read(ctx context.Context, call func(storage.Interface) error) e
 	if down := b.store.Available(); down != nil && !b.answers() {
 		return storeUnavailable(b.store.Name(), down)
 	}
-	return explain(ctx, b.store, call(b.Interface))
+	return call(b.Interface)
 }
 
 // Versioner implements storage.Interface.
