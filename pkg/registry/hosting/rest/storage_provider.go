@@ -56,7 +56,7 @@ func (p StorageProvider) v1alpha1Storage(getter generic.RESTOptionsGetter) (map[
 		"stores/restore":          backup.NewRestore(stores.Store, hostedResources.HostedResource, p.Backups),
 		"hostedresources":         hostedResources.HostedResource,
 		"hostedresources/status":  hostedResources.Status,
-		"hostedresources/binding": hostedresource.NewBindingREST(p.Scheme, hostedResources.HostedResource, stores.Store),
+		"hostedresources/binding": hostedresource.NewBindingREST(p.Scheme, hostedResources.HostedResource.Store, stores.Store),
 		"hostedresources/backup":  backup.NewResource(hostedResources.HostedResource, p.Backups),
 	}, nil
 }
