@@ -4,6 +4,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"crypto/aes"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/storage/routing"
@@ -39,11 +41,14 @@ const (
 	secondStore = "second"
 	// maxObjectBytes is annex's default.
 	maxObjectBytes = 16 << 20
+	// paddingBytes makes the suite's small objects large enough to be compressed.
+	paddingBytes = 2000
 )
 
 // buildRouted builds the storage as annex builds it for a resource that is placed on
 // a Store: the router finds that through the resource's HostedResource, and what it
-// puts between is there, an offset of revisions among it. Values are encrypted.
+// puts between is there, an offset of revisions among it. Values are compressed and
+// encrypted.
 func buildRouted(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions, s shape) {
 	t.Helper()
 	store := newSecondStore(t, subject, etcdOptions)
@@ -52,8 +57,17 @@ func buildRouted(t *testing.T, subject *subject, etcdOptions *genericoptions.Etc
 			t.Fatal(err)
 		}
 	}
-	subject.stored = stacked{outer: newEncryption(t), inner: subject.transformer}
-	etcdOptions.StorageConfig.Transformer = subject.stored
+	if !s.small {
+		subject.codec.padding = bytes.Repeat([]byte(" "), paddingBytes)
+	}
+	encryption := stacked{outer: newEncryption(t), inner: subject.transformer}
+	etcdOptions.StorageConfig.Transformer = encryption
+	stored, release := compression.NewManager().Transformer(compression.Resource{
+		GroupResource: pods, Store: secondStore, Prefix: store.prefix, KV: store.client.KV, Encryption: encryption,
+		Wanted: func() bool { return true },
+	})
+	t.Cleanup(release)
+	subject.stored = compressed{Transformer: stored, encryption: encryption}
 	router := newRouter(t, store, subject.cached)
 	factory := &genericoptions.SimpleStorageFactory{StorageConfig: etcdOptions.StorageConfig}
 	rest, err := router.Typed(etcdOptions.CreateRESTOptionsGetter(factory, nil)).GetRESTOptions(pods, newPod())
@@ -96,8 +110,9 @@ func newRouter(t *testing.T, store *secondEtcd, cached bool) *routing.Router {
 		LiveHostedResource: func(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error) {
 			return hosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 		},
-		Cached:     func(schema.GroupResource) bool { return cached },
-		ObjectSize: routing.ObjectSize{MaxBytes: maxObjectBytes, Budget: objectsize.NewBudget(1<<30, time.Minute)},
+		Cached:      func(schema.GroupResource) bool { return cached },
+		Compression: routing.Compression{Manager: compression.NewManager(), Default: hostingv1alpha1.CompressionZstd},
+		ObjectSize:  routing.ObjectSize{MaxBytes: maxObjectBytes, Budget: objectsize.NewBudget(1<<30, time.Minute)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -175,6 +190,24 @@ type nothing struct{ kubernetes.Interface }
 // List implements kubernetes.Interface.
 func (nothing) List(context.Context, string, kubernetes.ListOptions) (kubernetes.ListResponse, error) {
 	return kubernetes.ListResponse{}, nil
+}
+
+// compressed reads what etcd has, and sees that it was compressed.
+type compressed struct {
+	value.Transformer
+	encryption value.Transformer
+}
+
+// TransformFromStorage implements value.Transformer.
+func (c compressed) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+	decrypted, _, err := c.encryption.TransformFromStorage(ctx, data, dataCtx)
+	if err != nil {
+		return nil, false, err
+	}
+	if !compression.IsCompressed(decrypted) {
+		return nil, false, fmt.Errorf("what is stored begins with %.20q and is not compressed", decrypted)
+	}
+	return c.Transformer.TransformFromStorage(ctx, data, dataCtx)
 }
 
 // newEncryption is what --encryption-provider-config makes of the provider aesgcm.

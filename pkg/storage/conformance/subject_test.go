@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -75,6 +76,8 @@ type shape struct {
 	indexed       bool
 	shortLeases   bool
 	parts         bool
+	// small leaves objects as small as they are, so that they are not compressed.
+	small bool
 }
 
 // newSubject builds the storage as annex builds it for each of its resources: by
@@ -347,6 +350,17 @@ func (s *transformerSwitch) TransformToStorage(ctx context.Context, data []byte,
 type failingCodec struct {
 	runtime.Codec
 	fail atomic.Bool
+	// padding follows every object, for what depends on its size.
+	padding []byte
+}
+
+// Encode implements runtime.Encoder.
+func (c *failingCodec) Encode(obj runtime.Object, w io.Writer) error {
+	if err := c.Codec.Encode(obj, w); err != nil {
+		return err
+	}
+	_, err := w.Write(c.padding)
+	return err
 }
 
 // Decode implements runtime.Decoder.
