@@ -30,7 +30,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// UsageTracker knows how much there is of each resource. A *usage.Tracker is one.
+// UsageTracker knows how much there is of each resource. A *usage.Sum is one.
 type UsageTracker interface {
 	// AddHandler has changes reported to a handler until remove is called.
 	AddHandler(handler usage.Handler) (remove func())
@@ -40,6 +40,8 @@ type UsageTracker interface {
 	Usage(resource schema.GroupResource) usage.Usage
 	// Namespaces is the usage of one resource in every namespace that has some of it.
 	Namespaces(resource schema.GroupResource) map[string]usage.Usage
+	// In is the usage of one resource in one Store, and false while that is not known.
+	In(store string, resource schema.GroupResource) (usage usage.Usage, known bool)
 	// Total is the usage of all resources together.
 	Total() usage.Usage
 }

@@ -188,9 +188,7 @@ func newHostedResource(config Config) (controller, error) {
 		HostedResources:           config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
 		Stores:                    config.AnnexHostingInformers.Hosting().V1alpha1().Stores(),
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
-		Usage: func(resource schema.GroupResource) (usage.Usage, bool) {
-			return config.Usage.Usage(resource), config.Usage.HasSynced()
-		},
+		Usage:                     config.Usage.In,
 	})
 }
 

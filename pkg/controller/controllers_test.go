@@ -58,6 +58,10 @@ func (t *tracker) Total() usage.Usage { return t.Usage(schema.GroupResource{}) }
 
 func (t *tracker) Namespaces(schema.GroupResource) map[string]usage.Usage { return nil }
 
+func (t *tracker) In(_ string, resource schema.GroupResource) (usage.Usage, bool) {
+	return t.Usage(resource), true
+}
+
 func (t *tracker) Usage(schema.GroupResource) usage.Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -42,9 +42,9 @@ const (
 	settlePeriod = 200 * time.Millisecond
 )
 
-// UsageFunc tells how much there is of a resource. It returns false while that is
-// not known.
-type UsageFunc func(resource schema.GroupResource) (of usage.Usage, known bool)
+// UsageFunc tells how much there is of a resource in a Store. It returns false while
+// that is not known.
+type UsageFunc func(store string, resource schema.GroupResource) (of usage.Usage, known bool)
 
 // Config holds what the controller depends on.
 type Config struct {

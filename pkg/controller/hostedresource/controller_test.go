@@ -46,7 +46,7 @@ func run(t *testing.T) *running {
 		HostedResources:           annex.Hosting().V1alpha1().HostedResources(),
 		Stores:                    annex.Hosting().V1alpha1().Stores(),
 		CustomResourceDefinitions: definitions.Apiextensions().V1().CustomResourceDefinitions(),
-		Usage: func(schema.GroupResource) (usage.Usage, bool) {
+		Usage: func(string, schema.GroupResource) (usage.Usage, bool) {
 			objects := r.objects.Load()
 			return usage.Usage{Objects: objects, Bytes: 20 * objects, PlainBytes: 100 * objects}, !r.unknown.Load()
 		},

@@ -137,7 +137,7 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 	}
 	setState(status, resource, crd, store, r.now())
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)
-	numbers := setUsage(status, resource.Name, r.usage)
+	numbers := setUsage(status, resource.Name, resource.Spec.StoreName, r.usage)
 	if !urgent && !numbers {
 		return queue.Result{}, nil
 	}

@@ -78,7 +78,7 @@ func (w *world) reconciler() *reconciler {
 			w.options = options
 			return w.errs["delete"]
 		},
-		usage: func(schema.GroupResource) (usage.Usage, bool) {
+		usage: func(string, schema.GroupResource) (usage.Usage, bool) {
 			return usage.Usage{Objects: w.objects, Bytes: w.objects * 20, PlainBytes: w.objects * 100}, !w.unknown
 		},
 		pace: p,

@@ -54,8 +54,8 @@ func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, cr
 
 // setUsage states how much there is of the resource and reports whether that is
 // news. While it is not known, the last that was known stays.
-func setUsage(status *hostingv1alpha1.HostedResourceStatus, name string, usage UsageFunc) bool {
-	of, known := usage(schema.ParseGroupResource(name))
+func setUsage(status *hostingv1alpha1.HostedResourceStatus, name, store string, usage UsageFunc) bool {
+	of, known := usage(store, schema.ParseGroupResource(name))
 	if !known || status.Objects == of.Objects && status.Bytes == of.PlainBytes && status.StoredBytes == of.Bytes {
 		return false
 	}

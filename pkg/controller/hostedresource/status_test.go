@@ -254,7 +254,7 @@ func TestSetUsage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			status := some
-			news := setUsage(&status, widgets, func(resource schema.GroupResource) (usage.Usage, bool) {
+			news := setUsage(&status, widgets, "default", func(_ string, resource schema.GroupResource) (usage.Usage, bool) {
 				if want := (schema.GroupResource{Group: "example.com", Resource: "widgets"}); resource != want {
 					t.Errorf("asked for the usage of %v, want %v", resource, want)
 				}
