@@ -183,6 +183,14 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
 	},
 	{
+		packages: "pkg/storage/quarantine",
+		duty:     "Which objects cannot be read, and that others are served in spite of them.",
+		others: append([]string{
+			"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/...", "k8s.io/component-base/metrics/...",
+		}, machinery...),
+	},
+	{
 		packages: "pkg/storage/objectsize",
 		duty:     "How large objects may be, and how many large ones are written at the same time.",
 		others: append([]string{
