@@ -32,6 +32,7 @@ func newRouter(extra *ExtraConfig) (*routing.Router, error) {
 		Cached:      cached,
 		ObjectSize:  extra.ObjectSize,
 		Compression: extra.Compression,
+		Unreadable:  extra.Unreadable,
 	})
 }
 

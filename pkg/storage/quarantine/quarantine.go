@@ -43,7 +43,7 @@ type Config struct {
 	Codec       runtime.Codec
 	// New returns an empty object.
 	New func() runtime.Object
-	// Registry is told what cannot be read.
+	// Registry is told what cannot be read; nil where nobody asks.
 	Registry *Registry
 	// Interval replaces defaultInterval when positive.
 	Interval time.Duration
@@ -83,6 +83,9 @@ const pastTries = 2
 func New(config Config) *Quarantine {
 	if config.Interval <= 0 {
 		config.Interval = defaultInterval
+	}
+	if config.Registry == nil {
+		config.Registry = NewRegistry()
 	}
 	q := &Quarantine{config: config, entries: map[string]entry{}}
 	q.ctx, q.cancel = context.WithCancel(context.Background())

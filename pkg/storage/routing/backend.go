@@ -20,6 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/quarantine"
 )
 
 // recipe is what a resource's storage is made from, but for the Store.
@@ -36,6 +37,7 @@ type recipe struct {
 	size           ObjectSize
 	compression    *compression.Manager
 	compressed     func() bool
+	unreadable     *quarantine.Registry
 	limits         func() limits.Limits
 }
 
@@ -75,6 +77,7 @@ func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
 	if deletesCorrupt {
 		b.Interface = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, r.config.GroupResource)
 	}
+	b.Interface = layers.quarantine.Storage(b.Interface)
 	closeRaw := func() {
 		raw.Close()
 		layers.close()
@@ -86,6 +89,7 @@ func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
 			return nil, err
 		}
 	}
+	b.Interface = layers.quarantine.Served(b.Interface)
 	// Outside of the cache, which asks for the object before it is changed.
 	b.Interface = limiter.Storage(b.Interface)
 	// Endpoints of a resource share a backend, and each destroys it.

@@ -6,6 +6,7 @@ package routing
 import (
 	"context"
 	"fmt"
+	"path"
 	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/limits"
+	"github.com/annex-dev/annex/pkg/storage/quarantine"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
@@ -25,6 +27,7 @@ type layers struct {
 	client      *kubernetes.Client
 	compactor   etcd3.Compactor
 	transformer value.Transformer
+	quarantine  *quarantine.Quarantine
 	close       func()
 }
 
@@ -53,17 +56,26 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 	// 3. Revisions that go on above what clients saw before a restore.
 	ofResource := revision.Client(&kubernetes.Client{Client: client}, offset)
 
+	// 4. Objects that cannot be read are left out, so that others can.
+	transformer, release := r.transformer(store)
+	unreadable := quarantine.New(quarantine.Config{
+		Resource: r.config.GroupResource, Prefix: path.Join("/", store.Prefix(), r.resourcePrefix) + "/", KV: ofResource.KV,
+		Transformer: transformer, Codec: r.config.Codec, New: r.newFunc, Registry: r.unreadable,
+	})
+	ofResource.KV, ofResource.Watcher = unreadable.KV(ofResource.KV), unreadable.Watcher(ofResource.Watcher)
+
 	// Last, as upstream has it: how long etcd took, in the audit log.
 	ofResource.KV = etcd3.NewETCDLatencyTracker(ofResource.KV)
 
 	ofResource.Kubernetes = ofResource
 
-	transformer, release := r.transformer(store)
 	return &layers{
 		client:      ofResource,
 		compactor:   revision.Compactor(store.Compactor(), offset),
 		transformer: transformer,
+		quarantine:  unreadable,
 		close: func() {
+			unreadable.Close()
 			release()
 			cancel()
 		},

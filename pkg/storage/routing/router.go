@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/quarantine"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -55,6 +56,8 @@ type Config struct {
 	ObjectSize ObjectSize
 	// Compression says how what is written is compressed.
 	Compression Compression
+	// Unreadable is told which objects cannot be read.
+	Unreadable *quarantine.Registry
 }
 
 // Compression says which values are compressed, and who does it.
@@ -79,6 +82,7 @@ type Router struct {
 	routes *routes
 
 	compression Compression
+	unreadable  *quarantine.Registry
 }
 
 // New returns a Router. It follows the informer, which somebody else starts.
@@ -87,7 +91,10 @@ func New(config Config) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("routing resources to Stores: %w", err)
 	}
-	return &Router{store: config.Store, cached: config.Cached, size: config.ObjectSize, routes: routes, compression: config.Compression}, nil
+	return &Router{
+		store: config.Store, cached: config.Cached, size: config.ObjectSize, routes: routes,
+		compression: config.Compression, unreadable: config.Unreadable,
+	}, nil
 }
 
 // HasSyncedChecker is done once it is known which Store holds what.
@@ -170,6 +177,7 @@ func (r *Router) decorator(to route, cached bool) generic.StorageDecorator {
 			size:           r.size,
 			compression:    r.compression.Manager,
 			compressed:     r.compressed(config.GroupResource),
+			unreadable:     r.unreadable,
 			limits:         to.limits,
 		})
 		if _, always := to.(pinned); always {
