@@ -23,10 +23,10 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
-	"github.com/annex-dev/annex/pkg/controller/store"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -44,6 +44,16 @@ type UsageTracker interface {
 	In(store string, resource schema.GroupResource) (usage usage.Usage, known bool)
 	// Total is the usage of all resources together.
 	Total() usage.Usage
+	// Store is that in one Store, and false while it is not known.
+	Store(store string) (total usage.Usage, known bool)
+}
+
+// Stores has the connections to Stores. A *stores.Set is one.
+type Stores interface {
+	// Get is that to one Store.
+	Get(name string) (*stores.Store, error)
+	// AddListener has changes reported until remove is called.
+	AddListener(listener func(store string)) (remove func())
 }
 
 // informerResync is how often the informers of a term hand out again what they
@@ -80,11 +90,10 @@ type Config struct {
 	// Main is the cluster that annex stands behind, nil when it stands alone.
 	Main *MainCluster
 
-	// Usage tracks the objects in AnnexEtcd.
+	// Usage tracks the objects in all Stores.
 	Usage UsageTracker
-	// AnnexEtcd and EtcdEndpoints are the etcd that DefaultStore describes.
-	AnnexEtcd     store.EtcdClient
-	EtcdEndpoints []string
+	// Stores has the connections to Stores.
+	Stores Stores
 	// DefaultStore is the spec of the Store "default", when that has to be made.
 	DefaultStore hostingv1alpha1.StoreSpec
 

@@ -91,8 +91,8 @@ func descriptors() []descriptor {
 		{limits.ControllerName, always, 2, newLimits},
 		// Decisions are made one at a time, and written down so many at a time.
 		{scheduler.ControllerName, always, 16, newScheduler},
-		// There is one Store that anything happens to.
-		{store.ControllerName, always, 1, newStore},
+		// One that does not answer must not keep others waiting.
+		{store.ControllerName, always, 4, newStore},
 		// A group waits for the main cluster to answer, and for no other group.
 		{apiservice.ControllerName, behindMainOnly, 4, newAPIService},
 		// Taking a group over is some requests for each of its definitions.
@@ -213,13 +213,19 @@ func newScheduler(config Config) (controller, error) {
 }
 
 func newStore(config Config) (controller, error) {
+	hosting := config.AnnexHostingInformers.Hosting().V1alpha1()
 	return store.New(store.Config{
-		AnnexStores: config.AnnexHosting.HostingV1alpha1().Stores(),
-		Stores:      config.AnnexHostingInformers.Hosting().V1alpha1().Stores(),
-		DefaultEtcd: store.Etcd{Client: config.AnnexEtcd, Endpoints: config.EtcdEndpoints},
-		Objects: func() (objects int64, known bool) {
-			return config.Usage.Total().Objects, config.Usage.HasSynced()
+		AnnexStores:          config.AnnexHosting.HostingV1alpha1().Stores(),
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		Stores:               hosting.Stores(),
+		HostedResources:      hosting.HostedResources(),
+		Connection:           func(name string) (store.Connection, error) { return config.Stores.Get(name) },
+		AddListener:          config.Stores.AddListener,
+		Objects: func(name string) (objects int64, known bool) {
+			total, known := config.Usage.Store(name)
+			return total.Objects, known
 		},
+		Events: config.recorder("annex-stores"),
 	})
 }
 

@@ -115,8 +115,7 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		AnnexDefinitionInformer: s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
 		CollectGarbage:          s.options.Etcd.EnableGarbageCollection,
 		Usage:                   s.store.Usage,
-		AnnexEtcd:               s.store.client,
-		EtcdEndpoints:           s.store.Endpoints(),
+		Stores:                  s.store.Stores,
 		DefaultStore:            s.store.Spec(),
 	}
 	if s.main != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,39 +18,47 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 
 const (
-	// minInterval keeps looks at one etcd, and so writes of its status, apart.
+	// minInterval keeps writes of one status apart.
 	minInterval = time.Second
 
-	// refreshInterval is how often an etcd is looked at that nobody writes to.
-	refreshInterval = 30 * time.Second
+	// refreshInterval is how often the status is brought up to date of a Store that
+	// nobody writes to; annex looks at its etcd a little more often.
+	refreshInterval = 10 * time.Second
 
-	// troubleInterval is how often one is looked at that is not ready.
+	// troubleInterval is how often that is of one that is not ready.
 	troubleInterval = 5 * time.Second
 
-	// answerTimeout is how long an etcd may take to answer.
-	answerTimeout = 5 * time.Second
+	// claimTimeout bounds a write to the etcd of a Store.
+	claimTimeout = 5 * time.Second
 )
 
 // reconciler holds what one look at a store needs.
 type reconciler struct {
 	getStore     func(name string) (*hostingv1alpha1.Store, error)
-	updateStatus func(ctx context.Context, store *hostingv1alpha1.Store) error
-	// observe looks at the etcd of the default store.
-	observe func(ctx context.Context) observation
-	// objects counts what annex keeps there, and returns false while it does not know.
-	objects func() (int64, bool)
-	pace    *pace.Pace
-	now     func() time.Time
+	updateStatus func(ctx context.Context, store *hostingv1alpha1.Store) (*hostingv1alpha1.Store, error)
+	update       func(ctx context.Context, store *hostingv1alpha1.Store) error
+	connection   func(name string) (Connection, error)
+	// objects counts what annex keeps in a store, and returns false while it does
+	// not know.
+	objects func(store string) (int64, bool)
+	// placed counts the resources that are placed on a store, as far as was seen;
+	// livePlaced asks.
+	placed     func(store string) int32
+	livePlaced func(ctx context.Context, store string) (int32, error)
+	events     Recorder
+	pace       *pace.Pace
+	now        func() time.Time
 
 	mu sync.Mutex
 	// trouble is the message with which each store was last not ready.
 	trouble map[string]string
 }
 
-// reconcile looks at the etcd of one store and writes down what is news.
+// reconcile writes down what is news of one store.
 func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
 	store, err := r.getStore(name)
 	if apierrors.IsNotFound(err) {
@@ -60,53 +69,117 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	if err != nil {
 		return queue.Result{}, fmt.Errorf("reading store %s: %w", name, err)
 	}
-	if name != hostingv1alpha1.DefaultStoreName {
-		updated := store.DeepCopy()
-		setNotConnected(&updated.Status, store.Generation, r.now())
-		return queue.Result{}, r.write(ctx, store, updated)
-	}
 	if wait := r.pace.Wait(name); wait > 0 {
 		return queue.Result{RequeueAfter: wait}, nil
 	}
+	connection, err := r.connection(name)
+	if err != nil {
+		// The connections follow the same objects and will have it in a moment.
+		_, err := r.refresh(ctx, store, notConnected{})
+		return queue.Result{RequeueAfter: minInterval}, err
+	}
+	if store.DeletionTimestamp != nil && hasFinalizer(store) {
+		if done, err := r.finalize(ctx, store, connection); done || err != nil {
+			return queue.Result{}, err
+		}
+	}
 	r.pace.Mark(name)
-	return r.refresh(ctx, store)
+	return r.refresh(ctx, store, connection)
 }
 
-// refresh does so for the store that annex keeps objects in.
-func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store) (queue.Result, error) {
-	asking, cancel := context.WithTimeout(ctx, answerTimeout)
-	seen := r.observe(asking)
-	cancel()
-	if ctx.Err() != nil {
-		// An etcd that was not given the time to answer is not down.
-		return queue.Result{}, ctx.Err()
+// notConnected is the connection to a store that annex has only just heard of.
+type notConnected struct{ Connection }
+
+// Snapshot implements Connection.
+func (notConnected) Snapshot() *stores.Snapshot {
+	return &stores.Snapshot{Unavailable: &stores.UnavailableError{Reason: stores.ReasonConnecting, Message: "annex has not reached it yet"}}
+}
+
+// refresh brings the status up to date.
+func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, connection Connection) (queue.Result, error) {
+	seen := connection.Snapshot()
+	if seen.UID != store.UID && seen.UID != "" {
+		return queue.Result{RequeueAfter: minInterval}, nil // of a store of the same name before it
 	}
 	updated := store.DeepCopy()
-	setObserved(&updated.Status, seen, store.Generation, r.now())
-	if objects, known := r.objects(); known {
+	setObserved(&updated.Status, seen, r.now())
+	claimed := r.claim(ctx, store, connection, seen, &updated.Status)
+	updated.Status.Resources = r.placed(store.Name)
+	if objects, known := r.objects(store.Name); known {
 		updated.Status.Objects = objects
 	}
 	ready := meta.FindStatusCondition(updated.Status.Conditions, hostingv1alpha1.StoreReady)
 	r.announce(ctx, store.Name, ready)
 
 	err := r.write(ctx, store, updated)
-	if ready.Status != metav1.ConditionTrue {
+	switch {
+	case claimed && err == nil:
+		return queue.Result{RequeueAfter: minInterval}, nil
+	case ready.Status != metav1.ConditionTrue && store.Name == hostingv1alpha1.DefaultStoreName:
 		// The store is where its status is kept: that this cannot be written
 		// there now is no further trouble.
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("The status of a store that is not ready was not written", "err", err)
 		}
 		return queue.Result{RequeueAfter: troubleInterval}, nil
+	case ready.Status != metav1.ConditionTrue:
+		return queue.Result{RequeueAfter: troubleInterval}, err
 	}
 	return queue.Result{RequeueAfter: refreshInterval}, err
 }
 
-// write writes the status if it is news.
+// claim notes which etcd cluster the store is, when it is reached for the first time
+// or when its owner has said that it is another one from now on.
+func (r *reconciler) claim(ctx context.Context, store *hostingv1alpha1.Store, connection Connection, seen *stores.Snapshot, status *hostingv1alpha1.StoreStatus) (claimed bool) {
+	if seen.Cluster == 0 {
+		return false
+	}
+	cluster := stores.FormatClusterID(seen.Cluster)
+	if store.Name == hostingv1alpha1.DefaultStoreName {
+		// The command line says which it is, and annex holds to it while it runs.
+		if seen.Unavailable == nil {
+			status.ClusterID = cluster
+		}
+		return false
+	}
+	if seen.Unavailable == nil || store.DeletionTimestamp != nil {
+		return false
+	}
+	adopted := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation] == cluster
+	switch seen.Unavailable.Reason {
+	case stores.ReasonUnclaimed:
+		if status.ClusterID != "" {
+			return false // it was claimed a moment ago
+		}
+	case stores.ReasonWrongCluster, stores.ReasonDataReplaced, stores.ReasonInUse:
+		if !adopted {
+			return false
+		}
+	default:
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	found, err := connection.Claim(ctx, store.UID, adopted)
+	if err != nil {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: hostingv1alpha1.StoreReady, Status: metav1.ConditionFalse, Reason: seen.Unavailable.Reason,
+			Message: sentence(err.Error()), ObservedGeneration: seen.Generation,
+		})
+		return false
+	}
+	status.ClusterID = stores.FormatClusterID(found)
+	r.events.Eventf(store, nil, corev1.EventTypeNormal, "Claimed", "Claim", "Objects are kept in the etcd cluster %s from now on", status.ClusterID)
+	return true
+}
+
+// write writes the status if it is news, and says so.
 func (r *reconciler) write(ctx context.Context, before, after *hostingv1alpha1.Store) error {
 	if !isNews(&before.Status, &after.Status) {
 		return nil
 	}
-	if err := r.updateStatus(ctx, after); err != nil && !apierrors.IsNotFound(err) {
+	r.tell(before, after)
+	if _, err := r.updateStatus(ctx, after); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing status of store %s: %w", after.Name, err)
 	}
 	return nil
@@ -117,10 +190,10 @@ func (r *reconciler) write(ctx context.Context, before, after *hostingv1alpha1.S
 func (r *reconciler) announce(ctx context.Context, name string, ready *metav1.Condition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	logger := klog.FromContext(ctx)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "store", name)
 	last, troubled := r.trouble[name]
 	switch {
-	case ready.Status != metav1.ConditionTrue && last != ready.Message:
+	case ready.Status == metav1.ConditionFalse && last != ready.Message && ready.Reason != stores.ReasonUnclaimed:
 		r.trouble[name] = ready.Message
 		logger.Error(nil, "The store is not ready", "reason", ready.Reason, "message", ready.Message)
 	case ready.Status == metav1.ConditionTrue && troubled:

@@ -374,8 +374,8 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/controller/store",
-		duty:     "The controller of Stores; the only one that asks an etcd how it is.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/..."},
+		duty:     "The controller of Stores: their status, whose etcd cluster is whose, and when one may go.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/stores"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
 	},
 	{
@@ -411,13 +411,13 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller",
 		duty:     "The table of controllers.",
-		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/usage"},
+		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   clients,
 	},
 	{

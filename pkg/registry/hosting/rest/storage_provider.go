@@ -49,6 +49,7 @@ func (p StorageProvider) v1alpha1Storage(getter generic.RESTOptionsGetter) (map[
 	if err != nil {
 		return nil, err
 	}
+	stores.Store.HoldsResources(hostedResources.HostedResource)
 	return map[string]rest.Storage{
 		"stores":                  stores.Store,
 		"stores/status":           stores.Status,

@@ -1,0 +1,54 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/stores"
+)
+
+// What is done to a store, as events name it.
+const actionLook = "Look"
+
+// tell records an event for each condition that is another than before. The reason
+// is that of the condition, so that events and status can be read together.
+func (r *reconciler) tell(before, after *hostingv1alpha1.Store) {
+	for _, is := range after.Status.Conditions {
+		was := meta.FindStatusCondition(before.Status.Conditions, is.Type)
+		if was != nil && was.Status == is.Status && was.Reason == is.Reason || was == nil && isGood(is) && is.Type != hostingv1alpha1.StoreReady {
+			continue
+		}
+		// A store that annex is about to claim has nothing wrong with it.
+		if is.Reason == stores.ReasonUnclaimed || is.Reason == stores.ReasonConnecting || is.Status == metav1.ConditionUnknown {
+			continue
+		}
+		kind := corev1.EventTypeWarning
+		if isGood(is) {
+			kind = corev1.EventTypeNormal
+		}
+		r.events.Eventf(after, nil, kind, eventReason(is), actionLook, "%s", is.Message)
+	}
+}
+
+// eventReason says what a condition is about where its own reason does not.
+func eventReason(is metav1.Condition) string {
+	switch is.Reason {
+	case reasonAvailable:
+		return "Ready"
+	case reasonEnough:
+		return "PressureRelieved"
+	}
+	return is.Reason
+}
+
+func isGood(condition metav1.Condition) bool {
+	if condition.Type == hostingv1alpha1.StoreReady {
+		return condition.Status == metav1.ConditionTrue && condition.Reason == reasonAvailable
+	}
+	return condition.Status == metav1.ConditionFalse
+}
