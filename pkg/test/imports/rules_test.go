@@ -512,6 +512,12 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap"}, machinery...),
 	},
 	{
+		packages: "pkg/test/bench",
+		duty:     "Measures annex from outside, and what it left in etcd.",
+		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/storage/value", "sigs.k8s.io/yaml"}, clients...),
+	},
+	{
 		packages: "pkg/test/...",
 		duty:     "Suites and what they share; the end-to-end ones see processes, not packages of the server.",
 		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd"},
