@@ -90,7 +90,7 @@ func (e *enforcer) commit(ctx context.Context, w write) (*clientv3.TxnResponse, 
 			return nil, err
 		}
 		if !fenced {
-			return w.commit(ctx, e.KV)
+			return w.neverCreates().commit(ctx, e.KV)
 		}
 		r, err := e.commitFenced(ctx, w)
 		if r != nil || err != nil {
@@ -145,7 +145,7 @@ func (e *enforcer) fits(ctx context.Context, limits Limits, w write) (fenced boo
 	}
 	found := r.Responses[1].GetResponseRange().Kvs
 	if !w.finds(found) {
-		return false, nil // it will fail, and not because of limits
+		return false, nil // it fails, and not because of limits
 	}
 	if !w.creates() {
 		growth.Bytes -= int64(len(found[0].Value))

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -285,6 +286,40 @@ func TestConflictsAreNotRefusals(t *testing.T) {
 	if _, err := r.put(t.Context(), "a/2", 1, 7); !errors.Is(err, errConflict) {
 		t.Errorf("an update of what is not there: %v", err)
 	}
+}
+
+// TestCreateOfWhatGoes deletes an object after a create of it was found to be too
+// late. Were it made then, it would be without regard to what others create.
+func TestCreateOfWhatGoes(t *testing.T) {
+	t.Parallel()
+	s := startStore(t, limitsOf(list("1", ""), nil))
+	r := s.replica(t)
+	at := mustPut(t, r, "a/1", 1, 0)
+	plain := s.client(t)
+	r.line.KV = &before{KV: r.line.KV, commit: 2, do: func() {
+		if _, err := plain.OptimisticDelete(t.Context(), root+"a/1", at, kubernetes.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}}
+	if _, err := r.put(t.Context(), "a/1", 1, 0); !errors.Is(err, errConflict) {
+		t.Errorf("a create of what was there: %v", err)
+	}
+	mustPut(t, r, "a/1", 1, 0)
+}
+
+// before does something before one of the transactions.
+type before struct {
+	clientv3.KV
+	commit int
+	do     func()
+}
+
+// Txn implements clientv3.KV.
+func (b *before) Txn(ctx context.Context) clientv3.Txn {
+	if b.commit--; b.commit == 0 {
+		b.do()
+	}
+	return b.KV.Txn(ctx)
 }
 
 // TestNoWayAround tries what the API server does not do.

@@ -60,6 +60,13 @@ func (w write) finds(there []*mvccpb.KeyValue) bool {
 	return there[0].ModRevision == w.revision
 }
 
+// neverCreates is the write, to be made without the fence: what it was to create was
+// there, and must be taken for that even if it has gone since.
+func (w write) neverCreates() write {
+	w.compares = append(w.compares[:len(w.compares):len(w.compares)], clientv3.Compare(clientv3.ModRevision(w.key), "!=", 0))
+	return w
+}
+
 func (w write) commit(ctx context.Context, kv clientv3.KV) (*clientv3.TxnResponse, error) {
 	return kv.Txn(ctx).If(w.compares...).Then(w.then...).Else(w.otherwise...).Commit()
 }
