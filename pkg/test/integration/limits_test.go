@@ -23,8 +23,8 @@ func (r *resource) limit(t *testing.T, spec string) {
 	})
 }
 
-// tryCreate creates a Widget with so many bytes in it.
-func (r *resource) tryCreate(t *testing.T, name string, size int) error {
+// tryCreateOf creates a Widget with so many bytes in it.
+func (r *resource) tryCreateOf(t *testing.T, name string, size int) error {
 	t.Helper()
 	_, err := r.in("v1").Create(t.Context(), r.object(t, "v1", name, content(size)), metav1.CreateOptions{})
 	return err
@@ -44,7 +44,7 @@ func content(size int) string {
 func (r *resource) waitLimited(t *testing.T) {
 	t.Helper()
 	eventually(t, "the limit of "+r.name+" is in force", func() string {
-		err := r.tryCreate(t, "probe", 1)
+		err := r.tryCreateOf(t, "probe", 1)
 		if err == nil {
 			return problem(r.in("v1").Delete(t.Context(), "probe", metav1.DeleteOptions{})) + "a widget was created"
 		}
@@ -62,11 +62,11 @@ func TestLimitsOfAResource(t *testing.T) {
 	r.waitLimited(t)
 
 	r.limit(t, `{"limits": {"objects": "2"}, "namespaceLimits": {"storage": "100Ki"}}`)
-	eventually(t, "there is room for two", func() string { return problem(r.tryCreate(t, "one", 1)) })
-	if err := r.tryCreate(t, "two", 1); err != nil {
+	eventually(t, "there is room for two", func() string { return problem(r.tryCreateOf(t, "one", 1)) })
+	if err := r.tryCreateOf(t, "two", 1); err != nil {
 		t.Fatal(err)
 	}
-	wantExceeded(t, r.tryCreate(t, "three", 1),
+	wantExceeded(t, r.tryCreateOf(t, "three", 1),
 		fmt.Sprintf("exceeded the limits of hostedresource %s, requested: objects=1, used: objects=2, limited: objects=2", r.name))
 
 	_, err := r.in("v1").Create(t.Context(), r.object(t, "v1", "three", content(1)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -76,8 +76,8 @@ func TestLimitsOfAResource(t *testing.T) {
 	if err := r.in("v1").Delete(t.Context(), "two", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	wantExceeded(t, r.tryCreate(t, "large", 400<<10), "in namespace "+r.namespace+", requested: storage=")
-	if err := r.tryCreate(t, "two", 1<<10); err != nil {
+	wantExceeded(t, r.tryCreateOf(t, "large", 400<<10), "in namespace "+r.namespace+", requested: storage=")
+	if err := r.tryCreateOf(t, "two", 1<<10); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.in("v1").Patch(t.Context(), "two", types.MergePatchType, []byte(`{"spec": {"text": ""}}`), metav1.PatchOptions{}); err != nil {
@@ -85,5 +85,5 @@ func TestLimitsOfAResource(t *testing.T) {
 	}
 
 	r.limit(t, `{"limits": null, "namespaceLimits": null}`)
-	eventually(t, "there are no limits any more", func() string { return problem(r.tryCreate(t, "large", 400<<10)) })
+	eventually(t, "there are no limits any more", func() string { return problem(r.tryCreateOf(t, "large", 400<<10)) })
 }
