@@ -65,7 +65,7 @@ func (s *state) removeStore(name string) {
 }
 
 // setResource takes over what the API says of a resource, and returns the Store on
-// which there is more room than before, if there is one.
+// which others may fit because of it, if there is one.
 func (s *state) setResource(hosted *hostingv1alpha1.HostedResource) (relieved string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *state) setResource(hosted *hostingv1alpha1.HostedResource) (relieved st
 	}
 	was := s.on[hosted.Name]
 	s.put(resource, on)
-	if was != "" && (was != on || known && shrank(before, resource)) {
+	if was != "" && (was != on || known && (shrank(before, resource) || relabeled(before.HostedResource, hosted))) {
 		return was
 	}
 	return ""

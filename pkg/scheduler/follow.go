@@ -5,6 +5,7 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -52,12 +53,17 @@ func (s *Scheduler) resourceChanged(before *hostingv1alpha1.HostedResource, obj 
 		s.queue.remove(after.Name)
 	case s.state.placedOn(after.Name) != "":
 		// It is being bound, and this is what others say of it meanwhile.
-	case before == nil || before.UID != after.UID || before.Generation != after.Generation || !s.waits(before):
+	case before == nil || !s.waits(before) || before.UID != after.UID || before.Generation != after.Generation || relabeled(before, after):
 		s.queue.add(after.Name, after.Spec.Priority)
 	}
 	if relieved != "" {
 		s.storeChanged(relieved)
 	}
+}
+
+// relabeled reports whether a resource is described otherwise, for plugins that go by that.
+func relabeled(before, after *hostingv1alpha1.HostedResource) bool {
+	return !maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations)
 }
 
 func (s *Scheduler) resourceDeleted(obj any) {

@@ -25,6 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/scheduler/framework"
 	"github.com/annex-dev/annex/pkg/scheduler/plugins"
 )
 
@@ -45,6 +46,12 @@ type annex struct {
 // run starts a scheduler that ends with the test.
 func run(t *testing.T, objects ...runtime.Object) *annex {
 	t.Helper()
+	return runWith(t, nil, objects...)
+}
+
+// runWith does so with other plugins than all.
+func runWith(t *testing.T, decide *framework.Plugins, objects ...runtime.Object) *annex {
+	t.Helper()
 	a := &annex{client: fake.NewClientset(objects...)}
 	a.resources = a.client.HostingV1alpha1().HostedResources()
 	a.stores = a.client.HostingV1alpha1().Stores()
@@ -53,7 +60,7 @@ func run(t *testing.T, objects ...runtime.Object) *annex {
 	hosting := informers.Hosting().V1alpha1()
 	s, err := New(Config{
 		Name: hostingv1alpha1.DefaultSchedulerName, AnnexHostedResources: a.resources,
-		HostedResources: hosting.HostedResources(), Stores: hosting.Stores(), Events: a,
+		HostedResources: hosting.HostedResources(), Stores: hosting.Stores(), Events: a, Plugins: decide,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -302,6 +309,40 @@ func TestTriesAgainWhenAStoreChanges(t *testing.T) {
 				if took := time.Since(began); took != 0 {
 					t.Errorf("it took %s", took)
 				}
+			})
+		})
+	}
+}
+
+// TestTriesAgainWhenSomethingIsDescribedAnew: labels and annotations are what plugins of
+// one's own go by.
+func TestTriesAgainWhenSomethingIsDescribedAnew(t *testing.T) {
+	t.Parallel()
+	const shares = "example.com/shares"
+	all := &framework.Plugins{}
+	all.AddFilter("Shares", func(resource *framework.Resource, store *framework.Store) string {
+		for _, other := range store.Resources {
+			if resource.Annotations[shares] == "" && other.Labels[shares] == "" {
+				return "has resources that do not share"
+			}
+		}
+		return ""
+	})
+	for name, described := range map[string]string{"what waits": "waits", "what is in the way": "there"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				there := made("there")
+				there.Spec.StoreName = "only"
+				a := runWith(t, all, there, made("waits"), store("only", "1Gi"))
+				a.unscheduled(t, "waits", "0/1 Stores fit: only: has resources that do not share")
+				hosted := a.get(t, described)
+				hosted.Labels, hosted.Annotations = map[string]string{shares: "yes"}, map[string]string{shares: "yes"}
+				if _, err := a.resources.Update(t.Context(), hosted, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				a.on(t, "waits", "only")
 			})
 		})
 	}
