@@ -28,7 +28,7 @@ type Verdict struct {
 	Store string
 	// Obstacles are empty if the Store fits.
 	Obstacles []Obstacle
-	// Total is the weighted mean of Points, which only a Store that fits has.
+	// Total is the sum of Points by weight, which only a Store that fits has.
 	Total  int64
 	Points []Points
 

@@ -55,10 +55,10 @@ func TestDecide(t *testing.T) {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
 	best, ok := decision.Best()
-	if !ok || best.Store != "long" || best.Total != (3*40+50)/4 {
+	if !ok || best.Store != "long" || best.Total != 3*40+50 {
 		t.Errorf("best %+v, %t", best, ok)
 	}
-	want := "4/6 Stores fit: long: score 42; a: score 20; c: score 20; b: score 20; nope: is called nope; not-this-one: is called not-this-one"
+	want := "4/6 Stores fit: long: score 170; a: score 80; c: score 80; b: score 80; nope: is called nope; not-this-one: is called not-this-one"
 	if got := decision.String(); got != want {
 		t.Errorf("says %q, want %q", got, want)
 	}

@@ -87,15 +87,10 @@ func (p *Plugins) Fits(resource *Resource, store *Store) []Obstacle {
 
 // score asks all scores.
 func (p *Plugins) score(resource *Resource, store *Store) (total int64, each []Points) {
-	var weights int64
 	for _, s := range p.scores {
 		points := min(max(s.run(resource, store), 0), MaxScore)
 		each = append(each, Points{Score: s.name, Points: points, Weight: s.weight})
 		total += points * s.weight
-		weights += s.weight
 	}
-	if weights == 0 {
-		return 0, each
-	}
-	return total / weights, each
+	return total, each
 }

@@ -12,8 +12,9 @@ import (
 
 func init() {
 	registered.AddFilter("Taints", taints)
-	// More than all others together: another Store would do, however full it is.
-	registered.AddScore("Taints", 12, fewTaints)
+	// More than all others together, and some that are added: another Store would do,
+	// however full it is.
+	registered.AddScore("Taints", 30, fewTaints)
 }
 
 // taints refuses a Store with a NoSchedule taint that the resource does not tolerate.
