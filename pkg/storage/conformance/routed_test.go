@@ -8,19 +8,16 @@ import (
 	"context"
 	"crypto/aes"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
-	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/etcd3"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 	"k8s.io/apiserver/pkg/storage/value"
 	encryptaes "k8s.io/apiserver/pkg/storage/value/encrypt/aes"
@@ -30,15 +27,16 @@ import (
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/storage/routing"
-	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
-	secondStore = "second"
 	// maxObjectBytes is annex's default.
 	maxObjectBytes = 16 << 20
 	// paddingBytes makes the suite's small objects large enough to be compressed.
@@ -47,28 +45,43 @@ const (
 
 // buildRouted builds the storage as annex builds it for a resource that is placed on
 // a Store: the router finds that through the resource's HostedResource, and what it
-// puts between is there, an offset of revisions among it. Values are compressed and
-// encrypted.
+// puts between is there, an offset of revisions among it. Values are compressed with
+// a dictionary that was trained for them, and encrypted.
 func buildRouted(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions, s shape) {
 	t.Helper()
-	store := newSecondStore(t, subject, etcdOptions)
+	prefix := etcdOptions.StorageConfig.Prefix
+	dictionary := trainedDictionary(t)
+	if _, err := subject.etcd.Client().Put(t.Context(), keys.Dictionary(prefix, pods, dictionary.name), dictionary.value); err != nil {
+		t.Fatal(err)
+	}
+	store := openStore(t, subject, etcdOptions)
 	if subject.offset != 0 {
-		if err := revision.Save(t.Context(), store.client.KV, store.Prefix(), pods, subject.offset); err != nil {
+		if err := revision.Save(t.Context(), store.Client().KV, prefix, pods, subject.offset); err != nil {
 			t.Fatal(err)
 		}
 	}
+	now, err := subject.etcd.Client().Get(t.Context(), "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject.first = now.Header.Revision
 	if !s.small {
 		subject.codec.padding = bytes.Repeat([]byte(" "), paddingBytes)
 	}
 	encryption := stacked{outer: newEncryption(t), inner: subject.transformer}
 	etcdOptions.StorageConfig.Transformer = encryption
-	stored, release := compression.NewManager().Transformer(compression.Resource{
-		GroupResource: pods, Store: secondStore, Prefix: store.prefix, KV: store.client.KV, Encryption: encryption,
+	manager := compression.NewManager()
+	stored, release := manager.Transformer(compression.Resource{
+		GroupResource: pods, Store: store.Name(), Prefix: prefix, KV: store.Client().KV, Encryption: encryption,
 		Wanted: func() bool { return true },
 	})
 	t.Cleanup(release)
-	subject.stored = compressed{Transformer: stored, encryption: encryption}
-	router := newRouter(t, store, subject.cached)
+	subject.stored = compressed{Transformer: stored, encryption: encryption, dictionary: dictionary.id}
+	// The dictionary is read now, before the suite has the transformer fail.
+	if _, err := stored.TransformToStorage(t.Context(), dictionary.sample, value.DefaultContext("any")); err != nil {
+		t.Fatal(err)
+	}
+	router := newRouter(t, store, manager, subject.cached)
 	factory := &genericoptions.SimpleStorageFactory{StorageConfig: etcdOptions.StorageConfig}
 	rest, err := router.Typed(etcdOptions.CreateRESTOptionsGetter(factory, nil)).GetRESTOptions(pods, newPod())
 	if err != nil {
@@ -91,17 +104,17 @@ func buildRouted(t *testing.T, subject *subject, etcdOptions *genericoptions.Etc
 	})
 }
 
-func newRouter(t *testing.T, store *secondEtcd, cached bool) *routing.Router {
+func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager, cached bool) *routing.Router {
 	t.Helper()
 	placed := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: pods.String()},
-		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: secondStore},
+		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: store.Name()},
 	}
 	hosting := annexfake.NewClientset(placed)
 	informers := annexinformers.NewSharedInformerFactory(hosting, 0)
 	router, err := routing.New(routing.Config{
 		Store: func(name string) (routing.Store, error) {
-			if name != secondStore {
+			if name != store.Name() {
 				return nil, fmt.Errorf("there is no store %q", name)
 			}
 			return store, nil
@@ -111,7 +124,7 @@ func newRouter(t *testing.T, store *secondEtcd, cached bool) *routing.Router {
 			return hosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 		},
 		Cached:      func(schema.GroupResource) bool { return cached },
-		Compression: routing.Compression{Manager: compression.NewManager(), Default: hostingv1alpha1.CompressionZstd},
+		Compression: routing.Compression{Manager: manager, Default: hostingv1alpha1.CompressionZstd},
 		ObjectSize:  routing.ObjectSize{MaxBytes: maxObjectBytes, Budget: objectsize.NewBudget(1<<30, time.Minute)},
 	})
 	if err != nil {
@@ -129,42 +142,44 @@ func newRouter(t *testing.T, store *secondEtcd, cached bool) *routing.Router {
 	return router
 }
 
-// secondEtcd is a routing.Store.
-type secondEtcd struct {
-	client    *kubernetes.Client
-	compactor etcd3.Compactor
-	prefix    string
-	usage     *usage.Tracker
+// recordedStore is a Store as annex opens it, with its gate, fence and compaction.
+// The suite sees which lists get to it.
+type recordedStore struct {
+	*stores.Store
+	client *kubernetes.Client
 }
 
-func (s *secondEtcd) Name() string               { return secondStore }
-func (s *secondEtcd) Prefix() string             { return s.prefix }
-func (s *secondEtcd) Client() *kubernetes.Client { return s.client }
-func (s *secondEtcd) Compactor() etcd3.Compactor { return s.compactor }
-func (s *secondEtcd) Usage() *usage.Tracker      { return s.usage }
-func (s *secondEtcd) Available() error           { return nil }
+// Client implements routing.Store.
+func (s *recordedStore) Client() *kubernetes.Client { return s.client }
 
-func newSecondStore(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions) *secondEtcd {
+func openStore(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions) *recordedStore {
 	t.Helper()
-	client, err := kubernetes.New(clientv3.Config{Endpoints: etcdOptions.StorageConfig.Transport.ServerList, Logger: zap.NewNop()})
+	config := etcdOptions.StorageConfig
+	client, err := externaletcd.Dial(config.Transport.ServerList, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	compactor := etcd3.StartCompactorPerEndpoint(client.Client, etcdOptions.StorageConfig.CompactionInterval)
-	t.Cleanup(compactor.Stop)
-	subject.recorder = storagetesting.NewKubernetesRecorder(nothing{})
-	client.KV = recordingKV{KV: storagetesting.NewKVRecorder(client.KV, subject.recorder), recorder: subject.recorder}
-	store := &secondEtcd{client: client, compactor: compactor, prefix: etcdOptions.StorageConfig.Prefix}
-	store.usage = usage.NewTracker(client.Client, store.prefix, nil)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { store.usage.Run(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
+	set, err := stores.Open(t.Context(), stores.Config{
+		Default:            stores.Default{Client: client, Endpoints: config.Transport.ServerList, Prefix: config.Prefix},
+		CompactionInterval: config.CompactionInterval,
+		Measure:            compression.Measure,
 	})
-	return store
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Close)
+	store, err := set.Get(hostingv1alpha1.DefaultStoreName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject.recorder = storagetesting.NewKubernetesRecorder(nothing{})
+	recorded := *store.Client()
+	recorded.Client = clientv3.NewCtxClient(t.Context())
+	recorded.KV = recordingKV{KV: storagetesting.NewKVRecorder(store.Client().KV, subject.recorder), recorder: subject.recorder}
+	recorded.Watcher, recorded.Lease = store.Client().Watcher, store.Client().Lease
+	recorded.Kubernetes = &recorded
+	return &recordedStore{Store: store, client: &recorded}
 }
 
 // recordingKV tells the suite's recorder of the lists that get to etcd. The recorder
@@ -192,10 +207,12 @@ func (nothing) List(context.Context, string, kubernetes.ListOptions) (kubernetes
 	return kubernetes.ListResponse{}, nil
 }
 
-// compressed reads what etcd has, and sees that it was compressed.
+// compressed reads what etcd has, and sees that it was compressed with the
+// dictionary.
 type compressed struct {
 	value.Transformer
 	encryption value.Transformer
+	dictionary uint32
 }
 
 // TransformFromStorage implements value.Transformer.
@@ -204,8 +221,8 @@ func (c compressed) TransformFromStorage(ctx context.Context, data []byte, dataC
 	if err != nil {
 		return nil, false, err
 	}
-	if !compression.IsCompressed(decrypted) {
-		return nil, false, fmt.Errorf("what is stored begins with %.20q and is not compressed", decrypted)
+	if id, _ := compression.DictionaryID(decrypted); id != c.dictionary {
+		return nil, false, fmt.Errorf("what is stored begins with %.20q and is not compressed with dictionary %d but %d", decrypted, c.dictionary, id)
 	}
 	return c.Transformer.TransformFromStorage(ctx, data, dataCtx)
 }

@@ -63,6 +63,7 @@ type subject struct {
 
 	cached      bool
 	offset      int64             // of revisions, from those of etcd
+	first       int64             // revision of etcd that objects may come after
 	stored      value.Transformer // of what etcd gets
 	etcd        *embeddedetcd.Server
 	transformer *transformerSwitch
@@ -87,6 +88,7 @@ func newSubject(t *testing.T, v variant, s shape) *subject {
 	subject := &subject{
 		cached:      v.cached,
 		offset:      v.offset,
+		first:       1,
 		etcd:        startEtcd(t),
 		transformer: newTransformerSwitch(),
 		codec:       &failingCodec{Codec: codec},
@@ -293,7 +295,7 @@ func (s synced) Create(ctx context.Context, key string, obj, out runtime.Object,
 // Watch implements storage.Interface. The suite takes 1 for the first revision.
 func (s synced) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
 	if options.ResourceVersion == "1" {
-		options.ResourceVersion = fmt.Sprint(s.offset + 1)
+		options.ResourceVersion = fmt.Sprint(s.offset + s.first)
 	}
 	return s.subject.Watch(ctx, key, options)
 }
