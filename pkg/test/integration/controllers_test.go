@@ -118,17 +118,31 @@ func TestHostedResourceOfEveryDefinition(t *testing.T) {
 	widgets.waitNotHosted(t)
 }
 
-func TestHostedResourceIsMadeAgain(t *testing.T) {
+func TestHostedResourceInUseCannotBeDeleted(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	widgets := a.install(t, newDefinition(t, anySchema))
 	first := widgets.waitHosted(t, "is hosted", isHosted)
-	if err := a.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets.name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
+	err := a.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets.name, metav1.DeleteOptions{})
+	if !apierrors.IsConflict(err) {
+		t.Errorf("deleting it: %v, want a conflict", err)
 	}
-	widgets.waitHosted(t, "is there again", func(hosted *hostingv1alpha1.HostedResource) bool {
-		return hosted.UID != first.UID && isHosted(hosted)
-	})
+	wantError(t, err, "delete the CustomResourceDefinition", widgets.name, "first")
+	widgets.create(t, "v1", "widget", "spec: {}")
+
+	// Of the next definition of that name it knows nothing.
+	widgets.deleteDefinition(t)
+	widgets.waitNotHosted(t)
+	again := newDefinition(t, anySchema)
+	again.Name, again.Spec.Group = widgets.name, widgets.group
+	widgets = a.install(t, again)
+	next := widgets.waitHosted(t, "is there again", isHosted)
+	if next.UID == first.UID || next.Status.DefinitionUID == first.Status.DefinitionUID {
+		t.Errorf("that of a definition made again: uid %s of definition %s, as before", next.UID, next.Status.DefinitionUID)
+	}
+	if got := widgets.list(t); len(got) > 0 {
+		t.Errorf("objects of the definition before: %v", got)
+	}
 }
 
 func TestHostedResourceMadeBeforeItsDefinition(t *testing.T) {
