@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -112,6 +113,7 @@ func TestReconcile(t *testing.T) {
 		own(r)
 		r.Annotations = map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain}
 	}
+	inUse := func(r *hosted) { own(r); r.Status.DefinitionUID = "7" }
 	unplaced := func(r *hosted) { r.Spec.StoreName = "" }
 	ending := func(r *hosted) { own(r); r.DeletionTimestamp = ptr.To(metav1.NewTime(epoch)) }
 
@@ -137,8 +139,11 @@ func TestReconcile(t *testing.T) {
 		"store down, at once":         {world: world{crd: established(), resource: resource(3, own), store: ready(metav1.ConditionFalse, "down"), objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
 		"status conflicts":            {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": conflict}}, want: []string{"updateStatus"}, wantErr: "writing status", wantPhase: hostingv1alpha1.HostedResourceHosted},
 		"gone meanwhile":              {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": gone}}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"not placed":                  {world: world{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"not placed":                  {world: world{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"own, definition gone":        {world: world{resource: resource(0, own), store: fine}, want: []string{"delete"}},
+		"own, definition just gone":   {world: world{resource: resource(0, inUse), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"own, in use in truth":        {world: world{resource: resource(0, inUse), store: fine, liveCRD: established()}},
+		"own, in use or not":          {world: world{resource: resource(0, inUse), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "making sure"},
 		"own, defined in main only":   {world: world{resource: resource(0, awaited), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"own, definition made again":  {world: world{resource: resource(0, own), store: fine, liveCRD: established()}},
 		"own, definition not read":    {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "making sure"},
@@ -186,6 +191,38 @@ func TestReconcileMarksWhatItMakes(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, w.written); diff != "" {
 		t.Errorf("made (-want +got):\n%s", diff)
+	}
+}
+
+// TestReconcileNamesTheDefinition looks at what requests for the resource wait for, and
+// what keeps the HostedResource from being deleted.
+func TestReconcileNamesTheDefinition(t *testing.T) {
+	t.Parallel()
+	defined := func(uid types.UID) *definition {
+		crd := established()
+		crd.UID = uid
+		return crd
+	}
+	for name, tc := range map[string]struct {
+		before types.UID
+		crd    *definition
+		want   types.UID
+	}{
+		"new":        {crd: defined("7"), want: "7"},
+		"made again": {before: "7", crd: defined("8"), want: "8"},
+		"going":      {before: "7", crd: terminating(defined("8")), want: "8"},
+		"gone":       {before: "7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world{crd: tc.crd, store: ready(metav1.ConditionTrue, ""), resource: resource(0, func(r *hosted) { r.Status.DefinitionUID = tc.before })}
+			if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
+				t.Fatal(err)
+			}
+			if w.written == nil || w.written.Status.DefinitionUID != tc.want {
+				t.Errorf("written %+v, want definition %q", w.written, tc.want)
+			}
+		})
 	}
 }
 

@@ -36,8 +36,8 @@ const (
 // store does not exist.
 func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, crd *definition, store *hostingv1alpha1.Store, now time.Time) {
 	established := establishedCondition(resource.Name, crd)
-	stored := storedCondition(resource.Spec.StoreName, store)
-	status.Phase = phase(crd, established)
+	stored := storedCondition(status, resource.Spec.StoreName, store)
+	status.Phase = phase(crd, established, stored)
 	// What the Store holds is of this definition from now on: requests for the
 	// resource wait for it.
 	status.DefinitionUID = ""
@@ -63,12 +63,16 @@ func setUsage(status *hostingv1alpha1.HostedResourceStatus, name, store string, 
 	return true
 }
 
-func phase(crd *definition, established metav1.Condition) hostingv1alpha1.HostedResourcePhase {
+// phase sums up what has been done so far. A Store that is down for now holds the
+// objects all the same.
+func phase(crd *definition, established, stored metav1.Condition) hostingv1alpha1.HostedResourcePhase {
 	switch {
 	case crd == nil:
 		return hostingv1alpha1.HostedResourcePending
 	case !crd.DeletionTimestamp.IsZero():
 		return hostingv1alpha1.HostedResourceTerminating
+	case stored.Reason == reasonNoStore || stored.Reason == reasonStoreNotFound:
+		return hostingv1alpha1.HostedResourcePending
 	case established.Status == metav1.ConditionTrue:
 		return hostingv1alpha1.HostedResourceHosted
 	default:
@@ -107,13 +111,17 @@ func establishedCondition(name string, crd *definition) metav1.Condition {
 	return condition
 }
 
-// storedCondition says whether the Store that holds the resource works.
-func storedCondition(storeName string, store *hostingv1alpha1.Store) metav1.Condition {
+// storedCondition says whether the Store that holds the resource works. Why there is
+// none, the scheduler said in status.
+func storedCondition(status *hostingv1alpha1.HostedResourceStatus, storeName string, store *hostingv1alpha1.Store) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceStored, Status: metav1.ConditionFalse}
 	switch {
 	case storeName == "":
 		condition.Reason = reasonNoStore
 		condition.Message = "No store has been chosen yet"
+		if scheduled := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceScheduled); scheduled != nil && scheduled.Status == metav1.ConditionFalse {
+			condition.Message += ": " + scheduled.Message
+		}
 		return condition
 	case store == nil:
 		condition.Reason = reasonStoreNotFound

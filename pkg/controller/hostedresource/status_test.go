@@ -90,6 +90,14 @@ func TestSetState(t *testing.T) {
 				`Ready=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
 			},
 		},
+		"served, not placed": {
+			crd: established(), wantPhase: pending,
+			wantStates: []string{
+				"Established=True InitialNamesAccepted: the initial names have been accepted",
+				"Stored=False NoStore: No store has been chosen yet",
+				"Ready=False NoStore: No store has been chosen yet",
+			},
+		},
 		"just defined": {
 			storeName: "default", crd: defined(), store: fine, wantPhase: pending,
 			wantStates: []string{
@@ -135,7 +143,7 @@ func TestSetState(t *testing.T) {
 			},
 		},
 		"store missing": {
-			storeName: "other", crd: established(), wantPhase: hosting,
+			storeName: "other", crd: established(), wantPhase: pending,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
 				`Stored=False StoreNotFound: There is no store "other"`,
@@ -183,6 +191,22 @@ func TestSetState(t *testing.T) {
 				t.Errorf("the same state an hour later changed the status (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestSaysWhyThereIsNoStore looks at what the scheduler says in the status.
+func TestSaysWhyThereIsNoStore(t *testing.T) {
+	t.Parallel()
+	status := hostingv1alpha1.HostedResourceStatus{Conditions: []metav1.Condition{{
+		Type: hostingv1alpha1.HostedResourceScheduled, Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 Stores fit",
+	}}}
+	setState(&status, &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}}, established(), nil, epoch)
+	for _, kind := range []string{hostingv1alpha1.HostedResourceStored, hostingv1alpha1.HostedResourceReady} {
+		condition := meta.FindStatusCondition(status.Conditions, kind)
+		want := "No store has been chosen yet: 0/1 Stores fit"
+		if condition.Status != metav1.ConditionFalse || condition.Reason != reasonNoStore || condition.Message != want {
+			t.Errorf("%s: %s %s: %s, want False %s: %s", kind, condition.Status, condition.Reason, condition.Message, reasonNoStore, want)
+		}
 	}
 }
 
