@@ -41,6 +41,9 @@ func compress(d *dictionary, data []byte) ([]byte, error) {
 
 // decompress turns a value back whose header was parsed and said d.
 func decompress(d *dictionary, value []byte, h header) ([]byte, error) {
+	if err := believe(value, h); err != nil {
+		return nil, err
+	}
 	decoder, err := decoders.take(d)
 	if err != nil {
 		return nil, fmt.Errorf("decompress with dictionary %d: %w", d.id, err)

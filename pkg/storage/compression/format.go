@@ -5,7 +5,6 @@ package compression
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -94,9 +93,41 @@ func parse(value []byte) (header, error) {
 const (
 	blockHeaderSize = 3
 	checksumSize    = 4
-	// blockRLE is the type of a block that is one byte, repeated.
-	blockRLE = 1
+	// blockRaw and blockRLE are the types of a block that is as it was, and of one
+	// that is a byte, repeated.
+	blockRaw, blockRLE = 0, 1
+	// maxBlock is what any other block holds at the most.
+	maxBlock = 128 << 10
 )
+
+// walk goes over the blocks of a compressed value whose header was parsed, without
+// decompressing them. It returns where the value ends, and how much plain text it
+// can hold at the most.
+func walk(value []byte, h header) (end int, most uint64, err error) {
+	end = len(magic) + h.size
+	for last := false; !last; {
+		if len(value) < end+blockHeaderSize {
+			return 0, 0, fmt.Errorf("%w: it ends too early", errDamaged)
+		}
+		block := uint32(value[end]) | uint32(value[end+1])<<8 | uint32(value[end+2])<<16
+		last = block&1 == 1
+		end += blockHeaderSize
+		size := block >> 3
+		switch block >> 1 & 3 {
+		case blockRaw:
+			end, most = end+int(size), most+uint64(size)
+		case blockRLE:
+			end, most = end+1, most+uint64(size)
+		default:
+			end, most = end+int(size), most+maxBlock
+		}
+	}
+	end += checksumSize
+	if len(value) < end {
+		return 0, 0, fmt.Errorf("%w: it ends too early", errDamaged)
+	}
+	return end, most, nil
+}
 
 // length is how much of a value belongs to it, header and all: what prints values
 // may have put a newline behind.
@@ -105,23 +136,21 @@ func length(value []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	at := len(magic) + h.size
-	for last := false; !last; {
-		if len(value) < at+blockHeaderSize {
-			return 0, fmt.Errorf("%w: it ends too early", errDamaged)
-		}
-		block := binary.LittleEndian.Uint32(append([]byte{0}, value[at:at+blockHeaderSize]...)) >> 8
-		last = block&1 == 1
-		at += blockHeaderSize
-		if block>>1&3 == blockRLE {
-			at++
-		} else {
-			at += int(block >> 3)
-		}
+	end, _, err := walk(value, h)
+	return end, err
+}
+
+// believe makes sure that a value may be as large as it says, before so much memory
+// is taken for it: nothing is behind it, and its blocks can hold that.
+func believe(value []byte, h header) error {
+	end, most, err := walk(value, h)
+	switch {
+	case err != nil:
+		return err
+	case end != len(value):
+		return fmt.Errorf("%w: %d bytes follow it", errDamaged, len(value)-end)
+	case most < h.plain:
+		return fmt.Errorf("%w: it claims to be of %d bytes and cannot hold more than %d", errDamaged, h.plain, most)
 	}
-	at += checksumSize
-	if len(value) < at {
-		return 0, fmt.Errorf("%w: it ends too early", errDamaged)
-	}
-	return at, nil
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -137,16 +138,53 @@ func TestDamaged(t *testing.T) {
 }
 
 // TestBomb has values that claim to be, or are, larger than anything annex writes.
+// It is not parallel, to see what memory they take.
 func TestBomb(t *testing.T) {
-	t.Parallel()
-	// A frame with a checksum, a dictionary of two bytes and a size of four.
-	bomb := append([]byte(magic), 0x28, 0xb5, 0x2f, 0xfd, 0xa6)
-	bomb = binary.LittleEndian.AppendUint16(bomb, uint16(genericID1))
-	bomb = binary.LittleEndian.AppendUint32(bomb, MaxPlainSize+1)
-	bomb = append(bomb, make([]byte, 100)...)
-	_, _, err := newReplica(t, nil, nil).TransformFromStorage(t.Context(), bomb, value.DefaultContext("/annex/w"))
-	wantError(t, err, "/annex/w", "claims to be of more than")
-	if _, known := PlainSize(bomb); known {
+	// claim is the beginning of a frame with a checksum, a dictionary of two bytes
+	// and a size of four.
+	claim := func(size uint32) []byte {
+		value := append([]byte(magic), 0x28, 0xb5, 0x2f, 0xfd, 0xa6)
+		value = binary.LittleEndian.AppendUint16(value, uint16(genericID1))
+		return binary.LittleEndian.AppendUint32(value, size)
+	}
+	// repeated are blocks of a byte, repeated, the last of which says so.
+	repeated := func(value []byte, blocks int) []byte {
+		for i := range blocks {
+			header := uint32(maxBlock)<<3 | blockRLE<<1
+			if i == blocks-1 {
+				header |= 1
+			}
+			value = append(value, byte(header), byte(header>>8), byte(header>>16), 'a')
+		}
+		return append(value, "sums"...)
+	}
+	honest, err := compress(newestGeneric, bytes.Repeat([]byte("a"), 100_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReplica(t, nil, nil)
+	for name, test := range map[string]struct {
+		value []byte
+		want  string
+	}{
+		"larger than any flag allows": {repeated(claim(MaxPlainSize+1), 2000), "claims to be of more than"},
+		"larger than it can be":       {repeated(claim(MaxPlainSize), 1), "cannot hold more than 131072"},
+		"cut after it said so":        {claim(MaxPlainSize), "ends too early"},
+		"larger than it says":         {repeated(claim(600), 1200), "damaged"},
+		"another one behind it":       {append(bytes.Clone(honest), repeated(claim(MaxPlainSize), 1280)[len(magic):]...), "bytes follow it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, _, err := r.TransformFromStorage(t.Context(), test.value, value.DefaultContext("/annex/w"))
+			runtime.ReadMemStats(&after)
+			wantError(t, err, "/annex/w", test.want)
+			if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
+				t.Errorf("%d bytes of memory were taken for a value of %d", took, len(test.value))
+			}
+		})
+	}
+	if _, known := PlainSize(claim(MaxPlainSize + 1)); known {
 		t.Error("its size is believed")
 	}
 }
