@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
@@ -185,10 +186,19 @@ func (d *dictionaries) refresh(ctx context.Context) error {
 	d.mu.Lock()
 	d.tried = time.Now()
 	d.mu.Unlock()
+	ids, err := d.list(ctx)
+	if err != nil {
+		return err
+	}
+	return d.adopt(ctx, ids)
+}
+
+// list returns the dictionaries that there are in etcd.
+func (d *dictionaries) list(ctx context.Context) ([]listedID, error) {
 	folder := keys.Dictionaries(d.prefix, d.resource)
 	list, err := d.kv.Get(ctx, folder, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
-		return fmt.Errorf("list the dictionaries below %s: %w", folder, err)
+		return nil, fmt.Errorf("list the dictionaries below %s: %w", folder, err)
 	}
 	var ids []listedID
 	for _, kv := range list.Kvs {
@@ -197,7 +207,7 @@ func (d *dictionaries) refresh(ctx context.Context) error {
 			ids = append(ids, listedID{id, kv.CreateRevision})
 		}
 	}
-	return d.adopt(ctx, ids)
+	return ids, nil
 }
 
 // adopt uses the newest of the dictionaries that there are.
@@ -276,6 +286,9 @@ func (d *dictionaries) follow(ctx context.Context, ids []listedID, encrypted boo
 	d.mu.Unlock()
 	// What was not used yet is listed when it is.
 	if listed {
+		if ids, err = d.putBack(ctx, ids); err != nil {
+			return err
+		}
 		if err := d.adopt(ctx, ids); err != nil {
 			return err
 		}
@@ -288,6 +301,31 @@ func (d *dictionaries) follow(ctx context.Context, ids []listedID, encrypted boo
 		errs = append(errs, d.renew(ctx, l.id))
 	}
 	return errors.Join(errs...)
+}
+
+// putBack writes the dictionaries again that are in memory but not among ids, those
+// that there are in etcd: annex deletes none, so somebody else did, and no value that
+// needs one could be read after the next start. It returns those that there are then.
+func (d *dictionaries) putBack(ctx context.Context, ids []listedID) ([]listedID, error) {
+	back := 0
+	for _, known := range d.known() {
+		held := d.inMemory(known.id)
+		if held == nil || slices.ContainsFunc(ids, func(l listedID) bool { return l.id == known.id }) {
+			continue
+		}
+		err := d.write(ctx, held.dictionary, clientv3.Compare(clientv3.CreateRevision(d.key(known.id)), "=", 0))
+		if err != nil && !errors.Is(err, errLost) {
+			return nil, err
+		}
+		if err == nil {
+			klog.FromContext(ctx).Info("Somebody deleted a dictionary, which is written again", "resource", d.resource, "key", d.key(known.id))
+		}
+		back++
+	}
+	if back == 0 {
+		return ids, nil
+	}
+	return d.list(ctx)
 }
 
 // renew encrypts a dictionary anew if it is stale.

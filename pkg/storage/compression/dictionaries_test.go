@@ -97,6 +97,30 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestPutBack has somebody delete a dictionary while annex runs.
+func TestPutBack(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	r := newReplica(t, etcd, nil)
+	r.fill(t, etcd, 100)
+	r.trainNow(t)
+	object := widget(newRandom())
+	stored := r.write(t, nil, "w", object)
+	if dictionaryIn(t, stored) == genericID1 {
+		t.Fatal("there is no dictionary")
+	}
+	if _, err := etcd.Delete(t.Context(), keys.Dictionaries("/annex", widgets), clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	r.followNow(t)
+	if got := dictionaryIn(t, r.write(t, nil, "w", object)); got != dictionaryIn(t, stored) {
+		t.Errorf("it writes with %d then", got)
+	}
+	if plain, stale := newReplica(t, etcd, nil).read(t, "w", stored); !bytes.Equal(plain, object) || stale {
+		t.Errorf("another replica reads %q (stale: %t)", plain, stale)
+	}
+}
+
 // TestTwoTrainAtOnce: the second finds the first's.
 func TestTwoTrainAtOnce(t *testing.T) {
 	t.Parallel()

@@ -58,7 +58,7 @@ func trained(content []byte) *dictionary {
 func parseDictionary(id uint32, content []byte) (*dictionary, error) {
 	d := trained(content)
 	if d.id != id {
-		return nil, fmt.Errorf("its content is that of dictionary %d", d.id)
+		return nil, fmt.Errorf("it is damaged, or another: its content is that of dictionary %d", d.id)
 	}
 	return d, nil
 }
