@@ -263,7 +263,7 @@ func TestThoseWithPriorityGoFirst(t *testing.T) {
 		}
 		a := run(t, made("a", wants("600Mi")), made("b", wants("600Mi"), urgent(5)), made("c", wants("600Mi"), urgent(-5)), store("only", "1Gi"))
 		a.on(t, "b", "only")
-		a.unscheduled(t, "a", "0/1 Stores fit: only: has 424Mi storage left of 1Gi, which is less than 600Mi")
+		a.unscheduled(t, "a", "0/1 Stores fit: only: has insufficient storage left (424Mi of 1Gi, wanted 600Mi)")
 	})
 }
 
@@ -299,7 +299,7 @@ func TestTriesAgainWhenAStoreChanges(t *testing.T) {
 				there := made("there", wants("600Mi"))
 				there.Spec.StoreName = "only"
 				a := run(t, there, made("waits", wants("600Mi")), store("only", "1Gi"))
-				a.unscheduled(t, "waits", "0/1 Stores fit: only: has 424Mi storage left of 1Gi, which is less than 600Mi")
+				a.unscheduled(t, "waits", "0/1 Stores fit: only: has insufficient storage left (424Mi of 1Gi, wanted 600Mi)")
 				began := time.Now()
 				change(t, a)
 				synctest.Wait()
@@ -361,13 +361,13 @@ func TestSaysWhatIsInTheWayNow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := run(t, made("waits", wants("2Gi")), store("only", "1Gi"))
-		a.unscheduled(t, "waits", "0/1 Stores fit: only: has 1Gi storage left of 1Gi, which is less than 2Gi")
+		a.unscheduled(t, "waits", "0/1 Stores fit: only: has insufficient storage left (1Gi of 1Gi, wanted 2Gi)")
 		tainted := store("only", "4Gi")
 		tainted.Spec.Taints = []hostingv1alpha1.Taint{{Key: "old", Effect: hostingv1alpha1.TaintEffectNoSchedule}}
 		a.update(t, tainted)
 		time.Sleep(firstBackoff)
 		synctest.Wait()
-		a.unscheduled(t, "waits", "0/1 Stores fit: only: has the taint old:NoSchedule, which is not tolerated")
+		a.unscheduled(t, "waits", "0/1 Stores fit: only: has the untolerated taint old:NoSchedule")
 		if err := a.stores.Delete(t.Context(), "only", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -398,7 +398,7 @@ func TestBindingThatFails(t *testing.T) {
 		a.on(t, "b", "only")
 		time.Sleep(firstBackoff)
 		synctest.Wait()
-		a.unscheduled(t, "a", "0/1 Stores fit: only: has 424Mi storage left of 1Gi, which is less than 600Mi")
+		a.unscheduled(t, "a", "0/1 Stores fit: only: has insufficient storage left (424Mi of 1Gi, wanted 600Mi)")
 
 		a.refuseBindings(errors.New("the server is restarting"))
 		a.create(t, made("c"))

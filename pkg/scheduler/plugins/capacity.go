@@ -28,13 +28,23 @@ var dimensions = []dimension{
 	{
 		name:   hostingv1alpha1.ResourceStorage,
 		of:     func(amounts framework.Amounts) int64 { return amounts.Storage },
-		format: func(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() },
+		format: formatBytes,
 	},
 	{
 		name:   hostingv1alpha1.ResourceObjects,
 		of:     func(amounts framework.Amounts) int64 { return amounts.Objects },
 		format: func(objects int64) string { return resource.NewQuantity(objects, resource.DecimalSI).String() },
 	},
+}
+
+// formatBytes leaves out what is less than a Mi: it is of no use to a reader, and as
+// every write changes it the words would change each time.
+func formatBytes(bytes int64) string {
+	const mebi = 1 << 20
+	if bytes >= mebi {
+		bytes -= bytes % mebi
+	}
+	return resource.NewQuantity(bytes, resource.BinarySI).String()
 }
 
 // capacity refuses a Store with too little left, and one with nothing left even if
@@ -50,7 +60,7 @@ func capacity(resource *framework.Resource, store *framework.Store) string {
 		case left <= 0:
 			return fmt.Sprintf("has no %s left of %s", d.name, d.format(limit))
 		case wanted > left:
-			return fmt.Sprintf("has %s %s left of %s, which is less than %s", d.format(left), d.name, d.format(limit), d.format(wanted))
+			return fmt.Sprintf("has insufficient %s left (%s of %s, wanted %s)", d.name, d.format(left), d.format(limit), d.format(wanted))
 		}
 	}
 	return ""

@@ -113,7 +113,7 @@ func TestFilters(t *testing.T) {
 		"selector, broken": {newResource(selecting(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}})),
 			newStore(nil), "Selector", "cannot be matched with spec.storeSelector"},
 
-		"taint":                        {newResource(), newStore(tainted(gpu)), "Taints", "has the taint gpu=yes:NoSchedule, which is not tolerated"},
+		"taint":                        {newResource(), newStore(tainted(gpu)), "Taints", "has the untolerated taint gpu=yes:NoSchedule"},
 		"taint that is only a wish":    {newResource(), newStore(tainted(hostingv1alpha1.Taint{Key: "gpu", Effect: hostingv1alpha1.TaintEffectPreferNoSchedule})), "", ""},
 		"second taint":                 {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: exists})), newStore(tainted(gpu, hostingv1alpha1.Taint{Key: "old", Effect: hostingv1alpha1.TaintEffectNoSchedule})), "Taints", "old:NoSchedule"},
 		"tolerated":                    {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: equal, Value: "yes"})), newStore(tainted(gpu)), "", ""},
@@ -126,26 +126,29 @@ func TestFilters(t *testing.T) {
 			newStore(tainted(gpu)), "Taints", "gpu=yes:NoSchedule"},
 
 		"fits exactly":       {newResource(requests("1Gi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Gi", ""))), "", ""},
-		"expected too large": {newResource(requests("1025Mi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Gi", ""))), "Capacity", "has 1Gi storage left of 2Gi, which is less than 1025Mi"},
+		"expected too large": {newResource(requests("1025Mi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Gi", ""))), "Capacity", "has insufficient storage left (1Gi of 2Gi, wanted 1025Mi)"},
 		"more than asked for": {newResource(requests("1Gi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Mi", ""), takes(1536<<20, 0))),
-			"Capacity", "has 512Mi storage left of 2Gi"},
+			"Capacity", "has insufficient storage left (512Mi of 2Gi, wanted 1Gi)"},
 		"others' data": {newResource(requests("1Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.SizeInUse = amounts("2Gi", ""), ptr.To(resource.MustParse("1536Mi"))
-		}), "Capacity", "has 512Mi storage left of 2Gi"},
+		}), "Capacity", "has insufficient storage left (512Mi of 2Gi, wanted 1Gi)"},
+		"almost a Mi less": {newResource(requests("1Gi", "")), newStore(func(s *store) {
+			s.Spec.Capacity, s.Status.SizeInUse = amounts("2Gi", ""), ptr.To(resource.MustParse("1572865Ki"))
+		}), "Capacity", "has insufficient storage left (511Mi of 2Gi, wanted 1Gi)"},
 		"growth that is still to come": {newResource(requests("1Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.SizeInUse = amounts("4Gi", ""), ptr.To(resource.MustParse("2Gi"))
-		}, newResource(named("a.example.com"), requests("2Gi", ""), takes(512<<20, 0))), "Capacity", "has 512Mi storage left of 4Gi"},
-		"grew already": {newResource(takes(3<<30, 0)), newStore(capacity("2Gi", "")), "Capacity", "less than 3Gi"},
+		}, newResource(named("a.example.com"), requests("2Gi", ""), takes(512<<20, 0))), "Capacity", "has insufficient storage left (512Mi of 4Gi, wanted 1Gi)"},
+		"grew already": {newResource(takes(3<<30, 0)), newStore(capacity("2Gi", "")), "Capacity", "wanted 3Gi"},
 		"quota of etcd": {newResource(requests("3Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.Quota = amounts("8Gi", ""), ptr.To(resource.MustParse("2Gi"))
-		}), "Capacity", "has 2Gi storage left of 2Gi, which is less than 3Gi"},
+		}), "Capacity", "has insufficient storage left (2Gi of 2Gi, wanted 3Gi)"},
 		"full, and nothing asked for": {newResource(), newStore(func(s *store) {
 			s.Status.Quota, s.Status.SizeInUse = ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("2Gi"))
 		}), "Capacity", "has no storage left of 2Gi"},
 		"closed by a capacity of nothing": {newResource(), newStore(capacity("", "0")), "Capacity", "has no objects left of 0"},
 		"too many objects": {newResource(requests("", "60k")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.Objects = amounts("", "100k"), 50_000
-		}), "Capacity", "has 50k objects left of 100k, which is less than 60k"},
+		}), "Capacity", "has insufficient objects left (50k of 100k, wanted 60k)"},
 
 		"new enough":     {newResource(), newStore(version("3.5.13")), "", ""},
 		"too old":        {newResource(), newStore(version("3.4.33")), "Version", "runs etcd 3.4.33, annex needs 3.5.13 or newer"},

@@ -21,7 +21,7 @@ func init() {
 func taints(resource *framework.Resource, store *framework.Store) string {
 	for _, taint := range store.Spec.Taints {
 		if taint.Effect == hostingv1alpha1.TaintEffectNoSchedule && !tolerated(taint, resource.Spec.Tolerations) {
-			return "has the taint " + describe(taint) + ", which is not tolerated"
+			return "has the untolerated taint " + describe(taint)
 		}
 	}
 	return ""
