@@ -20,6 +20,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/tracing"
@@ -31,6 +32,13 @@ const (
 	keepAliveTime    = 30 * time.Second
 	keepAliveTimeout = 10 * time.Second
 )
+
+// reconnect is how often an etcd that is away is tried. gRPC's own pauses grow to two
+// minutes, for which an etcd that is back would still not be used.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+	MinConnectTimeout: 10 * time.Second,
+}
 
 // NewClient returns a client of the etcd, and with the credentials, that the flags of
 // the API server name. It does not wait for a connection.
@@ -69,6 +77,7 @@ func Dial(endpoints []string, tlsConfig *tls.Config, tracer oteltrace.TracerProv
 		MaxCallSendMsgSize: math.MaxInt32,
 		MaxCallRecvMsgSize: math.MaxInt32,
 		DialOptions: []grpc.DialOption{
+			grpc.WithConnectParams(reconnect),
 			grpc.WithChainUnaryInterceptor(measured.UnaryClientInterceptor()),
 			grpc.WithChainStreamInterceptor(measured.StreamClientInterceptor()),
 			grpc.WithStatsHandler(otelgrpc.NewClientHandler(traces(tracer)...)),
