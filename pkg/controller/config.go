@@ -26,6 +26,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/quarantine"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -92,6 +93,8 @@ type Config struct {
 
 	// Usage tracks the objects in all Stores.
 	Usage UsageTracker
+	// Unreadable knows which objects cannot be read.
+	Unreadable *quarantine.Registry
 	// Stores has the connections to Stores.
 	Stores Stores
 	// DefaultStore is the spec of the Store "default", when that has to be made.

@@ -20,6 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/flowcontrol"
 	"github.com/annex-dev/annex/pkg/controller/garbagecollector"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
+	"github.com/annex-dev/annex/pkg/controller/intact"
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/limits"
 	"github.com/annex-dev/annex/pkg/controller/namespace"
@@ -89,6 +90,8 @@ func descriptors() []descriptor {
 		{hostedresource.ControllerName, always, 4, newHostedResource},
 		// Few resources have limits, and how full they are is written once a second.
 		{limits.ControllerName, always, 2, newLimits},
+		// It hardly ever happens.
+		{intact.ControllerName, always, 1, newIntact},
 		// Decisions are made one at a time, and written down so many at a time.
 		{scheduler.ControllerName, always, 16, newScheduler},
 		// One that does not answer must not keep others waiting.
@@ -198,6 +201,15 @@ func newLimits(config Config) (controller, error) {
 		HostedResources:      config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
 		Usage:                config.Usage,
 		Events:               config.recorder(limits.ControllerName),
+	})
+}
+
+func newIntact(config Config) (controller, error) {
+	return intact.New(intact.Config{
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		HostedResources:      config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
+		Unreadable:           config.Unreadable,
+		Events:               config.recorder(intact.ControllerName),
 	})
 }
 

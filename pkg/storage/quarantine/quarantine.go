@@ -62,6 +62,7 @@ type Quarantine struct {
 	// entries are by key.
 	entries map[string]entry
 	tries   bool // whether try runs
+	listed  bool // whether all objects were looked at
 	closed  bool
 }
 
@@ -99,7 +100,7 @@ func (q *Quarantine) Close() {
 	q.mu.Unlock()
 	q.cancel()
 	q.trying.Wait()
-	q.config.Registry.set(q.config.Resource, q, nil)
+	q.config.Registry.forget(q.config.Resource, q)
 }
 
 // present returns the values that are stored now. The lock has to be held.
@@ -254,6 +255,17 @@ func (q *Quarantine) report() {
 		objects = append(objects, q.object(key, known))
 	}
 	q.config.Registry.set(q.config.Resource, q, objects)
+}
+
+// sawAll tells the registry, once, that all objects were looked at.
+func (q *Quarantine) sawAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.listed || q.closed {
+		return
+	}
+	q.listed = true
+	q.config.Registry.setListed(q.config.Resource, q)
 }
 
 // try reads again and again what could not be read, while there is anything.

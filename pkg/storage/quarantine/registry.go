@@ -44,16 +44,22 @@ func (o Object) String() string {
 // Registry knows what cannot be read, of all resources of a process.
 type Registry struct {
 	mu        sync.Mutex
-	resources map[schema.GroupResource]map[*Quarantine][]Object
+	resources map[schema.GroupResource]map[*Quarantine]*known
 	handlers  map[int]func(schema.GroupResource)
 	last      int
+}
+
+// known is what one quarantine of a resource has to say.
+type known struct {
+	objects []Object
+	listed  bool
 }
 
 // NewRegistry returns a registry that knows of nothing.
 func NewRegistry() *Registry {
 	registerMetrics()
 	return &Registry{
-		resources: map[schema.GroupResource]map[*Quarantine][]Object{},
+		resources: map[schema.GroupResource]map[*Quarantine]*known{},
 		handlers:  map[int]func(schema.GroupResource){},
 	}
 }
@@ -68,9 +74,9 @@ func (r *Registry) Unreadable(resource schema.GroupResource) []Object {
 func (r *Registry) unreadable(resource schema.GroupResource) []Object {
 	// Two versions of a resource see the same objects.
 	byName := map[string]Object{}
-	for _, objects := range r.resources[resource] {
-		for _, object := range objects {
-			if known, ok := byName[object.String()]; !ok || known.Served {
+	for _, known := range r.resources[resource] {
+		for _, object := range known.objects {
+			if same, ok := byName[object.String()]; !ok || same.Served {
 				byName[object.String()] = object
 			}
 		}
@@ -78,6 +84,19 @@ func (r *Registry) unreadable(resource schema.GroupResource) []Object {
 	return slices.SortedFunc(maps.Values(byName), func(a, b Object) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+}
+
+// Listed reports whether all objects of a resource were looked at, so that those
+// which Unreadable does not name can be read.
+func (r *Registry) Listed(resource schema.GroupResource) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, known := range r.resources[resource] {
+		if known.listed {
+			return true
+		}
+	}
+	return false
 }
 
 // AddHandler has changes reported until remove is called. The handler must not
@@ -95,22 +114,39 @@ func (r *Registry) AddHandler(handler func(schema.GroupResource)) (remove func()
 	}
 }
 
-// set replaces what one quarantine of a resource has to say.
+// set replaces the objects that one quarantine of a resource found.
 func (r *Registry) set(resource schema.GroupResource, from *Quarantine, objects []Object) {
+	r.change(resource, from, func(known *known) { known.objects = objects })
+}
+
+// setListed notes that a quarantine has seen all objects of a resource.
+func (r *Registry) setListed(resource schema.GroupResource, from *Quarantine) {
+	r.change(resource, from, func(known *known) { known.listed = true })
+}
+
+// forget removes all that a quarantine said.
+func (r *Registry) forget(resource schema.GroupResource, from *Quarantine) {
+	r.change(resource, from, func(*known) { delete(r.resources[resource], from) })
+}
+
+func (r *Registry) change(resource schema.GroupResource, from *Quarantine, change func(*known)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.resources[resource] == nil {
-		r.resources[resource] = map[*Quarantine][]Object{}
+	ofResource := r.resources[resource]
+	if ofResource == nil {
+		ofResource = map[*Quarantine]*known{}
+		r.resources[resource] = ofResource
 	}
-	if len(objects) > 0 {
-		r.resources[resource][from] = objects
-	} else {
-		delete(r.resources[resource], from)
+	if ofResource[from] == nil {
+		ofResource[from] = &known{}
+	}
+	change(ofResource[from])
+	if len(ofResource) == 0 {
+		delete(r.resources, resource)
 	}
 	if count := len(r.unreadable(resource)); count > 0 {
 		unreadable.WithLabelValues(resource.String()).Set(float64(count))
 	} else {
-		delete(r.resources, resource)
 		unreadable.DeleteLabelValues(resource.String())
 	}
 	for _, handler := range r.handlers {

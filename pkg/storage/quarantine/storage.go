@@ -39,6 +39,9 @@ type below struct {
 func (s *below) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
 	for attempt := 1; ; attempt++ {
 		err := s.Interface.GetList(ctx, key, options, list)
+		if err == nil && options.Recursive {
+			s.q.noteWhole(key, list)
+		}
 		keys := unreadableKeys(err)
 		if len(keys) == 0 || attempt == maxAttempts || !options.Recursive {
 			return err
@@ -49,6 +52,14 @@ func (s *below) GetList(ctx context.Context, key string, options storage.ListOpt
 		if err := meta.SetList(list, nil); err != nil {
 			return fmt.Errorf("emptying a list: %w", err)
 		}
+	}
+}
+
+// noteWhole notes a list that ended with the last of all objects.
+func (q *Quarantine) noteWhole(key string, list runtime.Object) {
+	end, err := meta.ListAccessor(list)
+	if err == nil && end.GetContinue() == "" && strings.TrimSuffix(q.fullKey(key), "/") == strings.TrimSuffix(q.config.Prefix, "/") {
+		q.sawAll()
 	}
 }
 
@@ -125,8 +136,7 @@ func (s *above) GetList(ctx context.Context, key string, options storage.ListOpt
 	// This list may have been the one that met a value which cannot be read.
 	left, err := s.leftOut(ctx, key, options)
 	if err == nil && len(left) > 0 {
-		warning.AddWarning(ctx, "", fmt.Sprintf("%s cannot be read and left out: %s; see the condition Intact of hostedresource %s",
-			s.q.config.Resource, Names(left), s.q.config.Resource))
+		warning.AddWarning(ctx, "", fmt.Sprintf("%s cannot be read and left out: %s; reading one by its name says why", s.q.config.Resource, Names(left)))
 	}
 	return err
 }

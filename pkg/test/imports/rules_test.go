@@ -409,6 +409,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
+		packages: "pkg/controller/intact",
+		duty:     "The controller that says which objects of HostedResources cannot be read.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/quarantine"},
+		others:   clients,
+	},
+	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/stores", "pkg/storage/usage"},
@@ -417,7 +423,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller",
 		duty:     "The table of controllers.",
-		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/stores", "pkg/storage/usage"},
+		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/quarantine", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   clients,
 	},
 	{
