@@ -86,6 +86,10 @@ func New(config Config) (*Controller, error) {
 			_, err := config.AnnexHostedResources.UpdateStatus(ctx, hosted, metav1.UpdateOptions{})
 			return err
 		},
+		updateDefinitionStatus: func(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
+			_, err := config.AnnexDefinitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
+			return err
+		},
 		delete: config.AnnexHostedResources.Delete,
 		usage:  config.Usage,
 		pace:   c.pace,
@@ -98,11 +102,6 @@ func New(config Config) (*Controller, error) {
 // follow has every change that may matter queue the names it matters to.
 func (c *Controller) follow(config Config) error {
 	named := cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.enqueue,
-		UpdateFunc: func(_, obj any) { c.enqueueAfter(obj, settlePeriod) },
-		DeleteFunc: c.enqueue,
-	}
-	defined := cache.ResourceEventHandlerFuncs{
 		// At once: requests for the resource wait for its Store.
 		AddFunc:    c.enqueue,
 		UpdateFunc: func(_, obj any) { c.enqueueAfter(obj, settlePeriod) },
@@ -124,7 +123,7 @@ func (c *Controller) follow(config Config) error {
 	var err error
 	c.synced, err = follow.All(
 		follow.Source{What: "hosted resources", Informer: config.HostedResources.Informer(), Handler: named},
-		follow.Source{What: "custom resource definitions", Informer: config.CustomResourceDefinitions.Informer(), Handler: defined},
+		follow.Source{What: "custom resource definitions", Informer: config.CustomResourceDefinitions.Informer(), Handler: named},
 		follow.Source{What: "stores", Informer: config.Stores.Informer(), Handler: stores},
 	)
 	return err

@@ -40,7 +40,9 @@ type reconciler struct {
 
 	create       func(ctx context.Context, resource *hosted) error
 	updateStatus func(ctx context.Context, resource *hosted) error
-	delete       func(ctx context.Context, name string, options metav1.DeleteOptions) error
+	// updateDefinitionStatus is for definitions on their way out.
+	updateDefinitionStatus func(ctx context.Context, crd *definition) error
+	delete                 func(ctx context.Context, name string, options metav1.DeleteOptions) error
 
 	usage UsageFunc
 	// pace keeps writes of nothing but numbers apart.
@@ -49,7 +51,7 @@ type reconciler struct {
 }
 
 // reconcile brings the HostedResource of one name to its desired state, by one
-// write at the most: what that write changes comes back as the next pass.
+// write of it at the most: what that write changes comes back as the next pass.
 func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
 	crd, err := follow.Found(r.getDefinition(name))
 	if err != nil {
@@ -136,6 +138,9 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 		}
 	}
 	setState(status, resource, crd, store, r.now())
+	if err := r.explainWait(ctx, crd, storedCondition(status, resource.Spec.StoreName, store)); err != nil {
+		return queue.Result{}, err
+	}
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)
 	numbers := setUsage(status, resource.Name, resource.Spec.StoreName, r.usage)
 	if !urgent && !numbers {

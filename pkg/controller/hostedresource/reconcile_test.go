@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,9 +35,10 @@ type world struct {
 	errs         map[string]error // by the name of what was done
 	lastWrite    time.Duration    // ago; zero: never
 
-	done    []string
-	written *hosted
-	options metav1.DeleteOptions
+	done       []string
+	written    *hosted
+	writtenCRD *definition
+	options    metav1.DeleteOptions
 }
 
 // get is a lister's Get over one object that may not exist.
@@ -74,6 +77,11 @@ func (w *world) reconciler() *reconciler {
 		getLiveDefinition: func(_ context.Context, name string) (*definition, error) { return live(name) },
 		create:            w.do("create"),
 		updateStatus:      w.do("updateStatus"),
+		updateDefinitionStatus: func(_ context.Context, crd *definition) error {
+			w.done = append(w.done, "updateDefinitionStatus")
+			w.writtenCRD = crd
+			return w.errs["updateDefinitionStatus"]
+		},
 		delete: func(_ context.Context, _ string, options metav1.DeleteOptions) error {
 			w.done = append(w.done, "delete")
 			w.options = options
@@ -191,6 +199,50 @@ func TestReconcileMarksWhatItMakes(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, w.written); diff != "" {
 		t.Errorf("made (-want +got):\n%s", diff)
+	}
+}
+
+// TestReconcileExplainsADeletionThatWaits looks at a definition whose objects cannot be
+// deleted because their Store is away.
+func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
+	t.Parallel()
+	said := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
+		return says(definitionStored, status, reason, "")
+	}
+	away := ready(metav1.ConditionFalse, "no endpoint answers")
+	for name, tc := range map[string]struct {
+		crd   *definition
+		store *hostingv1alpha1.Store
+		err   error
+		want  string
+	}{
+		"not being deleted": {crd: established(), store: away},
+		"never away":        {crd: terminating(established()), store: ready(metav1.ConditionTrue, "")},
+		"not looked at":     {crd: terminating(established()), store: ready(metav1.ConditionUnknown, "")},
+		"away":              {crd: terminating(established()), store: away, want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+		"still away":        {crd: terminating(defined(said(apiextensionsv1.ConditionFalse, reasonStoreNotReady))), store: away},
+		"unknown":           {crd: terminating(established()), want: `False StoreNotFound: There is no store "default"`},
+		"back":              {crd: terminating(defined(said(apiextensionsv1.ConditionFalse, reasonStoreNotReady))), store: ready(metav1.ConditionTrue, ""), want: `True StoreReady: Store "default" holds the objects`},
+		"away again":        {crd: terminating(defined(said(apiextensionsv1.ConditionTrue, reasonStoreReady))), store: away, want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+		"changed meanwhile": {crd: terminating(established()), store: away, err: errors.New("conflict"), want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+		"gone meanwhile":    {crd: terminating(established()), store: away, err: apierrors.NewNotFound(schema.GroupResource{}, widgets), want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world{crd: tc.crd, store: tc.store, resource: resource(0, nil), errs: map[string]error{"updateDefinitionStatus": tc.err}}
+			_, err := w.reconciler().reconcile(t.Context(), widgets)
+			if wantErr := tc.err != nil && !apierrors.IsNotFound(tc.err); (err != nil) != wantErr {
+				t.Errorf("error %v, want one: %v", err, wantErr)
+			}
+			got := ""
+			if w.writtenCRD != nil {
+				condition := apiextensionshelpers.FindCRDCondition(w.writtenCRD, definitionStored)
+				got = string(condition.Status) + " " + condition.Reason + ": " + condition.Message
+			}
+			if got != tc.want {
+				t.Errorf("the definition says %q, want %q", got, tc.want)
+			}
+		})
 	}
 }
 

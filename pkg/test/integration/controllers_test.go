@@ -6,6 +6,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -311,28 +312,31 @@ func TestStoreDefault(t *testing.T) {
 	}
 }
 
-func TestStoreThatIsNotUsed(t *testing.T) {
+func TestStoreThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	other := &hostingv1alpha1.Store{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "not-used-"},
-		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"https://etcd.example.com:2379"}}},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "no-answer-"},
+		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
 	other, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), other, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the store says that it is not used", func() string {
+	eventually(t, "the store says that it cannot be reached", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), other.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
 		ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
-		if ready == nil || ready.Status != metav1.ConditionUnknown || ready.Reason != "NotConnected" {
+		if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != "Unreachable" {
 			return fmt.Sprintf("status %+v", store.Status)
 		}
 		return ""
 	})
+	if got := a.get(t, "/readyz"); got.code != http.StatusOK {
+		t.Errorf("annex is not ready: %s", got)
+	}
 }
 
 // A restart changes no status that is still true.
