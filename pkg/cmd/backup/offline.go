@@ -49,6 +49,13 @@ func (o *offline) validate() error {
 	return nil
 }
 
+// What fitted into the etcd that was backed up, whatever its limits were, fits into
+// one that is only there to be filled.
+const (
+	restoredQuota   = 1 << 40
+	restoredRequest = 1 << 30
+)
+
 // run restores a whole Store. The file is read to its end before anything is touched.
 func (o *offline) run(ctx context.Context, path string, dryRun bool, out, errOut io.Writer) error {
 	a, err := openArchive(path)
@@ -96,7 +103,9 @@ func (o *offline) toDataDir(ctx context.Context, a *archive, errOut io.Writer) (
 	if err != nil {
 		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
 	}
-	server, err := embeddedetcd.Start(ctx, embeddedetcd.Config{Dir: unfinished, SocketPath: socket})
+	server, err := embeddedetcd.Start(ctx, embeddedetcd.Config{
+		Dir: unfinished, SocketPath: socket, QuotaBytes: restoredQuota, MaxRequestBytes: restoredRequest,
+	})
 	if err != nil {
 		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
 	}
