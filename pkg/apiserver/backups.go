@@ -48,6 +48,7 @@ func (b backups) Source(name string) (*backup.Source, error) {
 	}
 	return &backup.Source{
 		Store: name, KV: store.Client().KV, Prefix: store.Prefix(), CreatedBy: version.Annex(), Now: time.Now,
+		Decoder: func(resource schema.GroupResource) storagevalue.Transformer { return b.stored(name, store, resource) },
 		Offset: func(ctx context.Context, resource *schema.GroupResource) (int64, error) {
 			if resource == nil {
 				return revision.Highest(ctx, store.Client().KV, store.Prefix())
@@ -71,9 +72,7 @@ func (b backups) Target(name string) (*backup.Target, error) {
 			}), nil
 		},
 		Encoder: func(resource schema.GroupResource) (storagevalue.Transformer, error) {
-			return b.transformer(compression.Resource{
-				GroupResource: resource, Store: name, Prefix: store.Prefix(), KV: store.Client().KV,
-			}), nil
+			return b.stored(name, store, resource), nil
 		},
 		Encryption: b.encryption,
 		Raise: func(ctx context.Context, resource schema.GroupResource, floor int64) error {
@@ -106,6 +105,13 @@ func (b backups) available(name string) (routing.Store, error) {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("Store %s: %v", name, err))
 	}
 	return store, nil
+}
+
+// stored is what values of a resource in a Store go through.
+func (b backups) stored(name string, store routing.Store, resource schema.GroupResource) storagevalue.Transformer {
+	return b.transformer(compression.Resource{
+		GroupResource: resource, Store: name, Prefix: store.Prefix(), KV: store.Client().KV,
+	})
 }
 
 // transformer is what values of a resource go through. It is made for one request:

@@ -15,7 +15,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
@@ -124,12 +123,11 @@ func (a *archive) manifest(record backup.Record) error {
 
 // resourceOf is the name of the resource that a key belongs to, if that has a group.
 func resourceOf(key string) string {
-	group, rest, _ := strings.Cut(key, "/")
-	plural, _, found := strings.Cut(rest, "/")
-	if !found || !strings.Contains(group, ".") {
+	resource, _, found := backup.ResourceOf(key)
+	if !found {
 		return ""
 	}
-	return schema.GroupResource{Group: group, Resource: plural}.String()
+	return resource.String()
 }
 
 // parts hands the objects of some resources on, in parts of one resource each. Every

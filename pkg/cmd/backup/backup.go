@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -76,27 +75,31 @@ func (o *backupOptions) run(ctx context.Context, out, errOut io.Writer) error {
 		return err
 	}
 	defer target.discard()
-	header, trailer, err := o.save(ctx, annex, manifests, target, errOut)
+	s := &saving{annex: annex, options: o, errOut: errOut}
+	trailer, err := s.run(ctx, manifests, target)
 	if err != nil {
 		return err
 	}
 	if err := target.finish(); err != nil {
 		return err
 	}
-	what := "Store " + header.Store
-	if header.Resource != "" {
-		what = header.Resource + " of " + what
+	what := "Store " + s.header.Store
+	if s.header.Resource != "" {
+		what = s.header.Resource + " of " + what
 	}
-	_, err = fmt.Fprintf(out, "%s: %s, %s at revision %d\n", o.path, what, amount(trailer), header.Revision)
-	return err
+	_, err = fmt.Fprintf(out, "%s: %s, %s at revision %d\n", o.path, what, amount(trailer), s.header.Revision)
+	return errors.Join(err, s.unreadable.warn(errOut, "and in the backup as in etcd"))
 }
 
 func amount(trailer backup.Trailer) string {
-	noun := "objects"
-	if trailer.Objects == 1 {
-		noun = "object"
+	return fmt.Sprintf("%s (%s)", objects(trailer.Objects), inBytes(trailer.Bytes))
+}
+
+func objects(count int64) string {
+	if count == 1 {
+		return "1 object"
 	}
-	return fmt.Sprintf("%d %s (%s)", trailer.Objects, noun, inBytes(trailer.Bytes))
+	return fmt.Sprintf("%d objects", count)
 }
 
 // manifests reads the definitions of what is backed up. They are read before the
@@ -134,65 +137,4 @@ func (o *backupOptions) manifests(ctx context.Context, annex *client) ([]backup.
 		}
 	}
 	return records, nil
-}
-
-// save puts the parts together.
-func (o *backupOptions) save(ctx context.Context, annex *client, manifests []backup.Record, target io.Writer, errOut io.Writer) (backup.Header, backup.Trailer, error) {
-	kind, name := "stores", o.store
-	if o.resource != "" {
-		kind, name = "hostedresources", o.resource
-	}
-	var header backup.Header
-	var writer *backup.Writer
-	var bar *progress
-	var objects, size int64
-	after := ""
-	for {
-		part, err := annex.readPart(ctx, kind, name, header.Revision, after)
-		if apierrors.IsResourceExpired(err) {
-			return header, backup.Trailer{}, fmt.Errorf("back up %s %s: %w; begin again, nearer to annex or with a longer --etcd-compaction-interval", kind, name, err)
-		}
-		if err != nil {
-			return header, backup.Trailer{}, fmt.Errorf("back up %s %s: %w", kind, name, err)
-		}
-		if writer == nil {
-			if header, writer, err = begin(target, part, manifests); err != nil {
-				return header, backup.Trailer{}, err
-			}
-			bar = newProgress(errOut, name, header.Expected)
-			defer bar.end()
-		}
-		_, trailer, err := readPart(part, writer.Write)
-		if err != nil {
-			return header, backup.Trailer{}, fmt.Errorf("write the backup: %w", err)
-		}
-		objects, size = objects+trailer.Objects, size+trailer.Bytes
-		bar.show(objects, size)
-		if after = trailer.Continue; after == "" {
-			break
-		}
-	}
-	trailer, err := writer.Close()
-	if err != nil {
-		return header, trailer, fmt.Errorf("write the backup: %w", err)
-	}
-	return header, trailer, nil
-}
-
-// begin writes what comes before the first object.
-func begin(target io.Writer, part []byte, manifests []backup.Record) (backup.Header, *backup.Writer, error) {
-	header, _, err := readPart(part, func(backup.Record) error { return nil })
-	if err != nil {
-		return header, nil, err
-	}
-	writer, err := backup.NewWriter(target, header)
-	for _, manifest := range manifests {
-		if err == nil {
-			err = writer.Write(manifest)
-		}
-	}
-	if err != nil {
-		return header, nil, fmt.Errorf("write the backup: %w", err)
-	}
-	return header, writer, nil
 }

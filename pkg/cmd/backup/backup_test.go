@@ -5,7 +5,6 @@ package backup
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -191,7 +190,6 @@ func TestAgain(t *testing.T) {
 		"refused":             {errs: []error{status(http.StatusForbidden)}, tries: 1, fails: true},
 		"compacted":           {errs: []error{status(http.StatusGone)}, tries: 1, fails: true},
 		"made by a newer":     {errs: []error{backup.ErrNewer}, tries: 1, fails: true},
-		"stopped":             {errs: []error{context.Canceled}, tries: 1, fails: true},
 		"a server that stays": {errs: []error{status(500), status(500), status(500), status(500), status(500)}, tries: 5, fails: true},
 	} {
 		c := &client{pause: time.Microsecond}

@@ -37,6 +37,8 @@ const (
 	firstPause = 500 * time.Millisecond
 )
 
+var errInterrupted = errors.New("interrupted")
+
 // definitionsPath is where CustomResourceDefinitions are. They are read as they are:
 // the types here may know less than the server.
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -128,12 +130,15 @@ func readPart(part []byte, each func(backup.Record) error) (backup.Header, backu
 }
 
 // writePart sends a part of a resource to a Store, or has it checked only.
-func (c *client) writePart(ctx context.Context, store, resource string, part []byte, check bool) (result backup.Result, err error) {
+func (c *client) writePart(ctx context.Context, store, resource string, part []byte, options backup.Options) (result backup.Result, err error) {
 	err = c.again(ctx, func() error {
 		request := c.rest.Post().Resource("stores").Name(store).SubResource("restore").Param("resource", resource).
 			SetHeader("Content-Type", "application/octet-stream").Body(part)
-		if check {
+		if options.Check {
 			request = request.Param("check", "true")
+		}
+		if options.SkipUnreadable {
+			request = request.Param("skipUnreadable", "true")
 		}
 		answer, err := raw(request.Do(ctx))
 		if err != nil {
@@ -173,12 +178,17 @@ func (c *client) again(ctx context.Context, try func() error) error {
 	pause := c.pause
 	for attempt := 1; ; attempt++ {
 		err := try()
-		if err == nil || attempt == attempts || !passes(err) {
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errInterrupted
+		case attempt == attempts || !passes(err):
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return errInterrupted
 		case <-time.After(pause):
 		}
 		pause *= 2
@@ -192,5 +202,5 @@ func passes(err error) bool {
 		code := status.Status().Code
 		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 	}
-	return !errors.Is(err, backup.ErrNewer) && !errors.Is(err, context.Canceled)
+	return !errors.Is(err, backup.ErrNewer)
 }

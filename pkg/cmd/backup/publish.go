@@ -24,8 +24,11 @@ import (
 )
 
 const (
-	servedTimeout  = time.Minute
-	servedInterval = 50 * time.Millisecond
+	// servedTimeout is how long a resource may take to be served.
+	servedTimeout = time.Minute
+	// settledTimeout is how long one may take to be gone that was deleted.
+	settledTimeout = 30 * time.Second
+	pollInterval   = 50 * time.Millisecond
 )
 
 // publish has what was restored served. The HostedResource comes first: a definition
@@ -115,7 +118,7 @@ func (r *restorer) waitServed(ctx context.Context, resource *saved) error {
 		return nil
 	}
 	last := errors.New("nothing was tried")
-	err = wait.PollUntilContextTimeout(ctx, servedInterval, servedTimeout, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, servedTimeout, true, func(ctx context.Context) (bool, error) {
 		last = r.annex.rest.Get().AbsPath("/apis", crd.Spec.Group, crd.Spec.Versions[served].Name, crd.Spec.Names.Plural).
 			Param("limit", "1").Do(ctx).Error()
 		// Who may restore need not be allowed to look.

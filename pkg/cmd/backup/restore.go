@@ -10,6 +10,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
 // restoreOptions are the flags of `annex restore`.
@@ -17,6 +19,7 @@ type restoreOptions struct {
 	login
 	offline
 	store, resource string
+	skipUnreadable  bool
 	dryRun          bool
 	path            string
 }
@@ -55,13 +58,14 @@ func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
 	o.offline.addFlags(fs)
 	fs.StringVar(&o.store, "store", o.store, "The Store to restore to. If not set, the one that held each resource.")
 	fs.StringVar(&o.resource, "resource", o.resource, "The only resource to restore, as PLURAL.GROUP.")
+	fs.BoolVar(&o.skipUnreadable, "skip-unreadable", o.skipUnreadable, "Leave objects behind that cannot be read, and say which, instead of restoring nothing.")
 	fs.BoolVar(&o.dryRun, "dry-run", o.dryRun, "Only check whether it can be restored.")
 	return cmd
 }
 
 func (o *restoreOptions) validate() error {
-	if o.enabled() && (o.store != "" || o.resource != "" || o.kubeconfig != "" || o.context != "") {
-		return errors.New("--data-dir and --etcd-servers are for a whole Store and no running annex: --store, --resource, --kubeconfig and --context do not go with them")
+	if o.enabled() && (o.store != "" || o.resource != "" || o.skipUnreadable || o.kubeconfig != "" || o.context != "") {
+		return errors.New("--data-dir and --etcd-servers are for a whole Store, as it is, and no running annex: --store, --resource, --skip-unreadable, --kubeconfig and --context do not go with them")
 	}
 	return o.offline.validate()
 }
@@ -86,25 +90,26 @@ func (o *restoreOptions) run(ctx context.Context, out, errOut io.Writer) error {
 			return err
 		}
 	}
-	if err := r.send(ctx, "Checking", true); err != nil {
+	if err := r.check(ctx, o.skipUnreadable); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
+	const fate = "and left behind"
 	if o.dryRun {
 		_, err := fmt.Fprintf(out, "%s can be restored\n", o.path)
-		return err
+		return errors.Join(err, r.unreadable.warn(errOut, fate))
 	}
-	if err := r.send(ctx, "Restoring", false); err != nil {
-		return err
+	if _, err := r.send(ctx, "Restoring", backup.Options{SkipUnreadable: o.skipUnreadable}); err != nil {
+		return fmt.Errorf("%w; run the same command again, it goes on where this ended", err)
 	}
 	for _, resource := range wanted {
 		if err := r.publish(ctx, resource); err != nil {
 			return fmt.Errorf("%s: its objects are restored, but it is not served: %w", resource.name, err)
 		}
-		if _, err := fmt.Fprintf(out, "%s: %d objects restored to Store %s\n", resource.name, resource.objects, r.stores[resource.name]); err != nil {
+		if _, err := fmt.Fprintf(out, "%s: %s restored to Store %s\n", resource.name, objects(r.restored[resource.name]), r.stores[resource.name]); err != nil {
 			return err
 		}
 	}
-	return nil
+	return r.unreadable.warn(errOut, fate)
 }
 
 // wanted are the resources to restore.
@@ -126,82 +131,4 @@ func (o *restoreOptions) wanted(a *archive) ([]*saved, error) {
 		return nil, fmt.Errorf("%s has no custom resources: with --data-dir or --etcd-servers a whole Store is restored", o.path)
 	}
 	return wanted, nil
-}
-
-// restorer restores resources into a running annex.
-type restorer struct {
-	annex   *client
-	archive *archive
-	wanted  []*saved
-	// stores has the Store that each goes to.
-	stores map[string]string
-	errOut io.Writer
-}
-
-// admit finds the Store that a resource goes to, and makes sure that nothing defines
-// the resource.
-func (r *restorer) admit(ctx context.Context, resource *saved, store string) error {
-	definition, err := r.annex.definition(ctx, resource.name)
-	if err != nil {
-		return err
-	}
-	if definition != nil {
-		return fmt.Errorf("customresourcedefinition %s exists: what is served is not mixed with a backup", resource.name)
-	}
-	hosted, err := r.annex.hosted(ctx, resource.name)
-	if err != nil {
-		return err
-	}
-	placed := ""
-	if hosted != nil {
-		if placed = hosted.Spec.StoreName; placed == "" {
-			return fmt.Errorf("hostedresource %s exists and has no Store: delete it, or set its spec.storeName", resource.name)
-		}
-	}
-	switch {
-	case store != "" && placed != "" && store != placed:
-		return fmt.Errorf("--store %s: hostedresource %s exists and says Store %s", store, resource.name, placed)
-	case store != "":
-	case placed != "":
-		store = placed
-	case resource.hosted != nil && resource.hosted.Spec.StoreName != "":
-		store = resource.hosted.Spec.StoreName
-	default:
-		store = r.archive.header.Store
-	}
-	r.stores[resource.name] = store
-	return nil
-}
-
-// send sends all parts, to be written or only checked.
-func (r *restorer) send(ctx context.Context, doing string, check bool) error {
-	var total int64
-	for _, resource := range r.wanted {
-		total += resource.objects
-	}
-	bar := newProgress(r.errOut, doing, total)
-	defer bar.end()
-	var objects, size int64
-	found, present := map[string]int64{}, map[string]int64{}
-	err := r.archive.parts(r.wanted, func(resource *saved, part []byte, count, bytes int64) error {
-		result, err := r.annex.writePart(ctx, r.stores[resource.name], resource.name, part, check)
-		if err != nil {
-			return fmt.Errorf("restore %s to Store %s: %w", resource.name, r.stores[resource.name], err)
-		}
-		found[resource.name] += result.Found
-		present[resource.name] = result.Present
-		objects, size = objects+count, size+bytes
-		bar.show(objects, size)
-		return nil
-	})
-	if err != nil || !check {
-		return err
-	}
-	for _, resource := range r.wanted {
-		if others := present[resource.name] - found[resource.name]; others > 0 {
-			return fmt.Errorf("store %s has objects of %s that the backup has not (%d): they are left from before, and would be mixed",
-				r.stores[resource.name], resource.name, others)
-		}
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
@@ -21,11 +22,13 @@ import (
 func BenchmarkPart(b *testing.B) {
 	etcd := newEtcd(b)
 	const objects = 10_000
-	value := strings.Repeat("x", 2500)
+	seal, text := sealed{"old", "pieces"}, strings.Repeat("x", 2400)
 	for i := 0; i < objects; i += 100 {
 		var ops []clientv3.Op
 		for j := range 100 {
-			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%sns/w%06d", keys.Objects("/a", widgets), i+j), value))
+			key := fmt.Sprintf("%sns/w%06d", keys.Objects("/a", widgets), i+j)
+			object := fmt.Sprintf(`{"metadata":{"namespace":"ns","name":"w%06d","uid":"u"},"text":%q}`, i+j, text)
+			ops = append(ops, clientv3.OpPut(key, seal.frame(value.DefaultContext(key))+object))
 		}
 		if _, err := etcd.Txn(b.Context()).Then(ops...).Commit(); err != nil {
 			b.Fatal(err)

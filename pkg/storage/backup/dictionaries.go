@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -55,28 +54,16 @@ func (r *recorded) Get(_ context.Context, key string, options ...clientv3.OpOpti
 // copyDictionaries gives the Store the dictionaries of a resource, so that what is
 // restored is as small as it was. They are encrypted anew, as values are. One that the
 // Store has already is left alone.
-func (t *Target) copyDictionaries(ctx context.Context, resource schema.GroupResource, dictionaries map[string][]byte, prefix string) error {
-	if t.Encryption == nil {
-		return nil
-	}
-	encryption := t.Encryption(resource)
-	below := strings.TrimPrefix(keys.Dictionaries(t.Prefix, resource), keys.Root(t.Prefix))
-	for _, key := range slices.Sorted(maps.Keys(dictionaries)) {
-		if !strings.HasPrefix(key, below) {
-			return fmt.Errorf("%w: %s is no dictionary of %s", ErrDamaged, key, resource)
-		}
-		plain, _, err := encryption.TransformFromStorage(ctx, dictionaries[key], value.DefaultContext(prefix+key))
+func (t *Target) copyDictionaries(ctx context.Context, resource schema.GroupResource, dictionaries []object) error {
+	for _, dictionary := range dictionaries {
+		key := keys.Root(t.Prefix) + dictionary.key
+		encrypted, err := t.Encryption(resource).TransformToStorage(ctx, dictionary.value, value.DefaultContext(key))
 		if err != nil {
-			return fmt.Errorf("dictionary %s %w: %w", key, ErrUnreadable, err)
+			return fmt.Errorf("encrypt dictionary %s: %w", dictionary.key, err)
 		}
-		copied := keys.Root(t.Prefix) + key
-		encrypted, err := encryption.TransformToStorage(ctx, plain, value.DefaultContext(copied))
+		_, err = t.KV.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, string(encrypted))).Commit()
 		if err != nil {
-			return fmt.Errorf("encrypt dictionary %s: %w", key, err)
-		}
-		_, err = t.KV.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(copied), "=", 0)).Then(clientv3.OpPut(copied, string(encrypted))).Commit()
-		if err != nil {
-			return fmt.Errorf("write dictionary %s: %w", key, err)
+			return fmt.Errorf("write dictionary %s: %w", dictionary.key, err)
 		}
 	}
 	return nil

@@ -9,7 +9,8 @@
 //	header      what the backup is of, at which revision, as JSON
 //	manifests   the definition and the HostedResource of each resource, as JSON
 //	dictionary  what values below were compressed with
-//	objects     values as they are in etcd, compressed and encrypted if they were
+//	objects     values as they are in etcd, compressed and encrypted if they were;
+//	            those are marked that could not be read
 //	trailer     how much there was, as JSON, and a SHA-256 of everything before it
 //
 // What is needed to read an object comes before it, so that a file is written and

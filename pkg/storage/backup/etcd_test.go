@@ -101,7 +101,10 @@ func contents(t *testing.T, etcd *clientv3.Client, prefix string) map[string]str
 }
 
 func source(etcd *clientv3.Client, now func() time.Time) *Source {
-	return &Source{Store: "fast", KV: etcd, Prefix: "/a", CreatedBy: "v1", Now: now}
+	return &Source{
+		Store: "fast", KV: etcd, Prefix: "/a", CreatedBy: "v1", Now: now,
+		Decoder: func(schema.GroupResource) value.Transformer { return sealed{"old", "pieces"} },
+	}
 }
 
 // parts reads a backup part by part.
@@ -180,12 +183,12 @@ func TestRestoreElsewhere(t *testing.T) {
 		check          bool
 		found, present int64
 	}{{true, 0, 0}, {false, 0, 150}, {true, 150, 150}, {false, 150, 150}} {
-		result, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), step.check)
+		result, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), Options{Check: step.check})
 		if err != nil {
 			t.Fatalf("check %t: %v", step.check, err)
 		}
-		if want := (Result{Objects: 150, Found: step.found, Present: step.present}); result != want {
-			t.Errorf("check %t: %+v, want %+v", step.check, result, want)
+		if diff := cmp.Diff(Result{Objects: 150, Found: step.found, Present: step.present}, result); diff != "" {
+			t.Errorf("check %t (-want +got):\n%s", step.check, diff)
 		}
 		if step.check && step.present == 0 && (raised != 0 || len(contents(t, to, "/")) != 0) {
 			t.Errorf("a check wrote: %v, raised to %d", contents(t, to, "/"), raised)
@@ -201,13 +204,13 @@ func TestRestoreElsewhere(t *testing.T) {
 	// What was written since is not overwritten, and an absent one is put back.
 	changed := "/b/example.com/widgets/ns/w0007"
 	put(t, to, changed, sealed{"new", "none"}.frame(value.DefaultContext(changed))+"{}")
-	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), false); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "ns/w0007") {
+	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), Options{}); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "ns/w0007") {
 		t.Errorf("over another object: %v", err)
 	}
 	if _, err := to.Delete(t.Context(), changed); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), false); err != nil {
+	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), Options{}); err != nil {
 		t.Errorf("after an interruption: %v", err)
 	}
 	if diff := cmp.Diff(want, contents(t, to, "/")); diff != "" {
@@ -268,7 +271,7 @@ func TestRefusedBeforeAnythingIsTouched(t *testing.T) {
 	} {
 		for _, check := range []bool{true, false} {
 			var raised int64
-			_, err := target(to, "new", &raised).Restore(t.Context(), widgets, bytes.NewReader(tc.content), check)
+			_, err := target(to, "new", &raised).Restore(t.Context(), widgets, bytes.NewReader(tc.content), Options{Check: check})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %q", name, err, tc.want)
 			}
@@ -276,6 +279,72 @@ func TestRefusedBeforeAnythingIsTouched(t *testing.T) {
 				t.Errorf("%s: wrote %v, raised to %d", name, found, raised)
 			}
 		}
+	}
+}
+
+// TestUnreadable backs up what cannot be read, and leaves it out when it is told to.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	from, to := newEtcd(t), newEtcd(t)
+	putWidgets(t, from, "/a", sealed{"old", "pieces"}, 3)
+	put(t, from, keys.Dictionary("/a", widgets, "1"), "pieces")
+	put(t, from, "/a/example.com/widgets/ns/w0001", "corrupt")
+	put(t, from, "/a/secrets/ns/of-another-kind", "never looked at")
+	whole := joined(t, parts(t, source(from, impatient()), &widgets))
+	_, records, trailer, err := readAll(bytes.NewReader(whole))
+	if err != nil || trailer.Objects != 3 || trailer.Unreadable != 1 {
+		t.Fatalf("trailer %+v, %v", trailer, err)
+	}
+	for _, record := range records {
+		if corrupt := strings.HasSuffix(record.Key, "w0001"); record.Unreadable != corrupt || corrupt && string(record.Value) != "corrupt" {
+			t.Errorf("record %+v", record)
+		}
+	}
+	if _, _, trailer, err := readAll(bytes.NewReader(parts(t, source(from, time.Now), nil)[0])); err != nil || trailer.Unreadable != 1 {
+		t.Errorf("of the whole Store: %+v, %v", trailer, err)
+	}
+	var raised int64
+	restorer := target(to, "new", &raised)
+	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), Options{}); !errors.Is(err, ErrUnreadable) || len(contents(t, to, "/")) > 0 {
+		t.Errorf("restored: %v, %v", err, contents(t, to, "/"))
+	}
+	for _, check := range []bool{true, false} {
+		result, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), Options{Check: check, SkipUnreadable: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := Result{Objects: 2, Unreadable: []string{"example.com/widgets/ns/w0001"}}
+		if !check {
+			want.Present = 2
+		}
+		if diff := cmp.Diff(want, result); diff != "" {
+			t.Errorf("check %t (-want +got):\n%s", check, diff)
+		}
+	}
+	if found := contents(t, to, "/"); len(found) != 2 || found["/b/example.com/widgets/ns/w0001"] != "" {
+		t.Errorf("restored %v", found)
+	}
+}
+
+// TestTooLargeIsRefusedBefore asks an etcd that takes 1.5 MiB in a request.
+func TestTooLargeIsRefusedBefore(t *testing.T) {
+	t.Parallel()
+	to := newEtcd(t)
+	var raised int64
+	restorer := target(to, "new", &raised)
+	for size, fits := range map[int]bool{batchBytes + 1: true, 3 << 20: false} {
+		object := fmt.Sprintf(`{"metadata":{"name":"large","uid":"u"},"data":%q}`, strings.Repeat("x", size))
+		key := "example.com/widgets/large"
+		part := written(t, Header{Prefix: "/a/"}, Record{Kind: KindDictionary, Key: keys.Dictionary("", widgets, "1")[1:], Value: []byte("pieces")},
+			Record{Kind: KindObject, Key: key, Value: []byte(sealed{"old", "pieces"}.frame(value.DefaultContext("/a/"+key)) + object)})
+		_, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(part), Options{Check: true})
+		var refused *WriteError
+		if fits != (err == nil) || !fits && (!errors.As(err, &refused) || refused.Key != key || refused.Bytes < size) {
+			t.Errorf("%d bytes: %v, want that it fits: %t", size, err, fits)
+		}
+	}
+	if found := contents(t, to, "/"); len(found) > 0 {
+		t.Errorf("a check wrote %d keys", len(found))
 	}
 }
 
@@ -293,27 +362,30 @@ func TestDictionariesAreRestored(t *testing.T) {
 		}
 		return sealed
 	}
+	dictionary := func(id string, content []byte) Record {
+		return Record{Kind: KindDictionary, Key: key + id, Value: content}
+	}
 	var raised int64
 	restorer := target(to, "new", &raised)
 	restorer.Encryption = func(schema.GroupResource) value.Transformer { return seal }
 	header := Header{Prefix: "/a/"}
-	part := written(t, header, Record{KindDictionary, key + "1", stored("/a/"+key+"1", "one")}, Record{KindDictionary, key + "2", stored("/a/"+key+"2", "two")})
-	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(part), false); err != nil {
+	part := written(t, header, dictionary("1", stored("/a/"+key+"1", "one")), dictionary("2", stored("/a/"+key+"2", "two")))
+	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(part), Options{}); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{"/b/" + key + "1": string(stored("/b/"+key+"1", "one")), "/b/" + key + "2": "there"}
 	if diff := cmp.Diff(want, contents(t, to, "/")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	good := Record{KindDictionary, key + "1", stored("/a/"+key+"1", "one")}
+	good := dictionary("1", stored("/a/"+key+"1", "one"))
 	for name, tc := range map[string]struct {
 		records []Record
 		want    error
 	}{
-		"of another resource": {[]Record{good, {KindDictionary, "_annex/dictionaries/example.com/gadgets/1", nil}}, ErrDamaged},
-		"of another key":      {[]Record{{KindDictionary, key + "1", stored("/elsewhere", "one")}}, ErrUnreadable},
+		"of another resource": {[]Record{good, {Kind: KindDictionary, Key: "_annex/dictionaries/example.com/gadgets/1"}}, ErrDamaged},
+		"of another key":      {[]Record{dictionary("1", stored("/elsewhere", "one"))}, ErrUnreadable},
 	} {
-		if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(written(t, header, tc.records...)), false); !errors.Is(err, tc.want) {
+		if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(written(t, header, tc.records...)), Options{}); !errors.Is(err, tc.want) {
 			t.Errorf("a dictionary %s: %v, want %v", name, err, tc.want)
 		}
 	}

@@ -32,10 +32,12 @@ const (
 	KindDictionary Kind = 'd'
 	KindObject     Kind = 'o'
 	kindTrailer    Kind = 't'
+	// kindUnreadable is how an object is written that is marked as unreadable.
+	kindUnreadable Kind = 'u'
 )
 
 // order is the place of each kind in a file.
-var order = map[Kind]int{KindHeader: 1, KindManifest: 2, KindDictionary: 3, KindObject: 4, kindTrailer: 5}
+var order = map[Kind]int{KindHeader: 1, KindManifest: 2, KindDictionary: 3, KindObject: 4, kindUnreadable: 4, kindTrailer: 5}
 
 // Header says what a backup is of.
 type Header struct {
@@ -65,6 +67,9 @@ type Record struct {
 	Kind  Kind
 	Key   string
 	Value []byte
+	// Unreadable marks an object whose value could not be read when it was backed
+	// up. It may be later, with another key.
+	Unreadable bool
 }
 
 // Trailer says how much a backup has, and marks its end.
@@ -72,10 +77,21 @@ type Trailer struct {
 	Manifests    int64 `json:"manifests"`
 	Dictionaries int64 `json:"dictionaries"`
 	Objects      int64 `json:"objects"`
+	// Unreadable is how many objects are marked so.
+	Unreadable int64 `json:"unreadable,omitempty"`
 	// Bytes is the size of the objects' values.
 	Bytes int64 `json:"bytes"`
 	// Continue is set if this is a part of a backup: where the next one begins.
 	Continue string `json:"continue,omitempty"`
+}
+
+// valid reports whether there are records of this kind.
+func (r Record) valid() bool {
+	switch r.Kind {
+	case KindManifest, KindDictionary:
+		return !r.Unreadable
+	}
+	return r.Kind == KindObject
 }
 
 func (t *Trailer) count(record Record) {
@@ -87,6 +103,9 @@ func (t *Trailer) count(record Record) {
 	case KindObject:
 		t.Objects++
 		t.Bytes += int64(len(record.Value))
+		if record.Unreadable {
+			t.Unreadable++
+		}
 	}
 }
 

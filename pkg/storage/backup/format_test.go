@@ -23,7 +23,7 @@ var (
 		{Kind: KindManifest, Key: "customresourcedefinitions/widgets.example.com", Value: []byte(`{}`)},
 		{Kind: KindDictionary, Key: "example.com/widgets/1", Value: []byte("pieces")},
 		{Kind: KindObject, Key: "example.com/widgets/default/a", Value: []byte(`{"a":1}`)},
-		{Kind: KindObject, Key: "example.com/widgets/default/b", Value: bytes.Repeat([]byte("b\x00"), 100_000)},
+		{Kind: KindObject, Key: "example.com/widgets/default/b", Unreadable: true, Value: bytes.Repeat([]byte("b\x00"), 100_000)},
 		{Kind: KindObject, Key: "example.com/widgets/default/empty", Value: []byte{}},
 	}
 )
@@ -77,7 +77,7 @@ func TestRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(sampleRecords, records); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
-	if want := (Trailer{Manifests: 1, Dictionaries: 1, Objects: 3, Bytes: 200_007}); trailer != want {
+	if want := (Trailer{Manifests: 1, Dictionaries: 1, Objects: 3, Unreadable: 1, Bytes: 200_007}); trailer != want {
 		t.Errorf("trailer %+v, want %+v", trailer, want)
 	}
 	if _, _, err := Verify(bytes.NewReader(written(t, sampleHeader))); err != nil {

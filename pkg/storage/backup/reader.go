@@ -76,6 +76,9 @@ func (r *Reader) Next() (Record, error) {
 		return Record{}, fmt.Errorf("%w: a record has no key", ErrDamaged)
 	}
 	r.last = record.Kind
+	if record.Kind == kindUnreadable {
+		record.Kind, record.Unreadable = KindObject, true
+	}
 	r.trailer.count(record)
 	return record, nil
 }

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
@@ -50,6 +51,9 @@ type Source struct {
 	// Offset is by how much the resource versions that clients see are above etcd's
 	// revisions, for a resource, or the most for any. Nil is 0.
 	Offset func(ctx context.Context, resource *schema.GroupResource) (int64, error)
+	// Decoder returns what reads values of a resource. Those that it cannot read are
+	// marked.
+	Decoder func(resource schema.GroupResource) value.Transformer
 	// CreatedBy is the version of annex.
 	CreatedBy string
 	// Now is the time.
@@ -73,7 +77,7 @@ func (s *Source) Part(ctx context.Context, out io.Writer, at Position) error {
 	if err != nil {
 		return err
 	}
-	p := &part{source: s, out: out, at: at, deadline: s.Now().Add(partTime)}
+	p := &part{source: s, out: out, at: at, deadline: s.Now().Add(partTime), decoders: map[schema.GroupResource]value.Transformer{}}
 	for _, r := range ranges {
 		if err := p.read(ctx, r); err != nil {
 			return err
@@ -139,6 +143,8 @@ type part struct {
 	size     int
 	last     string
 	full     bool
+	// decoders are those that were needed.
+	decoders map[schema.GroupResource]value.Transformer
 }
 
 func (p *part) read(ctx context.Context, r span) error {
@@ -162,7 +168,11 @@ func (p *part) read(ctx context.Context, r span) error {
 			if kv.Lease != 0 {
 				continue
 			}
-			if err := p.writer.Write(Record{Kind: r.kind, Key: p.last, Value: kv.Value}); err != nil {
+			record := Record{Kind: r.kind, Key: p.last, Value: kv.Value}
+			if record.Unreadable, err = p.isUnreadable(ctx, record); err != nil {
+				return err
+			}
+			if err := p.writer.Write(record); err != nil {
 				return fmt.Errorf("write the backup: %w", err)
 			}
 		}
@@ -177,6 +187,22 @@ func (p *part) read(ctx context.Context, r span) error {
 		key = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 		limit = nextLimit(len(page.Kvs), size)
 	}
+}
+
+// isUnreadable reports whether a custom resource cannot be read now, so that somebody
+// learns it while there may be an older backup.
+func (p *part) isUnreadable(ctx context.Context, record Record) (bool, error) {
+	resource, _, found := ResourceOf(record.Key)
+	if record.Kind != KindObject || !found {
+		return false, nil
+	}
+	decoder := p.decoders[resource]
+	if decoder == nil {
+		decoder = p.source.Decoder(resource)
+		p.decoders[resource] = decoder
+	}
+	_, err := decode(ctx, decoder, keys.Root(p.source.Prefix), record)
+	return err != nil, ctx.Err()
 }
 
 // nextLimit aims at pageBytes, but never far beyond what was seen to be small.

@@ -6,12 +6,9 @@ package backup
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"path"
-	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,27 +54,48 @@ type Result struct {
 	// Present is how many objects of the resource the Store has now, those of other
 	// parts among them.
 	Present int64 `json:"present"`
+	// Unreadable are the keys of objects that were left out, below the prefix.
+	Unreadable []string `json:"unreadable,omitempty"`
 }
 
-// Errors of what cannot be restored.
-var (
-	// ErrUnreadable marks a value that the keys and dictionaries at hand do not open.
-	ErrUnreadable = errors.New("cannot be read")
-	// ErrConflict marks an object that the Store has another one in place of.
-	ErrConflict = errors.New("the Store has another object in its place")
-)
+// ErrConflict marks an object that the Store has another one in place of.
+var ErrConflict = errors.New("the Store has another object in its place")
 
-// Restore writes the objects of a part, which all belong to one resource, unless
-// check is set: then it only makes sure that they could be written. Either way every
-// value is decoded before the first is written. What the Store has already is left
-// alone if it is equal, so that a part may be sent again.
-func (t *Target) Restore(ctx context.Context, resource schema.GroupResource, in io.Reader, check bool) (Result, error) {
-	p, err := t.decode(ctx, resource, in)
+// WriteError is of objects that etcd did not take.
+type WriteError struct {
+	// Key is that of the first, Bytes the size of them all, as they are stored.
+	Key   string
+	Bytes int
+	Err   error
+}
+
+// Error implements error.
+func (e *WriteError) Error() string {
+	return fmt.Sprintf("write %s, %d bytes as it is stored: %v", e.Key, e.Bytes, e.Err)
+}
+
+// Unwrap returns what etcd says.
+func (e *WriteError) Unwrap() error { return e.Err }
+
+// Options are those of a restore.
+type Options struct {
+	// Check has nothing written, only made sure that it could be.
+	Check bool
+	// SkipUnreadable has values that cannot be read left out.
+	SkipUnreadable bool
+}
+
+// Restore writes the objects of a part, which all belong to one resource, or checks
+// whether they could be written. Either way every value is decoded before the first
+// is written. What the Store has already is left alone if it is equal, so that a part
+// may be sent again.
+func (t *Target) Restore(ctx context.Context, resource schema.GroupResource, in io.Reader, options Options) (Result, error) {
+	p, err := t.decode(ctx, resource, in, options.SkipUnreadable)
 	if err != nil {
 		return Result{}, err
 	}
-	result := Result{Objects: int64(len(p.objects))}
-	if !check {
+	result := Result{Objects: int64(len(p.objects)), Unreadable: p.unreadable}
+	if !options.Check {
 		if err := t.prepare(ctx, resource, p); err != nil {
 			return result, err
 		}
@@ -86,7 +104,7 @@ func (t *Target) Restore(ctx context.Context, resource schema.GroupResource, in 
 	if err != nil {
 		return result, fmt.Errorf("%s: %w", resource, err)
 	}
-	w := &batch{target: t, encoder: encoder, check: check}
+	w := &batch{target: t, encoder: encoder, check: options.Check}
 	for _, object := range p.objects {
 		if err := w.add(ctx, object); err != nil {
 			return result, err
@@ -109,82 +127,7 @@ func (t *Target) prepare(ctx context.Context, resource schema.GroupResource, p *
 	if err := t.Raise(ctx, resource, p.header.ResourceVersion+RevisionGap); err != nil {
 		return fmt.Errorf("raise the resource versions of %s: %w", resource, err)
 	}
-	return t.copyDictionaries(ctx, resource, p.dictionaries, p.header.Prefix)
-}
-
-// decoded is a part.
-type decoded struct {
-	header       Header
-	dictionaries map[string][]byte
-	objects      []object
-}
-
-// object is one of a backup, decoded.
-type object struct {
-	key   string // below the root
-	value []byte
-}
-
-// decode reads a whole part, and every value of it.
-func (t *Target) decode(ctx context.Context, resource schema.GroupResource, in io.Reader) (*decoded, error) {
-	reader, err := NewReader(in)
-	if err != nil {
-		return nil, err
-	}
-	p := &decoded{header: reader.Header(), dictionaries: map[string][]byte{}}
-	var records []Record
-	for {
-		record, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		switch record.Kind {
-		case KindDictionary:
-			p.dictionaries[record.Key] = record.Value
-		case KindObject:
-			records = append(records, record)
-		}
-	}
-	decoder, err := t.Decoder(resource, p.dictionaries, p.header.Prefix)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", resource, err)
-	}
-	below := path.Join(resource.Group, resource.Resource) + "/"
-	for _, record := range records {
-		if !strings.HasPrefix(record.Key, below) {
-			return nil, fmt.Errorf("%w: %s is no object of %s", ErrDamaged, record.Key, resource)
-		}
-		plain, _, err := decoder.TransformFromStorage(ctx, record.Value, value.DefaultContext(p.header.Prefix+record.Key))
-		if err == nil {
-			err = checkObject(strings.TrimPrefix(record.Key, below), plain)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("object %s %w: %w", record.Key, ErrUnreadable, err)
-		}
-		p.objects = append(p.objects, object{record.Key, plain})
-	}
-	return p, nil
-}
-
-// checkObject makes sure that a value is the object that its key says.
-func checkObject(name string, plain []byte) error {
-	var found struct {
-		Metadata struct {
-			Name      string `json:"name"`
-			Namespace string `json:"namespace"`
-			UID       string `json:"uid"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(plain, &found); err != nil {
-		return errors.New("it is no object in JSON; is the key that it was encrypted with missing?")
-	}
-	if got := path.Join(found.Metadata.Namespace, found.Metadata.Name); got != name || found.Metadata.UID == "" {
-		return fmt.Errorf("the object is that of %q", got)
-	}
-	return nil
+	return t.copyDictionaries(ctx, resource, p.dictionaries)
 }
 
 // batch collects objects for one transaction.
@@ -260,9 +203,14 @@ func (b *batch) put(ctx context.Context, which []int) (there map[int][]byte, err
 			puts = append(puts, clientv3.OpPut(key, b.encoded[i]))
 		}
 	}
+	if b.check && b.size > batchBytes {
+		if err := b.try(ctx, which[0]); err != nil {
+			return nil, err
+		}
+	}
 	answer, err := b.target.KV.Txn(ctx).If(absent...).Then(puts...).Else(gets...).Commit()
 	if err != nil {
-		return nil, fmt.Errorf("write %s and what follows it: %w", b.objects[which[0]].key, err)
+		return nil, &WriteError{Key: b.objects[which[0]].key, Bytes: b.size, Err: err}
 	}
 	if answer.Succeeded {
 		return nil, nil
@@ -274,6 +222,17 @@ func (b *batch) put(ctx context.Context, which []int) (there map[int][]byte, err
 		}
 	}
 	return there, nil
+}
+
+// try has etcd take a large object without writing it: only etcd knows how large a
+// request may be, and it looks at that before it looks at the condition.
+func (b *batch) try(ctx context.Context, i int) error {
+	key := b.key(b.objects[i])
+	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
+	if _, err := b.target.KV.Txn(ctx).If(never).Then(clientv3.OpPut(key, b.encoded[i])).Commit(); err != nil {
+		return &WriteError{Key: b.objects[i].key, Bytes: len(b.encoded[i]), Err: err}
+	}
+	return nil
 }
 
 // compare makes sure that what is there is what would be written.

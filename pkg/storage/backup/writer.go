@@ -36,7 +36,7 @@ func NewWriter(out io.Writer, header Header) (*Writer, error) {
 // Write adds a record. Records come in the order of their kinds.
 func (w *Writer) Write(record Record) error {
 	switch {
-	case record.Kind == KindHeader || record.Kind == kindTrailer || order[record.Kind] == 0:
+	case !record.valid():
 		return fmt.Errorf("a record cannot be of kind %q", byte(record.Kind))
 	case order[record.Kind] < order[w.last]:
 		return fmt.Errorf("a record of kind %q cannot follow one of kind %q", byte(record.Kind), byte(w.last))
@@ -46,7 +46,11 @@ func (w *Writer) Write(record Record) error {
 		return fmt.Errorf("%s: a value of %d bytes cannot be backed up", record.Key, len(record.Value))
 	}
 	w.trailer.count(record)
-	return w.frame(record.Kind, record.Key, record.Value)
+	kind := record.Kind
+	if record.Unreadable {
+		kind = kindUnreadable
+	}
+	return w.frame(kind, record.Key, record.Value)
 }
 
 // Close writes the trailer, without which a backup is not whole, and says what it

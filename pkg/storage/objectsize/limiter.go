@@ -156,7 +156,7 @@ func (l *Limiter) explain(err error, key string, found *sizes) error {
 		return nil
 	case errors.Is(err, errTooLarge):
 		limit = fmt.Sprintf("an object may have %d bytes (--max-object-bytes)", l.config.MaxBytes)
-	case refusedByEtcd(err):
+	case RefusedByEtcd(err):
 		limit = fmt.Sprintf("that does not fit into a request to the etcd of Store %q (its --max-request-bytes, 1.5 MiB by default)", l.config.Store)
 	default:
 		return err
@@ -168,9 +168,9 @@ func (l *Limiter) explain(err error, key string, found *sizes) error {
 	return refusal
 }
 
-// refusedByEtcd reports whether etcd, or what is between, found a request too
+// RefusedByEtcd reports whether etcd, or what is between, found a request too
 // large: etcd itself has an error for that, gRPC on either side another.
-func refusedByEtcd(err error) bool {
+func RefusedByEtcd(err error) bool {
 	if err.Error() == rpctypes.ErrRequestTooLarge.Error() {
 		return true
 	}

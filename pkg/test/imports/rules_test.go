@@ -263,7 +263,7 @@ var rules = []rule{
 	{
 		packages: "pkg/registry/hosting/backup",
 		duty:     "The endpoints of backups: what may be restored, and errors as clients know them.",
-		ours:     []string{"pkg/apis/hosting", "pkg/storage/backup"},
+		ours:     []string{"pkg/apis/hosting", "pkg/storage/backup", "pkg/storage/objectsize"},
 		others:   append([]string{"k8s.io/apiserver/pkg/registry/rest"}, machinery...),
 	},
 	{

@@ -233,7 +233,6 @@ func TestInformerOutlivesARestore(t *testing.T) {
 	widgets.create(t, "v1", "lost", "spec: {}")
 	widgets.deleteDefinition(t)
 	widgets.gone(t)
-	widgets.waitNotHosted(t)
 	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
 	if _, err := widgets.patch(t, "v1", "w-1", `{"spec": {"after": true}}`); err != nil {
 		t.Fatal(err)
@@ -433,6 +432,45 @@ func TestRestoreGoesOn(t *testing.T) {
 	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
 	if diff := cmp.Diff(without(before), without(widgets.list(t))); diff != "" {
 		t.Errorf("objects (-before +after):\n%s", diff)
+	}
+}
+
+// TestUnreadableObjects backs up one that cannot be read, and restores its neighbours.
+func TestUnreadableObjects(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	for _, name := range []string{"one", "two", "three"} {
+		widgets.create(t, "v1", name, "spec: {}")
+	}
+	if _, err := a.etcd(t).Put(t.Context(), widgets.key("two"), "corrupt"); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "widgets.backup")
+	lost := strings.TrimPrefix(widgets.key("two"), "/annex/")
+	var out, errOut bytes.Buffer
+	code := cmd.Execute([]string{"backup", "--kubeconfig=" + a.Kubeconfig, "--resource=" + widgets.name, file}, &out, &errOut)
+	if want := "annex: warning: 1 object cannot be read, and in the backup as in etcd: " + lost + "\n"; code != 0 || errOut.String() != want || !strings.Contains(out.String(), "3 objects (") {
+		t.Errorf("exit code %d, %q, %q; want the warning %q", code, out.String(), errOut.String(), want)
+	}
+	if _, err := a.etcd(t).Delete(t.Context(), widgets.key("two")); err != nil {
+		t.Fatal(err)
+	}
+	widgets.deleteDefinition(t)
+	widgets.gone(t)
+	restore := []string{"restore", "--kubeconfig=" + a.Kubeconfig, file}
+	_, err := run(restore...)
+	wantError(t, err, "nothing was changed", lost+" cannot be read", "--skip-unreadable leaves it behind")
+	errOut.Reset()
+	if code := cmd.Execute(append(restore, "--skip-unreadable"), &out, &errOut); code != 0 || errOut.String() != "annex: warning: 1 object cannot be read, and left behind: "+lost+"\n" {
+		t.Errorf("exit code %d, %q", code, errOut.String())
+	}
+	names := []string{}
+	for _, object := range widgets.list(t) {
+		names = append(names, object.GetName())
+	}
+	if !slices.Equal(names, []string{"one", "three"}) {
+		t.Errorf("restored %q", names)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
 
 // maxPart bounds the memory of a request. Clients send parts of a few MiB, but one
@@ -61,10 +63,9 @@ func (r *RestoreREST) Connect(ctx context.Context, name string, _ runtime.Object
 
 func (r *RestoreREST) restore(ctx context.Context, store string, target *backup.Target, w http.ResponseWriter, req *http.Request) (backup.Result, error) {
 	query := req.URL.Query()
-	// Not dryRun, which the server refuses for endpoints of this kind.
-	check := query.Get("check")
-	if check != "" && check != "true" {
-		return backup.Result{}, apierrors.NewBadRequest(fmt.Sprintf("check %q must be true, or not given", check))
+	options, err := readOptions(query)
+	if err != nil {
+		return backup.Result{}, err
 	}
 	resource := schema.ParseGroupResource(query.Get("resource"))
 	if resource.Group == "" || resource.Resource == "" {
@@ -73,7 +74,18 @@ func (r *RestoreREST) restore(ctx context.Context, store string, target *backup.
 	if err := r.mayWrite(ctx, resource.String(), store); err != nil {
 		return backup.Result{}, err
 	}
-	return target.Restore(ctx, resource, http.MaxBytesReader(w, req.Body, maxPart), check != "")
+	return target.Restore(ctx, resource, http.MaxBytesReader(w, req.Body, maxPart), options)
+}
+
+// readOptions reads parameters. It is check and not dryRun, which the server refuses
+// for endpoints of this kind.
+func readOptions(query url.Values) (backup.Options, error) {
+	for _, name := range []string{"check", "skipUnreadable"} {
+		if given := query.Get(name); given != "" && given != "true" {
+			return backup.Options{}, apierrors.NewBadRequest(fmt.Sprintf("%s %q must be true, or not given", name, given))
+		}
+	}
+	return backup.Options{Check: query.Get("check") == "true", SkipUnreadable: query.Get("skipUnreadable") == "true"}, nil
 }
 
 // ownGroups are those of annex itself that a key could be taken for.
@@ -113,11 +125,14 @@ func (r *RestoreREST) mayWrite(ctx context.Context, name, store string) error {
 func explain(err error) error {
 	var status apierrors.APIStatus
 	var tooLarge *http.MaxBytesError
+	var refused *backup.WriteError
 	switch {
 	case errors.As(err, &status):
 		return err
 	case errors.As(err, &tooLarge):
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a part of a backup has at most %d bytes", tooLarge.Limit))
+	case errors.As(err, &refused) && objectsize.RefusedByEtcd(refused.Err):
+		return apierrors.NewRequestEntityTooLargeError(err.Error() + ": it does not fit into a request to the etcd of the Store (its --max-request-bytes, 1.5 MiB by default)")
 	case errors.Is(err, backup.ErrCompacted):
 		return apierrors.NewResourceExpired(err.Error())
 	case errors.Is(err, backup.ErrConflict):
