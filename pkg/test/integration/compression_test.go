@@ -20,9 +20,15 @@ import (
 // raw is the value of a Widget as it is in etcd.
 func (r *resource) raw(t *testing.T, name string) []byte {
 	t.Helper()
-	found, err := r.annex.etcd(t).Get(t.Context(), r.key(name))
+	return rawValue(t, r.annex.etcd(t), r.key(name))
+}
+
+// rawValue is what etcd has under a key, compressed or not.
+func rawValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
+	t.Helper()
+	found, err := annexEtcd.Get(t.Context(), key)
 	if err != nil || len(found.Kvs) != 1 {
-		t.Fatalf("reading %s from etcd: %v, %v", r.key(name), found, err)
+		t.Fatalf("reading %s from etcd: %v, %v", key, found, err)
 	}
 	return found.Kvs[0].Value
 }
