@@ -11,7 +11,8 @@
 // condition that the fence is as the writer knows it; and the writer has counted
 // everything up to the write of the fence that it knows. So no two such writes are
 // made on the same count. What only takes away, deletes and updates that do not
-// grow, needs no fence and is never refused.
+// grow, needs no fence and is never refused. Nor is what has a Pass; it is counted,
+// and others may have to shrink for it.
 //
 // The bytes that an update adds are known only with the value that it replaces. That
 // is read when the count would be exceeded were it a new object, and not before.

@@ -222,6 +222,7 @@ func (s *routed) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
+	ctx, update = passLimits(ctx, update)
 	return s.do(ctx, func(b storage.Interface) error {
 		return b.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	})
