@@ -142,8 +142,23 @@ func (q *queue) park(name string, whyNot map[string]string, changes int64) {
 func (q *queue) backOff(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if i, found := q.items[name]; found && (i.place == nowhere || i.place == parked) {
+	i, found := q.items[name]
+	switch {
+	case !found:
+	case i.place == nowhere && i.again:
+		q.activate(i)
+	case i.place == nowhere, i.place == parked:
 		q.wait(i)
+	}
+}
+
+// release ends the work on a popped item that needs no Store any more. It is forgotten
+// when the API says so, and not here: there may be another resource of the name.
+func (q *queue) release(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i, found := q.items[name]; found && i.place == nowhere && i.again {
+		q.activate(i)
 	}
 }
 

@@ -122,7 +122,7 @@ func (s *Scheduler) decide(name string, changes int64) (finish func(context.Cont
 	started := time.Now()
 	resource, decision := s.state.decide(name, s.plugins)
 	if resource == nil {
-		s.queue.remove(name)
+		s.queue.release(name)
 		return nil
 	}
 	s.metrics.decided(time.Since(started))
@@ -145,7 +145,7 @@ func (s *Scheduler) bind(ctx context.Context, resource *framework.Resource, best
 	err := bind(ctx, s.config.AnnexHostedResources, resource.HostedResource, best.Store)
 	if err == nil {
 		s.metrics.attempt(resultScheduled)
-		s.queue.remove(resource.Name)
+		s.queue.release(resource.Name)
 		s.reportScheduled(resource, best, decision)
 		logger.V(2).Info("Placed", "store", best.Store, "score", best.Total)
 		return

@@ -46,11 +46,11 @@ type annex struct {
 // run starts a scheduler that ends with the test.
 func run(t *testing.T, objects ...runtime.Object) *annex {
 	t.Helper()
-	return runWith(t, nil, objects...)
+	return runWith(t, func(*Config) {}, objects...)
 }
 
-// runWith does so with other plugins than all.
-func runWith(t *testing.T, decide *framework.Plugins, objects ...runtime.Object) *annex {
+// runWith does so with another configuration.
+func runWith(t *testing.T, configure func(*Config), objects ...runtime.Object) *annex {
 	t.Helper()
 	a := &annex{client: fake.NewClientset(objects...)}
 	a.resources = a.client.HostingV1alpha1().HostedResources()
@@ -58,10 +58,12 @@ func runWith(t *testing.T, decide *framework.Plugins, objects ...runtime.Object)
 	a.client.PrependReactor("create", "hostedresources", a.bind)
 	informers := annexinformers.NewSharedInformerFactory(a.client, 0)
 	hosting := informers.Hosting().V1alpha1()
-	s, err := New(Config{
+	config := Config{
 		Name: hostingv1alpha1.DefaultSchedulerName, AnnexHostedResources: a.resources,
-		HostedResources: hosting.HostedResources(), Stores: hosting.Stores(), Events: a, Plugins: decide,
-	})
+		HostedResources: hosting.HostedResources(), Stores: hosting.Stores(), Events: a,
+	}
+	configure(&config)
+	s, err := New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +336,7 @@ func TestTriesAgainWhenSomethingIsDescribedAnew(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				there := made("there")
 				there.Spec.StoreName = "only"
-				a := runWith(t, all, there, made("waits"), store("only", "1Gi"))
+				a := runWith(t, func(config *Config) { config.Plugins = all }, there, made("waits"), store("only", "1Gi"))
 				a.unscheduled(t, "waits", "0/1 Stores fit: only: has resources that do not share")
 				hosted := a.get(t, described)
 				hosted.Labels, hosted.Annotations = map[string]string{shares: "yes"}, map[string]string{shares: "yes"}
