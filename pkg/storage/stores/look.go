@@ -22,7 +22,9 @@ const (
 	// and patience how long the one inside the process may.
 	answerTimeout = 4 * time.Second
 	patience      = time.Minute
-	// explainTimeout bounds finding out why an endpoint does not answer.
+	// hesitation is how long it may take before annex finds out whether it will answer
+	// at all, and explainTimeout bounds that.
+	hesitation     = 500 * time.Millisecond
 	explainTimeout = 2 * time.Second
 	// secretInterval is how often a Secret is read again while nobody complains.
 	secretInterval = 30 * time.Second
@@ -39,6 +41,7 @@ type loopState struct {
 	credentials *credentials
 	secret      secretRef
 	secretRead  time.Time
+	secretErr   error
 	missed      int
 	reclaiming  bool
 	reclaimed   chan reclaim
@@ -84,7 +87,7 @@ func (s *Store) look(ctx context.Context) {
 // missedOnly reports whether a Store that served until now failed to answer only as
 // often as may happen to one that is well.
 func (s *Store) missedOnly(found *UnavailableError) bool {
-	if found.Reason != ReasonUnreachable && found.Reason != ReasonNoQuorum {
+	if found.Reason != ReasonUnreachable && found.Reason != ReasonNoQuorum && found.Reason != ReasonBadCredentials {
 		return false
 	}
 	s.loop.missed++
@@ -108,20 +111,21 @@ func (s *Store) failedToConnect(secretErr, err error) *Snapshot {
 // that are known go on being used.
 func (s *Store) refreshCredentials(ctx context.Context, w wanted) error {
 	if w.secret == nil {
-		s.loop.credentials = nil
+		s.loop.credentials, s.loop.secret, s.loop.secretErr = nil, secretRef{}, nil
 		return nil
 	}
 	another := s.loop.secret != *w.secret
-	if !another && s.gate.Load().refused == nil && time.Since(s.loop.secretRead) < secretInterval {
+	well := s.gate.Load().refused == nil && s.loop.secretErr == nil
+	if !another && well && time.Since(s.loop.secretRead) < s.set.config.secretInterval {
 		return nil
 	}
 	s.loop.secret, s.loop.secretRead = *w.secret, time.Now()
 	if another {
 		s.loop.credentials = nil
 	}
-	found, err := s.set.readCredentials(ctx, w.secret)
-	if err != nil {
-		return err
+	var found *credentials
+	if found, s.loop.secretErr = s.set.readCredentials(ctx, w.secret); s.loop.secretErr != nil {
+		return s.loop.secretErr
 	}
 	if known := s.loop.credentials; known == nil || known.version != found.version {
 		s.loop.credentials = found
@@ -189,7 +193,8 @@ func (s *Store) judge(ctx context.Context, conn *connection, w wanted, seen *Sna
 		}
 		answers++
 		if found := answer.Status.Header.GetClusterId(); w.pinned != 0 && found != w.pinned {
-			return s.unavailable(ReasonWrongCluster, fmt.Sprintf("%s: %s", answer.Endpoint, wrongCluster(found, w.pinned)))
+			return s.unavailable(ReasonWrongCluster, fmt.Sprintf("its endpoint %s leads to the etcd cluster %s, but its data is in the cluster %s",
+				answer.Endpoint, FormatClusterID(found), FormatClusterID(w.pinned)))
 		}
 		found, err := version.ParseSemantic(answer.Status.Version)
 		if err != nil || found.LessThan(minimumVersion) {
@@ -197,6 +202,8 @@ func (s *Store) judge(ctx context.Context, conn *connection, w wanted, seen *Sna
 		}
 	}
 	switch {
+	case answers == 0 && seen.readErr != nil && seen.SecretErr != nil:
+		return s.unavailable(ReasonBadCredentials, fmt.Sprintf("%v; with the credentials of before no endpoint answers: %s", seen.SecretErr, conn.explain(ctx, seen)))
 	case answers == 0 && seen.readErr != nil:
 		return s.unavailable(ReasonUnreachable, "no endpoint answers: "+conn.explain(ctx, seen))
 	case seen.hasAlarm("CORRUPT"):
@@ -250,7 +257,7 @@ func (c *connection) explain(ctx context.Context, seen *Snapshot) string {
 
 // plain says that time ran out without how gRPC says it, which is different each time.
 func plain(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || codeOf(err) == codes.DeadlineExceeded {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || codeOf(err) == codes.DeadlineExceeded {
 		return fmt.Errorf("no answer within %s", answerTimeout)
 	}
 	return err

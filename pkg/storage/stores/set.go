@@ -42,6 +42,9 @@ type Config struct {
 	Measure usage.Measure
 	// Usage, if set, adds up what is in all Stores.
 	Usage *usage.Sum
+
+	// secretInterval replaces the constant of that name in tests.
+	secretInterval time.Duration
 }
 
 // Default is the etcd that the command line describes.
@@ -77,6 +80,9 @@ type Set struct {
 // Open returns a Set that has the Store "default", which was looked at once: it fails
 // if that may not be used. The others come with Run. Close ends what it started.
 func Open(ctx context.Context, config Config) (*Set, error) {
+	if config.secretInterval == 0 {
+		config.secretInterval = secretInterval
+	}
 	s := &Set{config: config, stores: map[string]*Store{}, listeners: map[*func(string)]struct{}{}}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	t := target{endpoints: config.Default.Endpoints, prefix: config.Default.Prefix}

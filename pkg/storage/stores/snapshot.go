@@ -8,11 +8,13 @@ import (
 	"encoding/json"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
@@ -74,7 +76,15 @@ type Mark struct {
 // names them too.
 func (c *connection) observe(ctx context.Context) *Snapshot {
 	seen := &Snapshot{Endpoints: make([]EndpointAnswer, len(c.target.endpoints))}
-	var asking sync.WaitGroup
+	var asking, doubting sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer doubting.Wait()
+	defer cancel()
+	doubting.Go(func() {
+		if c.silentForSure(ctx) {
+			cancel()
+		}
+	})
 	for i, endpoint := range c.target.endpoints {
 		asking.Go(func() {
 			status, err := c.client.Status(ctx, endpoint)
@@ -86,6 +96,25 @@ func (c *connection) observe(ctx context.Context) *Snapshot {
 	asking.Wait()
 	seen.summarize()
 	return seen
+}
+
+// silentForSure reports, after a while, whether nobody will answer, which gRPC does
+// not tell: it goes on trying until time is up.
+func (c *connection) silentForSure(ctx context.Context) bool {
+	pause(ctx, hesitation, nil)
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	var probing sync.WaitGroup
+	var answers atomic.Bool
+	for _, endpoint := range c.target.endpoints {
+		probing.Go(func() {
+			if externaletcd.Probe(ctx, endpoint, c.tls()) == nil {
+				answers.Store(true)
+			}
+		})
+	}
+	probing.Wait()
+	return !answers.Load() && ctx.Err() == nil
 }
 
 // readMark reads annex's mark, which takes a quorum.
