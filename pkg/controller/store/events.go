@@ -13,18 +13,23 @@ import (
 )
 
 // What is done to a store, as events name it.
-const actionLook = "Look"
+const (
+	actionLook    = "Look"
+	actionClaim   = "Claim"
+	actionRelease = "Release"
+)
 
-// tell records an event for each condition that is another than before. The reason
-// is that of the condition, so that events and status can be read together.
-func (r *reconciler) tell(before, after *hostingv1alpha1.Store) {
+// tell records an event for each condition that is another than before, and one if
+// the store was claimed. The reason is that of the condition, so that events and status
+// can be read together.
+func (r *reconciler) tell(before, after *hostingv1alpha1.Store, claimed bool) {
+	if claimed {
+		r.events.Eventf(after, nil, corev1.EventTypeNormal, "Claimed", actionClaim,
+			"Objects are kept in the etcd cluster %s from now on", after.Status.ClusterID)
+	}
 	for _, is := range after.Status.Conditions {
 		was := meta.FindStatusCondition(before.Status.Conditions, is.Type)
-		if was != nil && was.Status == is.Status && was.Reason == is.Reason || was == nil && isGood(is) && is.Type != hostingv1alpha1.StoreReady {
-			continue
-		}
-		// A store that annex is about to claim has nothing wrong with it.
-		if is.Reason == stores.ReasonUnclaimed || is.Reason == stores.ReasonConnecting || is.Status == metav1.ConditionUnknown {
+		if !isNewsworthy(was, is) {
 			continue
 		}
 		kind := corev1.EventTypeWarning
@@ -33,6 +38,21 @@ func (r *reconciler) tell(before, after *hostingv1alpha1.Store) {
 		}
 		r.events.Eventf(after, nil, kind, eventReason(is), actionLook, "%s", is.Message)
 	}
+}
+
+// isNewsworthy reports whether people want to know what a condition became.
+func isNewsworthy(was *metav1.Condition, is metav1.Condition) bool {
+	switch {
+	case was != nil && was.Status == is.Status && was.Reason == is.Reason:
+		return false
+	case is.Status == metav1.ConditionUnknown || underWay(is.Reason):
+		return false
+	case is.Type == hostingv1alpha1.StoreUnderPressure && is.Status == metav1.ConditionFalse:
+		return was != nil && was.Status == metav1.ConditionTrue // that it never was goes without saying
+	case is.Type == hostingv1alpha1.StoreUnderPressure && is.Reason == stores.ReasonNoSpace:
+		return false // it is not ready either, for the same reason
+	}
+	return true
 }
 
 // eventReason says what a condition is about where its own reason does not.

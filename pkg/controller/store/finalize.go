@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -28,7 +27,8 @@ func (r *reconciler) finalize(ctx context.Context, store *hostingv1alpha1.Store,
 		return false, err
 	}
 	if placed > 0 {
-		klog.FromContext(ctx).V(1).Info("A store is not deleted while it holds resources", "store", store.Name, "resources", placed)
+		r.events.Eventf(store, nil, corev1.EventTypeWarning, "HoldsResources", actionRelease,
+			"It goes once nothing is placed on it any longer, and is served until then: %d resources are", placed)
 		return false, nil
 	}
 	r.release(ctx, store, connection)
@@ -49,7 +49,7 @@ func (r *reconciler) release(ctx context.Context, store *hostingv1alpha1.Store, 
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	if err := connection.Release(ctx, store.UID); err != nil {
-		r.events.Eventf(store, nil, corev1.EventTypeWarning, "NotReleased", "Release",
+		r.events.Eventf(store, nil, corev1.EventTypeWarning, "NotReleased", actionRelease,
 			"The mark of this Store stays in the etcd cluster %s and keeps other Stores off the prefix: %v", store.Status.ClusterID, err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,9 +30,6 @@ const (
 
 	// troubleInterval is how often that is of one that is not ready.
 	troubleInterval = 5 * time.Second
-
-	// claimTimeout bounds a write to the etcd of a Store.
-	claimTimeout = 5 * time.Second
 )
 
 // reconciler holds what one look at a store needs.
@@ -75,7 +71,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	connection, err := r.connection(name)
 	if err != nil {
 		// The connections follow the same objects and will have it in a moment.
-		_, err := r.refresh(ctx, store, notConnected{})
+		_, err := r.refresh(ctx, store, nil, notConnected())
 		return queue.Result{RequeueAfter: minInterval}, err
 	}
 	if store.DeletionTimestamp != nil && hasFinalizer(store) {
@@ -83,27 +79,32 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 			return queue.Result{}, err
 		}
 	}
-	r.pace.Mark(name)
-	return r.refresh(ctx, store, connection)
+	seen := connection.Snapshot()
+	if seen.Unavailable == nil || !underWay(seen.Unavailable.Reason) {
+		r.pace.Mark(name)
+	}
+	return r.refresh(ctx, store, connection, seen)
 }
 
-// notConnected is the connection to a store that annex has only just heard of.
-type notConnected struct{ Connection }
+// underWay reports whether a reason not to be ready is about to go by itself: who
+// made a store waits for it, and there are no more than two writes until it is there.
+func underWay(reason string) bool {
+	return reason == stores.ReasonConnecting || reason == stores.ReasonUnclaimed
+}
 
-// Snapshot implements Connection.
-func (notConnected) Snapshot() *stores.Snapshot {
+// notConnected is what was seen of a store that annex has only just heard of.
+func notConnected() *stores.Snapshot {
 	return &stores.Snapshot{Unavailable: &stores.UnavailableError{Reason: stores.ReasonConnecting, Message: "annex has not reached it yet"}}
 }
 
 // refresh brings the status up to date.
-func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, connection Connection) (queue.Result, error) {
-	seen := connection.Snapshot()
+func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, connection Connection, seen *stores.Snapshot) (queue.Result, error) {
 	if seen.UID != store.UID && seen.UID != "" {
 		return queue.Result{RequeueAfter: minInterval}, nil // of a store of the same name before it
 	}
 	updated := store.DeepCopy()
-	setObserved(&updated.Status, seen, r.now())
-	claimed := r.claim(ctx, store, connection, seen, &updated.Status)
+	setObserved(updated, seen, r.now())
+	claimed := r.claim(ctx, updated, connection, seen)
 	updated.Status.Resources = r.placed(store.Name)
 	if objects, known := r.objects(store.Name); known {
 		updated.Status.Objects = objects
@@ -111,10 +112,11 @@ func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, 
 	ready := meta.FindStatusCondition(updated.Status.Conditions, hostingv1alpha1.StoreReady)
 	r.announce(ctx, store.Name, ready)
 
-	err := r.write(ctx, store, updated)
+	written, err := r.write(ctx, updated, &store.Status)
+	if written {
+		r.tell(store, updated, claimed)
+	}
 	switch {
-	case claimed && err == nil:
-		return queue.Result{RequeueAfter: minInterval}, nil
 	case ready.Status != metav1.ConditionTrue && store.Name == hostingv1alpha1.DefaultStoreName:
 		// The store is where its status is kept: that this cannot be written
 		// there now is no further trouble.
@@ -128,61 +130,16 @@ func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, 
 	return queue.Result{RequeueAfter: refreshInterval}, err
 }
 
-// claim notes which etcd cluster the store is, when it is reached for the first time
-// or when its owner has said that it is another one from now on.
-func (r *reconciler) claim(ctx context.Context, store *hostingv1alpha1.Store, connection Connection, seen *stores.Snapshot, status *hostingv1alpha1.StoreStatus) (claimed bool) {
-	if seen.Cluster == 0 {
-		return false
+// write writes the status if it is news.
+func (r *reconciler) write(ctx context.Context, store *hostingv1alpha1.Store, before *hostingv1alpha1.StoreStatus) (written bool, err error) {
+	if !isNews(before, &store.Status) {
+		return false, nil
 	}
-	cluster := stores.FormatClusterID(seen.Cluster)
-	if store.Name == hostingv1alpha1.DefaultStoreName {
-		// The command line says which it is, and annex holds to it while it runs.
-		if seen.Unavailable == nil {
-			status.ClusterID = cluster
-		}
-		return false
+	_, err = r.updateStatus(ctx, store)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("writing status of store %s: %w", store.Name, err)
 	}
-	if seen.Unavailable == nil || store.DeletionTimestamp != nil {
-		return false
-	}
-	adopted := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation] == cluster
-	switch seen.Unavailable.Reason {
-	case stores.ReasonUnclaimed:
-		if status.ClusterID != "" {
-			return false // it was claimed a moment ago
-		}
-	case stores.ReasonWrongCluster, stores.ReasonDataReplaced, stores.ReasonInUse:
-		if !adopted {
-			return false
-		}
-	default:
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
-	defer cancel()
-	found, err := connection.Claim(ctx, store.UID, adopted)
-	if err != nil {
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type: hostingv1alpha1.StoreReady, Status: metav1.ConditionFalse, Reason: seen.Unavailable.Reason,
-			Message: sentence(err.Error()), ObservedGeneration: seen.Generation,
-		})
-		return false
-	}
-	status.ClusterID = stores.FormatClusterID(found)
-	r.events.Eventf(store, nil, corev1.EventTypeNormal, "Claimed", "Claim", "Objects are kept in the etcd cluster %s from now on", status.ClusterID)
-	return true
-}
-
-// write writes the status if it is news, and says so.
-func (r *reconciler) write(ctx context.Context, before, after *hostingv1alpha1.Store) error {
-	if !isNews(&before.Status, &after.Status) {
-		return nil
-	}
-	r.tell(before, after)
-	if _, err := r.updateStatus(ctx, after); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing status of store %s: %w", after.Name, err)
-	}
-	return nil
+	return err == nil, nil
 }
 
 // announce logs when a store ceases to be ready, does so for another reason, or
@@ -193,7 +150,7 @@ func (r *reconciler) announce(ctx context.Context, name string, ready *metav1.Co
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "store", name)
 	last, troubled := r.trouble[name]
 	switch {
-	case ready.Status == metav1.ConditionFalse && last != ready.Message && ready.Reason != stores.ReasonUnclaimed:
+	case ready.Status == metav1.ConditionFalse && last != ready.Message && !underWay(ready.Reason):
 		r.trouble[name] = ready.Message
 		logger.Error(nil, "The store is not ready", "reason", ready.Reason, "message", ready.Message)
 	case ready.Status == metav1.ConditionTrue && troubled:

@@ -27,7 +27,7 @@ func TestReconcile(t *testing.T) {
 	conflict := apierrors.NewConflict(hostingv1alpha1.Resource("stores"), "default", errors.New("changed"))
 	current := func() *hostingv1alpha1.Store {
 		s := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-		setObserved(&s.Status, cluster(answer(1, 10*mebi, nil)), epoch)
+		setObserved(s, cluster(answer(1, 10*mebi, nil)), epoch)
 		s.Status.Objects, s.Status.Resources, s.Status.ClusterID = 3, 2, "c1"
 		return s
 	}
@@ -153,6 +153,7 @@ func TestClaims(t *testing.T) {
 		deleted  bool
 		want     []bool
 		wantID   string
+		wantWhy  string
 	}{
 		"first contact":              {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), want: []bool{false}, wantID: "c1"},
 		"claimed a moment ago":       {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), known: "c1", wantID: "c1"},
@@ -165,8 +166,13 @@ func TestClaims(t *testing.T) {
 		"another adopted than there": {seen: refused(well(), stores.ReasonWrongCluster, "another"), known: "c0", adopt: "c2", wantID: "c0"},
 		"emptied, adopted":           {seen: refused(well(), stores.ReasonDataReplaced, "empty"), known: "c1", adopt: "c1", want: []bool{true}, wantID: "c1"},
 		"too old":                    {seen: refused(well(), stores.ReasonTooOld, "too old"), adopt: "c1"},
-		"cannot be marked":           {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), claimErr: errors.New("read-only"), want: []bool{false}},
-		"is being deleted":           {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), deleted: true},
+		"cannot be marked":           {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), claimErr: errors.New("read-only"), want: []bool{false}, wantWhy: "ClaimFailed: Read-only"},
+		"above another's": {
+			seen:     refused(well(), stores.ReasonUnclaimed, "not yet"),
+			claimErr: &stores.UnavailableError{Reason: stores.ReasonInUse, Message: "it is another's"}, want: []bool{false},
+			wantWhy: "InUse: It is another's. Make a Store with another keyPrefix; only if the other one no longer exists, set the annotation annex.dev/adopt-cluster=c1",
+		},
+		"is being deleted": {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), deleted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,8 +187,9 @@ func TestClaims(t *testing.T) {
 			if !slices.Equal(o.claims, tc.want) || o.store.Status.ClusterID != tc.wantID {
 				t.Errorf("claimed %v for the cluster %q, want %v for %q", o.claims, o.store.Status.ClusterID, tc.want, tc.wantID)
 			}
-			if ready := meta.FindStatusCondition(o.store.Status.Conditions, hostingv1alpha1.StoreReady); tc.claimErr != nil && ready.Message != "Read-only" {
-				t.Errorf("condition %+v does not say why it is not claimed", ready)
+			ready := meta.FindStatusCondition(o.store.Status.Conditions, hostingv1alpha1.StoreReady)
+			if got := ready.Reason + ": " + ready.Message; tc.wantWhy != "" && got != tc.wantWhy {
+				t.Errorf("it is not ready for the reason %q, want %q", got, tc.wantWhy)
 			}
 		})
 	}
@@ -200,12 +207,9 @@ func TestEvents(t *testing.T) {
 	want := []string{
 		"Normal Claimed: Objects are kept in the etcd cluster c1 from now on",
 		"Normal Ready: Etcd takes reads and writes",
-		"Normal PressureRelieved: There is space for more, and etcd answers in time",
-		"Warning Unreachable: No endpoint answers: https://etcd-1: refused",
+		"Warning Unreachable: No endpoint answers: https://etcd-1: refused. Start the etcd, or correct spec.etcd.endpoints or spec.etcd.tls",
 		"Normal Ready: Etcd takes reads and writes",
-		"Normal PressureRelieved: There is space for more, and etcd answers in time",
 		"Warning NoSpace: The database reached its quota, so that etcd takes no writes: delete objects or raise the quota, annex makes room",
-		"Warning NoSpace: The database reached its quota",
 		"Normal Ready: Etcd takes reads and writes",
 		"Normal PressureRelieved: There is space for more, and etcd answers in time",
 	}
@@ -225,6 +229,9 @@ func TestFinalizes(t *testing.T) {
 	o.look(t, o.seen)
 	if !hasFinalizer(o.store) || o.released != 0 || o.store.Status.Resources != 1 {
 		t.Errorf("a store that holds a resource: finalizers %v, released %d times, %d resources", o.store.Finalizers, o.released, o.store.Status.Resources)
+	}
+	if said := o.all(); len(said) == 0 || !strings.Contains(said[0], "Warning HoldsResources: ") {
+		t.Errorf("events %v do not say why the store does not go", said)
 	}
 	o.resident = 0
 	o.look(t, o.seen)

@@ -24,8 +24,10 @@ import (
 // that is not.
 const (
 	reasonAvailable           = "Available"
+	reasonClaimFailed         = "ClaimFailed"
 	reasonDegraded            = "Degraded"
 	reasonCertificateExpiring = "CertificateExpiring"
+	reasonCertificateExpired  = "CertificateExpired"
 )
 
 // Reasons of the condition UnderPressure.
@@ -56,13 +58,14 @@ const (
 
 // setObserved states what was seen of the etcd. What it did not answer stays as it
 // was last seen.
-func setObserved(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot, now time.Time) {
+func setObserved(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Time) {
+	status := &store.Status
 	setSizes(status, seen)
 	setMembers(status, seen)
 	if slices.ContainsFunc(seen.Endpoints, func(answer stores.EndpointAnswer) bool { return answer.Err == nil }) {
 		status.Alarms = slices.Sorted(slices.Values(seen.Alarms))
 	}
-	for _, condition := range []metav1.Condition{readiness(seen, now), pressure(seen)} {
+	for _, condition := range []metav1.Condition{readiness(store, seen, now), pressure(seen)} {
 		condition.ObservedGeneration = seen.Generation
 		condition.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&status.Conditions, condition)
@@ -71,7 +74,7 @@ func setObserved(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot, now
 
 // readiness says whether the store takes reads and writes. Messages hold nothing
 // that is different each time, or each look at the store would be news.
-func readiness(seen *stores.Snapshot, now time.Time) metav1.Condition {
+func readiness(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Time) metav1.Condition {
 	ready := metav1.Condition{Type: hostingv1alpha1.StoreReady, Status: metav1.ConditionTrue}
 	var silent []string
 	for _, answer := range seen.Endpoints {
@@ -83,21 +86,35 @@ func readiness(seen *stores.Snapshot, now time.Time) metav1.Condition {
 	case refused != nil && refused.Reason == stores.ReasonConnecting:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionUnknown, refused.Reason, sentence(refused.Message)
 	case refused != nil:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, refused.Reason, sentence(refused.Message)
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, refused.Reason, notReady(store, seen, refused)
 	case seen.NoSpace:
 		ready.Status, ready.Reason = metav1.ConditionFalse, stores.ReasonNoSpace
 		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota, " + seen.Reclaiming
 	case seen.SecretErr != nil:
 		ready.Reason, ready.Message = stores.ReasonBadCredentials, "Etcd takes reads and writes with the credentials of before: "+seen.SecretErr.Error()
+	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now):
+		ready.Reason = reasonCertificateExpired
+		ready.Message = "Etcd takes reads and writes over connections of before, but the client certificate expired at " +
+			seen.CertificateExpires.UTC().Format(time.RFC3339) + ": renew what is in the Secret"
 	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now.Add(expiresSoon)):
 		ready.Reason = reasonCertificateExpiring
-		ready.Message = "Etcd takes reads and writes, until the client certificate expires at " + seen.CertificateExpires.UTC().Format(time.RFC3339)
+		ready.Message = "Etcd takes reads and writes, until the client certificate expires at " +
+			seen.CertificateExpires.UTC().Format(time.RFC3339) + ": renew what is in the Secret"
 	case len(silent) > 0:
 		ready.Reason, ready.Message = reasonDegraded, "Some endpoints do not answer: "+strings.Join(silent, "; ")
 	default:
 		ready.Reason, ready.Message = reasonAvailable, "Etcd takes reads and writes"
 	}
 	return ready
+}
+
+// notReady says why a store is not ready and what to do.
+func notReady(store *hostingv1alpha1.Store, seen *stores.Snapshot, refused *stores.UnavailableError) string {
+	message := sentence(refused.Message)
+	if next := hint(store, seen, refused.Reason); next != "" {
+		message += ". " + next
+	}
+	return message
 }
 
 // sentence begins with a capital letter.

@@ -27,6 +27,8 @@ func TestReadiness(t *testing.T) {
 	slowly.RoundTrip = 2 * time.Second
 	expiring := cluster(answer(1, mebi, nil))
 	expiring.CertificateExpires = epoch.Add(time.Hour)
+	expired := cluster(answer(1, mebi, nil))
+	expired.CertificateExpires = epoch.Add(-time.Hour)
 	lasting := cluster(answer(1, mebi, nil))
 	lasting.CertificateExpires = epoch.AddDate(0, 1, 0)
 	noSecret := cluster(answer(1, mebi, nil))
@@ -48,12 +50,13 @@ func TestReadiness(t *testing.T) {
 		"full, quota unknown":  {cluster(answer(1, 200*mebi, func(s *clientv3.StatusResponse) { s.DbSizeQuota = 0 })), "True Available", "reads and writes", "False Enough"},
 		"slow":                 {slowly, "True Available", "reads and writes", "True Slow"},
 		"certificate ends":     {expiring, "True CertificateExpiring", "2026-01-02T04:04:05Z", "False Enough"},
+		"certificate ended":    {expired, "True CertificateExpired", "expired at 2026-01-02T02:04:05Z", "False Enough"},
 		"certificate lasts":    {lasting, "True Available", "reads and writes", "False Enough"},
 		"Secret is gone":       {noSecret, "True BadCredentials", "Secret annex-system/etcd: gone", "False Enough"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ready, under := readiness(tc.seen, epoch), pressure(tc.seen)
+			ready, under := readiness(&hostingv1alpha1.Store{}, tc.seen, epoch), pressure(tc.seen)
 			if got := string(ready.Status) + " " + ready.Reason; got != tc.want || !strings.Contains(ready.Message, tc.wantMessage) {
 				t.Errorf("ready %s, message %q; want %s and a message with %q", got, ready.Message, tc.want, tc.wantMessage)
 			}
@@ -64,13 +67,48 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
+func TestSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	far := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "far"}}
+	itself := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	lost := cluster()
+	lost.Cluster = 0
+	for name, tc := range map[string]struct {
+		store  *hostingv1alpha1.Store
+		seen   *stores.Snapshot
+		reason string
+		want   string
+	}{
+		"away":                 {far, cluster(), stores.ReasonUnreachable, "Why. Start the etcd, or correct spec.etcd.endpoints or spec.etcd.tls"},
+		"default away":         {itself, cluster(), stores.ReasonUnreachable, "Why. Start the etcd, or correct --etcd-servers or --etcd-cafile, --etcd-certfile and --etcd-keyfile"},
+		"no majority":          {far, cluster(), stores.ReasonNoQuorum, "Why. Start the members that are down: a majority is needed"},
+		"old":                  {far, cluster(), stores.ReasonTooOld, "Why. Upgrade etcd"},
+		"corrupt":              {far, cluster(), stores.ReasonCorrupt, "Why. Follow etcd's own instructions for data corruption"},
+		"credentials":          {far, cluster(), stores.ReasonBadCredentials, "Why. Correct the Secret, or spec.etcd.tls"},
+		"another cluster":      {far, cluster(), stores.ReasonWrongCluster, "Why. Correct spec.etcd.endpoints; only if the cluster found has the data of this Store, set the annotation annex.dev/adopt-cluster=c1"},
+		"default, another one": {itself, cluster(), stores.ReasonWrongCluster, "Why. Correct --etcd-servers; only if the cluster found has the data of this Store, start annex again"},
+		"several clusters":     {far, lost, stores.ReasonWrongCluster, "Why. Correct spec.etcd.endpoints"},
+		"data replaced":        {far, cluster(), stores.ReasonDataReplaced, "Why. Restore the data; only if annex is to go on with what is there, set the annotation annex.dev/adopt-cluster=c1"},
+		"in use":               {far, cluster(), stores.ReasonInUse, "Why. Make a Store with another keyPrefix; only if the other one no longer exists, set the annotation annex.dev/adopt-cluster=c1"},
+		"not claimed":          {far, cluster(), stores.ReasonUnclaimed, "Why"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := readiness(tc.store, refused(tc.seen, tc.reason, "why"), epoch).Message; got != tc.want {
+				t.Errorf("message %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestSetObserved(t *testing.T) {
 	t.Parallel()
-	var status hostingv1alpha1.StoreStatus
+	store := &hostingv1alpha1.Store{}
+	status := &store.Status
 	old := func(s *clientv3.StatusResponse) { s.Version = "3.5.19" }
 	seen := cluster(answer(1, 10*mebi, nil), answer(3, 12*mebi, old))
 	seen.Generation, seen.Alarms = 4, []string{"NOSPACE"}
-	setObserved(&status, seen, epoch)
+	setObserved(store, seen, epoch)
 	condition := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(epoch)}
 	}
@@ -88,17 +126,17 @@ func TestSetObserved(t *testing.T) {
 		},
 		Version: "3.5.19",
 	}
-	if diff := cmp.Diff(want, status); diff != "" {
+	if diff := cmp.Diff(&want, status); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 
 	// Silence takes nothing away but readiness.
-	setObserved(&status, down(), epoch.Add(time.Minute))
+	setObserved(store, down(), epoch.Add(time.Minute))
 	if status.Conditions[0].Status != metav1.ConditionFalse {
 		t.Errorf("Ready is %s of an etcd that is down", status.Conditions[0].Status)
 	}
 	status.Conditions, want.Conditions = nil, nil
-	if diff := cmp.Diff(want, status); diff != "" {
+	if diff := cmp.Diff(&want, status); diff != "" {
 		t.Errorf("what was known was lost (-want +got):\n%s", diff)
 	}
 }
