@@ -88,6 +88,10 @@ type Config struct {
 	// gives them a handler.
 	AnnexMetadataInformers *metadatainformers.Informers
 
+	// CompiledIn are the resources that are compiled in and not kept in the Store
+	// default for good.
+	CompiledIn []schema.GroupResource
+
 	// Main is the cluster that annex stands behind, nil when it stands alone.
 	Main *MainCluster
 

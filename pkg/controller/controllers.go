@@ -191,6 +191,7 @@ func newHostedResource(config Config) (controller, error) {
 		HostedResources:           config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
 		Stores:                    config.AnnexHostingInformers.Hosting().V1alpha1().Stores(),
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
+		CompiledIn:                config.CompiledIn,
 		Usage:                     config.Usage.In,
 	})
 }

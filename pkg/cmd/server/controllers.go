@@ -114,6 +114,7 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		AnnexHosting:            s.config.Extra.AnnexHosting,
 		AnnexDefinitionInformer: s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
 		CollectGarbage:          s.options.Etcd.EnableGarbageCollection,
+		CompiledIn:              s.chain.CompiledIn,
 		Usage:                   s.store.Usage,
 		Stores:                  s.store.Stores,
 		Unreadable:              s.config.Extra.Unreadable,

@@ -44,6 +44,9 @@ type reconciler struct {
 	updateDefinitionStatus func(ctx context.Context, crd *definition) error
 	delete                 func(ctx context.Context, name string, options metav1.DeleteOptions) error
 
+	// compiledIn reports whether annex serves the resource without a definition.
+	compiledIn func(name string) bool
+
 	usage UsageFunc
 	// pace keeps writes of nothing but numbers apart.
 	pace *pace.Pace
@@ -66,7 +69,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	case resource == nil:
 		r.pace.Forget(name)
 		return queue.Result{}, r.make(ctx, name, crd)
-	case crd == nil && isLeftover(resource) && resource.Status.DefinitionUID == "":
+	case crd == nil && isLeftover(resource) && resource.Status.DefinitionUID == "" && !r.compiledIn(name):
 		return queue.Result{}, r.remove(ctx, resource)
 	}
 	return r.report(ctx, resource, crd)
@@ -81,9 +84,10 @@ func isLeftover(resource *hosted) bool {
 		resource.DeletionTimestamp.IsZero()
 }
 
-// make makes the HostedResource of a definition that is there to stay.
+// make makes the HostedResource of a definition that is there to stay, or of a resource
+// that needs none.
 func (r *reconciler) make(ctx context.Context, name string, crd *definition) error {
-	if crd == nil || !crd.DeletionTimestamp.IsZero() {
+	if !r.compiledIn(name) && (crd == nil || !crd.DeletionTimestamp.IsZero()) {
 		return nil
 	}
 	err := r.create(ctx, &hosted{
@@ -93,8 +97,23 @@ func (r *reconciler) make(ctx context.Context, name string, crd *definition) err
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making hosted resource %s: %w", name, err)
 	}
-	klog.FromContext(ctx).V(3).Info("Made the hosted resource of a definition")
+	klog.FromContext(ctx).V(3).Info("Made the hosted resource")
 	return nil
+}
+
+// serving is by what a resource is served.
+func (r *reconciler) serving(resource *hosted, crd *definition) serving {
+	switch {
+	case r.compiledIn(resource.Name):
+		return serving{compiledIn: true, uid: hostingv1alpha1.DefinitionCompiledIn}
+	case crd != nil:
+		return serving{crd: crd, uid: crd.UID}
+	case resource.Status.DefinitionUID == hostingv1alpha1.DefinitionCompiledIn:
+		// It is compiled into other replicas, or was and will be again.
+		return serving{uid: hostingv1alpha1.DefinitionCompiledIn}
+	default:
+		return serving{}
+	}
 }
 
 // isGone reports whether a definition is gone, and its objects with it. It asks the
@@ -132,12 +151,12 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 		return queue.Result{}, fmt.Errorf("reading store %s: %w", resource.Spec.StoreName, err)
 	}
 	status := resource.Status.DeepCopy()
-	if crd == nil && status.DefinitionUID != "" {
+	if crd == nil && status.DefinitionUID != "" && status.DefinitionUID != hostingv1alpha1.DefinitionCompiledIn {
 		if gone, err := r.isGone(ctx, resource.Name); err != nil || !gone {
 			return queue.Result{}, err
 		}
 	}
-	setState(status, resource, crd, store, r.now())
+	setState(status, resource, r.serving(resource, crd), store, r.now())
 	if err := r.explainWait(ctx, crd, storedCondition(status, resource.Spec.StoreName, store)); err != nil {
 		return queue.Result{}, err
 	}

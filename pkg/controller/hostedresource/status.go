@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -19,6 +20,7 @@ import (
 // Reasons in the conditions of a HostedResource, beside those that the
 // CustomResourceDefinition gives.
 const (
+	reasonCompiledIn     = "CompiledIn"
 	reasonNotDefined     = "NotDefined"
 	reasonNotEstablished = "NotEstablished"
 	reasonEstablished    = "Established"
@@ -32,18 +34,23 @@ const (
 	reasonServed         = "Served"
 )
 
-// setState states everything in the status but the numbers. A nil definition or
-// store does not exist.
-func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, crd *definition, store *hostingv1alpha1.Store, now time.Time) {
-	established := establishedCondition(resource.Name, crd)
+// serving is by what a resource is served, if it is: a definition, or the program
+// itself.
+type serving struct {
+	crd        *definition
+	compiledIn bool
+	uid        types.UID
+}
+
+// setState states everything in the status but the numbers. A nil store does not
+// exist.
+func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, by serving, store *hostingv1alpha1.Store, now time.Time) {
+	established := establishedCondition(resource.Name, by)
 	stored := storedCondition(status, resource.Spec.StoreName, store)
-	status.Phase = phase(crd, established, stored)
+	status.Phase = phase(by.crd, established, stored)
 	// What the Store holds is of this definition from now on: requests for the
 	// resource wait for it.
-	status.DefinitionUID = ""
-	if crd != nil {
-		status.DefinitionUID = crd.UID
-	}
+	status.DefinitionUID = by.uid
 	ready := readyCondition(status, established, stored)
 	for _, condition := range []metav1.Condition{established, stored, ready} {
 		condition.ObservedGeneration = resource.Generation
@@ -67,9 +74,7 @@ func setUsage(status *hostingv1alpha1.HostedResourceStatus, name, store string, 
 // objects all the same.
 func phase(crd *definition, established, stored metav1.Condition) hostingv1alpha1.HostedResourcePhase {
 	switch {
-	case crd == nil:
-		return hostingv1alpha1.HostedResourcePending
-	case !crd.DeletionTimestamp.IsZero():
+	case crd != nil && !crd.DeletionTimestamp.IsZero():
 		return hostingv1alpha1.HostedResourceTerminating
 	case stored.Reason == reasonNoStore || stored.Reason == reasonStoreNotFound:
 		return hostingv1alpha1.HostedResourcePending
@@ -82,9 +87,16 @@ func phase(crd *definition, established, stored metav1.Condition) hostingv1alpha
 
 // establishedCondition says what the definition says, in its own words. If its
 // names were refused, that is the cause and its Established only the effect.
-func establishedCondition(name string, crd *definition) metav1.Condition {
+func establishedCondition(name string, by serving) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceEstablished, Status: metav1.ConditionFalse}
-	if crd == nil {
+	crd := by.crd
+	switch {
+	case by.compiledIn:
+		condition.Status = metav1.ConditionTrue
+		condition.Reason = reasonCompiledIn
+		condition.Message = "annex serves the resource without a CustomResourceDefinition"
+		return condition
+	case crd == nil:
 		condition.Reason = reasonNotDefined
 		condition.Message = fmt.Sprintf("There is no CustomResourceDefinition %q", name)
 		return condition

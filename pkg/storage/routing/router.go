@@ -5,6 +5,8 @@ package routing
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -83,6 +85,9 @@ type Router struct {
 
 	compression Compression
 	unreadable  *quarantine.Registry
+
+	mu    sync.Mutex
+	typed []schema.GroupResource
 }
 
 // New returns a Router. It follows the informer, which somebody else starts.
@@ -106,11 +111,26 @@ func (r *Router) Pinned(upstream generic.RESTOptionsGetter) generic.RESTOptionsG
 	return getter{router: r, upstream: upstream, route: func(schema.GroupResource) route { return pinned{} }}
 }
 
-// Typed is for further resources that are compiled in.
+// Typed is for further resources that are compiled in. They are stored under their
+// group, as custom resources are.
 func (r *Router) Typed(upstream generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-	return getter{router: r, upstream: upstream, route: func(resource schema.GroupResource) route {
-		return r.routes.of(resource, "")
-	}}
+	route := func(resource schema.GroupResource) route {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !slices.Contains(r.typed, resource) {
+			r.typed = append(r.typed, resource)
+		}
+		return r.routes.of(resource, hostingv1alpha1.DefinitionCompiledIn)
+	}
+	prefix := func(resource schema.GroupResource) string { return resource.Group + "/" + resource.Resource }
+	return getter{router: r, upstream: upstream, route: route, prefix: prefix}
+}
+
+// TypedResources are those that Typed was asked for: each needs a HostedResource.
+func (r *Router) TypedResources() []schema.GroupResource {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.typed)
 }
 
 // DefinitionFunc returns the UID of the CustomResourceDefinition that is served, and
@@ -139,6 +159,7 @@ type getter struct {
 	router   *Router
 	upstream generic.RESTOptionsGetter
 	route    func(schema.GroupResource) route
+	prefix   func(schema.GroupResource) string // nil leaves it to upstream
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -146,6 +167,9 @@ func (g getter) GetRESTOptions(resource schema.GroupResource, example runtime.Ob
 	options, err := g.upstream.GetRESTOptions(resource, example)
 	if err != nil {
 		return options, err
+	}
+	if g.prefix != nil {
+		options.ResourcePrefix = g.prefix(resource)
 	}
 	options.Decorator = g.router.decorator(g.route(resource), g.router.cached(resource))
 	return options, nil

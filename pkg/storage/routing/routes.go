@@ -77,8 +77,7 @@ func (r *routes) changed() <-chan struct{} {
 	return r.news
 }
 
-// of returns the route of a resource, for one definition of it. The definition of
-// what is compiled in is empty.
+// of returns the route of a resource, for one definition of it.
 func (r *routes) of(resource schema.GroupResource, definition types.UID) *placement {
 	return &placement{routes: r, resource: resource, definition: definition, terminating: func() bool { return false }}
 }

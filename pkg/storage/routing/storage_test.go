@@ -65,9 +65,12 @@ func TestTypedResourcesAreRoutedToo(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
 	w := newWorld(t, two)
-	w.place(t, on("two", ""))
+	w.place(t, on("two", hostingv1alpha1.DefinitionCompiledIn))
 	if err := create(t.Context(), w.storageOf(t, w.Typed(plainOptions{}), widgets), widgetKey); err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]schema.GroupResource{widgets}, w.TypedResources()); diff != "" {
+		t.Errorf("typed resources (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"/of-two/example.com/widgets/ns/a"}, two.keys(t)); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
@@ -71,10 +72,14 @@ func unlessInUse(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 		if !ok {
 			return fmt.Errorf("deleting a HostedResource: unexpected type %T", obj)
 		}
-		if hosted.Status.DefinitionUID != "" {
-			return apierrors.NewConflict(hosting.Resource("hostedresources"), hosted.Name, fmt.Errorf(
-				"it says in which Store the objects of the resource are: delete the CustomResourceDefinition %q first", hosted.Name))
+		advice := fmt.Sprintf("delete the CustomResourceDefinition %q first", hosted.Name)
+		switch hosted.Status.DefinitionUID {
+		case "":
+			return validate(ctx, obj)
+		case v1alpha1.DefinitionCompiledIn:
+			advice = "annex serves it without a CustomResourceDefinition"
 		}
-		return validate(ctx, obj)
+		return apierrors.NewConflict(hosting.Resource("hostedresources"), hosted.Name, fmt.Errorf(
+			"it says in which Store the objects of the resource are: %s", advice))
 	}
 }
