@@ -886,7 +886,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 					},
 					"definitionUID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "definitionUID is the UID of the CustomResourceDefinition whose objects the Store holds. Nothing is read from or written to the Store in the name of another definition of the same name. Empty for resources that are compiled in.",
+							Description: "definitionUID is the UID of the CustomResourceDefinition whose objects the Store holds. Nothing is read from or written to the Store in the name of another definition of the same name. It is \"compiled-in\" for resources without one.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
