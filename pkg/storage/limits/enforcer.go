@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -185,7 +186,7 @@ func exceeded(counter Counter, limits Limits, resource schema.GroupResource, nam
 // commitFenced makes the write if nothing grew since what was counted; the response
 // is nil if something did.
 func (e *enforcer) commitFenced(ctx context.Context, w write) (*clientv3.TxnResponse, error) {
-	guarded := append(w.then[:len(w.then):len(w.then)], clientv3.OpPut(e.fenceKey, ""))
+	guarded := slices.Concat(w.then, []clientv3.Op{clientv3.OpPut(e.fenceKey, "")})
 	r, err := e.KV.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(e.fenceKey), "=", e.fence.revision)).
 		Then(clientv3.OpTxn(w.compares, guarded, w.otherwise)).

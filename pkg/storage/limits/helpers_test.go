@@ -49,8 +49,9 @@ func startStore(t testing.TB, limits Limits) *store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	_, measured := t.(*testing.B)
 	etcd, err := embeddedetcd.Start(context.Background(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: true,
+		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: !measured,
 	})
 	if err != nil {
 		t.Fatal(err)

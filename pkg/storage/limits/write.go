@@ -63,7 +63,7 @@ func (w write) finds(there []*mvccpb.KeyValue) bool {
 // neverCreates is the write, to be made without the fence: what it was to create was
 // there, and must be taken for that even if it has gone since.
 func (w write) neverCreates() write {
-	w.compares = append(w.compares[:len(w.compares):len(w.compares)], clientv3.Compare(clientv3.ModRevision(w.key), "!=", 0))
+	w.compares = slices.Concat(w.compares, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "!=", 0)})
 	return w
 }
 

@@ -5,6 +5,7 @@ package revision
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -57,7 +58,7 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 			w.refuse(ctx, op, options, send)
 			return
 		default:
-			options = append(options[:len(options):len(options)], clientv3.WithRev(from-int64(w.shift)))
+			options = slices.Concat(options, []clientv3.OpOption{clientv3.WithRev(from - int64(w.shift))})
 		}
 		w.forward(w.etcd.Watch(ctx, key, options...), send)
 	})
@@ -93,7 +94,7 @@ func (w *watcher) shifted(r clientv3.WatchResponse) clientv3.WatchResponse {
 // Where etcd itself was compacted later it would name that as the first revision
 // that can be watched.
 func (w *watcher) refuse(ctx context.Context, op clientv3.Op, options []clientv3.OpOption, send func(clientv3.WatchResponse) bool) {
-	now := append(options[:len(options):len(options)], clientv3.WithRev(0), clientv3.WithCreatedNotify())
+	now := slices.Concat(options, []clientv3.OpOption{clientv3.WithRev(0), clientv3.WithCreatedNotify()})
 	var r clientv3.WatchResponse
 	var ok bool
 	select {
