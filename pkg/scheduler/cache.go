@@ -17,9 +17,9 @@ import (
 // maxRemembered bounds for how many deleted resources the cache knows where they were.
 const maxRemembered = 10_000
 
-// state is the Stores and what is placed on them, as the API says and as decisions
+// storeCache is the Stores and what is placed on them, as the API says and as decisions
 // assume that it will say soon.
-type state struct {
+type storeCache struct {
 	mu        sync.Mutex
 	stores    map[string]*framework.Store
 	resources map[string]*framework.Resource
@@ -31,8 +31,8 @@ type state struct {
 	previous map[string]string
 }
 
-func newState() *state {
-	return &state{
+func newStoreCache() *storeCache {
+	return &storeCache{
 		stores:    map[string]*framework.Store{},
 		resources: map[string]*framework.Resource{},
 		on:        map[string]string{},
@@ -42,7 +42,7 @@ func newState() *state {
 }
 
 // setStore takes over what the API says of a Store.
-func (s *state) setStore(store *hostingv1alpha1.Store) {
+func (s *storeCache) setStore(store *hostingv1alpha1.Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, found := s.stores[store.Name]; found {
@@ -58,7 +58,7 @@ func (s *state) setStore(store *hostingv1alpha1.Store) {
 	s.stores[store.Name] = added
 }
 
-func (s *state) removeStore(name string) {
+func (s *storeCache) removeStore(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.stores, name)
@@ -66,7 +66,7 @@ func (s *state) removeStore(name string) {
 
 // setResource takes over what the API says of a resource, and returns the Store on
 // which others may fit because of it, if there is one.
-func (s *state) setResource(hosted *hostingv1alpha1.HostedResource) (relieved string) {
+func (s *storeCache) setResource(hosted *hostingv1alpha1.HostedResource) (relieved string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	resource := framework.NewResource(hosted)
@@ -95,7 +95,7 @@ func shrank(before, after *framework.Resource) bool {
 }
 
 // removeResource forgets a resource but for the Store it was on, and returns that.
-func (s *state) removeResource(name string) (relieved string) {
+func (s *storeCache) removeResource(name string) (relieved string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.on[name]
@@ -115,7 +115,7 @@ func (s *state) removeResource(name string) (relieved string) {
 }
 
 // put places a resource on a Store, or with no name on none. The caller holds the lock.
-func (s *state) put(resource *framework.Resource, on string) {
+func (s *storeCache) put(resource *framework.Resource, on string) {
 	if was := s.stores[s.on[resource.Name]]; was != nil {
 		was.Remove(resource.Name)
 	}
@@ -131,7 +131,7 @@ func (s *state) put(resource *framework.Resource, on string) {
 
 // decide finds a Store for a resource that waits for one, and assumes that it will be
 // placed there. It returns no resource if that does not wait any more.
-func (s *state) decide(name string, plugins *framework.Plugins) (*framework.Resource, framework.Decision) {
+func (s *storeCache) decide(name string, plugins *framework.Plugins) (*framework.Resource, framework.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	resource, known := s.resources[name]
@@ -148,7 +148,7 @@ func (s *state) decide(name string, plugins *framework.Plugins) (*framework.Reso
 
 // forget takes an assumption back that did not come true, and returns the Store that
 // was assumed. If the API spoke meanwhile there is nothing to take back.
-func (s *state) forget(resource *framework.Resource) (relieved string) {
+func (s *storeCache) forget(resource *framework.Resource) (relieved string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uid, assumed := s.assumed[resource.Name]
@@ -163,7 +163,7 @@ func (s *state) forget(resource *framework.Resource) (relieved string) {
 
 // whyNot says why a resource cannot be placed on a Store; nothing if it can, or if one
 // of them does not exist.
-func (s *state) whyNot(name, storeName string, plugins *framework.Plugins) (reasons string, known bool) {
+func (s *storeCache) whyNot(name, storeName string, plugins *framework.Plugins) (reasons string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	resource, store := s.resources[name], s.stores[storeName]
@@ -174,14 +174,14 @@ func (s *state) whyNot(name, storeName string, plugins *framework.Plugins) (reas
 }
 
 // placedOn is the Store that a resource is on, or is assumed to be.
-func (s *state) placedOn(name string) string {
+func (s *storeCache) placedOn(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.on[name]
 }
 
 // sorted are the Stores by name. The caller holds the lock.
-func (s *state) sorted() []*framework.Store {
+func (s *storeCache) sorted() []*framework.Store {
 	stores := make([]*framework.Store, 0, len(s.stores))
 	for _, store := range s.stores {
 		stores = append(stores, store)

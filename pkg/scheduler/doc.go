@@ -4,15 +4,21 @@
 // Package scheduler places HostedResources on Stores, as kube-scheduler places Pods
 // on nodes.
 //
-// A HostedResource without a Store waits in a queue, the one with the highest
-// priority first. One at a time is decided on, from what a cache knows of the Stores:
-// all filters are asked about all Stores, and all scores about those that fit. The
-// choice is assumed to hold at once, so that the next decision reckons with it, and
-// written through the binding subresource meanwhile, many at a time.
+// The way of one:
 //
-// One that fits nowhere waits until something changes: filters are pure functions, so
-// each change of a Store is tried on everything that waits, and what fits now is
-// decided on at once. Only what failed, or would fail in other words, backs off.
+//  1. An informer hears of it (follow.go). It has no Store and names this scheduler,
+//     so it is active in the queue (queue.go), behind those with a higher priority.
+//  2. One at a time is popped and decided on (scheduler.go), from what the cache
+//     knows of the Stores (cache.go): all filters are asked about all Stores, and all
+//     scores about those that fit (package framework, package plugins).
+//  3. If one fits the cache assumes that it is there, so that the next decision
+//     reckons with it, and it is bound meanwhile, many at a time. The informer hears
+//     of that, and it leaves the queue. If binding fails the cache forgets the
+//     assumption, and it is active again after a back-off.
+//  4. If none fits the condition and an event say why (report.go), and it is
+//     unschedulable in the queue. Filters are pure functions, so each change of a
+//     Store is tried on all that is, and what fits now is active at once. What would
+//     be refused in other words is, after a back-off.
 //
 // The scheduler is a client of the API like any other. Two with the same name would
 // not harm each other, for a HostedResource is bound once.

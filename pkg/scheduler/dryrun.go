@@ -12,7 +12,7 @@ import (
 // Decide is what the scheduler would make of a resource that had no Store, beside all
 // other resources where they are. Nothing is changed.
 func Decide(hosted *hostingv1alpha1.HostedResource, resources []hostingv1alpha1.HostedResource, stores []hostingv1alpha1.Store) framework.Decision {
-	s := newState()
+	s := newStoreCache()
 	for i := range stores {
 		s.setStore(&stores[i])
 	}

@@ -47,11 +47,11 @@ func (s *Scheduler) resourceChanged(before *hostingv1alpha1.HostedResource, obj 
 	if !ok {
 		return
 	}
-	relieved := s.state.setResource(after)
+	relieved := s.cache.setResource(after)
 	switch {
 	case !s.waits(after):
 		s.queue.remove(after.Name)
-	case s.state.placedOn(after.Name) != "":
+	case s.cache.placedOn(after.Name) != "":
 		// It is being bound, and this is what others say of it meanwhile.
 	case before == nil || !s.waits(before) || before.UID != after.UID || before.Generation != after.Generation || relabeled(before, after):
 		s.queue.add(after.Name, after.Spec.Priority)
@@ -71,7 +71,7 @@ func (s *Scheduler) resourceDeleted(obj any) {
 	if err != nil {
 		return // what has no name was never known
 	}
-	relieved := s.state.removeResource(name)
+	relieved := s.cache.removeResource(name)
 	s.queue.remove(name)
 	if relieved != "" {
 		s.storeChanged(relieved)
@@ -80,14 +80,14 @@ func (s *Scheduler) resourceDeleted(obj any) {
 
 func (s *Scheduler) storeSet(obj any) {
 	if store, ok := obj.(*hostingv1alpha1.Store); ok {
-		s.state.setStore(store)
+		s.cache.setStore(store)
 		s.storeChanged(store.Name)
 	}
 }
 
 func (s *Scheduler) storeDeleted(obj any) {
 	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
-		s.state.removeStore(name)
+		s.cache.removeStore(name)
 		s.storeChanged(name)
 	}
 }
@@ -95,7 +95,7 @@ func (s *Scheduler) storeDeleted(obj any) {
 // storeChanged tries a Store anew on everything that waits.
 func (s *Scheduler) storeChanged(storeName string) {
 	s.queue.change(func(name string, before map[string]string) effect {
-		reasons, known := s.state.whyNot(name, storeName, s.plugins)
+		reasons, known := s.cache.whyNot(name, storeName, s.plugins)
 		was, listed := before[storeName]
 		switch {
 		case known && reasons == "":

@@ -20,14 +20,14 @@ const (
 type place int
 
 const (
-	// nowhere is for an item that is being worked on.
-	nowhere place = iota
+	// inFlight is for an item that is being worked on.
+	inFlight place = iota
 	// active items are decided on next.
 	active
-	// backingOff items become active after a while.
-	backingOff
-	// parked items fit nowhere: they become active when a change makes them fit.
-	parked
+	// backoff items become active after a while.
+	backoff
+	// unschedulable items fit nowhere: they become active when a change makes them fit.
+	unschedulable
 )
 
 // item is a resource that waits for a Store.
@@ -43,7 +43,7 @@ type item struct {
 	again    bool
 	timer    *time.Timer
 	attempts int
-	// whyNot is what was in the way on each Store when it was parked.
+	// whyNot is what was in the way on each Store when nothing fitted.
 	whyNot map[string]string
 }
 
@@ -53,7 +53,7 @@ type queue struct {
 	items   map[string]*item
 	active  activeItems
 	counter int64
-	// changes counts what was tried on parked items. One that was decided on
+	// changes counts what was tried on unschedulable items. One that was decided on
 	// meanwhile was not among them.
 	changes int64
 	// ready has a value if there may be active items.
@@ -79,7 +79,7 @@ func (q *queue) add(name string, priority int32) {
 	i.priority = priority
 	i.attempts = 0
 	switch {
-	case found && i.place == nowhere:
+	case found && i.place == inFlight:
 		i.again = true
 	case i.place == active:
 		heap.Fix(&q.active, i.index)
@@ -122,32 +122,32 @@ func (q *queue) pop(ctx context.Context) (name string, changes int64, ok bool) {
 	}
 }
 
-// park has a popped item wait for a change. If there was one since it was popped it
-// is decided on again.
-func (q *queue) park(name string, whyNot map[string]string, changes int64) {
+// addUnschedulable has a popped item wait for a change. If there was one since it was
+// popped it is decided on again.
+func (q *queue) addUnschedulable(name string, whyNot map[string]string, changes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i, found := q.items[name]
-	if !found || i.place != nowhere {
+	if !found || i.place != inFlight {
 		return
 	}
 	if i.again || changes != q.changes {
 		q.activate(i)
 		return
 	}
-	i.place, i.whyNot = parked, whyNot
+	i.place, i.whyNot = unschedulable, whyNot
 }
 
-// backOff has a popped or parked item tried again after a while, a longer one each time.
+// backOff has a popped or unschedulable item tried again after a while, a longer one each time.
 func (q *queue) backOff(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i, found := q.items[name]
 	switch {
 	case !found:
-	case i.place == nowhere && i.again:
+	case i.place == inFlight && i.again:
 		q.activate(i)
-	case i.place == nowhere, i.place == parked:
+	case i.place == inFlight, i.place == unschedulable:
 		q.wait(i)
 	}
 }
@@ -157,7 +157,7 @@ func (q *queue) backOff(name string) {
 func (q *queue) release(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if i, found := q.items[name]; found && i.place == nowhere && i.again {
+	if i, found := q.items[name]; found && i.place == inFlight && i.again {
 		q.activate(i)
 	}
 }
@@ -169,17 +169,17 @@ func (q *queue) wait(i *item) {
 	}
 	delay := min(firstBackoff<<min(i.attempts, 10), maxBackoff)
 	i.attempts++
-	i.place = backingOff
+	i.place = backoff
 	i.timer = time.AfterFunc(delay, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if i.place == backingOff && q.items[i.name] == i {
+		if i.place == backoff && q.items[i.name] == i {
 			q.activate(i)
 		}
 	})
 }
 
-// change tries a change on all parked items: those it makes fit become active, and
+// change tries a change on all unschedulable items: those it makes fit become active, and
 // those that it keeps from fitting in other words, as affects says, back off.
 func (q *queue) change(affects func(name string, whyNot map[string]string) effect) {
 	q.mu.Lock()
@@ -187,14 +187,14 @@ func (q *queue) change(affects func(name string, whyNot map[string]string) effec
 	q.changes++
 	for name, i := range q.items {
 		// What backs off because of other words may fit now, too.
-		if i.place != parked && (i.place != backingOff || i.whyNot == nil) {
+		if i.place != unschedulable && (i.place != backoff || i.whyNot == nil) {
 			continue
 		}
 		switch affects(name, i.whyNot) {
 		case fits:
 			q.activate(i)
 		case otherWords:
-			if i.place == parked {
+			if i.place == unschedulable {
 				q.wait(i)
 			}
 		case none:
@@ -202,7 +202,7 @@ func (q *queue) change(affects func(name string, whyNot map[string]string) effec
 	}
 }
 
-// effect is what a change does to a parked item.
+// effect is what a change does to an unschedulable item.
 type effect int
 
 const (
@@ -233,20 +233,20 @@ func (q *queue) takeOut(i *item) {
 		if i.index >= 0 {
 			heap.Remove(&q.active, i.index)
 		}
-	case backingOff:
+	case backoff:
 		i.timer.Stop()
-	case nowhere, parked:
+	case inFlight, unschedulable:
 	}
-	i.place = nowhere
+	i.place = inFlight
 }
 
 // lengths counts the items by where they are.
 func (q *queue) lengths() map[place]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	lengths := map[place]int{active: 0, backingOff: 0, parked: 0}
+	lengths := map[place]int{active: 0, backoff: 0, unschedulable: 0}
 	for _, i := range q.items {
-		if i.place != nowhere {
+		if i.place != inFlight {
 			lengths[i.place]++
 		}
 	}

@@ -69,7 +69,7 @@ func TestQueueKeepsEachOnce(t *testing.T) {
 		name, changes := q.next(t)
 		q.add(name, 0) // while it is worked on: not handed out twice at a time
 		expect(t, "while it is worked on", q.drain(t))
-		q.park(name, map[string]string{"s": "full"}, changes)
+		q.addUnschedulable(name, map[string]string{"s": "full"}, changes)
 		expect(t, "after it changed meanwhile", q.drain(t), "a")
 	})
 }
@@ -81,7 +81,7 @@ func TestQueueParksUntilSomethingFits(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			q.add(name, 0)
 			popped, changes := q.next(t)
-			q.park(popped, map[string]string{"s": "full"}, changes)
+			q.addUnschedulable(popped, map[string]string{"s": "full"}, changes)
 		}
 		seen := map[string]string{}
 		q.change(func(name string, whyNot map[string]string) effect {
@@ -107,8 +107,8 @@ func TestQueueMissesNoChange(t *testing.T) {
 		q := newQueue()
 		q.add("a", 0)
 		name, changes := q.next(t)
-		q.change(func(string, map[string]string) effect { t.Error("tried on what is not parked"); return none })
-		q.park(name, map[string]string{}, changes)
+		q.change(func(string, map[string]string) effect { t.Error("tried on what does not wait"); return none })
+		q.addUnschedulable(name, map[string]string{}, changes)
 		expect(t, "again", q.drain(t), "a")
 	})
 }
@@ -119,7 +119,7 @@ func TestQueueFitsBeforeItsBackoffEnds(t *testing.T) {
 		q := newQueue()
 		q.add("a", 0)
 		name, changes := q.next(t)
-		q.park(name, map[string]string{"s": "full"}, changes)
+		q.addUnschedulable(name, map[string]string{"s": "full"}, changes)
 		q.change(func(string, map[string]string) effect { return otherWords })
 		expect(t, "in other words", q.drain(t))
 		q.change(func(string, map[string]string) effect { return fits })

@@ -62,7 +62,7 @@ func TestCacheIsLikeANaiveOne(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(seeds) {
 		random := rand.New(rand.NewPCG(seed, 5))
-		s, n := newState(), &naive{map[string]*hostingv1alpha1.Store{}, map[string]*hostingv1alpha1.HostedResource{}, map[types.UID]string{}}
+		s, n := newStoreCache(), &naive{map[string]*hostingv1alpha1.Store{}, map[string]*hostingv1alpha1.HostedResource{}, map[types.UID]string{}}
 		var log []string
 		var deciding []*framework.Resource
 		for step := range 100 {
@@ -120,7 +120,7 @@ func TestCacheIsLikeANaiveOne(t *testing.T) {
 	}
 }
 
-func compare(s *state, n *naive) string {
+func compare(s *storeCache, n *naive) string {
 	got, want := map[string]string{}, map[string]string{}
 	for name, store := range s.stores {
 		got[name] = fmt.Sprint(slices.Sorted(maps.Keys(store.Resources)), store.Taken())
@@ -160,7 +160,7 @@ func TestQueueLosesNothing(t *testing.T) {
 				case 1:
 					q.backOff(name)
 				default:
-					q.park(name, map[string]string{"s": "full"}, changes)
+					q.addUnschedulable(name, map[string]string{"s": "full"}, changes)
 				}
 				delete(working, name)
 			}
@@ -184,7 +184,7 @@ func TestQueueLosesNothing(t *testing.T) {
 				}
 			}
 			for name, changes := range working {
-				q.park(name, map[string]string{}, changes)
+				q.addUnschedulable(name, map[string]string{}, changes)
 			}
 			time.Sleep(maxBackoff)
 			q.change(func(string, map[string]string) effect { return fits })

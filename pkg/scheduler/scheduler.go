@@ -9,9 +9,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
@@ -28,11 +28,6 @@ const ControllerName = "scheduler"
 // not renew its lease, until another may lead.
 const finishPeriod = 2 * time.Second
 
-// Recorder records events; an events.EventRecorder is one.
-type Recorder interface {
-	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
-}
-
 // Config holds what the scheduler depends on.
 type Config struct {
 	// Name is that of the HostedResources which are its to place, in their
@@ -43,7 +38,7 @@ type Config struct {
 	HostedResources      hostinginformers.HostedResourceInformer
 	Stores               hostinginformers.StoreInformer
 
-	Events Recorder
+	Events events.EventRecorder
 	// Plugins decide, all that are compiled in if nil.
 	Plugins *framework.Plugins
 }
@@ -52,7 +47,7 @@ type Config struct {
 type Scheduler struct {
 	config  Config
 	plugins *framework.Plugins
-	state   *state
+	cache   *storeCache
 	queue   *queue
 	synced  []cache.DoneChecker
 	metrics metrics
@@ -61,7 +56,7 @@ type Scheduler struct {
 // New returns a scheduler that follows the informers of config and places nothing
 // before Run.
 func New(config Config) (*Scheduler, error) {
-	s := &Scheduler{config: config, plugins: config.Plugins, state: newState(), queue: newQueue(), metrics: newMetrics(config.Name)}
+	s := &Scheduler{config: config, plugins: config.Plugins, cache: newStoreCache(), queue: newQueue(), metrics: newMetrics(config.Name)}
 	if s.plugins == nil {
 		s.plugins = plugins.All()
 	}
@@ -120,7 +115,7 @@ func (s *Scheduler) Run(ctx context.Context, bindings int) {
 // server and takes longer.
 func (s *Scheduler) decide(name string, changes int64) (finish func(context.Context)) {
 	started := time.Now()
-	resource, decision := s.state.decide(name, s.plugins)
+	resource, decision := s.cache.decide(name, s.plugins)
 	if resource == nil {
 		s.queue.release(name)
 		return nil
@@ -135,7 +130,7 @@ func (s *Scheduler) decide(name string, changes int64) (finish func(context.Cont
 	for _, verdict := range decision {
 		whyNot[verdict.Store] = verdict.WhyNot()
 	}
-	s.queue.park(name, whyNot, changes)
+	s.queue.addUnschedulable(name, whyNot, changes)
 	return func(ctx context.Context) { s.reportUnschedulable(ctx, resource, decision) }
 }
 
@@ -151,7 +146,7 @@ func (s *Scheduler) bind(ctx context.Context, resource *framework.Resource, best
 		return
 	}
 	s.metrics.attempt(resultError)
-	if relieved := s.state.forget(resource); relieved != "" {
+	if relieved := s.cache.forget(resource); relieved != "" {
 		s.storeChanged(relieved)
 	}
 	switch {

@@ -448,7 +448,7 @@ func TestStatusOfOthersDoesNotDisturb(t *testing.T) {
 func BenchmarkPlaceThousandOnTwenty(b *testing.B) {
 	all := plugins.All()
 	for b.Loop() {
-		state := newState()
+		state := newStoreCache()
 		for i := range 20 {
 			state.setStore(store(fmt.Sprintf("store-%02d", i), "100Gi"))
 		}

@@ -56,24 +56,6 @@ func (p *Plugins) AddScore(name string, weight int64, run ScoreFunc) {
 	slices.SortFunc(p.scores, func(a, b score) int { return cmp.Compare(a.name, b.name) })
 }
 
-// Filters are the names of the filters, sorted.
-func (p *Plugins) Filters() []string {
-	names := make([]string, 0, len(p.filters))
-	for _, f := range p.filters {
-		names = append(names, f.name)
-	}
-	return names
-}
-
-// Weights are the weights of the scores, by name.
-func (p *Plugins) Weights() map[string]int64 {
-	weights := make(map[string]int64, len(p.scores))
-	for _, s := range p.scores {
-		weights[s.name] = s.weight
-	}
-	return weights
-}
-
 // Fits asks all filters, and returns what is in the way.
 func (p *Plugins) Fits(resource *Resource, store *Store) []Obstacle {
 	var obstacles []Obstacle

@@ -240,14 +240,17 @@ func TestScores(t *testing.T) {
 // exception for a Store that is worse in every other way.
 func TestPreferNoScheduleOutweighsEverything(t *testing.T) {
 	t.Parallel()
-	others := int64(0)
-	for name, weight := range All().Weights() {
-		if name != "Taints" {
-			others += weight
+	decision := All().Decide(newResource(), []*framework.Store{newStore(nil)})
+	others, taints := int64(0), int64(0)
+	for _, points := range decision[0].Points {
+		if points.Score == "Taints" {
+			taints = points.Weight
+		} else {
+			others += points.Weight
 		}
 	}
 	one := fewTaints(newResource(), newStore(tainted(hostingv1alpha1.Taint{Key: "a", Effect: hostingv1alpha1.TaintEffectPreferNoSchedule})))
-	if all := (framework.MaxScore - one) * All().Weights()["Taints"]; all <= others*framework.MaxScore {
+	if all := (framework.MaxScore - one) * taints; all <= others*framework.MaxScore {
 		t.Errorf("a taint costs %d, all other scores give up to %d", all, others*framework.MaxScore)
 	}
 }
