@@ -83,6 +83,9 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	if seen.Unavailable == nil || !underWay(seen.Unavailable.Reason) {
 		r.pace.Mark(name)
 	}
+	if isAdopted(store, seen) {
+		return queue.Result{}, r.endAdoption(ctx, store)
+	}
 	return r.refresh(ctx, store, connection, seen)
 }
 
@@ -128,6 +131,23 @@ func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, 
 		return queue.Result{RequeueAfter: troubleInterval}, err
 	}
 	return queue.Result{RequeueAfter: refreshInterval}, err
+}
+
+// isAdopted reports whether the cluster serves that the owner of the store named.
+func isAdopted(store *hostingv1alpha1.Store, seen *stores.Snapshot) bool {
+	named := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation]
+	return named != "" && named == store.Status.ClusterID && seen.UID == store.UID && seen.Unavailable == nil
+}
+
+// endAdoption takes the annotation away: an etcd that loses its data and begins anew
+// has the same ID again, and its owner has to be asked again.
+func (r *reconciler) endAdoption(ctx context.Context, store *hostingv1alpha1.Store) error {
+	without := store.DeepCopy()
+	delete(without.Annotations, hostingv1alpha1.AdoptClusterAnnotation)
+	if err := r.update(ctx, without); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("ending the adoption of a cluster by store %s: %w", store.Name, err)
+	}
+	return nil
 }
 
 // write writes the status if it is news.

@@ -195,6 +195,26 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestAdoptionHoldsOnce has the data of a store that was adopted be lost again.
+func TestAdoptionHoldsOnce(t *testing.T) {
+	t.Parallel()
+	store := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "far", Annotations: map[string]string{hostingv1alpha1.AdoptClusterAnnotation: "c1", "keep": "this"}}}
+	store.Status.ClusterID = "c1"
+	emptied := func() *stores.Snapshot {
+		return refused(cluster(answer(1, mebi, nil)), stores.ReasonDataReplaced, "empty")
+	}
+	o := newOne(store, nil)
+	o.look(t, emptied())
+	o.look(t, cluster(answer(1, mebi, nil)))
+	if diff := cmp.Diff(map[string]string{"keep": "this"}, o.store.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	o.look(t, emptied())
+	if !slices.Equal(o.claims, []bool{true}) {
+		t.Errorf("claimed %v, want once", o.claims)
+	}
+}
+
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	well := func() *stores.Snapshot { return cluster(answer(1, mebi, nil)) }

@@ -25,7 +25,8 @@ const StoreFinalizer = "annex.dev/placed-resources"
 // AdoptClusterAnnotation on a Store has annex take the etcd cluster with this ID for
 // that of the Store from now on, although its data were in another one, or although
 // the prefix there is another Store's. It is for an etcd that was restored from a
-// backup of its own, and for a Store that was made anew.
+// backup of its own, and for a Store that was made anew. annex takes it away once
+// that is done.
 const AdoptClusterAnnotation = "annex.dev/adopt-cluster"
 
 // +genclient
