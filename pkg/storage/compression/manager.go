@@ -59,9 +59,12 @@ type Manager struct {
 	resources map[resourceKey]*resource
 }
 
+// resourceKey has the etcd too: the dictionaries of one that was replaced are not in
+// the other.
 type resourceKey struct {
 	store string
 	name  schema.GroupResource
+	kv    clientv3.KV
 }
 
 // resource is what all versions of a resource share.
@@ -91,7 +94,7 @@ func (m *Manager) Transformer(of Resource) (transformer value.Transformer, relea
 	if of.Encryption == nil {
 		of.Encryption = plain
 	}
-	key := resourceKey{of.Store, of.GroupResource}
+	key := resourceKey{of.Store, of.GroupResource, of.KV}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.resources[key]

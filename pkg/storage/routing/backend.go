@@ -127,5 +127,16 @@ func (b *backend) addCache(r recipe, versioner storage.Versioner) (stop func(), 
 	}, nil
 }
 
+// isGone reports whether the Store is not the one any longer that the backend was
+// made for. Its watch cache would show what is no longer there.
+func (b *backend) isGone() bool {
+	select {
+	case <-b.store.Gone():
+		return true
+	default:
+		return false
+	}
+}
+
 // answers reports whether the watch cache can answer reads, the Store being down.
 func (b *backend) answers() bool { return b.cached && b.ReadinessCheck() == nil }

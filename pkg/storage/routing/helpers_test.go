@@ -56,6 +56,8 @@ type fakeStore struct {
 	name   string
 	client *kubernetes.Client
 
+	gone chan struct{}
+
 	mu   sync.Mutex
 	down error
 }
@@ -64,6 +66,8 @@ func (s *fakeStore) Name() string               { return s.name }
 func (s *fakeStore) Prefix() string             { return "/of-" + s.name }
 func (s *fakeStore) Client() *kubernetes.Client { return s.client }
 func (s *fakeStore) Compactor() etcd3.Compactor { return nil }
+
+func (s *fakeStore) Gone() <-chan struct{} { return s.gone }
 
 // Usage is asked only where there are limits.
 func (s *fakeStore) Usage() *usage.Tracker { return nil }
@@ -110,7 +114,7 @@ func startStore(t *testing.T, name string) *fakeStore {
 	t.Cleanup(func() { etcd.Close() })
 	client := &kubernetes.Client{Client: etcd.Client()}
 	client.Kubernetes = client
-	return &fakeStore{name: name, client: client}
+	return &fakeStore{name: name, client: client, gone: make(chan struct{})}
 }
 
 // world is a Router, the HostedResources that it follows, and the Stores.
@@ -133,6 +137,8 @@ func newWorld(t *testing.T, stores ...*fakeStore) *world {
 	informers := annexinformers.NewSharedInformerFactory(w.annex, 0)
 	router, err := New(Config{
 		Store: func(name string) (Store, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			if store, found := w.stores[name]; found {
 				return store, nil
 			}
@@ -166,6 +172,15 @@ func (w *world) defined(string) (types.UID, bool, error) {
 		return "", false, errors.New("gone")
 	}
 	return w.definition, w.terminating, nil
+}
+
+// replace has another Store in the place of one.
+func (w *world) replace(by *fakeStore) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.stores[by.name]
+	w.stores[by.name] = by
+	close(before.gone)
 }
 
 func (w *world) define(uid types.UID, terminating bool) {

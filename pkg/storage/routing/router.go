@@ -42,6 +42,8 @@ type Store interface {
 	Available() error
 	// Usage counts what is in the Store.
 	Usage() *usage.Tracker
+	// Gone is closed when there is another Store of this name, or none.
+	Gone() <-chan struct{}
 }
 
 // Config holds what a Router depends on.

@@ -31,7 +31,7 @@ const (
 var errDestroyed = errors.New("the storage has been closed")
 
 // routed is the storage of a resource. It finds its Store when it is first used,
-// and keeps to it.
+// and keeps to it; if the data of the Store are replaced it begins again.
 type routed struct {
 	route  route
 	store  func(name string) (Store, error)
@@ -62,7 +62,8 @@ func (s *routed) prepare() error {
 	return err
 }
 
-// prepareSoon has the backend made as soon as there is a Store for it. Upstream makes
+// prepareSoon has the backend made as soon as there is a Store for it, and anew when
+// there is another in its place: watches of the old one end. Upstream makes
 // all versions of a custom resource when one is asked for, and so their watch caches
 // begin at the same time: who has a resource version from one can watch another.
 func (s *routed) prepareSoon() {
@@ -70,8 +71,12 @@ func (s *routed) prepareSoon() {
 	s.stopPreparing = cancel
 	s.preparing.Go(func() {
 		for s.waitPlaced(ctx) {
-			if _, err := s.use(ctx); err == nil {
-				return
+			if made, err := s.use(ctx); err == nil {
+				select {
+				case <-ctx.Done():
+				case <-made.store.Gone():
+				}
+				continue
 			}
 			select {
 			case <-ctx.Done():
@@ -98,7 +103,7 @@ func (s *routed) waitPlaced(ctx context.Context) bool {
 
 // use returns the backend. The first caller makes it.
 func (s *routed) use(ctx context.Context) (*backend, error) {
-	if made := s.backend.Load(); made != nil {
+	if made := s.backend.Load(); made != nil && !made.isGone() {
 		return made, nil
 	}
 	name, err := s.find(ctx)
@@ -115,8 +120,9 @@ func (s *routed) use(ctx context.Context) (*backend, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if made := s.backend.Load(); made != nil {
-		return made, nil
+	before := s.backend.Load()
+	if before != nil && !before.isGone() {
+		return before, nil
 	}
 	if s.destroyed {
 		return nil, errDestroyed
@@ -129,6 +135,9 @@ func (s *routed) use(ctx context.Context) (*backend, error) {
 		return nil, err
 	}
 	s.backend.Store(made)
+	if before != nil {
+		before.destroy()
+	}
 	return made, nil
 }
 

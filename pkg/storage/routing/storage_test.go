@@ -221,6 +221,47 @@ func TestAStoreThatIsDown(t *testing.T) {
 	}
 }
 
+// TestDataThatWereReplaced has a Store begin again with other data: watches of the old
+// ones end, and what is read is of the new ones, also if nobody asks in between.
+func TestDataThatWereReplaced(t *testing.T) {
+	t.Parallel()
+	before, after := startStore(t, "two"), startStore(t, "two")
+	w := newWorld(t, before)
+	w.place(t, on("two", "first"))
+	s := w.widgetStorage(t)
+	for _, key := range []string{widgetKey, widgetKey + "2"} {
+		if err := create(t.Context(), s, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitCached(t, s, 2)
+	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	w.replace(after)
+	for deadline := time.After(time.Minute); ; {
+		select {
+		case _, open := <-watcher.ResultChan():
+			if open {
+				continue
+			}
+		case <-deadline:
+			t.Fatal("the watch of the old data goes on")
+		}
+		break
+	}
+	waitCached(t, s, 0)
+	if err := create(t.Context(), s, widgetKey); err != nil {
+		t.Fatal(err)
+	}
+	waitCached(t, s, 1)
+	if got := before.keys(t); len(got) != 2 {
+		t.Errorf("the old data are %q", got)
+	}
+}
+
 func TestAnUnknownStore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -44,8 +44,16 @@ type loopState struct {
 	secretErr   error
 	missed      int
 	reclaiming  bool
-	reclaimed   chan reclaim
-	last        reclaim
+	// data are those that requests passed to.
+	data      data
+	reclaimed chan reclaim
+	last      reclaim
+}
+
+// data tells those behind a Store from others, by annex's mark in them.
+type data struct {
+	cluster uint64
+	fence   int64
 }
 
 // look looks at the etcd once, and opens or shuts the gate.
@@ -79,9 +87,26 @@ func (s *Store) look(ctx context.Context) {
 		s.lookSoon()
 		return
 	}
+	if s.isReplaced(w, seen) {
+		s.set.renew(s)
+		return
+	}
 	s.open(conn, w, seen)
 	s.reclaim(ctx, conn, seen)
 	s.report(ctx, w, seen)
+}
+
+// isReplaced reports whether requests are about to pass to other data than before,
+// as the owner of the Store has said that they may.
+func (s *Store) isReplaced(w wanted, seen *Snapshot) bool {
+	if s.name == hosting.DefaultStoreName || seen.Unavailable != nil {
+		return false
+	}
+	found := data{w.pinned, seen.markRevision}
+	if s.loop.data == (data{}) {
+		s.loop.data = found
+	}
+	return s.loop.data != found
 }
 
 // missedOnly reports whether a Store that served until now failed to answer only as

@@ -119,6 +119,7 @@ func (s *Set) newStore(name string, w wanted) *Store {
 		metrics: newStoreMetrics(name),
 		kick:    make(chan struct{}, 1),
 		looked:  make(chan struct{}),
+		gone:    make(chan struct{}),
 		loop:    loopState{reclaimed: make(chan reclaim, 1)},
 	}
 	connecting := store.unavailable(ReasonConnecting, "annex has not reached it yet")
@@ -248,8 +249,31 @@ func (s *Set) remove(name, why string) {
 	if s.config.Usage != nil {
 		s.config.Usage.Remove(name)
 	}
+	close(store.gone)
 	s.closing.Go(func() { store.close(store.unavailable(ReasonNotFound, why)) })
 	s.tell(name)
+}
+
+// renew puts another in the place of a Store whose data were replaced. Revisions of
+// before mean nothing there, they may even be of the future: whoever watched the old
+// one would wait for them.
+func (s *Set) renew(store *Store) {
+	s.mu.Lock()
+	if s.ctx.Err() != nil || s.stores[store.name] != store {
+		s.mu.Unlock()
+		return
+	}
+	next := s.newStore(store.name, store.wants())
+	s.stores[store.name] = next
+	next.start(s.ctx)
+	close(store.gone)
+	s.closing.Go(func() { store.close(store.unavailable(ReasonDataReplaced, dataReplaced)) })
+	s.mu.Unlock()
+	if s.config.Usage != nil {
+		s.config.Usage.Remove(next.name)
+		s.config.Usage.Add(next.name, next.usage)
+	}
+	s.tell(next.name)
 }
 
 // Close ends all that runs for Stores and closes the connections that the Set made.

@@ -41,6 +41,9 @@ type Store struct {
 	mu     sync.Mutex
 	wanted wanted
 
+	// gone is closed when the Set has no such Store any longer, or another.
+	gone chan struct{}
+
 	// stop ends what runs for the Store, and running is that.
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -92,6 +95,11 @@ func (s *Store) Available() error {
 	}
 	return nil
 }
+
+// Gone is closed at the end of this Store: it was deleted, or its data were replaced
+// and there is another of its name, which has to be asked for. What was read through
+// this one is then of the past.
+func (s *Store) Gone() <-chan struct{} { return s.gone }
 
 // firstLook bounds how long requests wait for it.
 const firstLook = 3 * time.Second
@@ -193,5 +201,7 @@ func (s *Store) close(refused *UnavailableError) {
 	s.stop()
 	s.running.Wait()
 	s.setGate(newGate(refused, nil, 0, 0))
-	s.metrics.forget()
+	if _, err := s.set.Get(s.name); err != nil { // there is no other of this name
+		s.metrics.forget()
+	}
 }

@@ -415,6 +415,47 @@ func TestDataReplaced(t *testing.T) {
 	awaitReason(t, store, ReasonDataReplaced)
 }
 
+// TestOtherDataAreAnotherStore has the owner of a Store say that its data are those that
+// are there now: nobody gets at them through what he had before.
+func TestOtherDataAreAnotherStore(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	etcd := startEtcd(t, nil)
+	far := object("far", etcd.url)
+	before := claim(t, set, far)
+	watch := before.Client().Watch(t.Context(), "/annex/a", clientv3.WithRev(1000))
+	if _, err := dialDirectly(t, etcd.url).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, before, ReasonDataReplaced)
+	select {
+	case <-before.Gone():
+		t.Fatal("it is another Store before its owner says so")
+	default:
+	}
+	if _, err := before.Claim(t.Context(), far.UID, true); err != nil {
+		t.Fatal(err)
+	}
+	<-before.Gone()
+	after, err := set.Get("far")
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, after, "")
+	if _, err := put(t, after, "a", "1"); err != nil {
+		t.Error(err)
+	}
+	awaitReason(t, before, ReasonDataReplaced)
+	if value, err := get(t, before, "a"); !isUnavailable(err) {
+		t.Errorf("read through the old one: %q, %v", value, err)
+	}
+	for response := range watch {
+		if response.Err() == nil && !response.Created {
+			t.Errorf("the watch of a future that is past goes on: %+v", response)
+		}
+	}
+}
+
 func TestUnknownStore(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
