@@ -93,6 +93,29 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// TestProgressOfMany has watches that share a stream told of progress, which the
+// client does with one response.
+func TestProgressOfMany(t *testing.T) {
+	t.Parallel()
+	_, view := newView(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var watches []clientv3.WatchChan
+	for range 3 {
+		watch := view.Watch(ctx, "a", clientv3.WithCreatedNotify())
+		<-watch
+		watches = append(watches, watch)
+	}
+	if err := view.RequestProgress(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i, watch := range watches {
+		if r := <-watch; !r.IsProgressNotify() || r.Header.Revision != offset+1 {
+			t.Errorf("watch %d was told %+v, %v", i, r, r.Err())
+		}
+	}
+}
+
 // TestClose ends the watches of a view but nothing that it shares.
 func TestClose(t *testing.T) {
 	t.Parallel()

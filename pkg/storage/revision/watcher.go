@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
 )
 
 // watcher is a shifted clientv3.Watcher. Others share the one below it.
@@ -79,7 +80,10 @@ func (w *watcher) forward(in clientv3.WatchChan, send func(clientv3.WatchRespons
 	}
 }
 
+// shifted has a header of its own: all watches of a stream are told of progress with
+// the same one, and the client reads there where to go on when a connection ends.
 func (w *watcher) shifted(r clientv3.WatchResponse) clientv3.WatchResponse {
+	r.Header = proto.CloneOf(r.Header)
 	w.shift.header(r.Header)
 	w.shift.up(&r.CompactRevision)
 	for _, event := range r.Events {
