@@ -111,7 +111,7 @@ kubectl: bin/kubectl ## Build bin/kubectl from the module that hack/tools/kubect
 operator: bin/operator ## Build bin/operator, an operator on controller-runtime that the tests run against annex.
 
 .PHONY: etcd
-etcd: bin/etcd ## Build bin/etcd, for Stores beside the default one.
+etcd: bin/etcd bin/etcdctl ## Build bin/etcd, for Stores beside the default one, and bin/etcdctl to look into them.
 
 .PHONY: cluster-programs
 cluster-programs: bin/kube-apiserver bin/kube-controller-manager ## Build the programs of a main cluster.
@@ -133,6 +133,9 @@ bin/operator: $(wildcard hack/tools/operator/*.go) hack/tools/operator/go.mod ha
 
 bin/etcd: hack/tools/etcd/main.go hack/tools/etcd/go.mod hack/tools/etcd/go.sum
 	cd hack/tools/etcd && go build -o ../../../$@ -ldflags '-s -w' .
+
+bin/etcdctl: hack/tools/etcd/go.mod hack/tools/etcd/go.sum
+	cd hack/tools/etcd && go build -o ../../../$@ -ldflags '-s -w' go.etcd.io/etcd/etcdctl/v3
 
 bin/kube-apiserver bin/kube-controller-manager: hack/tools/cluster/go.mod hack/tools/cluster/go.sum
 	@echo "building $(@F) $(cluster_version) for a main cluster: 3 to 8 minutes for the first of the two programs, then Go's build cache has it"
