@@ -40,8 +40,8 @@ func NewCommand(in io.Reader, out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decode",
 		Short: "Turn a value from etcd back that annex compressed",
-		Long: "Turn a value from etcd back that annex compressed, as `etcdctl get --print-value-only` prints it. What is not\n" +
-			"compressed is printed as it is. The dictionary that the value was compressed with is looked for in the\n" +
+		Long: "Turn a value from etcd back that annex compressed, as `etcdctl get` prints it, in base64 or in hexadecimal. What\n" +
+			"is not compressed is printed as it is. The dictionary that the value was compressed with is looked for in the\n" +
 			"Store that it is from: by --data-dir, while annex runs there, or by --etcd-servers. Encrypted values are\n" +
 			"refused: only annex can read them.",
 		Example: "  export ETCDCTL_ENDPOINTS=unix://$PWD/.annex/etcd/client.sock\n" +
@@ -88,6 +88,9 @@ func (o *options) validate() error {
 func (o *options) run(ctx context.Context, out io.Writer) error {
 	printed, err := o.read()
 	if err != nil {
+		return err
+	}
+	if printed, err = unwrap(printed); err != nil {
 		return err
 	}
 	if err := refuseEncrypted("the value", printed); err != nil {

@@ -6,9 +6,12 @@ package decode
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -128,6 +131,23 @@ func file(t *testing.T, content []byte) string {
 
 func line(data []byte) []byte { return append(bytes.Clone(data), '\n') }
 
+// base64Lines is how base64 prints data, slashed how etcdctl --hex does.
+func base64Lines(data []byte) []byte {
+	text, lines := base64.StdEncoding.EncodeToString(data), []byte(nil)
+	for part := range slices.Chunk([]byte(text), 76) {
+		lines = append(lines, line(part)...)
+	}
+	return lines
+}
+
+func slashed(data []byte) []byte {
+	var text []byte
+	for _, b := range data {
+		text = fmt.Appendf(text, `\x%02x`, b)
+	}
+	return line(text)
+}
+
 // generic is a value that needs no dictionary of a Store.
 func generic(t *testing.T) []byte {
 	t.Helper()
@@ -164,6 +184,12 @@ func TestDecode(t *testing.T) {
 		"by etcd":                      {annex.value, []string{"--etcd-servers", socket}, sample(7)},
 		"by file":                      {annex.value, []string{"--dictionary-file", file(t, dictionary)}, sample(7)},
 		"by file with a newline":       {line(annex.value), []string{"--dictionary-file", file(t, line(dictionary))}, sample(7)},
+		"with its key":                 {append([]byte("/annex/example.com/widgets/default/w-7\n"), line(annex.value)...), []string{"--data-dir", annex.dataDir}, sample(7)},
+		"in base64":                    {base64Lines(annex.value), []string{"--dictionary-file", file(t, base64Lines(dictionary))}, sample(7)},
+		"in hexadecimal":               {[]byte(hex.EncodeToString(generic(t))), nil, sample(7)},
+		"by etcdctl --hex":             {slashed(annex.value), []string{"--dictionary-file", file(t, slashed(dictionary))}, sample(7)},
+		"by etcdctl as JSON":           {fmt.Appendf(nil, `{"header":{"cluster_id":1},"kvs":[{"value":%q}],"count":1}`, base64.StdEncoding.EncodeToString(generic(t))), nil, sample(7)},
+		"plain, in what looks encoded": {[]byte("abcd"), nil, "abcd"},
 		"a dictionary that is useless": {generic(t), []string{"--dictionary-file", "/nowhere"}, sample(7)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,6 +223,9 @@ func TestDecodeRefuses(t *testing.T) {
 		"nothing":                     {nil, nil, []string{"standard input is empty"}},
 		"no such file":                {nil, []string{"--file", "/nowhere/value"}, []string{"--file", "/nowhere/value"}},
 		"encrypted":                   {encrypted, nil, []string{"is encrypted", "k8s:enc:secretbox:v1:key1:", "through annex"}},
+		"encrypted, in base64":        {base64Lines(encrypted), nil, []string{"is encrypted", "k8s:enc:secretbox:v1:key1:"}},
+		"several keys":                {[]byte(`{"header":{"cluster_id":1},"kvs":[{},{}],"count":2}`), nil, []string{"found 2 keys"}},
+		"no key":                      {[]byte(`{"header":{"cluster_id":1}}`), nil, []string{"found 0 keys"}},
 		"no dictionary":               {annex.value, nil, []string{"dictionary " + id, "--data-dir", "--etcd-servers", "--dictionary-file"}},
 		"too many flags":              {annex.value, []string{"--data-dir=.", "--dictionary-file=x"}, []string{"give one of"}},
 		"certificate without an etcd": {annex.value, []string{"--etcd-cafile=ca"}, []string{"are for --etcd-servers"}},

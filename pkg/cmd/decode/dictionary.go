@@ -40,14 +40,16 @@ func (o *options) dictionaryOfFile(id uint32) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--dictionary-file: %w", err)
 	}
-	if err := refuseEncrypted("--dictionary-file "+o.dictionaryFile, printed); err != nil {
-		return nil, err
+	for _, value := range append(encodings(printed), printed) {
+		if err = refuseEncrypted("--dictionary-file "+o.dictionaryFile, value); err != nil {
+			return nil, err
+		}
+		var content []byte
+		if content, err = compression.TrimDictionary(id, value); err == nil {
+			return content, nil
+		}
 	}
-	content, err := compression.TrimDictionary(id, printed)
-	if err != nil {
-		return nil, fmt.Errorf("--dictionary-file %s: %w", o.dictionaryFile, err)
-	}
-	return content, nil
+	return nil, fmt.Errorf("--dictionary-file %s: %w", o.dictionaryFile, err)
 }
 
 func (o *options) dictionaryOfEtcd(ctx context.Context, id uint32) ([]byte, error) {
