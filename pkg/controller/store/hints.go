@@ -29,7 +29,9 @@ func hint(store *hostingv1alpha1.Store, seen *stores.Snapshot, reason string) st
 	case stores.ReasonCorrupt:
 		return "Follow etcd's own instructions for data corruption"
 	case stores.ReasonBadCredentials:
-		return "Correct the Secret, or " + credentials
+		return "Put the Secret right and let annex read it, or correct " + credentials
+	case stores.ReasonCertificateExpired:
+		return "Renew the certificate in the Secret"
 	case stores.ReasonWrongCluster:
 		if seen.Cluster == 0 {
 			return "Correct " + endpoints

@@ -27,7 +27,6 @@ const (
 	reasonClaimFailed         = "ClaimFailed"
 	reasonDegraded            = "Degraded"
 	reasonCertificateExpiring = "CertificateExpiring"
-	reasonCertificateExpired  = "CertificateExpired"
 )
 
 // Reasons of the condition UnderPressure.
@@ -93,7 +92,7 @@ func readiness(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Tim
 	case seen.SecretErr != nil:
 		ready.Reason, ready.Message = stores.ReasonBadCredentials, "Etcd takes reads and writes with the credentials of before: "+seen.SecretErr.Error()
 	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now):
-		ready.Reason = reasonCertificateExpired
+		ready.Reason = stores.ReasonCertificateExpired
 		ready.Message = "Etcd takes reads and writes over connections of before, but the client certificate expired at " +
 			seen.CertificateExpires.UTC().Format(time.RFC3339) + ": renew what is in the Secret"
 	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now.Add(expiresSoon)):

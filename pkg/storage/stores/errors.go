@@ -42,6 +42,9 @@ const (
 	ReasonUnclaimed = "Unclaimed"
 	// ReasonBadCredentials is a Store whose Secret cannot be read or used.
 	ReasonBadCredentials = "BadCredentials"
+	// ReasonCertificateExpired is a Store whose client certificate expired, and of
+	// which no endpoint answers.
+	ReasonCertificateExpired = "CertificateExpired"
 	// ReasonNoSpace is a Store that refuses writes because it is full.
 	ReasonNoSpace = "NoSpace"
 	// ReasonFailed is a request that etcd failed to answer.

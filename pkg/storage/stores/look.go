@@ -112,7 +112,9 @@ func (s *Store) isReplaced(w wanted, seen *Snapshot) bool {
 // missedOnly reports whether a Store that served until now failed to answer only as
 // often as may happen to one that is well.
 func (s *Store) missedOnly(found *UnavailableError) bool {
-	if found.Reason != ReasonUnreachable && found.Reason != ReasonNoQuorum && found.Reason != ReasonBadCredentials {
+	switch found.Reason {
+	case ReasonUnreachable, ReasonNoQuorum, ReasonBadCredentials, ReasonCertificateExpired:
+	default:
 		return false
 	}
 	s.loop.missed++
@@ -229,6 +231,9 @@ func (s *Store) judge(ctx context.Context, conn *connection, w wanted, seen *Sna
 	switch {
 	case answers == 0 && seen.readErr != nil && seen.SecretErr != nil:
 		return s.unavailable(ReasonBadCredentials, fmt.Sprintf("%v; with the credentials of before no endpoint answers: %s", seen.SecretErr, conn.explain(ctx, seen)))
+	case answers == 0 && seen.readErr != nil && conn.expired():
+		return s.unavailable(ReasonCertificateExpired, fmt.Sprintf("the client certificate expired at %s; no endpoint answers: %s",
+			conn.credentials.expires.UTC().Format(time.RFC3339), conn.explain(ctx, seen)))
 	case answers == 0 && seen.readErr != nil:
 		return s.unavailable(ReasonUnreachable, "no endpoint answers: "+conn.explain(ctx, seen))
 	case seen.hasAlarm("CORRUPT"):
@@ -273,11 +278,12 @@ func (c *connection) explain(ctx context.Context, seen *Snapshot) string {
 		}
 		silent = append(silent, fmt.Sprintf("%s: %v", answer.Endpoint, err))
 	}
-	message := strings.Join(silent, "; ")
-	if c.credentials != nil && !c.credentials.expires.IsZero() && c.credentials.expires.Before(time.Now()) {
-		message = fmt.Sprintf("the client certificate expired at %s; %s", c.credentials.expires.UTC().Format(time.RFC3339), message)
-	}
-	return message
+	return strings.Join(silent, "; ")
+}
+
+// expired reports whether the client certificate did.
+func (c *connection) expired() bool {
+	return c.credentials != nil && !c.credentials.expires.IsZero() && c.credentials.expires.Before(time.Now())
 }
 
 // plain says that time ran out without how gRPC says it, which is different each time.

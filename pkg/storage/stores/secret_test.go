@@ -99,7 +99,7 @@ func TestCredentials(t *testing.T) {
 		"no authority":        {with(func(d map[string][]byte) { d["ca.crt"] = []byte("?") }), ReasonBadCredentials, []string{"ca.crt"}},
 		"another authority":   {with(func(d map[string][]byte) { d["ca.crt"] = etcdcluster.NewAuthority(t).CA }), ReasonUnreachable, []string{"TLS handshake"}},
 		"only an authority":   {map[string][]byte{"ca.crt": valid["ca.crt"]}, ReasonUnreachable, []string{"TLS handshake"}},
-		"expired":             {etcd.Authority.SecretData(t, time.Now().Add(-time.Hour)), ReasonUnreachable, []string{"the client certificate expired at"}},
+		"expired":             {etcd.Authority.SecretData(t, time.Now().Add(-time.Hour)), ReasonCertificateExpired, []string{"the client certificate expired at"}},
 		"of another's client": {etcdcluster.NewAuthority(t).SecretData(t, time.Now().Add(time.Hour)), ReasonUnreachable, []string{"TLS handshake"}},
 	} {
 		t.Run(name, func(t *testing.T) { // one after the other: it is one Store
