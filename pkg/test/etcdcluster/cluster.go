@@ -32,6 +32,9 @@ type Config struct {
 	Authority *Authority
 	// Plain has members speak without TLS.
 	Plain bool
+	// Twin is a cluster whose ID this one has too, as all have that are made with
+	// etcd's defaults.
+	Twin *Cluster
 }
 
 // Cluster is an etcd cluster that runs until the test ends.
@@ -43,6 +46,7 @@ type Cluster struct {
 
 	config Config
 	dir    string
+	token  string
 }
 
 // Start starts a cluster and returns when it takes writes.
@@ -60,6 +64,10 @@ func Start(t testing.TB, config Config) *Cluster {
 	c := &Cluster{Authority: config.Authority, config: config, dir: dir}
 	if c.Authority == nil {
 		c.Authority = NewAuthority(t)
+	}
+	c.token = dir
+	if config.Twin != nil {
+		c.token = config.Twin.token
 	}
 	c.writeCertificates(t)
 	for i := range config.Members {

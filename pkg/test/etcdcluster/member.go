@@ -125,7 +125,7 @@ func (m *Member) start() error {
 func (m *Member) settings() settings {
 	s := settings{
 		Name: m.Name, ClientHost: m.clientHost(), PeerHost: m.peerHost(), Endpoint: m.Endpoint(),
-		Token: m.cluster.dir, QuotaBytes: m.cluster.config.QuotaBytes, Plain: m.cluster.config.Plain,
+		Token: m.cluster.token, QuotaBytes: m.cluster.config.QuotaBytes, Plain: m.cluster.config.Plain,
 	}
 	for _, peer := range m.cluster.Members {
 		s.Peers = append(s.Peers, peer.Name+"="+peerScheme+"://"+peer.peerHost())

@@ -25,32 +25,37 @@ func TestEndpointsLeadToAnotherCluster(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	impostor := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Authority: etcd.Authority})
 	a.addStore(t, "pinned", etcd)
 	r := a.installOn(t, "pinned")
 	r.create(t, "v1", "kept", "spec: {}")
 
-	back := etcd.Impersonate(impostor)
-	r.wantUnavailable(t, "refused", "pinned")
-	a.waitStore(t, "pinned", metav1.ConditionFalse, "WrongCluster")
-	if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable {
-		t.Errorf("a list from another cluster: %s", got)
+	impostors := map[string]*etcdcluster.Cluster{
+		"WrongCluster": etcdcluster.Start(t, etcdcluster.Config{Members: 1, Authority: etcd.Authority}),
+		"DataReplaced": etcdcluster.Start(t, etcdcluster.Config{Members: 1, Authority: etcd.Authority, Twin: etcd}),
 	}
-	found, err := impostor.Client(t).Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if found.Count != 0 {
-		t.Errorf("%d keys were written to another cluster", found.Count)
-	}
-	// Nor after a restart, which knows of the cluster by the status alone.
-	a = a.restart(t)
-	r.annex = a
-	r.wantUnavailable(t, "refused", "pinned")
-	back()
-	r.waitWritable(t, "after")
-	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
-		t.Errorf("there are %v", got)
+	for reason, impostor := range impostors {
+		back := etcd.Impersonate(impostor)
+		r.wantUnavailable(t, "refused", "pinned")
+		a.waitStore(t, "pinned", metav1.ConditionFalse, reason)
+		if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable {
+			t.Errorf("%s: a list from another cluster: %s", reason, got)
+		}
+		// Nor after a restart, which knows of the cluster by the status alone.
+		a = a.restart(t)
+		r.annex = a
+		r.wantUnavailable(t, "refused", "pinned")
+		found, err := impostor.Client(t).Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Count != 0 {
+			t.Errorf("%s: %d keys were written to another cluster", reason, found.Count)
+		}
+		back()
+		r.waitWritable(t, "after")
+		if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
+			t.Errorf("%s: there are %v", reason, got)
+		}
 	}
 }
 
