@@ -102,7 +102,7 @@ func (b backups) available(name string) (routing.Store, error) {
 		err = store.Available()
 	}
 	if err != nil {
-		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("Store %s: %v", name, err))
+		return nil, apierrors.NewServiceUnavailable(err.Error()) // it names the Store
 	}
 	return store, nil
 }
