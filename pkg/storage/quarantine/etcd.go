@@ -138,25 +138,31 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 	return filtered
 }
 
-// translate changes events that replace a value which was left out. A new value is
-// a new object then, and the deletion is of none. An event that brings such a value
-// stays: the watch fails, and who lists again finds the object left out.
+// translate changes events of values that are left out: to watches the object goes
+// when it becomes one, and is new when it is none any more.
 func (q *Quarantine) translate(events []*clientv3.Event) []*clientv3.Event {
 	translated := make([]*clientv3.Event, 0, len(events))
 	for _, event := range events {
-		if event.PrevKv == nil || !q.hides(event.PrevKv) {
-			translated = append(translated, event)
+		wasHidden := event.PrevKv != nil && q.hides(event.PrevKv)
+		if wasHidden {
+			q.replaced(string(event.PrevKv.Key), event.PrevKv.ModRevision)
+		}
+		isHidden := event.Type == clientv3.EventTypePut && q.hides(event.Kv)
+		switch {
+		case isHidden && (wasHidden || event.IsCreate()), wasHidden && event.Type == clientv3.EventTypeDelete:
 			continue
+		case isHidden:
+			event = &clientv3.Event{
+				Type: clientv3.EventTypeDelete, PrevKv: event.PrevKv,
+				Kv: &mvccpb.KeyValue{Key: event.Kv.Key, ModRevision: event.Kv.ModRevision},
+			}
+		case wasHidden:
+			event = &clientv3.Event{Type: event.Type, Kv: &mvccpb.KeyValue{
+				Key: event.Kv.Key, Value: event.Kv.Value, Version: event.Kv.Version, Lease: event.Kv.Lease,
+				ModRevision: event.Kv.ModRevision, CreateRevision: event.Kv.ModRevision,
+			}}
 		}
-		q.replaced(string(event.PrevKv.Key), event.PrevKv.ModRevision)
-		if event.Type == clientv3.EventTypeDelete {
-			continue
-		}
-		kv := &mvccpb.KeyValue{
-			Key: event.Kv.Key, Value: event.Kv.Value, Version: event.Kv.Version, Lease: event.Kv.Lease,
-			ModRevision: event.Kv.ModRevision, CreateRevision: event.Kv.ModRevision,
-		}
-		translated = append(translated, &clientv3.Event{Type: event.Type, Kv: kv})
+		translated = append(translated, event)
 	}
 	return translated
 }

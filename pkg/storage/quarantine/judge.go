@@ -13,7 +13,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // verdict is what is known of a value that somebody failed to read.
@@ -87,11 +89,38 @@ func (q *Quarantine) decode(data []byte) error {
 	if err := json.Unmarshal(data, &object); err != nil {
 		return err
 	}
-	if kind := object.GroupVersionKind(); kind.Kind == "" || kind.Group != q.config.Resource.Group {
-		return fmt.Errorf("it is no object of the group %s: its apiVersion is %q, its kind %q", q.config.Resource.Group, object.APIVersion, object.Kind)
+	return q.check(object.GroupVersionKind(), object.Name)
+}
+
+// check says what is wrong with the object of a definition, that is encoded as one.
+func (q *Quarantine) check(kind schema.GroupVersionKind, name string) error {
+	want := q.config.New().GetObjectKind().GroupVersionKind().Kind
+	if want == "" {
+		want = kind.Kind
 	}
-	if object.Name == "" {
+	if kind.Kind == "" || kind.Kind != want || kind.Group != q.config.Resource.Group {
+		return fmt.Errorf("it is no object of %s: its apiVersion is %q, its kind %q", q.config.Resource, kind.GroupVersion(), kind.Kind)
+	}
+	if name == "" {
 		return errors.New("it has no name")
 	}
 	return nil
+}
+
+// Codec refuses what is an object of another resource, which upstream's takes if it is
+// of a version of the same group.
+func (q *Quarantine) Codec(inner runtime.Codec) runtime.Codec { return codec{Codec: inner, q: q} }
+
+type codec struct {
+	runtime.Codec
+	q *Quarantine
+}
+
+// Decode implements runtime.Decoder.
+func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	object, kind, err := c.Codec.Decode(data, defaults, into)
+	if custom, ok := object.(*unstructured.Unstructured); ok && err == nil {
+		err = c.q.check(custom.GroupVersionKind(), custom.GetName())
+	}
+	return object, kind, err
 }

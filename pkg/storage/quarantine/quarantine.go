@@ -159,31 +159,54 @@ func (q *Quarantine) object(key string, known entry) Object {
 // examine looks at the values of keys that could not be read, and keeps apart what
 // is damaged. It reports whether it is worth to read again.
 func (q *Quarantine) examine(ctx context.Context, keys []string) (again bool, err error) {
-	found := map[string]entry{}
+	result, err := q.look(ctx, keys)
+	if err != nil || !result.decided {
+		return false, err // not the values' fault
+	}
+	hidden, news, err := q.keepApart(ctx, result.damaged)
+	return hidden && (result.readable || news), err
+}
+
+// looked is what values were found to be.
+type looked struct {
+	damaged  map[string]entry
+	readable bool // some are, or are gone
+	decided  bool // all could be judged
+}
+
+func (q *Quarantine) look(ctx context.Context, keys []string) (looked, error) {
+	result := looked{damaged: map[string]entry{}, decided: true}
 	for _, key := range keys {
 		kv, err := q.read(ctx, key)
 		if err != nil {
-			return false, err
+			return looked{}, err
 		}
 		if kv == nil {
-			again = true
+			result.readable = true
 			continue
 		}
 		switch reason, verdict := q.judge(ctx, kv); verdict {
 		case readable:
-			again = true
+			result.readable = true
 		case damaged:
-			found[key] = entry{revision: kv.ModRevision, reason: reason}
+			result.damaged[key] = entry{revision: kv.ModRevision, reason: reason}
 		default:
-			return false, nil // not the value's fault
+			result.decided = false
+			return result, nil
 		}
 	}
+	return result, nil
+}
+
+// keepApart adds what is damaged. It reports whether it is left out of lists, and
+// whether any of it was not before.
+func (q *Quarantine) keepApart(ctx context.Context, found map[string]entry) (hidden, news bool, err error) {
 	all, err := q.config.KV.Get(ctx, q.config.Prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
-		return false, fmt.Errorf("counting the objects of %s: %w", q.config.Resource, err)
+		return false, false, fmt.Errorf("counting the objects of %s: %w", q.config.Resource, err)
 	}
-	hidden, news := q.add(ctx, found, all.Count)
-	return hidden && (again || news), nil
+	hidden, news = q.add(ctx, found, all.Count)
+	return hidden, news, nil
 }
 
 // read returns what etcd has under a key, or nil.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/warning"
@@ -75,6 +76,16 @@ func (s *below) Get(ctx context.Context, key string, options storage.GetOptions,
 	return err
 }
 
+// Watch implements storage.Interface. A watch fails at a value that cannot be read:
+// whoever asks again is to find it kept apart.
+func (s *below) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	inner, err := s.Interface.Watch(ctx, key, options)
+	if err != nil {
+		return nil, err
+	}
+	return newWatched(ctx, s.q, inner, options), nil
+}
+
 // fullKey is a key of the storage as etcd has it.
 func (q *Quarantine) fullKey(key string) string {
 	parts := strings.Split(strings.Trim(key, "/"), "/")
@@ -121,8 +132,35 @@ func (s *above) Get(ctx context.Context, key string, options storage.GetOptions,
 	if options.ResourceVersion != "" && len(s.q.hidden(key, false)) > 0 {
 		options.ResourceVersion = ""
 	}
-	return s.Interface.Get(ctx, key, options, out)
+	return s.explained(key, s.Interface.Get(ctx, key, options, out))
 }
+
+// GuaranteedUpdate implements storage.Interface.
+func (s *above) GuaranteedUpdate(
+	ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
+) error {
+	return s.explained(key, s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached))
+}
+
+// explained is the error for who asks for an object that cannot be read.
+func (s *above) explained(key string, err error) error {
+	if !storage.IsCorruptObject(err) {
+		return err
+	}
+	full := s.q.fullKey(key)
+	s.q.mu.RLock()
+	known, ok := s.q.entries[full]
+	s.q.mu.RUnlock()
+	if !ok {
+		known.reason = err.Error()
+	}
+	return s.q.refuse(fmt.Sprintf("%s %s cannot be read: %s; it has to be made readable, or deleted with %s",
+		s.q.config.Resource, s.q.object(full, known), known.reason, unsafeDelete))
+}
+
+// unsafeDelete is upstream's option, which has to be true.
+const unsafeDelete = "ignoreStoreReadErrorWithClusterBreakingPotential"
 
 // GetList implements storage.Interface. Clients that list are told what is left
 // out; who lists to delete is refused.
@@ -159,12 +197,16 @@ func (s *above) leftOut(ctx context.Context, key string, options storage.ListOpt
 
 // refusal is the error of who must not take what is left out for deleted.
 func (q *Quarantine) refusal(left []Object) error {
+	return q.refuse(fmt.Sprintf("%s cannot be read: %s; they have to be made readable, or deleted one by one with %s",
+		q.config.Resource, Names(left), unsafeDelete))
+}
+
+func (q *Quarantine) refuse(message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure,
-		Code:   http.StatusInternalServerError,
-		Reason: metav1.StatusReasonStoreReadError,
-		Message: fmt.Sprintf("%s cannot be read: %s; they have to be made readable, or deleted one by one with ignoreStoreReadErrorWithClusterBreakingPotential",
-			q.config.Resource, Names(left)),
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  metav1.StatusReasonStoreReadError,
+		Message: message,
 		Details: &metav1.StatusDetails{Group: q.config.Resource.Group, Kind: q.config.Resource.Resource},
 	}}
 }

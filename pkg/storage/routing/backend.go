@@ -61,13 +61,14 @@ func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
 		Resource: r.config.GroupResource, Store: store.Name(), Prefix: store.Prefix(),
 		MaxBytes: r.size.MaxBytes, Budget: r.size.Budget,
 	})
-	transformer, decoder := limiter.Transformer(layers.transformer), etcd3.NewDefaultDecoder(r.config.Codec, versioner)
+	codec := layers.quarantine.Codec(r.config.Codec)
+	transformer, decoder := limiter.Transformer(layers.transformer), etcd3.NewDefaultDecoder(codec, versioner)
 	deletesCorrupt := utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion)
 	if deletesCorrupt {
 		transformer = etcd3.WithCorruptObjErrorHandlingTransformer(transformer)
 		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
-	raw, err := etcd3.New(layers.client, layers.compactor, r.config.Codec, r.newFunc, r.newListFunc, store.Prefix(),
+	raw, err := etcd3.New(layers.client, layers.compactor, codec, r.newFunc, r.newListFunc, store.Prefix(),
 		r.resourcePrefix, r.config.GroupResource, transformer, r.config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		layers.close()
