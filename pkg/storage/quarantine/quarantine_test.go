@@ -256,6 +256,9 @@ func TestNeighboursAreServed(t *testing.T) {
 				s.put(t, "b", damage)
 				s.waitListed(t, "a", "c")
 				s.waitReported(t, "default/b")
+				if !s.registry.Listed(widgets) {
+					t.Error("all objects were listed, and that is not known")
+				}
 
 				for _, version := range []string{"", "0"} {
 					err := s.Get(t.Context(), key("b"), storage.GetOptions{ResourceVersion: version}, &unstructured.Unstructured{})

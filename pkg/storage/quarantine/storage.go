@@ -59,9 +59,14 @@ func (s *below) GetList(ctx context.Context, key string, options storage.ListOpt
 // noteWhole notes a list that ended with the last of all objects.
 func (q *Quarantine) noteWhole(key string, list runtime.Object) {
 	end, err := meta.ListAccessor(list)
-	if err == nil && end.GetContinue() == "" && strings.TrimSuffix(q.fullKey(key), "/") == strings.TrimSuffix(q.config.Prefix, "/") {
+	if err == nil && end.GetContinue() == "" && q.isWhole(key) {
 		q.sawAll()
 	}
+}
+
+// isWhole reports whether a key of the storage has all objects below it.
+func (q *Quarantine) isWhole(key string) bool {
+	return strings.TrimSuffix(q.fullKey(key), "/") == strings.TrimSuffix(q.config.Prefix, "/")
 }
 
 // Get implements storage.Interface. What it finds damaged is kept apart before a
@@ -83,7 +88,7 @@ func (s *below) Watch(ctx context.Context, key string, options storage.ListOptio
 	if err != nil {
 		return nil, err
 	}
-	return newWatched(ctx, s.q, inner, options), nil
+	return newWatched(ctx, s.q, inner, key, options), nil
 }
 
 // fullKey is a key of the storage as etcd has it.

@@ -26,13 +26,14 @@ type watched struct {
 	stopped chan struct{}
 }
 
-func newWatched(ctx context.Context, q *Quarantine, inner watch.Interface, options storage.ListOptions) *watched {
+func newWatched(ctx context.Context, q *Quarantine, inner watch.Interface, key string, options storage.ListOptions) *watched {
 	w := &watched{inner: inner, results: make(chan watch.Event), stopped: make(chan struct{})}
 	w.stop = sync.OnceFunc(func() {
 		close(w.stopped)
 		inner.Stop()
 	})
-	// What comes first, if not from a revision on, comes in the order of keys.
+	// What comes first, if not from a revision on, comes in the order of keys. Where it
+	// ends is not known of every watch.
 	ordered := options.SendInitialEvents == nil && options.ResourceVersion != "" && options.ResourceVersion != "0"
 	seen, _ := strconv.ParseInt(options.ResourceVersion, 10, 64)
 	go func() {
@@ -41,6 +42,11 @@ func newWatched(ctx context.Context, q *Quarantine, inner watch.Interface, optio
 			switch {
 			case event.Type == watch.Error:
 				event = q.failedAt(ctx, event, seen)
+			case event.Type == watch.Bookmark && endsList(event):
+				ordered, seen = true, revisionOf(event)
+				if options.Recursive && q.isWhole(key) {
+					q.sawAll()
+				}
 			case ordered:
 				seen = max(seen, revisionOf(event))
 			}
@@ -59,6 +65,12 @@ func (w *watched) ResultChan() <-chan watch.Event { return w.results }
 
 // Stop implements watch.Interface.
 func (w *watched) Stop() { w.stop() }
+
+// endsList reports whether a watch that began with what there is has sent all of that.
+func endsList(event watch.Event) bool {
+	ends, err := storage.HasInitialEventsEndBookmarkAnnotation(event.Object)
+	return err == nil && ends
+}
 
 func revisionOf(event watch.Event) int64 {
 	object, err := meta.Accessor(event.Object)

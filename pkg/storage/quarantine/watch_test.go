@@ -11,10 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/utils/ptr"
 )
 
 // watchFrom watches as an informer does: on from the last event when a watch fails,
@@ -128,4 +130,34 @@ func TestWatchThatLists(t *testing.T) {
 		t.Errorf("watched (-want +got):\n%s", diff)
 	}
 	s.waitReported(t, "default/b")
+}
+
+// TestWatchThatEndsAList has all objects looked at by a watch that begins with them, as
+// watch caches are filled.
+func TestWatchThatEndsAList(t *testing.T) {
+	t.Parallel()
+	s := newSubject(t, false)
+	s.create(t, "a")
+	predicate := storage.Everything
+	predicate.AllowWatchBookmarks = true
+	watched, err := s.Watch(t.Context(), resourcePrefix, storage.ListOptions{
+		Recursive: true, Predicate: predicate, SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watched.Stop()
+	for _, want := range []watch.EventType{watch.Added, watch.Bookmark} {
+		select {
+		case event := <-watched.ResultChan():
+			if event.Type != want {
+				t.Fatalf("watched %s %v, want %s", event.Type, event.Object, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("no event %s", want)
+		}
+	}
+	if !s.registry.Listed(widgets) {
+		t.Error("all objects were sent, and that is not known")
+	}
 }

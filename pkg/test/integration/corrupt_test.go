@@ -5,6 +5,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,9 +14,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // damage replaces what etcd has of a Widget.
@@ -41,6 +45,22 @@ func (r *resource) waitNames(t *testing.T, want ...string) {
 		slices.Sort(names)
 		if !slices.Equal(names, want) {
 			return strings.Join(names, ",") + " are listed, want " + strings.Join(want, ",")
+		}
+		return ""
+	})
+}
+
+// waitIntact waits until the condition says so.
+func (r *resource) waitIntact(t *testing.T, a *annex, want string) {
+	t.Helper()
+	eventually(t, "the condition Intact", func() string {
+		hosted, err := a.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		intact := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceIntact)
+		if intact == nil || !strings.HasPrefix(string(intact.Status)+" "+intact.Message, want) {
+			return fmt.Sprintf("it is %+v", intact)
 		}
 		return ""
 	})
@@ -72,12 +92,10 @@ func TestCorruptObject(t *testing.T) {
 		t.Errorf("the list has the warning %q, want that b is left out", warning)
 	}
 	_, err := widgets.in("v1").Get(t.Context(), "b", metav1.GetOptions{})
-	if apierrors.ReasonForError(err) != metav1.StatusReasonStoreReadError && !apierrors.IsInternalError(err) {
-		t.Errorf("reading it: got %v, want that it cannot be read", err)
+	if apierrors.ReasonForError(err) != metav1.StatusReasonStoreReadError || !strings.Contains(err.Error(), widgets.namespace+"/b cannot be read: it cannot be decoded") {
+		t.Errorf("reading it: got %v, want why it cannot be read", err)
 	}
-	if apierrors.IsNotFound(err) {
-		t.Error("reading it says that it is not there")
-	}
+	widgets.waitIntact(t, a, "False 1 object cannot be read and left out of lists. "+widgets.namespace+"/b: it cannot be decoded")
 	widgets.create(t, "v1", "d", "spec: {}")
 	eventually(t, "the informer", func() string {
 		keys := informer.GetStore().ListKeys()
@@ -103,6 +121,7 @@ func TestCorruptObject(t *testing.T) {
 	if unsafe.code != http.StatusOK {
 		t.Fatalf("deleting it: %s", unsafe)
 	}
+	widgets.waitIntact(t, a, "True Every object can be read")
 	widgets.create(t, "v1", "b", "spec: {}")
 	widgets.waitNames(t, "a", "b", "c", "d")
 	if err := widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
