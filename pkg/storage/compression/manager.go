@@ -153,7 +153,7 @@ func (m *Manager) follow(ctx context.Context) {
 	for store, resources := range byStore(m.all()) {
 		stores.Go(func() {
 			if err := followStore(ctx, resources); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).V(1).Info("Following the dictionaries of a Store failed", "store", store, "err", err)
+				klog.FromContext(ctx).V(1).Info("Following the dictionaries of a Store failed", "store", store.name, "err", err)
 			}
 		})
 	}
@@ -164,8 +164,7 @@ func (m *Manager) follow(ctx context.Context) {
 func followStore(ctx context.Context, resources []*resource) error {
 	ctx, cancel := context.WithTimeout(ctx, followInterval)
 	defer cancel()
-	// What was registered last has the client that works.
-	of := resources[len(resources)-1]
+	of := resources[0] // all have the same etcd
 	folder := keys.AllDictionaries(of.prefix)
 	list, err := of.kv.Get(ctx, folder, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
@@ -190,12 +189,19 @@ func followStore(ctx context.Context, resources []*resource) error {
 	return errors.Join(errs...)
 }
 
+// storeKey is a Store with the etcd that it has.
+type storeKey struct {
+	name string
+	kv   clientv3.KV
+}
+
 // byStore leaves out what has no dictionaries.
-func byStore(all []*resource) map[string][]*resource {
-	stores := map[string][]*resource{}
+func byStore(all []*resource) map[storeKey][]*resource {
+	stores := map[storeKey][]*resource{}
 	for _, r := range all {
 		if r.kv != nil {
-			stores[r.store] = append(stores[r.store], r)
+			store := storeKey{r.store, r.kv}
+			stores[store] = append(stores[store], r)
 		}
 	}
 	return stores

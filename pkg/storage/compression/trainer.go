@@ -69,7 +69,7 @@ func (m *Manager) Train(ctx context.Context) {
 		stores.Go(func() {
 			for _, r := range resources {
 				if err := r.trainIfDue(ctx); err != nil && ctx.Err() == nil {
-					klog.FromContext(ctx).V(1).Info("Training a dictionary failed", "store", store, "resource", r.name, "err", err)
+					klog.FromContext(ctx).V(1).Info("Training a dictionary failed", "store", store.name, "resource", r.name, "err", err)
 				}
 			}
 		})
