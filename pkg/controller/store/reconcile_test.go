@@ -229,7 +229,7 @@ func TestEvents(t *testing.T) {
 		"Normal Ready: Etcd takes reads and writes",
 		"Warning Unreachable: No endpoint answers: https://etcd-1: refused. Start the etcd, or correct spec.etcd.endpoints or spec.etcd.tls",
 		"Normal Ready: Etcd takes reads and writes",
-		"Warning NoSpace: The database reached its quota, so that etcd takes no writes: delete objects or raise the quota, annex makes room",
+		"Warning NoSpace: The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. Annex makes room",
 		"Normal Ready: Etcd takes reads and writes",
 		"Normal PressureRelieved: There is space for more, and etcd answers in time",
 	}

@@ -88,7 +88,7 @@ func readiness(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Tim
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, refused.Reason, notReady(store, seen, refused)
 	case seen.NoSpace:
 		ready.Status, ready.Reason = metav1.ConditionFalse, stores.ReasonNoSpace
-		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota, " + seen.Reclaiming
+		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. " + sentence(seen.Reclaiming)
 	case seen.SecretErr != nil:
 		ready.Reason, ready.Message = stores.ReasonBadCredentials, "Etcd takes reads and writes with the credentials of before: "+seen.SecretErr.Error()
 	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now):

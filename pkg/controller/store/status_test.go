@@ -44,7 +44,7 @@ func TestReadiness(t *testing.T) {
 		"all are silent":       {down(), "False Unreachable", "No endpoint answers: https://etcd-1: refused", "Unknown Unreachable"},
 		"not looked at":        {refused(cluster(), stores.ReasonConnecting, "not yet"), "Unknown Connecting", "Not yet", "Unknown Connecting"},
 		"another cluster":      {refused(cluster(answer(1, mebi, nil)), stores.ReasonWrongCluster, "it is another"), "False WrongCluster", "It is another", "Unknown WrongCluster"},
-		"out of space":         {noSpace, "False NoSpace", "quota, annex makes room", "True NoSpace"},
+		"out of space":         {noSpace, "False NoSpace", "quota. Annex makes room", "True NoSpace"},
 		"almost full":          {cluster(answer(1, mebi, nil), answer(3, 95*mebi, full)), "True Available", "reads and writes", "True AlmostFull"},
 		"large, but half free": {cluster(answer(3, 99*mebi, nil)), "True Available", "reads and writes", "False Enough"},
 		"full, quota unknown":  {cluster(answer(1, 200*mebi, func(s *clientv3.StatusResponse) { s.DbSizeQuota = 0 })), "True Available", "reads and writes", "False Enough"},
