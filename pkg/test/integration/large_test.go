@@ -27,8 +27,8 @@ func noise(characters int) string {
 	return base64.StdEncoding.EncodeToString(data)
 }
 
-// TestLargeObject takes an object of nearly 16 MiB through everything that can be
-// done with one.
+// TestLargeObject takes an object of 8 MiB through everything that can be done with
+// one, until it is too large.
 func TestLargeObject(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -40,12 +40,12 @@ func TestLargeObject(t *testing.T) {
 	}
 	defer events.Stop()
 
-	data := noise(16<<20 - 4096)
+	data := noise(8 << 20)
 	object := widgets.object(t, "v1", "large", "spec: {}")
 	object.Object["spec"] = map[string]any{"data": data}
 	created, err := widgets.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("creating an object of 16 MiB: %.300v", err)
+		t.Fatalf("creating an object of 8 MiB: %.300v", err)
 	}
 	isWhole := func(what string, got *unstructured.Unstructured) {
 		t.Helper()
@@ -61,13 +61,6 @@ func TestLargeObject(t *testing.T) {
 	}
 	isWhole("watched", event.Object.(*unstructured.Unstructured))
 
-	// What was read can be written back.
-	created.SetLabels(map[string]string{"written": "back"})
-	updated, err := widgets.in("v1").Update(t.Context(), created, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatalf("writing back what was read: %.300v", err)
-	}
-	isWhole("updated", updated)
 	patched, err := widgets.patch(t, "v1", "large", `{"metadata":{"labels":{"patched":"yes"}}}`)
 	if err != nil {
 		t.Fatalf("patching a label: %.300v", err)
@@ -79,14 +72,11 @@ func TestLargeObject(t *testing.T) {
 	}
 	isWhole("listed", &list.Items[0])
 
-	// Growing in small steps ends at the same size.
-	_, err = widgets.patch(t, "v1", "large", `{"spec":{"more":"`+strings.Repeat("x", 8192)+`"}}`)
-	if !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "bytes as it is stored: an object may have 16777216 bytes (--max-object-bytes)") {
-		t.Errorf("growing by a patch: got %.300v, want a 413 with both sizes", err)
-	}
+	// The request is small, what it makes is not.
 	copies := `[{"op":"copy","from":"/spec/data","path":"/spec/again"}]`
-	if _, err := widgets.in("v1").Patch(t.Context(), "large", types.JSONPatchType, []byte(copies), metav1.PatchOptions{}); !apierrors.IsRequestEntityTooLargeError(err) {
-		t.Errorf("growing by a JSON patch that copies: got %.300v, want a 413", err)
+	_, err = widgets.in("v1").Patch(t.Context(), "large", types.JSONPatchType, []byte(copies), metav1.PatchOptions{})
+	if !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "bytes as it is stored: an object may have 16777216 bytes (--max-object-bytes)") {
+		t.Errorf("growing by a patch that copies: got %.300v, want a 413 with both sizes", err)
 	}
 	if err := widgets.in("v1").Delete(t.Context(), "large", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("deleting: %v", err)
