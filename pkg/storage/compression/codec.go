@@ -73,7 +73,9 @@ func pays(value, data []byte) bool { return len(value) < len(data)-len(data)/16 
 func newEncoder(d *dictionary) (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil,
 		zstd.WithEncoderConcurrency(1),
-		zstd.WithEncoderLevel(zstd.SpeedDefault),
+		// Of a value of a few kilobytes the others save a tenth more, in twice the
+		// time and more.
+		zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithWindowSize(window),
 		zstd.WithSingleSegment(true), // states the size of the smallest value too
 		zstd.WithEncoderDictRaw(d.id, d.content),

@@ -21,7 +21,11 @@ import (
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
-func startEtcd(t testing.TB) *clientv3.Client {
+func startEtcd(t testing.TB) *clientv3.Client { return startEtcdOn(t, false) }
+
+// startEtcdOn runs an etcd that waits for its disk or, as nearly all tests have it,
+// does not.
+func startEtcdOn(t testing.TB, disk bool) *clientv3.Client {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "annex-compression-") // short enough for a socket
 	if err != nil {
@@ -29,7 +33,7 @@ func startEtcd(t testing.TB) *clientv3.Client {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	server, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: true,
+		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: !disk,
 	})
 	if err != nil {
 		t.Fatal(err)
