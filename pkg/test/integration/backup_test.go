@@ -477,7 +477,7 @@ func TestUnreadableObjects(t *testing.T) {
 // TestRightsOfBackups gives somebody the rights that docs/backup.md lists, and no more.
 func TestRightsOfBackups(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t)
+	a := sharedAnnex(t)
 	widgets := a.install(t, newDefinition(t, anySchema))
 	widgets.create(t, "v1", "w", "spec: {}")
 	widgets.waitHosted(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })

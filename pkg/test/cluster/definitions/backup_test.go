@@ -8,6 +8,8 @@ package definitions
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -21,11 +23,21 @@ import (
 // brought back by somebody who knows only the main cluster.
 func restored(w *world) {
 	name := "widgets." + w.group
-	w.define(hosted(w.crd("widgets", "v1")))
+	definition := hosted(w.crd("widgets", "v1"))
+	definition.Spec.Versions[0].Schema.OpenAPIV3Schema.XPreserveUnknownFields = new(true)
+	w.define(definition)
 	w.published("v1")
 	w.followed(name)
 	w.create("widgets", "v1", "one")
 	before, err := w.in(w.mainObjects, "widgets", "v1").Get(w.Context(), "one", metav1.GetOptions{})
+	w.no(err)
+	// More than the main cluster's own kinds may have, and than compression makes small.
+	random := make([]byte, 3<<20)
+	_, err = rand.Read(random)
+	w.no(err)
+	large := w.object("widgets", "v1", "large")
+	large.Object["data"] = hex.EncodeToString(random)
+	_, err = w.in(w.mainObjects, "widgets", "v1").Create(w.Context(), large, metav1.CreateOptions{})
 	w.no(err)
 	file := filepath.Join(w.TempDir(), "widgets.backup")
 	w.run("backup", "--resource="+name, file)
@@ -45,6 +57,11 @@ func restored(w *world) {
 	w.published("v1")
 	w.followed(name)
 	w.stored(0)
+	after, err := w.in(w.mainObjects, "widgets", "v1").Get(w.Context(), "large", metav1.GetOptions{})
+	w.no(err)
+	if after.Object["data"] != large.Object["data"] {
+		w.Error("the large object is another one")
+	}
 	w.eventually("the object is there as it was", func(ctx context.Context) (bool, string) {
 		after, err := w.in(w.mainObjects, "widgets", "v1").Get(ctx, "one", metav1.GetOptions{})
 		if err != nil {
