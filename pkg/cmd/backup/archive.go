@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -52,8 +51,9 @@ func openArchive(path string) (*archive, error) {
 		case backup.KindManifest:
 			return a.manifest(record)
 		case backup.KindDictionary:
-			if found := a.resources[resourceOf(strings.TrimPrefix(record.Key, "_annex/dictionaries/"))]; found != nil {
-				found.dictionaries = append(found.dictionaries, record)
+			if of, found := backup.DictionaryOf(record.Key); found && a.resources[of.String()] != nil {
+				resource := a.resources[of.String()]
+				resource.dictionaries = append(resource.dictionaries, record)
 			}
 		case backup.KindObject:
 			if found := a.resources[resourceOf(record.Key)]; found != nil {

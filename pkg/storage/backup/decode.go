@@ -33,6 +33,16 @@ func ResourceOf(key string) (resource schema.GroupResource, object string, found
 	return schema.GroupResource{Group: group, Resource: plural}, object, true
 }
 
+// DictionaryOf says which resource a dictionary is of, by its key below the prefix.
+func DictionaryOf(key string) (resource schema.GroupResource, found bool) {
+	below, found := strings.CutPrefix(key, strings.TrimPrefix(keys.AllDictionaries(""), keys.Root("")))
+	if !found {
+		return schema.GroupResource{}, false
+	}
+	resource, _, found = ResourceOf(below)
+	return resource, found
+}
+
 // decode returns what a value holds, once it is known to be the object of its key.
 func decode(ctx context.Context, decoder value.Transformer, prefix string, record Record) ([]byte, error) {
 	plain, _, err := decoder.TransformFromStorage(ctx, record.Value, value.DefaultContext(prefix+record.Key))
@@ -148,9 +158,8 @@ func (t *Target) decodeDictionaries(ctx context.Context, resource schema.GroupRe
 		return nil
 	}
 	encryption := t.Encryption(resource)
-	below := strings.TrimPrefix(keys.Dictionaries(t.Prefix, resource), keys.Root(t.Prefix))
 	for _, record := range dictionaries {
-		if !strings.HasPrefix(record.Key, below) {
+		if found, _ := DictionaryOf(record.Key); found != resource {
 			return fmt.Errorf("%w: %s is no dictionary of %s", ErrDamaged, record.Key, resource)
 		}
 		plain, _, err := encryption.TransformFromStorage(ctx, record.Value, value.DefaultContext(p.header.Prefix+record.Key))
