@@ -28,6 +28,9 @@ const (
 	// roomy is the part of the quota, in percent, that a member's file may take for
 	// writes to be let in again.
 	roomy = 95
+	// rest is how many times as long as they took members rest from being
+	// defragmented without knowing what for.
+	rest = 10
 	// reclaimInterval keeps attempts apart.
 	reclaimInterval = 3 * time.Second
 	// blindInterval is how often the alarm is taken back on trial where etcd does not
@@ -45,7 +48,12 @@ type reclaim struct {
 	revision int64
 	// disarmed is when the alarm was last taken back.
 	disarmed time.Time
-	err      error
+	// stale is set once history was removed: a member may take a file for full until
+	// it writes again, and one that is out of space hardly does.
+	stale bool
+	// rested is when members may be defragmented again without knowing what for.
+	rested time.Time
+	err    error
 }
 
 // reclaim makes room in an etcd that is out of it, beside the looks at it.
@@ -79,7 +87,7 @@ func (s *Store) reclaim(ctx context.Context, conn *connection, seen *Snapshot) {
 
 // makeRoom makes one attempt.
 func (c *connection) makeRoom(ctx context.Context, last reclaim) reclaim {
-	next := reclaim{revision: last.revision, disarmed: last.disarmed}
+	next := reclaim{revision: last.revision, disarmed: last.disarmed, stale: last.stale, rested: last.rested}
 	next.err = c.tryToMakeRoom(ctx, last, &next)
 	next.at = time.Now()
 	return next
@@ -96,10 +104,16 @@ func (c *connection) tryToMakeRoom(ctx context.Context, last reclaim, next *recl
 		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 			return fmt.Errorf("removing history up to revision %d: %w", last.revision, err)
 		}
+		next.stale = next.stale || err == nil
 	}
-	freed, err := c.defragment(ctx)
+	begin := time.Now()
+	trusting := !next.stale || begin.Before(next.rested)
+	freed, err := c.defragment(ctx, trusting)
 	if err != nil {
 		return err
+	}
+	if !trusting {
+		next.stale, next.rested = false, time.Now().Add(rest*time.Since(begin))
 	}
 	statuses, err := c.statuses(ctx)
 	if err != nil {
@@ -107,8 +121,7 @@ func (c *connection) tryToMakeRoom(ctx context.Context, last reclaim, next *recl
 	}
 	blind := freed || time.Since(last.disarmed) >= blindInterval
 	for _, answer := range statuses {
-		switch quota := answer.Status.DbSizeQuota; {
-		case quota == 0 && !blind, quota > 0 && answer.Status.DbSize > quota/100*roomy:
+		if known := answer.Status.DbSizeQuota > 0; known && isFull(answer.Status) || !known && !blind {
 			return nil // nothing more can be done before something is deleted
 		}
 	}
@@ -118,8 +131,9 @@ func (c *connection) tryToMakeRoom(ctx context.Context, last reclaim, next *recl
 
 // defragment gives the free space of each member back to the disk, one after the
 // other, the leader last. Another replica may do the same: each member is asked
-// again just before.
-func (c *connection) defragment(ctx context.Context) (freed bool, err error) {
+// again just before, and is left alone if little of its file is free. What it says of
+// that is not trusted where it may be stale and the file is large.
+func (c *connection) defragment(ctx context.Context, trusting bool) (freed bool, err error) {
 	members, err := c.statuses(ctx)
 	if err != nil {
 		return false, err
@@ -129,7 +143,7 @@ func (c *connection) defragment(ctx context.Context) (freed bool, err error) {
 		if err != nil {
 			return freed, fmt.Errorf("asking %s for its size: %w", member.Endpoint, err)
 		}
-		if now.DbSize-now.DbSizeInUse < now.DbSize/100*worthwhile {
+		if now.DbSize-now.DbSizeInUse < now.DbSize/100*worthwhile && (trusting || !isFull(now)) {
 			continue
 		}
 		freed = true
@@ -138,6 +152,12 @@ func (c *connection) defragment(ctx context.Context) (freed bool, err error) {
 		}
 	}
 	return freed, nil
+}
+
+// isFull reports whether a member's file leaves no room for writes. etcd does not tell
+// its quota before 3.6.
+func isFull(member *clientv3.StatusResponse) bool {
+	return member.DbSizeQuota == 0 || member.DbSize > member.DbSizeQuota/100*roomy
 }
 
 func (c *connection) defragmentMember(ctx context.Context, endpoint string) error {
