@@ -8,8 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
@@ -27,20 +25,7 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
 func newEtcd(t testing.TB) *clientv3.Client {
 	t.Helper()
-	// The name of a test makes t.TempDir too long for a socket.
-	dir, err := os.MkdirTemp("/tmp", "annex-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "s", "client.sock"), UnsafeNoFsync: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	return server.Client()
+	return etcdtest.Start(t, nil).Client()
 }
 
 // sealed binds values to a secret, a whole key and a dictionary, as encryption and

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -27,19 +26,7 @@ func startEtcd(t testing.TB) *clientv3.Client { return startEtcdOn(t, false) }
 // does not.
 func startEtcdOn(t testing.TB, disk bool) *clientv3.Client {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "annex-compression-") // short enough for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	server, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: !disk,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Close() })
-	return server.Client()
+	return etcdtest.Start(t, func(config *embeddedetcd.Config) { config.UnsafeNoFsync = !disk }).Client()
 }
 
 // replica is one annex's view of a resource.

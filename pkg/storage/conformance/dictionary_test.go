@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
@@ -46,7 +47,7 @@ func trainedDictionary(t *testing.T) *dictionary {
 
 func train(t *testing.T) *dictionary {
 	t.Helper()
-	etcd := startEtcd(t).Client()
+	etcd := etcdtest.Start(t, nil).Client()
 	manager := compression.NewManager()
 	transformer, release := manager.Transformer(compression.Resource{
 		GroupResource: pods, KV: etcd, Encryption: stacked{outer: newEncryption(t), inner: newTransformerSwitch()},

@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,6 +33,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
 const (
@@ -89,7 +88,7 @@ func newSubject(t *testing.T, v variant, s shape) *subject {
 		cached:      v.cached,
 		offset:      v.offset,
 		first:       1,
-		etcd:        startEtcd(t),
+		etcd:        etcdtest.Start(t, nil),
 		transformer: newTransformerSwitch(),
 		codec:       &failingCodec{Codec: codec},
 	}
@@ -184,27 +183,6 @@ func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 		"spec.restartPolicy": string(pod.Spec.RestartPolicy),
 		"status.phase":       string(pod.Status.Phase),
 	}, nil
-}
-
-func startEtcd(t *testing.T) *embeddedetcd.Server {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "annex-conformance-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := etcd.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return etcd
 }
 
 // checkStored sees that what etcd holds can be decoded and has no resource version,

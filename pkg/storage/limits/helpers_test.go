@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -44,19 +43,8 @@ type store struct {
 
 func startStore(t testing.TB, limits Limits) *store {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "annex-limits-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
 	_, measured := t.(*testing.B)
-	etcd, err := embeddedetcd.Start(context.Background(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: !measured,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { etcd.Close() })
+	etcd := etcdtest.Start(t, func(config *embeddedetcd.Config) { config.UnsafeNoFsync = !measured })
 	s := &store{endpoint: etcd.Endpoint()}
 	s.limits.Store(&limits)
 	return s

@@ -4,8 +4,6 @@
 package objectsize
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
@@ -17,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
 const testPrefix = "/annex"
@@ -27,23 +26,7 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 // many bytes.
 func newStorage(t *testing.T, config Config, etcdBytes int64) storage.Interface {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "annex-size-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"),
-		UnsafeNoFsync: true, MaxRequestBytes: etcdBytes,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := etcd.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	etcd := etcdtest.Start(t, func(config *embeddedetcd.Config) { config.MaxRequestBytes = etcdBytes })
 	annexEtcd := &kubernetes.Client{Client: etcd.Client()}
 	annexEtcd.Kubernetes = annexEtcd
 	config.Resource, config.Store, config.Prefix = widgets, "archive", testPrefix

@@ -8,8 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -35,7 +33,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/value"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
 const (
@@ -79,22 +77,7 @@ type subject struct {
 
 func newSubject(t *testing.T, cached bool) *subject {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "annex-quarantine-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := etcd.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	etcd := etcdtest.Start(t, nil)
 	s := &subject{etcd: etcd.Client(), lock: &lock{}, registry: NewRegistry()}
 	s.lock.use("a:")
 

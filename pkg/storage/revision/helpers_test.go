@@ -4,8 +4,6 @@
 package revision
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,7 +11,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.uber.org/zap"
 
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
 // patience is how long a test waits for what must come.
@@ -21,18 +19,7 @@ const patience = 30 * time.Second
 
 func startEtcd(t testing.TB) *kubernetes.Client {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "annex-revision-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { etcd.Close() })
+	etcd := etcdtest.Start(t, nil)
 	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{etcd.Endpoint()}, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -34,7 +33,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -100,20 +99,7 @@ func (s *fakeStore) keys(t *testing.T) []string {
 
 func startStore(t *testing.T, name string) *fakeStore {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "annex-routing-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "s", "etcd.sock"), UnsafeNoFsync: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { etcd.Close() })
-	client := &kubernetes.Client{Client: etcd.Client()}
-	client.Kubernetes = client
+	client := etcdtest.StartClient(t)
 	return &fakeStore{name: name, client: client, gone: make(chan struct{})}
 }
 

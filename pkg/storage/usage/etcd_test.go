@@ -7,7 +7,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
 // testEtcd is a real etcd with a client that survives restarts.
@@ -30,7 +30,7 @@ type testEtcd struct {
 
 func startEtcd(t testing.TB) *testEtcd {
 	t.Helper()
-	dir := shortDir(t)
+	dir := etcdtest.ShortDir(t)
 	etcd := &testEtcd{config: embeddedetcd.Config{
 		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: true,
 	}}
@@ -177,17 +177,6 @@ func run(t testing.TB, tracker *Tracker) {
 	})
 }
 
-// shortDir is short enough for a socket, as t.TempDir is not.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "annex-usage-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // line is a connection to etcd that can be cut.
 type line struct {
 	path string
@@ -200,7 +189,7 @@ type line struct {
 
 func newLine(t *testing.T, endpoint string) *line {
 	t.Helper()
-	l := &line{path: filepath.Join(shortDir(t), "line.sock")}
+	l := &line{path: filepath.Join(etcdtest.ShortDir(t), "line.sock")}
 	l.to(endpoint)
 	l.mend()
 	t.Cleanup(l.cut)

@@ -120,6 +120,12 @@ var rules = []rule{
 		}, machinery...),
 	},
 	{
+		packages: "pkg/storage/embeddedetcd/etcdtest",
+		duty:     "A real etcd for the unit tests of storage.",
+		ours:     []string{"pkg/storage/embeddedetcd"},
+		others:   []string{"go.etcd.io/etcd/client/v3/kubernetes"},
+	},
+	{
 		packages: "pkg/storage/keys",
 		duty:     "Under which keys annex keeps what in the etcd of a Store.",
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, machinery...),
