@@ -55,7 +55,7 @@ func (o *options) dictionaryOfFile(id uint32) ([]byte, error) {
 func (o *options) dictionaryOfEtcd(ctx context.Context, id uint32) ([]byte, error) {
 	config := o.etcd
 	if o.dataDir != "" {
-		socket, err := runningSocket(o.dataDir)
+		socket, err := runningSocket(ctx, o.dataDir)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func (o *options) find(ctx context.Context, annexEtcd clientv3.KV, id uint32) ([
 }
 
 // runningSocket is where the etcd of a running annex listens.
-func runningSocket(dataDir string) (string, error) {
+func runningSocket(ctx context.Context, dataDir string) (string, error) {
 	dir, err := datadir.Find(dataDir)
 	if err != nil {
 		return "", err
@@ -108,7 +108,7 @@ func runningSocket(dataDir string) (string, error) {
 	socket, err := dir.RunningEtcdSocket()
 	if err == nil {
 		var line net.Conn
-		if line, err = net.Dial("unix", socket); err == nil {
+		if line, err = (&net.Dialer{}).DialContext(ctx, "unix", socket); err == nil {
 			return socket, line.Close()
 		}
 	}

@@ -61,7 +61,8 @@ func fromJSON(printed []byte) (value []byte, found bool, err error) {
 			Value []byte `json:"value"`
 		} `json:"kvs"`
 	}
-	if json.Unmarshal(printed, &answer) != nil || answer.Header.ClusterID == 0 {
+	isJSON := json.Unmarshal(printed, &answer) == nil
+	if !isJSON || answer.Header.ClusterID == 0 {
 		return nil, false, nil
 	}
 	if len(answer.KVs) != 1 {

@@ -63,9 +63,7 @@ func parseDictionary(id uint32, content []byte) (*dictionary, error) {
 	return d, nil
 }
 
-// name is the last part of a dictionary's key.
-func (d *dictionary) name() string { return dictionaryName(d.id) }
-
+// dictionaryName is the last part of a dictionary's key.
 func dictionaryName(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
 
 func parseDictionaryName(name string) (uint32, error) {

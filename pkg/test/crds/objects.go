@@ -47,7 +47,9 @@ func Objects(ctx context.Context, source Source, manifest Manifest) ([]*unstruct
 				objects = append(objects, object)
 			}
 		}
-		content.Close()
+		if err := content.Close(); err != nil {
+			return nil, fmt.Errorf("closing %s: %w", file.Name, err)
+		}
 	}
 	return objects, nil
 }
