@@ -76,9 +76,9 @@ func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clie
 	defer k.store.metrics.observe(name)(&err)
 	fenced := c.fence != 0 && !op.IsGet()
 	if fenced {
-		response, err = c.connection.client.KV.Do(ctx, clientv3.OpTxn([]clientv3.Cmp{c.compare()}, []clientv3.Op{op}, nil))
+		response, err = c.connection.client.Do(ctx, clientv3.OpTxn([]clientv3.Cmp{c.compare()}, []clientv3.Op{op}, nil))
 	} else {
-		response, err = c.connection.client.KV.Do(ctx, op)
+		response, err = c.connection.client.Do(ctx, op)
 	}
 	if err = c.check(headerOf(response), err); err != nil {
 		return clientv3.OpResponse{}, err

@@ -6,6 +6,7 @@ package stores
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -96,8 +97,8 @@ func (c *call) check(header *etcdserverpb.ResponseHeader, err error) error {
 }
 
 func isUnavailable(err error) bool {
-	_, unavailable := err.(*UnavailableError)
-	return unavailable
+	var unavailable *UnavailableError
+	return errors.As(err, &unavailable)
 }
 
 // refuseCluster shuts the gate because an answer came from another cluster.

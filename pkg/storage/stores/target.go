@@ -100,7 +100,7 @@ func (s *Set) readCredentials(ctx context.Context, ref *secretRef) (*credentials
 	}
 	c, err := parseSecret(secret)
 	if err != nil {
-		return nil, fmt.Errorf("Secret %s: %w", ref, err)
+		return nil, fmt.Errorf("using Secret %s: %w", ref, err)
 	}
 	return c, nil
 }

@@ -61,8 +61,8 @@ func (t *txn) Commit() (response *clientv3.TxnResponse, err error) {
 		return c.commit(ctx, t.cmps, t.then, t.els)
 	}
 	// Where a condition does not hold, it has to be known whether that is the fence.
-	cmps := append(t.cmps[:len(t.cmps):len(t.cmps)], c.compare())
-	els := append(t.els[:len(t.els):len(t.els)], clientv3.OpGet(c.markKey(), clientv3.WithKeysOnly()))
+	cmps := slices.Concat(t.cmps, []clientv3.Cmp{c.compare()})
+	els := slices.Concat(t.els, []clientv3.Op{clientv3.OpGet(c.markKey(), clientv3.WithKeysOnly())})
 	if response, err = c.commit(ctx, cmps, t.then, els); err != nil || response.Succeeded {
 		return response, err
 	}
