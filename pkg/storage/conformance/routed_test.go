@@ -109,6 +109,7 @@ func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager,
 	placed := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: pods.String()},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: store.Name()},
+		Status:     hostingv1alpha1.HostedResourceStatus{DefinitionUID: hostingv1alpha1.DefinitionCompiledIn},
 	}
 	hosting := annexfake.NewClientset(placed)
 	informers := annexinformers.NewSharedInformerFactory(hosting, 0)

@@ -18,6 +18,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// resultsAhead is how many events a watch has at hand before they are read, as many as
+// that of upstream's etcd3.
+const resultsAhead = 100
+
 // watched is a watch that has the values looked at which it may have failed at.
 type watched struct {
 	inner   watch.Interface
@@ -27,7 +31,7 @@ type watched struct {
 }
 
 func newWatched(ctx context.Context, q *Quarantine, inner watch.Interface, key string, options storage.ListOptions) *watched {
-	w := &watched{inner: inner, results: make(chan watch.Event), stopped: make(chan struct{})}
+	w := &watched{inner: inner, results: make(chan watch.Event, resultsAhead), stopped: make(chan struct{})}
 	w.stop = sync.OnceFunc(func() {
 		close(w.stopped)
 		inner.Stop()
@@ -50,14 +54,25 @@ func newWatched(ctx context.Context, q *Quarantine, inner watch.Interface, key s
 			case ordered:
 				seen = max(seen, revisionOf(event))
 			}
-			select {
-			case w.results <- event:
-			case <-w.stopped: // the channel of inner is closed soon
-			case <-ctx.Done():
-			}
+			w.send(ctx, event)
 		}
 	}()
 	return w
+}
+
+// send hands on an event. What is there when the watch is stopped is still read, as
+// far as there is room for it.
+func (w *watched) send(ctx context.Context, event watch.Event) {
+	select {
+	case w.results <- event:
+		return
+	default:
+	}
+	select {
+	case w.results <- event:
+	case <-w.stopped: // the channel of inner is closed soon
+	case <-ctx.Done():
+	}
 }
 
 // ResultChan implements watch.Interface.
@@ -83,7 +98,8 @@ func revisionOf(event watch.Event) int64 {
 
 // failedAt looks for the value that a watch failed at, having seen all up to a
 // revision. If one is found, a watch that goes on from there gets past it now. If
-// not, or if it was known, only a list gets past it: it was replaced since.
+// not, or if it was known, only a list gets past it: it was replaced since. After an
+// internal error clients would try the same again, after others they list.
 func (q *Quarantine) failedAt(ctx context.Context, failure watch.Event, seen int64) watch.Event {
 	status, ok := failure.Object.(*metav1.Status)
 	if !ok || status.Reason != metav1.StatusReasonInternalError && status.Reason != metav1.StatusReasonStoreReadError {
@@ -93,7 +109,7 @@ func (q *Quarantine) failedAt(ctx context.Context, failure watch.Event, seen int
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).V(2).Info("What a watch failed at was not found", "resource", q.config.Resource, "err", err)
-	case !news && decided:
+	case !news && decided && status.Reason == metav1.StatusReasonInternalError:
 		gone := apierrors.NewResourceExpired(fmt.Sprintf("an object could not be read at the time: %s", status.Message))
 		return watch.Event{Type: watch.Error, Object: &gone.ErrStatus}
 	}

@@ -186,7 +186,7 @@ var rules = []rule{
 		packages: "pkg/storage/revision",
 		duty:     "A view of an etcd client in which revisions are higher by a constant, and where that is kept.",
 		ours:     []string{"pkg/storage/keys"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/protobuf/proto", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/quarantine",
