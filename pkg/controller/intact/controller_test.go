@@ -180,7 +180,7 @@ func TestStart(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := run(t, &registry{objects: []quarantine.Object{object("b")}}, resource())
 			r.want(t, "at first", oneObject, "Warning UnreadableObjects 1 object cannot be read and left out of lists: default/b")
-			r.registry.set(false)
+			r.set(false)
 			hostedResources := r.annex.HostingV1alpha1().HostedResources()
 			hosted, err := hostedResources.Get(t.Context(), widgets, metav1.GetOptions{})
 			if err != nil {

@@ -136,7 +136,7 @@ func newOne(store *hostingv1alpha1.Store, seen *stores.Snapshot) *one {
 
 func (o *one) look(t *testing.T, seen *stores.Snapshot) {
 	t.Helper()
-	o.connection.change(func(c *connection) { c.seen = seen })
+	o.change(func(c *connection) { c.seen = seen })
 	if _, err := o.reconcile(t.Context(), o.store.Name); err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,8 @@ package usage
 
 import (
 	"context"
-	"io"
-	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/line"
 )
 
 // testEtcd is a real etcd with a client that survives restarts.
@@ -177,79 +175,13 @@ func run(t testing.TB, tracker *Tracker) {
 	})
 }
 
-// line is a connection to etcd that can be cut.
-type line struct {
-	path string
-
-	mu       sync.Mutex
-	target   string
-	listener net.Listener
-	conns    []net.Conn
-}
-
-func newLine(t *testing.T, endpoint string) *line {
+// newLine is a connection to etcd that can be cut.
+func newLine(t *testing.T, etcd *testEtcd) *line.Line {
 	t.Helper()
-	l := &line{path: filepath.Join(etcdtest.ShortDir(t), "line.sock")}
-	l.to(endpoint)
-	l.mend()
-	t.Cleanup(l.cut)
-	return l
-}
-
-func (l *line) endpoint() string { return "unix://" + l.path }
-
-func (l *line) to(endpoint string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.target = strings.TrimPrefix(endpoint, "unix://")
-}
-
-func (l *line) mend() {
-	listener, err := net.Listen("unix", l.path)
+	l, err := line.New(t.Context(), etcd.config.SocketPath)
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.listener = listener
-	go l.accept(listener, l.target)
-}
-
-// cut ends every connection and lets no new one in.
-func (l *line) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.listener.Close()
-	for _, conn := range l.conns {
-		conn.Close()
-	}
-	l.conns = nil
-}
-
-func (l *line) accept(listener net.Listener, target string) {
-	for {
-		near, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		far, err := net.Dial("unix", target)
-		if err != nil {
-			near.Close()
-			continue
-		}
-		l.mu.Lock()
-		if l.listener != listener {
-			near.Close()
-			far.Close()
-		}
-		l.conns = append(l.conns, near, far)
-		l.mu.Unlock()
-		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
-			go func() {
-				defer pair[0].Close()
-				defer pair[1].Close()
-				_, _ = io.Copy(pair[0], pair[1])
-			}()
-		}
-	}
+	t.Cleanup(l.Close)
+	return l
 }

@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -23,6 +21,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/test/line"
 )
 
 const (
@@ -35,68 +34,6 @@ const (
 	// it is not, and slowRequests how many each time.
 	slowRounds, slowRequests = 8, 450
 )
-
-// slowLine leads to a socket, and delays what it carries.
-type slowLine struct {
-	listener net.Listener
-	target   string
-	delay    atomic.Int64
-}
-
-func newSlowLine(path, target string) (*slowLine, error) {
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	l := &slowLine{listener: listener, target: target}
-	go func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("unix", l.target)
-			if err != nil {
-				near.Close()
-				continue
-			}
-			go l.carry(near, far)
-			go l.carry(far, near)
-		}
-	}()
-	return l, nil
-}
-
-// piece is what was read at once, and when it is due.
-type piece struct {
-	data []byte
-	due  time.Time
-}
-
-// carry delays without holding up what comes later, as a long line does.
-func (l *slowLine) carry(from, to net.Conn) {
-	pieces := make(chan piece, 4096)
-	go func() {
-		defer to.Close()
-		for p := range pieces {
-			time.Sleep(time.Until(p.due))
-			if _, err := to.Write(p.data); err != nil {
-				return
-			}
-		}
-	}()
-	defer close(pieces)
-	for {
-		data := make([]byte, 32<<10)
-		n, err := from.Read(data)
-		if n > 0 {
-			pieces <- piece{data[:n], time.Now().Add(time.Duration(l.delay.Load()))}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
 
 // slowStore times requests for a resource while others wait for the slow Store of
 // another resource, and while that is as quick as any.
@@ -121,7 +58,7 @@ func (b *bench) slowStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var line *slowLine
+	var slowed *line.Line
 	resources := map[string]*apiextensionsv1.CustomResourceDefinition{}
 	for i, name := range []string{"quick", "slow"} {
 		socket := filepath.Join(b.dir, name+".socket")
@@ -130,15 +67,15 @@ func (b *bench) slowStore(ctx context.Context) error {
 			return err
 		}
 		defer etcd.Close()
+		endpoint := "unix://" + socket
 		if name == "slow" {
-			far := socket
-			socket = filepath.Join(b.dir, "line.socket")
-			if line, err = newSlowLine(socket, far); err != nil {
+			if slowed, err = line.New(ctx, socket); err != nil {
 				return err
 			}
-			defer line.listener.Close()
+			defer slowed.Close()
+			endpoint = "http://" + slowed.Address()
 		}
-		if resources[name], err = resourceOn(ctx, annexHosting, annexClients, name, "unix://"+socket, i); err != nil {
+		if resources[name], err = resourceOn(ctx, annexHosting, annexClients, name, endpoint, i); err != nil {
 			return err
 		}
 	}
@@ -146,7 +83,7 @@ func (b *bench) slowStore(ctx context.Context) error {
 	var quick, slow []time.Duration
 	for round := range slowRounds {
 		for delay, took := range map[time.Duration]*[]time.Duration{0: &quick, slowBy: &slow} {
-			line.delay.Store(int64(delay))
+			slowed.Slow(delay)
 			number := 2*round + min(int(delay), 1)
 			err := besideWaiters(ctx, annexREST, resources["slow"], number, func() error {
 				these, err := timeRequests(ctx, annexREST, resources["quick"], number)
@@ -274,5 +211,5 @@ func besideWaiters(ctx context.Context, annexREST restclient.Interface, crd *api
 	err := measure()
 	cancel()
 	running.Wait()
-	return errors.Join(append(errs, err)...)
+	return errors.Join(err, errors.Join(errs...))
 }

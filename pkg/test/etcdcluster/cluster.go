@@ -132,7 +132,7 @@ func (c *Cluster) clientOf(t testing.TB, endpoints []string) *clientv3.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { client.Close() })
+	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
@@ -228,11 +228,11 @@ func (c *Cluster) retry(t testing.TB, what string, do func(ctx context.Context) 
 // endpoints again.
 func (c *Cluster) Impersonate(other *Cluster) (back func()) {
 	for i, m := range c.Members {
-		m.line.to(other.Members[i].socket())
+		m.line.To(other.Members[i].socket())
 	}
 	return func() {
 		for _, m := range c.Members {
-			m.line.to(m.socket())
+			m.line.To(m.socket())
 		}
 	}
 }

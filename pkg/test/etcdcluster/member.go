@@ -16,6 +16,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/test/line"
 )
 
 // What the names of sockets begin to count at.
@@ -34,7 +36,7 @@ type Member struct {
 
 	cluster *Cluster
 	index   int
-	line    *line
+	line    *line.Line
 
 	mu      sync.Mutex
 	process *exec.Cmd // nil unless it runs
@@ -45,10 +47,10 @@ func newMember(t testing.TB, c *Cluster, index int) *Member {
 	t.Helper()
 	m := &Member{Name: fmt.Sprintf("m%d", index), cluster: c, index: index}
 	var err error
-	if m.line, err = newLine(m.socket()); err != nil {
+	if m.line, err = line.New(t.Context(), m.socket()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.line.close)
+	t.Cleanup(m.line.Close)
 	return m
 }
 
@@ -63,9 +65,9 @@ func (m *Member) peerHost() string   { return fmt.Sprintf("localhost:%d", peerPo
 // Endpoint is the URL of the member. It stays the same whatever happens.
 func (m *Member) Endpoint() string {
 	if m.cluster.config.Plain {
-		return "http://" + m.line.address()
+		return "http://" + m.line.Address()
 	}
-	return "https://" + m.line.address()
+	return "https://" + m.line.Address()
 }
 
 // Client returns a client of this member alone that ends with the test.
@@ -190,14 +192,14 @@ func (m *Member) end() {
 
 // Cut ends all connections of clients to the member and lets no other begin. Other
 // members still reach it.
-func (m *Member) Cut() { m.line.cut() }
+func (m *Member) Cut() { m.line.Cut() }
 
 // Mend takes back Cut.
-func (m *Member) Mend() { m.line.mend() }
+func (m *Member) Mend() { m.line.Mend() }
 
 // SlowDown has whatever goes between the member and clients take longer by delay, in
 // each direction; 0 takes it back.
-func (m *Member) SlowDown(delay time.Duration) { m.line.slow(delay) }
+func (m *Member) SlowDown(delay time.Duration) { m.line.Slow(delay) }
 
 func (m *Member) logPath() string { return filepath.Join(m.cluster.dir, m.Name+".log") }
 

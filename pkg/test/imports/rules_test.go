@@ -507,8 +507,13 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
 	},
 	{
+		packages: "pkg/test/line",
+		duty:     "A connection to a server that tests cut off, lead elsewhere and slow down.",
+	},
+	{
 		packages: "pkg/test/etcdcluster",
 		duty:     "An etcd cluster of others' whose members can be killed, cut off and slowed down; knows nothing of annex.",
+		ours:     []string{"pkg/test/line"},
 		others:   []string{"go.etcd.io/etcd/...", "go.uber.org/zap"},
 	},
 	{

@@ -75,9 +75,12 @@ func (r *resource) mustRead(t *testing.T, when string) {
 	}
 }
 
+// valueCounts is how many values are plain, or compressed with which dictionary.
+type valueCounts struct{ plain, generic, own int }
+
 // counts says how objects are in etcd: plain, with the dictionary that annex
 // brings along, and with one of the resource's own.
-func (r *resource) counts(t *testing.T) (counts struct{ plain, generic, own int }) {
+func (r *resource) counts(t *testing.T) (counts valueCounts) {
 	t.Helper()
 	for i := range looked {
 		value := r.raw(t, fmt.Sprintf("w-%d", i))
@@ -100,17 +103,16 @@ func (r *resource) counts(t *testing.T) (counts struct{ plain, generic, own int 
 // restart before each step. Nothing is rewritten but what is updated.
 func TestCompressionFromPlain(t *testing.T) {
 	t.Parallel()
-	type counts = struct{ plain, generic, own int }
 	widgets := startAnnex(t, "--storage-compression=None").install(t, newDefinition(t, anySchema))
 	widgets.write(t)
-	if got := widgets.counts(t); got != (counts{plain: looked}) {
+	if got := widgets.counts(t); got != (valueCounts{plain: looked}) {
 		t.Fatalf("without compression: %+v", got)
 	}
 	small := widgets.create(t, "v1", "small", "{}")
 
 	widgets.annex = widgets.annex.restart(t)
 	widgets.mustRead(t, "before anything is rewritten")
-	if got := widgets.counts(t); got != (counts{plain: looked}) {
+	if got := widgets.counts(t); got != (valueCounts{plain: looked}) {
 		t.Errorf("reading rewrote: %+v", got)
 	}
 	widgets.touch(t, enough)
@@ -125,7 +127,7 @@ func TestCompressionFromPlain(t *testing.T) {
 		t.Errorf("a small object was written again, as %.40q", value)
 	}
 	widgets.learn(t)
-	if got := widgets.counts(t); got != (counts{own: looked}) {
+	if got := widgets.counts(t); got != (valueCounts{own: looked}) {
 		t.Errorf("with a dictionary: %+v", got)
 	}
 	widgets.mustRead(t, "with a dictionary")
@@ -141,7 +143,7 @@ func TestCompressionFromPlain(t *testing.T) {
 	widgets.annex = widgets.annex.restart(t, "--storage-compression=None")
 	widgets.mustRead(t, "switched off")
 	widgets.touch(t, looked)
-	if got := widgets.counts(t); got != (counts{plain: looked}) {
+	if got := widgets.counts(t); got != (valueCounts{plain: looked}) {
 		t.Errorf("switched off, after an update each: %+v", got)
 	}
 	if len(widgets.dictionaries(t)) != 1 {

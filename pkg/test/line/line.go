@@ -1,17 +1,20 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package etcdcluster
+// Package line is a connection to a server that tests cut off, lead elsewhere and slow
+// down.
+package line
 
 import (
+	"context"
 	"net"
 	"sync"
 	"time"
 )
 
-// line leads from a port of this machine to the socket of a member. The port is
-// taken for as long as the line lives, so that an endpoint is never another's.
-type line struct {
+// Line leads from a port of this machine to a unix socket. The port is taken for as
+// long as the Line lives, so that an endpoint is never another's.
+type Line struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
@@ -22,70 +25,73 @@ type line struct {
 	conns  map[net.Conn]struct{}
 }
 
-func newLine(target string) (*line, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// New returns a Line to a socket.
+func New(ctx context.Context, target string) (*Line, error) {
+	var listening net.ListenConfig
+	listener, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	l := &line{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
+	l := &Line{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
 	l.running.Go(l.accept)
 	return l, nil
 }
 
-func (l *line) address() string { return l.listener.Addr().String() }
+// Address is where the Line begins, as host:port.
+func (l *Line) Address() string { return l.listener.Addr().String() }
 
-// close ends the line for good.
-func (l *line) close() {
-	l.listener.Close()
-	l.cut()
+// Close ends the Line for good.
+func (l *Line) Close() {
+	_ = l.listener.Close() // nobody waits for what it says
+	l.Cut()
 	l.running.Wait()
 }
 
-// to has the line lead elsewhere.
-func (l *line) to(target string) {
+// To has the Line lead elsewhere.
+func (l *Line) To(target string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.target = target
 	l.hangUp()
 }
 
-// cut ends all connections and lets no other begin.
-func (l *line) cut() {
+// Cut ends all connections and lets no other begin.
+func (l *Line) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = true
 	l.hangUp()
 }
 
-// mend takes back cut.
-func (l *line) mend() {
+// Mend takes back Cut.
+func (l *Line) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = false
 }
 
-// slow has everything take longer by delay, in each direction.
-func (l *line) slow(delay time.Duration) {
+// Slow has everything take longer by delay, in each direction.
+func (l *Line) Slow(delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delay = delay
 }
 
-func (l *line) delayed() time.Duration {
+func (l *Line) delayed() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.delay
 }
 
 // hangUp has l.mu locked.
-func (l *line) hangUp() {
+func (l *Line) hangUp() {
 	for conn := range l.conns {
-		conn.Close()
+		_ = conn.Close() // it may be closed already
 	}
 	clear(l.conns)
 }
 
-func (l *line) accept() {
+func (l *Line) accept() {
 	for {
 		near, err := l.listener.Accept()
 		if err != nil {
@@ -95,16 +101,16 @@ func (l *line) accept() {
 	}
 }
 
-func (l *line) connect(near net.Conn) {
+func (l *Line) connect(near net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.down {
-		near.Close()
+		_ = near.Close() // so the client learns
 		return
 	}
-	far, err := net.Dial("unix", l.target)
+	far, err := (&net.Dialer{}).DialContext(context.Background(), "unix", l.target) // a socket answers at once
 	if err != nil {
-		near.Close()
+		_ = near.Close() // so the client learns
 		return
 	}
 	l.conns[near], l.conns[far] = struct{}{}, struct{}{}
@@ -120,7 +126,7 @@ type parcel struct {
 
 // carry copies one direction, as late as the line is slow. What follows waits no
 // longer for that.
-func (l *line) carry(from, to net.Conn) {
+func (l *Line) carry(from, to net.Conn) {
 	parcels := make(chan parcel, 64)
 	done := make(chan struct{})
 	l.running.Go(func() {
@@ -153,11 +159,11 @@ func (l *line) carry(from, to net.Conn) {
 }
 
 // forget ends both directions: what half is left of a connection is of no use.
-func (l *line) forget(conns ...net.Conn) {
+func (l *Line) forget(conns ...net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range conns {
-		conn.Close()
+		_ = conn.Close() // it may be closed already
 		delete(l.conns, conn)
 	}
 }
