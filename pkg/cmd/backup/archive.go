@@ -6,9 +6,7 @@ package backup
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 
@@ -76,22 +74,7 @@ func (a *archive) each(call func(backup.Record) error) (backup.Header, backup.Tr
 		return backup.Header{}, backup.Trailer{}, err
 	}
 	defer in.Close() // it is only read
-	reader, err := backup.NewReader(in)
-	if err != nil {
-		return backup.Header{}, backup.Trailer{}, err
-	}
-	for {
-		record, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			return reader.Header(), reader.Trailer(), nil
-		}
-		if err == nil {
-			err = call(record)
-		}
-		if err != nil {
-			return reader.Header(), reader.Trailer(), err
-		}
-	}
+	return readRecords(in, call)
 }
 
 func (a *archive) manifest(record backup.Record) error {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/login"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
@@ -27,7 +28,7 @@ const (
 
 // backupOptions are the flags of `annex backup`.
 type backupOptions struct {
-	login
+	login           login.Options
 	store, resource string
 	path            string
 }
@@ -55,14 +56,14 @@ func NewBackupCommand(out, errOut io.Writer) *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	o.addFlags(fs)
+	o.login.AddFlags(fs, login.AnnexOrMain)
 	fs.StringVar(&o.store, "store", o.store, "The Store to back up.")
 	fs.StringVar(&o.resource, "resource", o.resource, "The resource to back up, as PLURAL.GROUP.")
 	return cmd
 }
 
 func (o *backupOptions) run(ctx context.Context, out, errOut io.Writer) error {
-	annex, err := o.connect()
+	annex, err := connect(&o.login)
 	if err != nil {
 		return err
 	}

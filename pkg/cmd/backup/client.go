@@ -17,15 +17,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/cmd/login"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
@@ -51,14 +48,6 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// login says which annex is meant, as kubectl does.
-type login struct{ kubeconfig, context string }
-
-func (l *login) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&l.kubeconfig, "kubeconfig", l.kubeconfig, "The kubeconfig of annex, or of the cluster it stands behind. If not set, $KUBECONFIG or ~/.kube/config, as kubectl does.")
-	fs.StringVar(&l.context, "context", l.context, "The context of the kubeconfig to use.")
-}
-
 // client is a client of a running annex.
 type client struct {
 	hosting hostingclient.HostingV1alpha1Interface
@@ -67,21 +56,17 @@ type client struct {
 	pause time.Duration
 }
 
-func (l *login) connect() (*client, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = l.kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: l.context})
-	config, err := loader.ClientConfig()
+func connect(options *login.Options) (*client, error) {
+	config, err := options.Config("annex-backup")
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: load the login: %w", err)
+		return nil, err
 	}
-	config.QPS = -1
-	config.UserAgent = "annex-backup"
-	clients, err := annexclient.NewForConfig(config)
+	annexHosting, err := login.NewAnnexClient(config)
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: make a client: %w", err)
+		return nil, err
 	}
-	return &client{hosting: clients.HostingV1alpha1(), rest: clients.HostingV1alpha1().RESTClient(), pause: firstPause}, nil
+	hosting := annexHosting.HostingV1alpha1()
+	return &client{hosting: hosting, rest: hosting.RESTClient(), pause: firstPause}, nil
 }
 
 // raw is what was answered. Raw of the result alone does not tell what the server says
@@ -111,7 +96,12 @@ func (c *client) readPart(ctx context.Context, kind, name string, revision int64
 
 // readPart reads a part that is whole.
 func readPart(part []byte, each func(backup.Record) error) (backup.Header, backup.Trailer, error) {
-	reader, err := backup.NewReader(bytes.NewReader(part))
+	return readRecords(bytes.NewReader(part), each)
+}
+
+// readRecords calls back with every record of a backup.
+func readRecords(in io.Reader, each func(backup.Record) error) (backup.Header, backup.Trailer, error) {
+	reader, err := backup.NewReader(in)
 	if err != nil {
 		return backup.Header{}, backup.Trailer{}, err
 	}

@@ -11,13 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/annex-dev/annex/pkg/cmd/login"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
 // restoreOptions are the flags of `annex restore`.
 type restoreOptions struct {
-	login
 	offline
+	login           login.Options
 	store, resource string
 	skipUnreadable  bool
 	dryRun          bool
@@ -54,7 +55,7 @@ func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	o.login.addFlags(fs)
+	o.login.AddFlags(fs, login.AnnexOrMain)
 	o.offline.addFlags(fs)
 	fs.StringVar(&o.store, "store", o.store, "The Store to restore to. If not set, the one that held each resource.")
 	fs.StringVar(&o.resource, "resource", o.resource, "The only resource to restore, as PLURAL.GROUP.")
@@ -64,7 +65,7 @@ func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
 }
 
 func (o *restoreOptions) validate() error {
-	if o.enabled() && (o.store != "" || o.resource != "" || o.skipUnreadable || o.kubeconfig != "" || o.context != "") {
+	if o.enabled() && (o.store != "" || o.resource != "" || o.skipUnreadable || o.login.Given()) {
 		return errors.New("--data-dir and --etcd-servers are for a whole Store, as it is, and no running annex: --store, --resource, --skip-unreadable, --kubeconfig and --context do not go with them")
 	}
 	return o.offline.validate()
@@ -80,7 +81,7 @@ func (o *restoreOptions) run(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	annex, err := o.connect()
+	annex, err := connect(&o.login)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/login"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
@@ -40,7 +41,7 @@ const (
 
 // options are the flags of `annex scheduler`.
 type options struct {
-	login       login
+	login       login.Options
 	name        string
 	leaderElect bool
 	namespace   string
@@ -71,7 +72,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	o.login.addFlags(fs)
+	o.login.AddFlags(fs, login.AnnexOrMain)
 	fs.StringVar(&o.name, "scheduler-name", o.name, "Place the HostedResources with this spec.schedulerName. It is the name of the Lease, too.")
 	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "Work only while holding the Lease, so that several replicas can run.")
 	fs.StringVar(&o.namespace, "leader-elect-resource-namespace", o.namespace, "The namespace of the Lease.")
@@ -99,11 +100,11 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
 		return fmt.Errorf("apply the logging flags: %w", err)
 	}
-	config, err := o.login.config("annex-scheduler")
+	config, err := o.login.Config("annex-scheduler")
 	if err != nil {
 		return err
 	}
-	annexHosting, err := hosting(config)
+	annexHosting, err := login.NewAnnexClient(config)
 	if err != nil {
 		return err
 	}

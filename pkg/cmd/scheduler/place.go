@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/login"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
@@ -23,7 +24,7 @@ import (
 
 // placeOptions are the flags of `annex place`.
 type placeOptions struct {
-	login login
+	login login.Options
 	store string
 }
 
@@ -42,18 +43,18 @@ func NewPlaceCommand(out io.Writer) *cobra.Command {
 			if !strings.Contains(args[0], ".") {
 				return fmt.Errorf("%q must be of the form <plural>.<group>", args[0])
 			}
-			config, err := o.login.config("annex-place")
+			config, err := o.login.Config("annex-place")
 			if err != nil {
 				return err
 			}
-			annexHosting, err := hosting(config)
+			annexHosting, err := login.NewAnnexClient(config)
 			if err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), annexHosting.HostingV1alpha1(), args[0], out)
 		},
 	}
-	o.login.addFlags(cmd.Flags())
+	o.login.AddFlags(cmd.Flags(), login.AnnexOrMain)
 	cmd.Flags().StringVar(&o.store, "store", o.store, "Place the resource on this Store.")
 	return cmd
 }

@@ -455,9 +455,15 @@ var rules = []rule{
 		others:   append(flags, clients...),
 	},
 	{
+		packages: "pkg/cmd/login",
+		duty:     "How commands that are clients find their server and log in.",
+		ours:     []string{"pkg/generated/..."},
+		others:   append(flags, clients...),
+	},
+	{
 		packages: "pkg/cmd/backup",
 		duty:     "`annex backup` and `annex restore`: clients of a running annex, and what fills an etcd that nobody uses.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/embeddedetcd", "pkg/storage/externaletcd", "pkg/storage/revision"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/embeddedetcd", "pkg/storage/externaletcd", "pkg/storage/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, clients...)...),
 	},
 	{
@@ -473,13 +479,13 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/scheduler",
 		duty:     "`annex scheduler` and `annex place`: clients of annex that choose Stores; never the server.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
 		others:   append(flags, clients...),
 	},
 	{
 		packages: "pkg/cmd/doctor",
 		duty:     "`annex doctor`: a client of the main cluster that looks, explains and changes nothing; never the server.",
-		ours:     []string{"artifacts/deploy", "pkg/apis/hosting/...", "pkg/generated/clientset/...", "pkg/maincluster", "pkg/pki", "pkg/servingca"},
+		ours:     []string{"artifacts/deploy", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/maincluster", "pkg/pki", "pkg/servingca"},
 		others:   append(flags, clients...),
 	},
 	{
