@@ -35,8 +35,6 @@ import (
 type UsageTracker interface {
 	// AddHandler has changes reported to a handler until remove is called.
 	AddHandler(handler usage.Handler) (remove func())
-	// HasSynced reports whether the usage is known.
-	HasSynced() bool
 	// Usage is the usage of one resource.
 	Usage(resource schema.GroupResource) usage.Usage
 	// Namespaces is the usage of one resource in every namespace that has some of it.

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -30,6 +31,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/serviceaccount"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/controller/tokencleaner"
+	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -104,14 +106,31 @@ func descriptors() []descriptor {
 }
 
 func newMetadataInformers(config Config) (*metadatainformers.Informers, error) {
+	hostedResources := config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources()
 	return metadatainformers.New(metadatainformers.Config{
 		AnnexMetadata:             config.AnnexMetadata,
 		Discover:                  config.AnnexKube.Discovery().ServerGroupsAndResourcesWithContext,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
-		Stored: func(resource schema.GroupResource) (int64, bool) {
-			return config.Usage.Usage(resource).Objects, config.Usage.HasSynced()
-		},
+		Stored:                    stored(hostedResources.Lister(), config.Usage),
+		Synced:                    []cache.DoneChecker{hostedResources.Informer().HasSyncedChecker()},
 	})
+}
+
+// stored returns what says how many objects a resource has, and false while its Store
+// does not. Other Stores are not waited for: they may be away for long.
+func stored(hostedResources hostinglisters.HostedResourceLister, tracker UsageTracker) func(schema.GroupResource) (int64, bool) {
+	return func(resource schema.GroupResource) (int64, bool) {
+		// What is counted is there, also before it is known here where.
+		if objects := tracker.Usage(resource).Objects; objects > 0 {
+			return objects, true
+		}
+		hosted, err := hostedResources.Get(resource.String())
+		if err != nil || hosted.Spec.StoreName == "" {
+			return 0, true
+		}
+		in, known := tracker.In(hosted.Spec.StoreName, resource)
+		return in.Objects, known
+	}
 }
 
 func newNamespace(config Config) (controller, error) {

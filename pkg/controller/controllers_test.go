@@ -54,7 +54,6 @@ func (t *tracker) AddHandler(handler usage.Handler) (remove func()) {
 	}
 }
 
-func (t *tracker) HasSynced() bool    { return true }
 func (t *tracker) Total() usage.Usage { return t.Usage(schema.GroupResource{}) }
 
 func (t *tracker) Namespaces(schema.GroupResource) map[string]usage.Usage { return nil }

@@ -17,10 +17,13 @@ import (
 
 const widgets = "widgets.example.com"
 
+// storeName is the Store of what has limits.
+const storeName = "fast"
+
 func limited(whole, namespace hostingv1alpha1.ResourceList) *hostingv1alpha1.HostedResource {
 	return &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: widgets, Generation: 1},
-		Spec:       hostingv1alpha1.HostedResourceSpec{Limits: whole, NamespaceLimits: namespace},
+		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: storeName, Limits: whole, NamespaceLimits: namespace},
 	}
 }
 

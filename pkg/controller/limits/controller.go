@@ -44,8 +44,9 @@ const (
 
 // Usage knows how much there is of each resource.
 type Usage interface {
-	HasSynced() bool
-	Usage(resource schema.GroupResource) usage.Usage
+	// In is the usage of a resource in a Store, and false while that is not known.
+	In(store string, resource schema.GroupResource) (in usage.Usage, known bool)
+	// Namespaces is the usage in every namespace that has some.
 	Namespaces(resource schema.GroupResource) map[string]usage.Usage
 }
 
@@ -144,18 +145,19 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 		}
 		return queue.Result{}, c.say(ctx, name, nil)
 	}
-	if !c.config.Usage.HasSynced() {
-		return queue.Result{}, nil // comes again when it has
+	used, known := c.config.Usage.In(hosted.Spec.StoreName, schema.ParseGroupResource(name))
+	if !known {
+		return queue.Result{}, nil // comes again when it is
 	}
-	return c.report(ctx, hosted)
+	return c.report(ctx, hosted, used)
 }
 
 // report says how full the limits are, and puts off news of nothing but numbers if
 // such were just written.
-func (c *Controller) report(ctx context.Context, hosted *hostingv1alpha1.HostedResource) (queue.Result, error) {
-	of, resource := limits.Of(hosted), schema.ParseGroupResource(hosted.Name)
-	whole := of.FillsOfWhole(c.config.Usage.Usage(resource))
-	namespaces := of.FillsOfNamespaces(c.config.Usage.Namespaces(resource))
+func (c *Controller) report(ctx context.Context, hosted *hostingv1alpha1.HostedResource, used usage.Usage) (queue.Result, error) {
+	of := limits.Of(hosted)
+	whole := of.FillsOfWhole(used)
+	namespaces := of.FillsOfNamespaces(c.config.Usage.Namespaces(schema.ParseGroupResource(hosted.Name)))
 	observe(hosted.Name, whole, namespaces)
 
 	before, now := said(hosted), condition(whole, namespaces)

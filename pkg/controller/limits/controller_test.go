@@ -36,20 +36,16 @@ func (c *counted) set(objects int64, unknown bool) {
 	c.objects, c.unknown = objects, unknown
 }
 
-func (c *counted) HasSynced() bool {
+// In knows nothing of other Stores, as if they were away.
+func (c *counted) In(store string, _ schema.GroupResource) (in usage.Usage, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.unknown
-}
-
-func (c *counted) Usage(schema.GroupResource) usage.Usage {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return usage.Usage{Objects: c.objects, Bytes: 100 * c.objects}
+	return usage.Usage{Objects: c.objects, Bytes: 100 * c.objects}, store == storeName && !c.unknown
 }
 
 func (c *counted) Namespaces(resource schema.GroupResource) map[string]usage.Usage {
-	return map[string]usage.Usage{"default": c.Usage(resource)}
+	in, _ := c.In(storeName, resource)
+	return map[string]usage.Usage{"default": in}
 }
 
 func TestController(t *testing.T) {

@@ -80,16 +80,6 @@ func (s *Sum) AddHandler(handler Handler) (remove func()) {
 	}
 }
 
-// HasSynced reports whether the usage of every Store is known.
-func (s *Sum) HasSynced() bool {
-	for _, tracker := range s.trackers() {
-		if !tracker.HasSynced() {
-			return false
-		}
-	}
-	return true
-}
-
 // Usage is the usage of one resource, wherever it is.
 func (s *Sum) Usage(resource schema.GroupResource) Usage {
 	var sum Usage
