@@ -119,6 +119,9 @@ type codec struct {
 // Decode implements runtime.Decoder.
 func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	object, kind, err := c.Codec.Decode(data, defaults, into)
+	if err != nil && c.q.decode(data) == nil {
+		c.q.unconverted.Add(1)
+	}
 	if custom, ok := object.(*unstructured.Unstructured); ok && err == nil {
 		err = c.q.check(custom.GroupVersionKind(), custom.GetName())
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -57,6 +58,9 @@ type Quarantine struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	trying sync.WaitGroup
+	// unconverted counts how often there was nothing wrong with a value, but it could
+	// not be made an object of the version asked for: a webhook failed.
+	unconverted atomic.Int64
 
 	mu sync.RWMutex
 	// entries are by key.

@@ -40,12 +40,13 @@ func newWatched(ctx context.Context, q *Quarantine, inner watch.Interface, key s
 	// ends is not known of every watch.
 	ordered := options.SendInitialEvents == nil && options.ResourceVersion != "" && options.ResourceVersion != "0"
 	seen, _ := strconv.ParseInt(options.ResourceVersion, 10, 64)
+	unconverted := q.unconverted.Load()
 	go func() {
 		defer close(w.results)
 		for event := range inner.ResultChan() {
 			switch {
 			case event.Type == watch.Error:
-				event = q.failedAt(ctx, event, seen)
+				event = q.failedAt(ctx, event, seen, q.unconverted.Load() != unconverted)
 			case event.Type == watch.Bookmark && endsList(event):
 				ordered, seen = true, revisionOf(event)
 				if options.Recursive && q.isWhole(key) {
@@ -99,8 +100,9 @@ func revisionOf(event watch.Event) int64 {
 // failedAt looks for the value that a watch failed at, having seen all up to a
 // revision. If one is found, a watch that goes on from there gets past it now. If
 // not, or if it was known, only a list gets past it: it was replaced since. After an
-// internal error clients would try the same again, after others they list.
-func (q *Quarantine) failedAt(ctx context.Context, failure watch.Event, seen int64) watch.Event {
+// internal error clients would try the same again, after others they list. Neither helps
+// if it may have failed at a conversion.
+func (q *Quarantine) failedAt(ctx context.Context, failure watch.Event, seen int64, unconverted bool) watch.Event {
 	status, ok := failure.Object.(*metav1.Status)
 	if !ok || status.Reason != metav1.StatusReasonInternalError && status.Reason != metav1.StatusReasonStoreReadError {
 		return failure
@@ -109,7 +111,7 @@ func (q *Quarantine) failedAt(ctx context.Context, failure watch.Event, seen int
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).V(2).Info("What a watch failed at was not found", "resource", q.config.Resource, "err", err)
-	case !news && decided && status.Reason == metav1.StatusReasonInternalError:
+	case !news && decided && !unconverted && status.Reason == metav1.StatusReasonInternalError:
 		gone := apierrors.NewResourceExpired(fmt.Sprintf("an object could not be read at the time: %s", status.Message))
 		return watch.Event{Type: watch.Error, Object: &gone.ErrStatus}
 	}

@@ -358,7 +358,9 @@ func TestEncryptionMissingKey(t *testing.T) {
 		}
 		after := s.values(t)
 		for key, value := range before {
-			if !bytes.Equal(after[key], value) {
+			// Of the Store annex may have written the status before it stopped.
+			written := strings.HasSuffix(key, hidden) && bytes.HasPrefix(after[key], []byte("k8s:enc:secretbox:v1:lost:"))
+			if !written && !bytes.Equal(after[key], value) {
 				t.Errorf("%s: %s changed to %.40q", name, key, after[key])
 			}
 		}
