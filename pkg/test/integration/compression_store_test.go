@@ -57,6 +57,14 @@ func (r *resource) learn(t *testing.T) (key string) {
 		}
 		return "none"
 	})
+	// It is in etcd a moment before it is used. The first object was written without.
+	before := r.get(t, "v1", "w-0").GetResourceVersion()
+	eventually(t, "the dictionary is used", func() string {
+		if after, err := r.patch(t, "v1", "w-0", "{}"); err != nil || after.GetResourceVersion() == before {
+			return fmt.Sprintf("w-0 is not written again (%v)", err)
+		}
+		return ""
+	})
 	r.touch(t, looked)
 	return key
 }
