@@ -48,7 +48,8 @@ type training struct {
 func (t *training) due(writes int64) bool { return writes >= max(firstWrites, t.next) }
 
 // tried puts the next attempt off until about everything was written anew, and
-// longer each time that nothing comes of it.
+// longer each time that nothing comes of it. Where there were too few objects it is
+// made once there may be enough.
 func (t *training) tried(writes, objects int64, fruitful bool) {
 	const longest = 6 // doublings
 	if fruitful {
@@ -58,7 +59,7 @@ func (t *training) tried(writes, objects int64, fruitful bool) {
 	}
 	t.next = writes + max(laterWrites, objects)<<t.fruitless
 	if objects < firstObjects {
-		t.next = writes + firstWrites
+		t.next = writes + firstObjects - objects
 	}
 }
 
