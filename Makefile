@@ -55,7 +55,7 @@ demo: build kubectl cluster-programs ## Show annex behind a main cluster, until 
 ##@ Test it
 
 .PHONY: test
-test: build kubectl operator helm cluster-programs ## Run every test: unit, race, in-process integration, end-to-end, cluster.
+test: build kubectl operator etcd helm cluster-programs ## Run every test: unit, race, in-process integration, end-to-end, cluster.
 	@go run ./hack/testrun unit race integration e2e cluster
 
 .PHONY: test-fast
@@ -75,7 +75,7 @@ test-integration: ## Run the tests that start servers inside the test process.
 	@go run ./hack/testrun integration
 
 .PHONY: test-e2e
-test-e2e: build kubectl operator ## Run bin/annex and kubectl as a user would.
+test-e2e: build kubectl operator etcd ## Run bin/annex and kubectl as a user would.
 	@go run ./hack/testrun e2e
 
 .PHONY: test-cluster
@@ -110,6 +110,9 @@ kubectl: bin/kubectl ## Build bin/kubectl from the module that hack/tools/kubect
 .PHONY: operator
 operator: bin/operator ## Build bin/operator, an operator on controller-runtime that the tests run against annex.
 
+.PHONY: etcd
+etcd: bin/etcd bin/etcdctl ## Build bin/etcd, for Stores beside the default one, and bin/etcdctl to look into them.
+
 .PHONY: cluster-programs
 cluster-programs: bin/kube-apiserver bin/kube-controller-manager ## Build the programs of a main cluster.
 
@@ -127,6 +130,12 @@ bin/kubectl: hack/tools/kubectl/main.go hack/tools/kubectl/go.mod hack/tools/kub
 bin/operator: $(wildcard hack/tools/operator/*.go) hack/tools/operator/go.mod hack/tools/operator/go.sum
 	@echo "building $(@F), on controller-runtime $(shell sed -n 's/^\tsigs.k8s.io\/controller-runtime //p' hack/tools/operator/go.mod): about a minute the first time"
 	cd hack/tools/operator && go build -o ../../../$@ -ldflags '-s -w' .
+
+bin/etcd: hack/tools/etcd/main.go hack/tools/etcd/go.mod hack/tools/etcd/go.sum
+	cd hack/tools/etcd && go build -o ../../../$@ -ldflags '-s -w' .
+
+bin/etcdctl: hack/tools/etcd/go.mod hack/tools/etcd/go.sum
+	cd hack/tools/etcd && go build -o ../../../$@ -ldflags '-s -w' go.etcd.io/etcd/etcdctl/v3
 
 bin/kube-apiserver bin/kube-controller-manager: hack/tools/cluster/go.mod hack/tools/cluster/go.sum
 	@echo "building $(@F) $(cluster_version) for a main cluster: 3 to 8 minutes for the first of the two programs, then Go's build cache has it"

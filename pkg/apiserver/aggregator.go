@@ -27,6 +27,7 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 	if err := etcd.ApplyTo(&generic); err != nil {
 		return nil, fmt.Errorf("configure storage: %w", err)
 	}
+	generic.RESTOptionsGetter = c.router.Pinned(generic.RESTOptionsGetter)
 	if err := c.extra.APIEnablement.ApplyTo(&generic, aggregatorapiserver.DefaultAPIResourceConfigSource(), aggregatorscheme.Scheme); err != nil {
 		return nil, fmt.Errorf("--runtime-config: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
@@ -26,7 +27,11 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/serviceaccount"
+	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/version"
 )
 
@@ -58,12 +63,27 @@ type ExtraConfig struct {
 	// ServiceResolver finds the Services that conversion webhooks name; nil where
 	// there are none.
 	ServiceResolver webhook.ServiceResolver
+	// ObjectSize bounds what is stored.
+	ObjectSize routing.ObjectSize
+	// Compression says how what is stored is compressed. Who makes the Manager runs it.
+	Compression routing.Compression
+	// Unreadable knows which objects cannot be read.
+	Unreadable *quarantine.Registry
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
 	// Tokens says which tokens service accounts get.
 	Tokens serviceaccount.TokenConfig
+	// Groups are those that others compiled in: their resources are routed as custom
+	// resources are.
+	Groups []StorageProvider
 	// Discovery is what others verify these tokens with; nil behind a main cluster.
 	Discovery *serviceaccount.Discovery
+	// Store finds the etcd that has a name among Stores.
+	Store func(name string) (routing.Store, error)
+	// AnnexHosting is a client of annex's own kinds, and HostingInformers watch them.
+	// The chain starts these.
+	AnnexHosting     annexclient.Interface
+	HostingInformers annexinformers.SharedInformerFactory
 	// Followers keep up what requests are decided by: files that may change, keys of
 	// issuers. Each runs from before the chain serves until it has drained.
 	Followers []func(context.Context)
@@ -76,6 +96,8 @@ type completedConfig struct {
 	generic        *genericapiserver.Config
 	extra          *ExtraConfig
 	storageFactory *serverstorage.DefaultStorageFactory
+	router         *routing.Router
+	routed         generic.RESTOptionsGetter
 }
 
 // CompletedConfig can be built from. Only Complete makes one.
@@ -101,7 +123,14 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	if err := c.Extra.Etcd.ApplyWithStorageFactoryTo(factory, c.Generic); err != nil {
 		return CompletedConfig{}, fmt.Errorf("configure storage: %w", err)
 	}
-	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory}}, nil
+	router, err := newRouter(&c.Extra)
+	if err != nil {
+		return CompletedConfig{}, err
+	}
+	routed := router.Typed(c.Generic.RESTOptionsGetter)
+	c.Generic.RESTOptionsGetter = router.Pinned(c.Generic.RESTOptionsGetter)
+	c.Generic.AdmissionControl = router.DryRuns(c.Generic.AdmissionControl)
+	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory, router: router, routed: routed}}, nil
 }
 
 // requiredVersions are those that annex itself cannot do without.

@@ -34,8 +34,9 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// storageProvider builds the storage of one API group.
-type storageProvider interface {
+// StorageProvider builds the storage of one API group.
+type StorageProvider interface {
+	// NewRESTStorage takes from getter where and how objects are stored.
 	NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error)
 }
 
@@ -80,6 +81,9 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 	if c.extra.Discovery != nil {
 		c.extra.Discovery.Install(server.Handler.NonGoRestfulMux)
 	}
+	if err := server.AddPostStartHook("annex-routes", c.startRouting); err != nil {
+		return nil, err
+	}
 	// Readiness waits for the watch caches of these kinds; upstream leaves it
 	// to the embedding server to add the hook.
 	return server, server.AddPostStartHook("storage-readiness", server.StorageReadinessHook.Hook)
@@ -87,10 +91,10 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 
 // apiGroups builds the storage of every group that is served.
 func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, groups []*genericapiserver.APIGroupInfo, err error) {
-	for _, provider := range c.storageProviders() {
-		info, err := provider.NewRESTStorage(c.generic.RESTOptionsGetter)
+	add := func(provider StorageProvider, getter generic.RESTOptionsGetter) error {
+		info, err := provider.NewRESTStorage(getter)
 		if err != nil {
-			return nil, nil, fmt.Errorf("storage of %T: %w", provider, err)
+			return fmt.Errorf("storage of %T: %w", provider, err)
 		}
 		dropDisabled(&info, c.generic.MergedResourceConfig)
 		switch {
@@ -99,19 +103,31 @@ func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, gro
 		case len(info.VersionedResourcesStorageMap) > 0:
 			groups = append(groups, &info)
 		}
+		return nil
+	}
+	// What annex itself needs does not wait to be placed.
+	for _, provider := range c.storageProviders() {
+		if err := add(provider, c.generic.RESTOptionsGetter); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, provider := range c.extra.Groups {
+		if err := add(provider, c.routed); err != nil {
+			return nil, nil, err
+		}
 	}
 	return legacy, groups, nil
 }
 
 // storageProviders are those of the Kubernetes kinds, where they are annex's to
 // serve, and of its own.
-func (c CompletedConfig) storageProviders() []storageProvider {
+func (c CompletedConfig) storageProviders() []StorageProvider {
 	kinds := typed.Kinds{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
-	own := hostingrest.StorageProvider{Kinds: kinds}
+	own := hostingrest.StorageProvider{Kinds: kinds, Backups: c.newBackups()}
 	if c.extra.behindMain() {
-		return []storageProvider{own}
+		return []StorageProvider{own}
 	}
-	return []storageProvider{
+	return []StorageProvider{
 		corerest.StorageProvider{Kinds: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens},
 		eventsrest.StorageProvider{Kinds: kinds, TTL: c.extra.EventTTL},
 		authenticationrest.StorageProvider{Kinds: kinds, Logins: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences},

@@ -10,7 +10,9 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	definitionlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
+	"k8s.io/apimachinery/pkg/types"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/webhook"
 )
@@ -29,19 +31,35 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	if err := etcd.ApplyTo(&generic); err != nil {
 		return nil, fmt.Errorf("configure storage: %w", err)
 	}
+	generic.RESTOptionsGetter = c.router.Pinned(generic.RESTOptionsGetter)
 	if err := c.extra.APIEnablement.ApplyTo(&generic, apiextensionsapiserver.DefaultAPIResourceConfigSource(), apiextensionsapiserver.Scheme); err != nil {
 		return nil, fmt.Errorf("--runtime-config: %w", err)
 	}
+	// It is the server's own, which is made below and asked only by its requests.
+	var definitions definitionlisters.CustomResourceDefinitionLister
+	definition := func(name string) (types.UID, bool, error) {
+		served, err := definitions.Get(name)
+		if err != nil {
+			return "", false, err
+		}
+		return served.UID, !served.DeletionTimestamp.IsZero(), nil
+	}
+	custom := apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, generic.ResourceTransformers, generic.StorageObjectCountTracker)
 	config := apiextensionsapiserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
 		ExtraConfig: apiextensionsapiserver.ExtraConfig{
-			CRDRESTOptionsGetter: apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, generic.ResourceTransformers, generic.StorageObjectCountTracker),
+			CRDRESTOptionsGetter: c.router.Custom(custom, definition),
 			MasterCount:          replicas,
 			ServiceResolver:      c.serviceResolver(),
 			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, generic.LoopbackClientConfig, generic.TracerProvider),
 		},
 	}
-	return config.Complete().New(delegate)
+	server, err := config.Complete().New(delegate)
+	if err != nil {
+		return nil, err
+	}
+	definitions = server.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister()
+	return server, nil
 }
 
 func (c CompletedConfig) serviceResolver() webhook.ServiceResolver {

@@ -16,8 +16,11 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 
+	"github.com/annex-dev/annex/pkg/cmd/backup"
+	"github.com/annex-dev/annex/pkg/cmd/decode"
 	"github.com/annex-dev/annex/pkg/cmd/doctor"
 	"github.com/annex-dev/annex/pkg/cmd/kubeconfig"
+	"github.com/annex-dev/annex/pkg/cmd/scheduler"
 	"github.com/annex-dev/annex/pkg/cmd/server"
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -50,7 +53,9 @@ func newCommand(out, errOut io.Writer) *cobra.Command {
 	root.SetOut(out)
 	root.SetErr(errOut)
 	root.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	root.AddCommand(server.NewCommand(out), kubeconfig.NewCommand(out), doctor.NewCommand(out), newVersionCommand(out))
+	root.AddCommand(server.NewCommand(out), kubeconfig.NewCommand(out), doctor.NewCommand(out), backup.NewBackupCommand(out, errOut), backup.NewRestoreCommand(out, errOut), newVersionCommand(out))
+	root.AddCommand(decode.NewCommand(os.Stdin, out))
+	root.AddCommand(scheduler.NewCommand(out), scheduler.NewPlaceCommand(out))
 	return root
 }
 

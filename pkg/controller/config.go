@@ -17,27 +17,42 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
-	"github.com/annex-dev/annex/pkg/controller/store"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// UsageTracker knows how much there is of each resource. A *usage.Tracker is one.
+// UsageTracker knows how much there is of each resource. A *usage.Sum is one.
 type UsageTracker interface {
 	// AddHandler has changes reported to a handler until remove is called.
 	AddHandler(handler usage.Handler) (remove func())
-	// HasSynced reports whether the usage is known.
-	HasSynced() bool
 	// Usage is the usage of one resource.
 	Usage(resource schema.GroupResource) usage.Usage
+	// Namespaces is the usage of one resource in every namespace that has some of it.
+	Namespaces(resource schema.GroupResource) map[string]usage.Usage
+	// In is the usage of one resource in one Store, and false while that is not known.
+	In(store string, resource schema.GroupResource) (usage usage.Usage, known bool)
 	// Total is the usage of all resources together.
 	Total() usage.Usage
+	// Store is that in one Store, and false while it is not known.
+	Store(store string) (total usage.Usage, known bool)
+}
+
+// Stores has the connections to Stores. A *stores.Set is one.
+type Stores interface {
+	// Get is that to one Store.
+	Get(name string) (*stores.Store, error)
+	// AddListener has changes reported until remove is called.
+	AddListener(listener func(store string)) (remove func())
 }
 
 // informerResync is how often the informers of a term hand out again what they
@@ -71,14 +86,19 @@ type Config struct {
 	// gives them a handler.
 	AnnexMetadataInformers *metadatainformers.Informers
 
+	// CompiledIn are the resources that are compiled in and not kept in the Store
+	// default for good.
+	CompiledIn []schema.GroupResource
+
 	// Main is the cluster that annex stands behind, nil when it stands alone.
 	Main *MainCluster
 
-	// Usage tracks the objects in AnnexEtcd.
+	// Usage tracks the objects in all Stores.
 	Usage UsageTracker
-	// AnnexEtcd and EtcdEndpoints are the etcd that DefaultStore describes.
-	AnnexEtcd     store.EtcdClient
-	EtcdEndpoints []string
+	// Unreadable knows which objects cannot be read.
+	Unreadable *quarantine.Registry
+	// Stores has the connections to Stores.
+	Stores Stores
 	// DefaultStore is the spec of the Store "default", when that has to be made.
 	DefaultStore hostingv1alpha1.StoreSpec
 
@@ -91,6 +111,9 @@ type Config struct {
 
 	// term is the one that this is the Config of, nil before New.
 	term *term
+	// events takes what controllers have to say in the term, to the cluster that
+	// people ask: annex itself, or the main cluster.
+	events events.EventBroadcaster
 }
 
 // RequestInformers asks the server's informers for all that controllers watch
@@ -109,6 +132,11 @@ func (c Config) RequestInformers() {
 		c.AnnexInformers.Rbac().V1().ClusterRoles().Informer()
 		c.AnnexInformers.Core().V1().ResourceQuotas().Informer()
 	}
+}
+
+// recorder records events in the name of a controller.
+func (c Config) recorder(name string) events.EventRecorder {
+	return c.events.NewRecorder(annexscheme.Scheme, name)
 }
 
 // inTerm has handlers that are added to one of the server's informers removed when

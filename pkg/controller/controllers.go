@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -20,7 +21,9 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/flowcontrol"
 	"github.com/annex-dev/annex/pkg/controller/garbagecollector"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
+	"github.com/annex-dev/annex/pkg/controller/intact"
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
+	"github.com/annex-dev/annex/pkg/controller/limits"
 	"github.com/annex-dev/annex/pkg/controller/namespace"
 	"github.com/annex-dev/annex/pkg/controller/policystatus"
 	"github.com/annex-dev/annex/pkg/controller/rbac"
@@ -28,6 +31,8 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/serviceaccount"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/controller/tokencleaner"
+	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/scheduler"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -85,8 +90,14 @@ func descriptors() []descriptor {
 		{rbac.ControllerName, standaloneOnly, 1, newRBAC},
 		// Five hundred definitions may all be found at a start.
 		{hostedresource.ControllerName, always, 4, newHostedResource},
-		// There is one Store that anything happens to.
-		{store.ControllerName, always, 1, newStore},
+		// Few resources have limits, and how full they are is written once a second.
+		{limits.ControllerName, always, 2, newLimits},
+		// It hardly ever happens.
+		{intact.ControllerName, always, 1, newIntact},
+		// Decisions are made one at a time, and written down so many at a time.
+		{scheduler.ControllerName, always, 16, newScheduler},
+		// One that does not answer must not keep others waiting.
+		{store.ControllerName, always, 4, newStore},
 		// A group waits for the main cluster to answer, and for no other group.
 		{apiservice.ControllerName, behindMainOnly, 4, newAPIService},
 		// Taking a group over is some requests for each of its definitions.
@@ -95,14 +106,31 @@ func descriptors() []descriptor {
 }
 
 func newMetadataInformers(config Config) (*metadatainformers.Informers, error) {
+	hostedResources := config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources()
 	return metadatainformers.New(metadatainformers.Config{
 		AnnexMetadata:             config.AnnexMetadata,
 		Discover:                  config.AnnexKube.Discovery().ServerGroupsAndResourcesWithContext,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
-		Stored: func(resource schema.GroupResource) (int64, bool) {
-			return config.Usage.Usage(resource).Objects, config.Usage.HasSynced()
-		},
+		Stored:                    stored(hostedResources.Lister(), config.Usage),
+		Synced:                    []cache.DoneChecker{hostedResources.Informer().HasSyncedChecker()},
 	})
+}
+
+// stored returns what says how many objects a resource has, and false while its Store
+// does not. Other Stores are not waited for: they may be away for long.
+func stored(hostedResources hostinglisters.HostedResourceLister, tracker UsageTracker) func(schema.GroupResource) (int64, bool) {
+	return func(resource schema.GroupResource) (int64, bool) {
+		// What is counted is there, also before it is known here where.
+		if objects := tracker.Usage(resource).Objects; objects > 0 {
+			return objects, true
+		}
+		hosted, err := hostedResources.Get(resource.String())
+		if err != nil || hosted.Spec.StoreName == "" {
+			return 0, true
+		}
+		in, known := tracker.In(hosted.Spec.StoreName, resource)
+		return in.Objects, known
+	}
 }
 
 func newNamespace(config Config) (controller, error) {
@@ -182,21 +210,54 @@ func newHostedResource(config Config) (controller, error) {
 		HostedResources:           config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
 		Stores:                    config.AnnexHostingInformers.Hosting().V1alpha1().Stores(),
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
-		Usage: func(resource schema.GroupResource) (objects, bytes int64, known bool) {
-			of := config.Usage.Usage(resource)
-			return of.Objects, of.Bytes, config.Usage.HasSynced()
-		},
+		CompiledIn:                config.CompiledIn,
+		Usage:                     config.Usage.In,
+	})
+}
+
+func newLimits(config Config) (controller, error) {
+	return limits.New(limits.Config{
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		HostedResources:      config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
+		Usage:                config.Usage,
+		Events:               config.recorder(limits.ControllerName),
+	})
+}
+
+func newIntact(config Config) (controller, error) {
+	return intact.New(intact.Config{
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		HostedResources:      config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
+		Unreadable:           config.Unreadable,
+		Events:               config.recorder(intact.ControllerName),
+	})
+}
+
+func newScheduler(config Config) (controller, error) {
+	hosting := config.AnnexHostingInformers.Hosting().V1alpha1()
+	return scheduler.New(scheduler.Config{
+		Name:                 hostingv1alpha1.DefaultSchedulerName,
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		HostedResources:      hosting.HostedResources(),
+		Stores:               hosting.Stores(),
+		Events:               config.recorder(hostingv1alpha1.DefaultSchedulerName),
 	})
 }
 
 func newStore(config Config) (controller, error) {
+	hosting := config.AnnexHostingInformers.Hosting().V1alpha1()
 	return store.New(store.Config{
-		AnnexStores: config.AnnexHosting.HostingV1alpha1().Stores(),
-		Stores:      config.AnnexHostingInformers.Hosting().V1alpha1().Stores(),
-		DefaultEtcd: store.Etcd{Client: config.AnnexEtcd, Endpoints: config.EtcdEndpoints},
-		Objects: func() (objects int64, known bool) {
-			return config.Usage.Total().Objects, config.Usage.HasSynced()
+		AnnexStores:          config.AnnexHosting.HostingV1alpha1().Stores(),
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		Stores:               hosting.Stores(),
+		HostedResources:      hosting.HostedResources(),
+		Connection:           func(name string) (store.Connection, error) { return config.Stores.Get(name) },
+		AddListener:          config.Stores.AddListener,
+		Objects: func(name string) (objects int64, known bool) {
+			total, known := config.Usage.Store(name)
+			return total.Objects, known
 		},
+		Events: config.recorder("annex-stores"),
 	})
 }
 
@@ -308,6 +369,9 @@ func Bootstrap(ctx context.Context, config Config) error {
 func (c *Controllers) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), "controllers"))
 	defer c.term.end()
+	if err := c.config.events.StartRecordingToSinkWithContext(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Events are not recorded")
+	}
 	stopInformers := c.config.startInformers(ctx)
 	defer stopInformers()
 

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
@@ -27,6 +26,8 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -53,8 +54,15 @@ func (t *tracker) AddHandler(handler usage.Handler) (remove func()) {
 	}
 }
 
-func (t *tracker) HasSynced() bool    { return true }
 func (t *tracker) Total() usage.Usage { return t.Usage(schema.GroupResource{}) }
+
+func (t *tracker) Namespaces(schema.GroupResource) map[string]usage.Usage { return nil }
+
+func (t *tracker) In(_ string, resource schema.GroupResource) (usage.Usage, bool) {
+	return t.Usage(resource), true
+}
+
+func (t *tracker) Store(string) (usage.Usage, bool) { return t.Total(), true }
 
 func (t *tracker) Usage(schema.GroupResource) usage.Usage {
 	t.mu.Lock()
@@ -72,16 +80,11 @@ func (t *tracker) set(objects int64) {
 	}
 }
 
-// noEtcd is an etcd that never answers.
-type noEtcd struct{}
+// noStores has no connection to any Store.
+type noStores struct{}
 
-func (noEtcd) Status(context.Context, string) (*clientv3.StatusResponse, error) {
-	return nil, errors.New("refused")
-}
-
-func (noEtcd) MemberList(context.Context, ...clientv3.OpOption) (*clientv3.MemberListResponse, error) {
-	return nil, errors.New("refused")
-}
+func (noStores) Get(string) (*stores.Store, error)              { return nil, errors.New("no Store") }
+func (noStores) AddListener(func(store string)) (remove func()) { return func() {} }
 
 // annex stands for the server that the controllers run in: its informers run as
 // long as it does.
@@ -111,8 +114,8 @@ func newAnnex(t *testing.T) *annex {
 		AnnexInformers:          a.kube,
 		AnnexDefinitionInformer: a.crds.Apiextensions().V1().CustomResourceDefinitions(),
 		Usage:                   a.usage,
-		AnnexEtcd:               noEtcd{},
-		EtcdEndpoints:           []string{"https://etcd:2379"},
+		Stores:                  noStores{},
+		Unreadable:              quarantine.NewRegistry(),
 		DefaultStore:            hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
 	}
 	a.config.RequestInformers()

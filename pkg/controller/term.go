@@ -15,6 +15,7 @@ import (
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/scheduler"
 )
 
 // term remembers what controllers registered with things that outlive them. It is
@@ -40,13 +41,17 @@ func (c Config) forTerm(t *term) Config {
 	if c.AnnexNamespaceInformer != nil {
 		c.AnnexNamespaceInformer = namespaceInformer{c.AnnexNamespaceInformer, t}
 	}
+	eventsClient := c.AnnexKube
 	if c.Main != nil {
+		eventsClient = c.Main.Kube
 		main := *c.Main
 		main.APIExtensionsInformers = apiextensionsinformers.NewSharedInformerFactory(main.APIExtensions, informerResync)
 		main.APIRegistrationInformers = aggregatorinformers.NewSharedInformerFactory(main.APIRegistration, informerResync)
 		main.CABundle = caBundle{main.CABundle, t}
 		c.Main = &main
 	}
+	c.events = scheduler.NewEventBroadcaster(eventsClient.EventsV1())
+	t.undo = append(t.undo, c.events.Shutdown)
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -101,6 +102,14 @@ func TestOpenSecondTime(t *testing.T) {
 	_, err := Open(dir)
 	wantError(t, err, fmt.Sprintf("--data-dir %s: in use by another annex (pid %d)", dir, os.Getpid()))
 	mustClose(t, d)
+	mustClose(t, mustOpen(t, dir))
+}
+
+func TestOpenWaitsForOneThatGoes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := mustOpen(t, dir)
+	time.AfterFunc(patience/10, func() { mustClose(t, d) })
 	mustClose(t, mustOpen(t, dir))
 }
 

@@ -9,19 +9,24 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// acquire takes the lock at once or fails; waiting would turn a mistake into
-// a hang.
+// patience is how long a lock may be held by an annex that is gone: its files are
+// closed one after the other when it is killed, and a process that it was about to
+// start has them for a moment.
+const patience = time.Second
+
+// acquire takes the lock or fails soon; waiting would turn a mistake into a hang.
 func acquire(path string) (*os.File, error) {
 	// O_NOFOLLOW: the pid is written into it, which must not reach another file.
 	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, fileMode)
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock: %w", err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock(lock); err != nil {
 		defer lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("in use by another annex%s", holder(path))
@@ -32,6 +37,15 @@ func acquire(path string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("writing %s: %w", path, err), lock.Close())
 	}
 	return lock, nil
+}
+
+func flock(lock *os.File) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(patience / 100) {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 func writePID(lock *os.File) error {

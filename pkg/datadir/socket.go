@@ -51,6 +51,20 @@ func (d *Dir) EtcdSocket() (string, error) {
 	return d.socket.path, nil
 }
 
+// RunningEtcdSocket is where an annex that uses the data directory has the socket of
+// its etcd. The error is fs.ErrNotExist if there is none; one that was killed leaves
+// one behind that nobody listens on.
+func (d *Dir) RunningEtcdSocket() (string, error) {
+	path := filepath.Join(d.EtcdDir(), socketName)
+	if note, err := os.ReadFile(filepath.Join(d.path, socketDirName)); err == nil {
+		path = filepath.Join(strings.TrimSpace(string(note)), socketName)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("--data-dir %s: looking for the etcd socket: %w", d.path, err)
+	}
+	return path, nil
+}
+
 // shortTempDir prefers the user's own folder for temporary files, but that may
 // be long as well (macOS, test runners).
 func shortTempDir() (string, error) {

@@ -131,7 +131,8 @@ const (
 type HostedResourcePhase string
 
 const (
-	// HostedResourcePending is a resource that is not served: nothing defines it yet.
+	// HostedResourcePending is a resource that is not served: nothing defines it yet, or
+	// it has no Store.
 	HostedResourcePending HostedResourcePhase = "Pending"
 
 	// HostedResourceHosted is a resource that is defined and served.

@@ -11,6 +11,10 @@ import (
 // DefaultStoreName is the name of the Store that always exists.
 const DefaultStoreName = "default"
 
+// AdoptClusterAnnotation on a Store names the etcd cluster that its data are in from
+// now on.
+const AdoptClusterAnnotation = "annex.dev/adopt-cluster"
+
 // StoreReady is the type of the condition that says whether a Store answers
 // reads and writes.
 const StoreReady = "Ready"

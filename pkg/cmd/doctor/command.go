@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/annex-dev/annex/artifacts/deploy"
+	"github.com/annex-dev/annex/pkg/cmd/login"
 	"github.com/annex-dev/annex/pkg/maincluster"
 	"github.com/annex-dev/annex/pkg/servingca"
 )
@@ -27,14 +28,14 @@ const (
 
 // options are the flags.
 type options struct {
-	kubeconfig, context string
-	service             maincluster.Service
-	serviceGiven        bool
-	serviceAccount      string
-	annexServer         string
-	save, compare       string
-	output              string
-	printRBAC           bool
+	login          login.Options
+	service        maincluster.Service
+	serviceGiven   bool
+	serviceAccount string
+	annexServer    string
+	save, compare  string
+	output         string
+	printRBAC      bool
 
 	program string
 }
@@ -69,8 +70,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 
 func (o *options) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "The kubeconfig of the main cluster. If not set, $KUBECONFIG or ~/.kube/config, as kubectl does.")
-	fs.StringVar(&o.context, "context", o.context, "The context of the kubeconfig to use.")
+	o.login.AddFlags(fs, "the main cluster")
 	fs.Var(&o.service, "publish-service",
 		"The Service in the main cluster through which it reaches annex. If not set, the one that APIService "+hostingAPIService+" names, if that is there.")
 	fs.StringVar(&o.serviceAccount, "service-account", o.serviceAccount, "The service account of annex, in the namespace of the Service.")

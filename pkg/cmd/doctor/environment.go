@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
@@ -71,15 +70,10 @@ type answer struct {
 }
 
 func newEnvironment(ctx context.Context, o *options) (*environment, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
-	config, err := loader.ClientConfig()
+	config, err := o.login.Config("annex-doctor")
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: load the login to the main cluster: %w", err)
+		return nil, err
 	}
-	config.QPS = -1
-	config.UserAgent = "annex-doctor"
 	config.WarningHandler = restclient.NoWarnings{}
 	e := &environment{
 		program: o.program, mainServer: config.Host,

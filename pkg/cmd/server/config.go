@@ -15,14 +15,22 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
+	"github.com/annex-dev/annex/pkg/apiserver/heavywrites"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/authorization/rbac"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/maincluster"
+	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
 // informerResync is how often informers of the Kubernetes kinds hand out again
@@ -64,15 +72,25 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 	if err := o.Etcd.ApplyEncryption(generic); err != nil {
 		return nil, err
 	}
+	annexHosting, err := newHostingClient(generic.LoopbackClientConfig)
+	if err != nil {
+		return nil, err
+	}
+	budget := applyObjectSize(generic, o.Etcd)
 	generic.Flagz = o.Flagz()
 	apiserver.ConfigureOpenAPI(generic)
 	config := &apiserver.Config{
 		Generic: generic,
 		Extra: apiserver.ExtraConfig{
-			APIEnablement: o.API.APIEnablementOptions,
-			EventTTL:      o.API.EventTTL,
-			Informers:     kinds.informers,
-			Resources:     kinds.kube.Discovery(),
+			APIEnablement:    o.API.APIEnablementOptions,
+			EventTTL:         o.API.EventTTL,
+			Informers:        kinds.informers,
+			Resources:        kinds.kube.Discovery(),
+			AnnexHosting:     annexHosting,
+			HostingInformers: annexinformers.NewSharedInformerFactory(annexHosting, informerResync),
+			Unreadable:       quarantine.NewRegistry(),
+			ObjectSize:       routing.ObjectSize{MaxBytes: o.Etcd.MaxObjectBytes.Value(), Budget: budget},
+			Compression:      routing.Compression{Manager: compression.NewManager(), Default: hostingv1alpha1.Compression(o.Etcd.Compression)},
 		},
 	}
 	if err := applyAuth(ctx, o, config, kinds, caFile, main); err != nil {
@@ -85,6 +103,18 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 		return config, applyMain(ctx, o, config, main)
 	}
 	return config, o.Admission.ApplyOwnTo(generic, kinds.informers, kinds.kube, kinds.dynamic)
+}
+
+// newHostingClient makes a client of annex's own kinds, which have no protobuf
+// encoding.
+func newHostingClient(loopback *restclient.Config) (annexclient.Interface, error) {
+	config := restclient.CopyConfig(loopback)
+	config.ContentType = runtime.ContentTypeJSON
+	annexHosting, err := annexclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client of annex's own kinds: %w", err)
+	}
+	return annexHosting, nil
 }
 
 // cancelledByStop has clients of annex itself say that a request was cancelled, and
@@ -145,6 +175,35 @@ func applyMain(ctx context.Context, o options.CompletedOptions, config *apiserve
 	config.Extra.ServiceResolver = main.ServiceResolver()
 	wrapFilters(config.Generic, o.Main.PublishService)
 	return o.Admission.ApplyMainTo(ctx, config.Generic, main)
+}
+
+const (
+	// heavyObjects is how many objects of the largest size may be worked on at the
+	// same time. More would be no faster, the memory is what they cost.
+	heavyObjects = 4
+
+	// heavyPatience is the part of a request's time that it may wait for others with
+	// large objects.
+	heavyPatience = 2
+)
+
+// applyObjectSize has requests take objects of the size that flags allow, and no
+// more of them at a time than there is memory for.
+func applyObjectSize(generic *genericapiserver.Config, etcd *options.Etcd) *objectsize.Budget {
+	limits := heavywrites.Limits{
+		MaxBodyBytes: etcd.MaxBodyBytes(),
+		Budget:       objectsize.NewBudget(heavyObjects*etcd.MaxBodyBytes(), generic.RequestTimeout/heavyPatience),
+	}
+	generic.MaxRequestBodyBytes = limits.MaxBodyBytes
+	generic.JSONPatchMaxCopyBytes = etcd.MaxObjectBytes.Value()
+	if generic.FlowControl != nil {
+		generic.FlowControl = heavywrites.FlowControl(generic.FlowControl)
+	}
+	filters := generic.BuildHandlerChainFunc
+	generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
+		return heavywrites.WithLength(filters(heavywrites.WithLimits(handler, limits, generic.Serializer), generic))
+	}
+	return limits.Budget
 }
 
 // wrapFilters has annex say in every answer who gave it, and in refusals whether

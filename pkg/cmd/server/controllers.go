@@ -10,19 +10,16 @@ import (
 	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
-	restclient "k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller"
-	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/leader"
 )
 
@@ -114,11 +111,13 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 // the rights of the loopback, and those of the main cluster, with annex's there.
 func (s *server) controllerConfig() (controller.Config, error) {
 	config := controller.Config{
+		AnnexHosting:            s.config.Extra.AnnexHosting,
 		AnnexDefinitionInformer: s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
 		CollectGarbage:          s.options.Etcd.EnableGarbageCollection,
+		CompiledIn:              s.chain.CompiledIn,
 		Usage:                   s.store.Usage,
-		AnnexEtcd:               s.store.client,
-		EtcdEndpoints:           s.store.Endpoints(),
+		Stores:                  s.store.Stores,
+		Unreadable:              s.config.Extra.Unreadable,
 		DefaultStore:            s.store.Spec(),
 	}
 	if s.main != nil {
@@ -129,9 +128,6 @@ func (s *server) controllerConfig() (controller.Config, error) {
 	}
 	config.RequestInformers()
 	loopback := s.config.Generic.LoopbackClientConfig
-	// annex's own kinds have no protobuf encoding.
-	jsonLoopback := restclient.CopyConfig(loopback)
-	jsonLoopback.ContentType = runtime.ContentTypeJSON
 	var err error
 	if config.AnnexKube, err = kubernetes.NewForConfig(loopback); err != nil {
 		return config, fmt.Errorf("make a client of the Kubernetes kinds: %w", err)
@@ -141,9 +137,6 @@ func (s *server) controllerConfig() (controller.Config, error) {
 	}
 	if config.AnnexMetadata, err = metadata.NewForConfig(loopback); err != nil {
 		return config, fmt.Errorf("make a client of metadata: %w", err)
-	}
-	if config.AnnexHosting, err = annexclient.NewForConfig(jsonLoopback); err != nil {
-		return config, fmt.Errorf("make a client of annex's own kinds: %w", err)
 	}
 	return config, nil
 }

@@ -77,12 +77,18 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 		return stoppedWaiting(ctx, err)
 	}
 	// Storage outlives everything that writes to it.
-	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir)
+	readSecret, err := secretReader(config.Generic.LoopbackClientConfig, main)
+	if err != nil {
+		return err
+	}
+	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir, config.Generic.TracerProvider, readSecret)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	config.Extra.Etcd = o.Etcd.Served(store.Endpoints())
+	config.Extra.Store = store.Store
+	config.Extra.Followers = append(config.Extra.Followers, store.followStores(config.Extra.HostingInformers))
 
 	completed, err := config.Complete()
 	if err != nil {
@@ -162,7 +168,7 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 		running.Go(func() { follow(deciding) })
 	}
 	running.Go(func() { s.identity.Run(serving) })
-	running.Go(func() { s.store.Usage.Run(serving) })
+	running.Go(func() { s.config.Extra.Compression.Manager.Run(serving) })
 	running.Go(func() { s.stopWhenDone(ctx, serving, settled, stop) })
 	running.Go(func() {
 		if waitReady(serving, loopback) {

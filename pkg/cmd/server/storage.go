@@ -5,34 +5,44 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.opentelemetry.io/otel/trace"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
+	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	_ "github.com/annex-dev/annex/pkg/storage/etcdclientlog" // quiet by default
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/routing"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 // storage is the etcd that objects are kept in, annex's own or another.
 type storage struct {
-	// Usage knows how many objects and bytes each resource has.
-	Usage *usage.Tracker
+	// Stores has this etcd as the Store `default`, and those that Store objects name.
+	Stores *stores.Set
+	// Usage knows how many objects and bytes each resource has in all Stores.
+	Usage *usage.Sum
 
 	endpoints []string
 	prefix    string
-	client    *clientv3.Client
+	client    *clientv3.Client     // for what is done once, at the start
+	shared    *clientv3.Client     // for what is kept there
 	embedded  *embeddedetcd.Server // nil when the etcd is another's
 }
 
 // startStorage starts the embedded etcd, or makes sure that the one that
-// --etcd-servers names can be used. ctx must outlive the servers that use it.
-func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir) (*storage, error) {
-	s := &storage{prefix: o.StorageConfig.Prefix}
+// --etcd-servers names can be used. ctx must outlive the servers that use it. The
+// certificates of other Stores are read with readSecret.
+func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir, traces trace.TracerProvider, readSecret stores.ReadSecret) (*storage, error) {
+	s := &storage{prefix: o.StorageConfig.Prefix, Usage: usage.NewSum()}
 	var err error
 	if o.Embedded() {
 		err = s.startEmbedded(ctx, o, dir)
@@ -42,20 +52,58 @@ func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir) (*stor
 	if err != nil {
 		return nil, err
 	}
-	s.Usage = usage.NewTracker(s.client, s.prefix)
+	if err := s.checkRestored(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if err := s.openStores(ctx, o, traces, readSecret); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
 }
+
+// openStores makes the Store `default` of the etcd, with a client for everything that
+// is kept there. The embedded etcd is used as any other is, through its socket.
+func (s *storage) openStores(ctx context.Context, o *options.Etcd, traces trace.TracerProvider, readSecret stores.ReadSecret) error {
+	transport := o.Served(s.endpoints).StorageConfig.Transport
+	transport.TracerProvider = traces
+	var err error
+	if s.shared, err = externaletcd.NewClient(transport); err != nil {
+		return err
+	}
+	tlsConfig, err := externaletcd.TLS(transport)
+	if err != nil {
+		return err
+	}
+	s.Stores, err = stores.Open(ctx, stores.Config{
+		Default: stores.Default{
+			Client: s.shared, Endpoints: s.endpoints, TLS: tlsConfig, Prefix: s.prefix, Embedded: s.embedded != nil,
+		},
+		CompactionInterval: o.StorageConfig.CompactionInterval,
+		Tracer:             traces,
+		ReadSecret:         readSecret,
+		Usage:              s.Usage,
+		Measure:            compression.Measure,
+	})
+	return err
+}
+
+// Store finds a Store by its name.
+func (s *storage) Store(name string) (routing.Store, error) { return s.Stores.Get(name) }
 
 func (s *storage) startEmbedded(ctx context.Context, o *options.Etcd, dir *datadir.Dir) error {
 	socket, err := dir.EtcdSocket()
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
+	if err := dir.CheckRestored(); err != nil {
+		return err
+	}
 	s.embedded, err = embeddedetcd.Start(ctx, embeddedetcd.Config{
-		Dir:           dir.EtcdDir(),
-		SocketPath:    socket,
-		QuotaBytes:    o.QuotaBackendBytes,
-		UnsafeNoFsync: o.UnsafeNoFsync,
+		Dir:             dir.EtcdDir(),
+		SocketPath:      socket,
+		QuotaBytes:      o.QuotaBackendBytes,
+		MaxRequestBytes: o.MaxEtcdRequestBytes(),
+		UnsafeNoFsync:   o.UnsafeNoFsync,
 	})
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
@@ -76,6 +124,15 @@ func (s *storage) openExternal(ctx context.Context, o *options.Etcd) error {
 	}
 	s.endpoints = transport.ServerList
 	return nil
+}
+
+// checkRestored refuses an etcd that has only a part of a backup.
+func (s *storage) checkRestored(ctx context.Context) error {
+	unfinished, err := backup.Unfinished(ctx, s.client, s.prefix)
+	if err == nil && unfinished != "" {
+		err = fmt.Errorf("--etcd-servers: the restore of a backup (%s) did not come to its end: run the same `annex restore` again", unfinished)
+	}
+	return err
 }
 
 // Endpoints are the URLs of the etcd.
@@ -104,8 +161,15 @@ func (s *storage) Failed() <-chan error {
 // Close stops the embedded etcd or leaves the other one alone. Everything that
 // uses it must have stopped.
 func (s *storage) Close() error {
-	if s.embedded == nil {
-		return s.client.Close()
+	if s.Stores != nil {
+		s.Stores.Close()
 	}
-	return s.embedded.Close()
+	var err error
+	if s.shared != nil {
+		err = s.shared.Close()
+	}
+	if s.embedded == nil {
+		return errors.Join(err, s.client.Close())
+	}
+	return errors.Join(err, s.embedded.Close())
 }

@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"sync"
@@ -20,6 +21,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 const (
@@ -100,6 +103,16 @@ func waitListed(ctx context.Context, annexREST restclient.Interface, resource st
 	// It fails only when ctx is done.
 	_ = wait.PollUntilContextCancel(ctx, warmUpInterval, true, func(ctx context.Context) (bool, error) {
 		err := annexREST.Get().AbsPath(resource).Param("resourceVersion", "0").Param("limit", "1").MaxRetries(0).Do(ctx).Error()
-		return !apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err), nil
+		return !apierrors.IsTooManyRequests(err) && (!apierrors.IsServiceUnavailable(err) || isOfStore(err)), nil
 	})
+}
+
+// isOfStore reports whether a resource is not served because it has no Store or that
+// is down. Readiness waits for no Store but the default one.
+func isOfStore(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return status.Status().Details.Group == hostingv1alpha1.SchemeGroupVersion.Group
 }

@@ -5,6 +5,7 @@ package hostedresource
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -24,6 +25,7 @@ import (
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 const (
@@ -35,14 +37,15 @@ const (
 	usageInterval = time.Second
 
 	// settlePeriod keeps the controller's writes away from the first moments of
-	// a new resource. A list just after a write elsewhere waits until etcd tells
-	// its watch cache of it, which a fresh cache asks only after 100 ms.
+	// a new resource, but for those that it cannot be served without. A list just
+	// after a write elsewhere waits until etcd tells its watch cache of it, which a
+	// fresh cache asks only after 100 ms.
 	settlePeriod = 200 * time.Millisecond
 )
 
-// UsageFunc tells how many objects there are of a resource, and how many bytes
-// they take in etcd. It returns false while that is not known.
-type UsageFunc func(resource schema.GroupResource) (objects, bytes int64, known bool)
+// UsageFunc tells how much there is of a resource in a Store. It returns false while
+// that is not known.
+type UsageFunc func(store string, resource schema.GroupResource) (of usage.Usage, known bool)
 
 // Config holds what the controller depends on.
 type Config struct {
@@ -52,6 +55,10 @@ type Config struct {
 	HostedResources           hostinginformers.HostedResourceInformer
 	Stores                    hostinginformers.StoreInformer
 	CustomResourceDefinitions apiextensionsinformers.CustomResourceDefinitionInformer
+
+	// CompiledIn are the resources that annex serves without a definition, and that
+	// may be in any Store.
+	CompiledIn []schema.GroupResource
 
 	Usage UsageFunc
 }
@@ -80,32 +87,34 @@ func New(config Config) (*Controller, error) {
 			_, err := config.AnnexHostedResources.Create(ctx, hosted, metav1.CreateOptions{})
 			return err
 		},
-		update: func(ctx context.Context, hosted *hostingv1alpha1.HostedResource) error {
-			_, err := config.AnnexHostedResources.Update(ctx, hosted, metav1.UpdateOptions{})
-			return err
-		},
 		updateStatus: func(ctx context.Context, hosted *hostingv1alpha1.HostedResource) error {
 			_, err := config.AnnexHostedResources.UpdateStatus(ctx, hosted, metav1.UpdateOptions{})
 			return err
 		},
+		updateDefinitionStatus: func(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
+			_, err := config.AnnexDefinitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
+			return err
+		},
 		delete: config.AnnexHostedResources.Delete,
-		usage:  config.Usage,
-		pace:   c.pace,
-		now:    time.Now,
+		compiledIn: func(name string) bool {
+			return slices.Contains(config.CompiledIn, schema.ParseGroupResource(name))
+		},
+		usage: config.Usage,
+		pace:  c.pace,
+		now:   time.Now,
 	}
 	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
+	for _, resource := range config.CompiledIn {
+		c.queue.Add(resource.String()) // there may be nothing else to queue it
+	}
 	return c, c.follow(config)
 }
 
 // follow has every change that may matter queue the names it matters to.
 func (c *Controller) follow(config Config) error {
 	named := cache.ResourceEventHandlerFuncs{
+		// At once: requests for the resource wait for its Store.
 		AddFunc:    c.enqueue,
-		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
-		DeleteFunc: c.enqueue,
-	}
-	defined := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { c.enqueueAfter(obj, settlePeriod) },
 		UpdateFunc: func(_, obj any) { c.enqueueAfter(obj, settlePeriod) },
 		DeleteFunc: c.enqueue,
 	}
@@ -125,7 +134,7 @@ func (c *Controller) follow(config Config) error {
 	var err error
 	c.synced, err = follow.All(
 		follow.Source{What: "hosted resources", Informer: config.HostedResources.Informer(), Handler: named},
-		follow.Source{What: "custom resource definitions", Informer: config.CustomResourceDefinitions.Informer(), Handler: defined},
+		follow.Source{What: "custom resource definitions", Informer: config.CustomResourceDefinitions.Informer(), Handler: named},
 		follow.Source{What: "stores", Informer: config.Stores.Informer(), Handler: stores},
 	)
 	return err

@@ -19,6 +19,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 // running is a controller at work, between clients that keep objects in memory.
@@ -45,9 +46,9 @@ func run(t *testing.T) *running {
 		HostedResources:           annex.Hosting().V1alpha1().HostedResources(),
 		Stores:                    annex.Hosting().V1alpha1().Stores(),
 		CustomResourceDefinitions: definitions.Apiextensions().V1().CustomResourceDefinitions(),
-		Usage: func(schema.GroupResource) (int64, int64, bool) {
+		Usage: func(string, schema.GroupResource) (usage.Usage, bool) {
 			objects := r.objects.Load()
-			return objects, 100 * objects, !r.unknown.Load()
+			return usage.Usage{Objects: objects, Bytes: 20 * objects, PlainBytes: 100 * objects}, !r.unknown.Load()
 		},
 	})
 	if err != nil {
@@ -75,7 +76,20 @@ func run(t *testing.T) *running {
 
 func (r *running) define(t *testing.T) {
 	t.Helper()
-	if _, err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), established(), metav1.CreateOptions{}); err != nil {
+	crd := established()
+	crd.UID = "7"
+	if _, err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	settle()
+}
+
+// place does the scheduler's part.
+func (r *running) place(t *testing.T) {
+	t.Helper()
+	resource := r.hosted(t)
+	resource.Spec.StoreName = "default"
+	if _, err := r.annex.HostingV1alpha1().HostedResources().Update(t.Context(), resource, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	settle()
@@ -117,11 +131,15 @@ func TestFollowsItsDefinition(t *testing.T) {
 		r := run(t)
 		r.objects.Store(3)
 		r.define(t)
-		made := r.hosted(t)
-		if made == nil {
+		if r.hosted(t) == nil {
 			t.Fatal("no hosted resource was made")
 		}
-		if made.Status.Phase != hostingv1alpha1.HostedResourceHosted || made.Status.Objects != 3 || made.Status.Bytes != 300 || made.Status.StoredBytes != 300 {
+		if got := r.hosted(t).Status; got.Phase != hostingv1alpha1.HostedResourcePending || got.DefinitionUID != "7" {
+			t.Errorf("status before there is a Store: %+v, want phase Pending and definition 7", got)
+		}
+		r.place(t)
+		made := r.hosted(t)
+		if made.Status.Phase != hostingv1alpha1.HostedResourceHosted || made.Status.Objects != 3 || made.Status.Bytes != 300 || made.Status.StoredBytes != 60 {
 			t.Errorf("status %+v, want phase Hosted, 3 objects and 300 bytes", made.Status)
 		}
 		if err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
@@ -162,9 +180,10 @@ func TestAdoptsAndKeepsWhatUsersMake(t *testing.T) {
 			t.Errorf("phase before there is a definition: %s, want Pending", got)
 		}
 		r.define(t)
+		r.place(t)
 		adopted := r.hosted(t)
-		if adopted.Status.Phase != hostingv1alpha1.HostedResourceHosted || adopted.Spec.StoreName != "default" || adopted.Spec.Priority != 7 {
-			t.Errorf("phase %s and spec %+v, want Hosted, in store default, with priority 7", adopted.Status.Phase, adopted.Spec)
+		if adopted.Status.Phase != hostingv1alpha1.HostedResourceHosted || adopted.Spec.Priority != 7 {
+			t.Errorf("phase %s and spec %+v, want Hosted with priority 7", adopted.Status.Phase, adopted.Spec)
 		}
 		if err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -174,8 +193,8 @@ func TestAdoptsAndKeepsWhatUsersMake(t *testing.T) {
 		if kept == nil {
 			t.Fatal("a user's hosted resource was deleted with its definition")
 		}
-		if kept.Status.Phase != hostingv1alpha1.HostedResourcePending {
-			t.Errorf("phase after the definition went: %s, want Pending", kept.Status.Phase)
+		if kept.Status.Phase != hostingv1alpha1.HostedResourcePending || kept.Status.DefinitionUID != "" {
+			t.Errorf("status after the definition went: %+v, want phase Pending and no definition", kept.Status)
 		}
 	})
 }

@@ -39,9 +39,13 @@ type reconciler struct {
 	getLiveDefinition func(ctx context.Context, name string) (*definition, error)
 
 	create       func(ctx context.Context, resource *hosted) error
-	update       func(ctx context.Context, resource *hosted) error
 	updateStatus func(ctx context.Context, resource *hosted) error
-	delete       func(ctx context.Context, name string, options metav1.DeleteOptions) error
+	// updateDefinitionStatus is for definitions on their way out.
+	updateDefinitionStatus func(ctx context.Context, crd *definition) error
+	delete                 func(ctx context.Context, name string, options metav1.DeleteOptions) error
+
+	// compiledIn reports whether annex serves the resource without a definition.
+	compiledIn func(name string) bool
 
 	usage UsageFunc
 	// pace keeps writes of nothing but numbers apart.
@@ -50,7 +54,7 @@ type reconciler struct {
 }
 
 // reconcile brings the HostedResource of one name to its desired state, by one
-// write at the most: what that write changes comes back as the next pass.
+// write of it at the most: what that write changes comes back as the next pass.
 func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
 	crd, err := follow.Found(r.getDefinition(name))
 	if err != nil {
@@ -65,10 +69,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	case resource == nil:
 		r.pace.Forget(name)
 		return queue.Result{}, r.make(ctx, name, crd)
-	case crd == nil && isLeftover(resource):
+	case crd == nil && isLeftover(resource) && resource.Status.DefinitionUID == "" && !r.compiledIn(name):
 		return queue.Result{}, r.remove(ctx, resource)
-	case crd != nil && resource.Spec.StoreName == "" && resource.DeletionTimestamp.IsZero():
-		return queue.Result{}, r.place(ctx, resource)
 	}
 	return r.report(ctx, resource, crd)
 }
@@ -82,46 +84,55 @@ func isLeftover(resource *hosted) bool {
 		resource.DeletionTimestamp.IsZero()
 }
 
-// make makes the HostedResource of a definition that is there to stay.
+// make makes the HostedResource of a definition that is there to stay, or of a resource
+// that needs none.
 func (r *reconciler) make(ctx context.Context, name string, crd *definition) error {
-	if crd == nil || !crd.DeletionTimestamp.IsZero() {
+	if !r.compiledIn(name) && (crd == nil || !crd.DeletionTimestamp.IsZero()) {
 		return nil
 	}
 	err := r.create(ctx, &hosted{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{hostingv1alpha1.AutomanagedLabel: automanaged}},
-		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName},
 	})
 	// One that exists already has not reached the cache yet; it will.
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making hosted resource %s: %w", name, err)
 	}
-	klog.FromContext(ctx).V(3).Info("Made the hosted resource of a definition")
+	klog.FromContext(ctx).V(3).Info("Made the hosted resource")
 	return nil
 }
 
-// place writes down where the objects of a resource are, in a HostedResource
-// that was made without saying so: this annex keeps every resource in one Store.
-func (r *reconciler) place(ctx context.Context, resource *hosted) error {
-	placed := resource.DeepCopy()
-	placed.Spec.StoreName = hostingv1alpha1.DefaultStoreName
-	if err := r.update(ctx, placed); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("placing hosted resource %s: %w", resource.Name, err)
+// serving is by what a resource is served.
+func (r *reconciler) serving(resource *hosted, crd *definition) serving {
+	switch {
+	case r.compiledIn(resource.Name):
+		return serving{compiledIn: true, uid: hostingv1alpha1.DefinitionCompiledIn}
+	case crd != nil:
+		return serving{crd: crd, uid: crd.UID}
+	case resource.Status.DefinitionUID == hostingv1alpha1.DefinitionCompiledIn:
+		// It is compiled into other replicas, or was and will be again.
+		return serving{uid: hostingv1alpha1.DefinitionCompiledIn}
+	default:
+		return serving{}
 	}
-	return nil
+}
+
+// isGone reports whether a definition is gone, and its objects with it. It asks the
+// server: a cache that lags would free the resource of its Store, or cost the settings
+// that somebody may have added.
+func (r *reconciler) isGone(ctx context.Context, name string) (bool, error) {
+	crd, err := follow.Found(r.getLiveDefinition(ctx, name))
+	if err != nil {
+		return false, fmt.Errorf("making sure that custom resource definition %s is gone: %w", name, err)
+	}
+	return crd == nil, nil
 }
 
 // remove deletes a HostedResource that annex made and whose definition is gone.
-// It asks the server, because a cache that lags would cost the settings that
-// somebody may have added.
 func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
-	crd, err := follow.Found(r.getLiveDefinition(ctx, resource.Name))
-	if err != nil {
-		return fmt.Errorf("making sure that custom resource definition %s is gone: %w", resource.Name, err)
+	if gone, err := r.isGone(ctx, resource.Name); err != nil || !gone {
+		return err
 	}
-	if crd != nil {
-		return nil
-	}
-	err = r.delete(ctx, resource.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+	err := r.delete(ctx, resource.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
 		UID:             ptr.To(resource.UID),
 		ResourceVersion: ptr.To(resource.ResourceVersion),
 	}})
@@ -140,9 +151,17 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 		return queue.Result{}, fmt.Errorf("reading store %s: %w", resource.Spec.StoreName, err)
 	}
 	status := resource.Status.DeepCopy()
-	setState(status, resource, crd, store, r.now())
+	if crd == nil && status.DefinitionUID != "" && status.DefinitionUID != hostingv1alpha1.DefinitionCompiledIn {
+		if gone, err := r.isGone(ctx, resource.Name); err != nil || !gone {
+			return queue.Result{}, err
+		}
+	}
+	setState(status, resource, r.serving(resource, crd), store, r.now())
+	if err := r.explainWait(ctx, crd, storedCondition(status, resource.Spec.StoreName, store)); err != nil {
+		return queue.Result{}, err
+	}
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)
-	numbers := setUsage(status, resource.Name, r.usage)
+	numbers := setUsage(status, resource.Name, resource.Spec.StoreName, r.usage)
 	if !urgent && !numbers {
 		return queue.Result{}, nil
 	}

@@ -11,13 +11,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 // world is the reconciler's surroundings in a test: what there is, what there
@@ -28,12 +32,14 @@ type world struct {
 	store        *hostingv1alpha1.Store
 	objects      int64
 	unknown      bool
+	compiledIn   bool
 	errs         map[string]error // by the name of what was done
 	lastWrite    time.Duration    // ago; zero: never
 
-	done    []string
-	written *hosted
-	options metav1.DeleteOptions
+	done       []string
+	written    *hosted
+	writtenCRD *definition
+	options    metav1.DeleteOptions
 }
 
 // get is a lister's Get over one object that may not exist.
@@ -71,16 +77,23 @@ func (w *world) reconciler() *reconciler {
 		getStore:          get(w, "store", w.store),
 		getLiveDefinition: func(_ context.Context, name string) (*definition, error) { return live(name) },
 		create:            w.do("create"),
-		update:            w.do("update"),
 		updateStatus:      w.do("updateStatus"),
+		updateDefinitionStatus: func(_ context.Context, crd *definition) error {
+			w.done = append(w.done, "updateDefinitionStatus")
+			w.writtenCRD = crd
+			return w.errs["updateDefinitionStatus"]
+		},
 		delete: func(_ context.Context, _ string, options metav1.DeleteOptions) error {
 			w.done = append(w.done, "delete")
 			w.options = options
 			return w.errs["delete"]
 		},
-		usage: func(schema.GroupResource) (int64, int64, bool) { return w.objects, w.objects * 100, !w.unknown },
-		pace:  p,
-		now:   func() time.Time { return epoch },
+		usage: func(string, schema.GroupResource) (usage.Usage, bool) {
+			return usage.Usage{Objects: w.objects, Bytes: w.objects * 20, PlainBytes: w.objects * 100}, !w.unknown
+		},
+		compiledIn: func(string) bool { return w.compiledIn },
+		pace:       p,
+		now:        func() time.Time { return epoch },
 	}
 }
 
@@ -91,8 +104,8 @@ func resource(objects int64, change func(*hosted)) *hosted {
 		ObjectMeta: metav1.ObjectMeta{Name: widgets, UID: "1", ResourceVersion: "5", Generation: 1},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
 	}
-	setState(&r.Status, r, established(), ready(metav1.ConditionTrue, ""), epoch.Add(-time.Hour))
-	r.Status.Objects, r.Status.Bytes, r.Status.StoredBytes = objects, objects*100, objects*100
+	setState(&r.Status, r, by(established()), ready(metav1.ConditionTrue, ""), epoch.Add(-time.Hour))
+	r.Status.Objects, r.Status.Bytes, r.Status.StoredBytes = objects, objects*100, objects*20
 	if change != nil {
 		change(r)
 	}
@@ -110,6 +123,8 @@ func TestReconcile(t *testing.T) {
 		own(r)
 		r.Annotations = map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain}
 	}
+	inUse := func(r *hosted) { own(r); r.Status.DefinitionUID = "7" }
+	elsewhere := func(r *hosted) { own(r); r.Status.DefinitionUID = hostingv1alpha1.DefinitionCompiledIn }
 	unplaced := func(r *hosted) { r.Spec.StoreName = "" }
 	ending := func(r *hosted) { own(r); r.DeletionTimestamp = ptr.To(metav1.NewTime(epoch)) }
 
@@ -135,14 +150,21 @@ func TestReconcile(t *testing.T) {
 		"store down, at once":         {world: world{crd: established(), resource: resource(3, own), store: ready(metav1.ConditionFalse, "down"), objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
 		"status conflicts":            {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": conflict}}, want: []string{"updateStatus"}, wantErr: "writing status", wantPhase: hostingv1alpha1.HostedResourceHosted},
 		"gone meanwhile":              {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": gone}}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"not placed":                  {world: world{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"update"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"not placed":                  {world: world{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"own, definition gone":        {world: world{resource: resource(0, own), store: fine}, want: []string{"delete"}},
+		"own, definition just gone":   {world: world{resource: resource(0, inUse), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"own, in use in truth":        {world: world{resource: resource(0, inUse), store: fine, liveCRD: established()}},
+		"own, in use or not":          {world: world{resource: resource(0, inUse), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "making sure"},
 		"own, defined in main only":   {world: world{resource: resource(0, awaited), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"own, definition made again":  {world: world{resource: resource(0, own), store: fine, liveCRD: established()}},
 		"own, definition not read":    {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "making sure"},
 		"own, changed meanwhile":      {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"delete": conflict}}, want: []string{"delete"}, wantErr: "deleting hosted resource"},
 		"own, deleted meanwhile":      {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"delete": gone}}, want: []string{"delete"}},
 		"own, held by a finalizer":    {world: world{resource: resource(0, ending), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"compiled in":                 {world: world{compiledIn: true}, want: []string{"create"}},
+		"compiled in, placed":         {world: world{compiledIn: true, resource: resource(0, own), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"compiled in, not placed":     {world: world{compiledIn: true, resource: resource(0, unplaced)}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"compiled in elsewhere":       {world: world{resource: resource(0, elsewhere), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"user's, not defined":         {world: world{resource: resource(0, nil), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"user's, not defined, placed": {world: world{resource: resource(0, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"definition not read":         {world: world{errs: map[string]error{"definition": errors.New("broken")}}, wantErr: "reading custom resource definition"},
@@ -173,7 +195,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-func TestReconcileMarksAndPlacesWhatItMakes(t *testing.T) {
+func TestReconcileMarksWhatItMakes(t *testing.T) {
 	t.Parallel()
 	w := world{crd: established()}
 	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
@@ -181,10 +203,89 @@ func TestReconcileMarksAndPlacesWhatItMakes(t *testing.T) {
 	}
 	want := &hosted{
 		ObjectMeta: metav1.ObjectMeta{Name: widgets, Labels: map[string]string{"annex.dev/automanaged": "true"}},
-		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
 	}
 	if diff := cmp.Diff(want, w.written); diff != "" {
 		t.Errorf("made (-want +got):\n%s", diff)
+	}
+}
+
+// TestReconcileExplainsADeletionThatWaits looks at a definition whose objects cannot be
+// deleted because their Store is away.
+func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
+	t.Parallel()
+	said := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
+		return says(definitionStored, status, reason, "")
+	}
+	away := ready(metav1.ConditionFalse, "no endpoint answers")
+	for name, tc := range map[string]struct {
+		crd   *definition
+		store *hostingv1alpha1.Store
+		err   error
+		want  string
+	}{
+		"not being deleted": {crd: established(), store: away},
+		"never away":        {crd: terminating(established()), store: ready(metav1.ConditionTrue, "")},
+		"not looked at":     {crd: terminating(established()), store: ready(metav1.ConditionUnknown, "")},
+		"away":              {crd: terminating(established()), store: away, want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+		"still away":        {crd: terminating(defined(said(apiextensionsv1.ConditionFalse, reasonStoreNotReady))), store: away},
+		"unknown":           {crd: terminating(established()), want: `False StoreNotFound: There is no store "default"`},
+		"back":              {crd: terminating(defined(said(apiextensionsv1.ConditionFalse, reasonStoreNotReady))), store: ready(metav1.ConditionTrue, ""), want: `True StoreReady: Store "default" holds the objects`},
+		"away again":        {crd: terminating(defined(said(apiextensionsv1.ConditionTrue, reasonStoreReady))), store: away, want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+		"changed meanwhile": {crd: terminating(established()), store: away, err: errors.New("conflict"), want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+		"gone meanwhile":    {crd: terminating(established()), store: away, err: apierrors.NewNotFound(schema.GroupResource{}, widgets), want: `False StoreNotReady: Store "default" is not ready: no endpoint answers`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world{crd: tc.crd, store: tc.store, resource: resource(0, nil), errs: map[string]error{"updateDefinitionStatus": tc.err}}
+			_, err := w.reconciler().reconcile(t.Context(), widgets)
+			if wantErr := tc.err != nil && !apierrors.IsNotFound(tc.err); (err != nil) != wantErr {
+				t.Errorf("error %v, want one: %v", err, wantErr)
+			}
+			got := ""
+			if w.writtenCRD != nil {
+				condition := apiextensionshelpers.FindCRDCondition(w.writtenCRD, definitionStored)
+				got = string(condition.Status) + " " + condition.Reason + ": " + condition.Message
+			}
+			if got != tc.want {
+				t.Errorf("the definition says %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestReconcileNamesTheDefinition looks at what requests for the resource wait for, and
+// what keeps the HostedResource from being deleted.
+func TestReconcileNamesTheDefinition(t *testing.T) {
+	t.Parallel()
+	defined := func(uid types.UID) *definition {
+		crd := established()
+		crd.UID = uid
+		return crd
+	}
+	for name, tc := range map[string]struct {
+		before     types.UID
+		crd        *definition
+		compiledIn bool
+		want       types.UID
+	}{
+		"new":        {crd: defined("7"), want: "7"},
+		"made again": {before: "7", crd: defined("8"), want: "8"},
+		"going":      {before: "7", crd: terminating(defined("8")), want: "8"},
+		"gone":       {before: "7"},
+		// Replicas of two versions may run at the same time.
+		"compiled in":           {compiledIn: true, want: hostingv1alpha1.DefinitionCompiledIn},
+		"compiled in elsewhere": {before: hostingv1alpha1.DefinitionCompiledIn, want: hostingv1alpha1.DefinitionCompiledIn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world{crd: tc.crd, compiledIn: tc.compiledIn, store: ready(metav1.ConditionTrue, ""), resource: resource(0, func(r *hosted) { r.Status.DefinitionUID = tc.before })}
+			if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
+				t.Fatal(err)
+			}
+			if w.written == nil || w.written.Status.DefinitionUID != tc.want {
+				t.Errorf("written %+v, want definition %q", w.written, tc.want)
+			}
+		})
 	}
 }
 
@@ -197,17 +298,5 @@ func TestReconcileDeletesOnlyWhatItSaw(t *testing.T) {
 	want := &metav1.Preconditions{UID: &w.resource.UID, ResourceVersion: ptr.To("5")}
 	if diff := cmp.Diff(want, w.options.Preconditions); diff != "" {
 		t.Errorf("preconditions (-want +got):\n%s", diff)
-	}
-}
-
-func TestReconcilePlacesAndKeepsTheRest(t *testing.T) {
-	t.Parallel()
-	mine := resource(3, func(r *hosted) { r.Spec = hostingv1alpha1.HostedResourceSpec{Priority: 7} })
-	w := world{crd: established(), resource: mine}
-	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(hostingv1alpha1.HostedResourceSpec{StoreName: "default", Priority: 7}, w.written.Spec); diff != "" {
-		t.Errorf("spec (-want +got):\n%s", diff)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -19,6 +20,7 @@ import (
 // Reasons in the conditions of a HostedResource, beside those that the
 // CustomResourceDefinition gives.
 const (
+	reasonCompiledIn     = "CompiledIn"
 	reasonNotDefined     = "NotDefined"
 	reasonNotEstablished = "NotEstablished"
 	reasonEstablished    = "Established"
@@ -32,12 +34,23 @@ const (
 	reasonServed         = "Served"
 )
 
-// setState states everything in the status but the numbers. A nil definition or
-// store does not exist.
-func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, crd *definition, store *hostingv1alpha1.Store, now time.Time) {
-	established := establishedCondition(resource.Name, crd)
-	stored := storedCondition(resource.Spec.StoreName, store)
-	status.Phase = phase(crd, established)
+// serving is by what a resource is served, if it is: a definition, or the program
+// itself.
+type serving struct {
+	crd        *definition
+	compiledIn bool
+	uid        types.UID
+}
+
+// setState states everything in the status but the numbers. A nil store does not
+// exist.
+func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, by serving, store *hostingv1alpha1.Store, now time.Time) {
+	established := establishedCondition(resource.Name, by)
+	stored := storedCondition(status, resource.Spec.StoreName, store)
+	status.Phase = phase(by.crd, established, stored)
+	// What the Store holds is of this definition from now on: requests for the
+	// resource wait for it.
+	status.DefinitionUID = by.uid
 	ready := readyCondition(status, established, stored)
 	for _, condition := range []metav1.Condition{established, stored, ready} {
 		condition.ObservedGeneration = resource.Generation
@@ -48,22 +61,23 @@ func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, cr
 
 // setUsage states how much there is of the resource and reports whether that is
 // news. While it is not known, the last that was known stays.
-func setUsage(status *hostingv1alpha1.HostedResourceStatus, name string, usage UsageFunc) bool {
-	objects, bytes, known := usage(schema.ParseGroupResource(name))
-	if !known || status.Objects == objects && status.Bytes == bytes && status.StoredBytes == bytes {
+func setUsage(status *hostingv1alpha1.HostedResourceStatus, name, store string, usage UsageFunc) bool {
+	of, known := usage(store, schema.ParseGroupResource(name))
+	if !known || status.Objects == of.Objects && status.Bytes == of.PlainBytes && status.StoredBytes == of.Bytes {
 		return false
 	}
-	// Nothing is compressed, so both sizes are the same.
-	status.Objects, status.Bytes, status.StoredBytes = objects, bytes, bytes
+	status.Objects, status.Bytes, status.StoredBytes = of.Objects, of.PlainBytes, of.Bytes
 	return true
 }
 
-func phase(crd *definition, established metav1.Condition) hostingv1alpha1.HostedResourcePhase {
+// phase sums up what has been done so far. A Store that is down for now holds the
+// objects all the same.
+func phase(crd *definition, established, stored metav1.Condition) hostingv1alpha1.HostedResourcePhase {
 	switch {
-	case crd == nil:
-		return hostingv1alpha1.HostedResourcePending
-	case !crd.DeletionTimestamp.IsZero():
+	case crd != nil && !crd.DeletionTimestamp.IsZero():
 		return hostingv1alpha1.HostedResourceTerminating
+	case stored.Reason == reasonNoStore || stored.Reason == reasonStoreNotFound:
+		return hostingv1alpha1.HostedResourcePending
 	case established.Status == metav1.ConditionTrue:
 		return hostingv1alpha1.HostedResourceHosted
 	default:
@@ -73,9 +87,16 @@ func phase(crd *definition, established metav1.Condition) hostingv1alpha1.Hosted
 
 // establishedCondition says what the definition says, in its own words. If its
 // names were refused, that is the cause and its Established only the effect.
-func establishedCondition(name string, crd *definition) metav1.Condition {
+func establishedCondition(name string, by serving) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceEstablished, Status: metav1.ConditionFalse}
-	if crd == nil {
+	crd := by.crd
+	switch {
+	case by.compiledIn:
+		condition.Status = metav1.ConditionTrue
+		condition.Reason = reasonCompiledIn
+		condition.Message = "annex serves the resource without a CustomResourceDefinition"
+		return condition
+	case crd == nil:
 		condition.Reason = reasonNotDefined
 		condition.Message = fmt.Sprintf("There is no CustomResourceDefinition %q", name)
 		return condition
@@ -102,13 +123,17 @@ func establishedCondition(name string, crd *definition) metav1.Condition {
 	return condition
 }
 
-// storedCondition says whether the Store that holds the resource works.
-func storedCondition(storeName string, store *hostingv1alpha1.Store) metav1.Condition {
+// storedCondition says whether the Store that holds the resource works. Why there is
+// none, the scheduler said in status.
+func storedCondition(status *hostingv1alpha1.HostedResourceStatus, storeName string, store *hostingv1alpha1.Store) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceStored, Status: metav1.ConditionFalse}
 	switch {
 	case storeName == "":
 		condition.Reason = reasonNoStore
 		condition.Message = "No store has been chosen yet"
+		if scheduled := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceScheduled); scheduled != nil && scheduled.Status == metav1.ConditionFalse {
+			condition.Message += ": " + scheduled.Message
+		}
 		return condition
 	case store == nil:
 		condition.Reason = reasonStoreNotFound

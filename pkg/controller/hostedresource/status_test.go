@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
 const widgets = "widgets.example.com"
@@ -45,6 +46,14 @@ func terminating(crd *definition) *definition {
 	at := metav1.NewTime(epoch)
 	crd.DeletionTimestamp = &at
 	return crd
+}
+
+// by is a resource that is served by a definition, or not served.
+func by(crd *definition) serving {
+	if crd == nil {
+		return serving{}
+	}
+	return serving{crd: crd, uid: crd.UID}
 }
 
 // ready is the default store, with the given readiness.
@@ -87,6 +96,14 @@ func TestSetState(t *testing.T) {
 				`Established=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
 				"Stored=False NoStore: No store has been chosen yet",
 				`Ready=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
+			},
+		},
+		"served, not placed": {
+			crd: established(), wantPhase: pending,
+			wantStates: []string{
+				"Established=True InitialNamesAccepted: the initial names have been accepted",
+				"Stored=False NoStore: No store has been chosen yet",
+				"Ready=False NoStore: No store has been chosen yet",
 			},
 		},
 		"just defined": {
@@ -134,7 +151,7 @@ func TestSetState(t *testing.T) {
 			},
 		},
 		"store missing": {
-			storeName: "other", crd: established(), wantPhase: hosting,
+			storeName: "other", crd: established(), wantPhase: pending,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
 				`Stored=False StoreNotFound: There is no store "other"`,
@@ -162,7 +179,7 @@ func TestSetState(t *testing.T) {
 			t.Parallel()
 			resource := &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets, Generation: 7}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: tc.storeName}}
 			var status hostingv1alpha1.HostedResourceStatus
-			setState(&status, resource, tc.crd, tc.store, epoch)
+			setState(&status, resource, by(tc.crd), tc.store, epoch)
 			if status.Phase != tc.wantPhase {
 				t.Errorf("phase %s, want %s", status.Phase, tc.wantPhase)
 			}
@@ -177,11 +194,27 @@ func TestSetState(t *testing.T) {
 				t.Errorf("conditions (-want +got):\n%s", diff)
 			}
 			before := status.DeepCopy()
-			setState(&status, resource, tc.crd, tc.store, epoch.Add(time.Hour))
+			setState(&status, resource, by(tc.crd), tc.store, epoch.Add(time.Hour))
 			if diff := cmp.Diff(before, &status); diff != "" {
 				t.Errorf("the same state an hour later changed the status (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestSaysWhyThereIsNoStore looks at what the scheduler says in the status.
+func TestSaysWhyThereIsNoStore(t *testing.T) {
+	t.Parallel()
+	status := hostingv1alpha1.HostedResourceStatus{Conditions: []metav1.Condition{{
+		Type: hostingv1alpha1.HostedResourceScheduled, Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 Stores fit",
+	}}}
+	setState(&status, &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}}, by(established()), nil, epoch)
+	for _, kind := range []string{hostingv1alpha1.HostedResourceStored, hostingv1alpha1.HostedResourceReady} {
+		condition := meta.FindStatusCondition(status.Conditions, kind)
+		want := "No store has been chosen yet: 0/1 Stores fit"
+		if condition.Status != metav1.ConditionFalse || condition.Reason != reasonNoStore || condition.Message != want {
+			t.Errorf("%s: %s %s: %s, want False %s: %s", kind, condition.Status, condition.Reason, condition.Message, reasonNoStore, want)
+		}
 	}
 }
 
@@ -216,7 +249,7 @@ func TestReadyBehindAMainCluster(t *testing.T) {
 			t.Parallel()
 			resource := &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "default"}}
 			status := hostingv1alpha1.HostedResourceStatus{Conditions: tc.other}
-			setState(&status, resource, tc.crd, ready(metav1.ConditionTrue, ""), epoch)
+			setState(&status, resource, by(tc.crd), ready(metav1.ConditionTrue, ""), epoch)
 			ready := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceReady)
 			got := string(ready.Status) + " " + ready.Reason
 			if ready.Status != metav1.ConditionTrue {
@@ -236,27 +269,28 @@ func TestReadyBehindAMainCluster(t *testing.T) {
 
 func TestSetUsage(t *testing.T) {
 	t.Parallel()
-	some := hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 300, StoredBytes: 300}
+	some := hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 300, StoredBytes: 60}
 	for name, tc := range map[string]struct {
-		objects, bytes int64
-		known          bool
-		want           hostingv1alpha1.HostedResourceStatus
-		wantNews       bool
+		of       usage.Usage
+		known    bool
+		want     hostingv1alpha1.HostedResourceStatus
+		wantNews bool
 	}{
-		"the same":     {objects: 3, bytes: 300, known: true, want: some},
+		"the same":     {of: usage.Usage{Objects: 3, Bytes: 60, PlainBytes: 300}, known: true, want: some},
 		"not known":    {want: some},
-		"more":         {objects: 4, bytes: 401, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 4, Bytes: 401, StoredBytes: 401}},
-		"larger only":  {objects: 3, bytes: 301, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 301, StoredBytes: 301}},
+		"more":         {of: usage.Usage{Objects: 4, Bytes: 81, PlainBytes: 401}, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 4, Bytes: 401, StoredBytes: 81}},
+		"larger only":  {of: usage.Usage{Objects: 3, Bytes: 60, PlainBytes: 301}, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 301, StoredBytes: 60}},
+		"compressed":   {of: usage.Usage{Objects: 3, Bytes: 40, PlainBytes: 300}, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 300, StoredBytes: 40}},
 		"nothing left": {known: true, wantNews: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			status := some
-			news := setUsage(&status, widgets, func(resource schema.GroupResource) (int64, int64, bool) {
+			news := setUsage(&status, widgets, "default", func(_ string, resource schema.GroupResource) (usage.Usage, bool) {
 				if want := (schema.GroupResource{Group: "example.com", Resource: "widgets"}); resource != want {
 					t.Errorf("asked for the usage of %v, want %v", resource, want)
 				}
-				return tc.objects, tc.bytes, tc.known
+				return tc.of, tc.known
 			})
 			if news != tc.wantNews {
 				t.Errorf("news: %v, want %v", news, tc.wantNews)

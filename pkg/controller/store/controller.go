@@ -9,7 +9,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -17,73 +20,156 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 
-// ControllerName names the controller in logs and metrics.
+// ControllerName names the controller in logs, metrics and events.
 const ControllerName = "store"
+
+// Connection is annex's connection to a Store; a *stores.Store is one.
+type Connection interface {
+	// Snapshot is what the last look at the etcd found.
+	Snapshot() *stores.Snapshot
+	// Claim marks the prefix in the cluster as the Store's.
+	Claim(ctx context.Context, uid types.UID, take bool) (cluster uint64, err error)
+	// Release takes the mark away.
+	Release(ctx context.Context, uid types.UID) error
+}
+
+// Recorder records events; an events.EventRecorder is one.
+type Recorder interface {
+	// Eventf records an event of an object.
+	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
+}
 
 // Config holds what the controller depends on.
 type Config struct {
-	AnnexStores hostingclient.StoreInterface
-	Stores      hostinginformers.StoreInformer
+	AnnexStores          hostingclient.StoreInterface
+	AnnexHostedResources hostingclient.HostedResourceInterface
+	Stores               hostinginformers.StoreInformer
+	HostedResources      hostinginformers.HostedResourceInformer
 
-	// DefaultEtcd is the etcd behind the Store "default".
-	DefaultEtcd Etcd
-	// Objects counts the objects in it that annex keeps there. It returns false
+	// Connection is that to a Store; there is none to one that does not exist.
+	Connection func(name string) (Connection, error)
+	// AddListener has changes of connections reported until remove is called.
+	AddListener func(listener func(store string)) (remove func())
+	// Objects counts the objects in a Store that annex keeps there. It returns false
 	// while that is not known.
-	Objects func() (objects int64, known bool)
+	Objects func(store string) (objects int64, known bool)
+	// Events takes what is to be said of a Store.
+	Events Recorder
 }
 
 // Controller keeps the status of Stores.
 type Controller struct {
-	queue  *queue.Queue[string]
-	pace   *pace.Pace
-	synced cache.DoneChecker
+	queue           *queue.Queue[string]
+	pace            *pace.Pace
+	stores          cache.DoneChecker
+	hostedResources cache.DoneChecker
+	addListener     func(func(string)) func()
 }
 
-// New returns a controller that follows the informer of config and does nothing
+// New returns a controller that follows the informers of config and does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
-	c := &Controller{pace: pace.New(minInterval, time.Now)}
+	c := &Controller{pace: pace.New(minInterval, time.Now), addListener: config.AddListener}
+	hosted := config.HostedResources.Lister()
 	r := &reconciler{
 		getStore: config.Stores.Lister().Get,
-		updateStatus: func(ctx context.Context, store *hostingv1alpha1.Store) error {
-			_, err := config.AnnexStores.UpdateStatus(ctx, store, metav1.UpdateOptions{})
+		updateStatus: func(ctx context.Context, store *hostingv1alpha1.Store) (*hostingv1alpha1.Store, error) {
+			return config.AnnexStores.UpdateStatus(ctx, store, metav1.UpdateOptions{})
+		},
+		update: func(ctx context.Context, store *hostingv1alpha1.Store) error {
+			_, err := config.AnnexStores.Update(ctx, store, metav1.UpdateOptions{})
 			return err
 		},
-		observe: config.DefaultEtcd.observe,
-		objects: config.Objects,
+		connection: config.Connection,
+		objects:    config.Objects,
+		placed: func(store string) int32 {
+			all, _ := hosted.List(labels.Everything()) // reading memory does not fail
+			return countOn(store, all)
+		},
+		livePlaced: func(ctx context.Context, store string) (int32, error) {
+			all, err := config.AnnexHostedResources.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return 0, fmt.Errorf("listing what is placed on store %s: %w", store, err)
+			}
+			count := int32(0)
+			for i := range all.Items {
+				count += on(store, &all.Items[i])
+			}
+			return count, nil
+		},
+		events:  config.Events,
 		pace:    c.pace,
 		now:     time.Now,
 		trouble: map[string]string{},
 	}
 	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
+	if err := c.follow(config); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
 
-	registration, err := config.Stores.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+func countOn(store string, hosted []*hostingv1alpha1.HostedResource) int32 {
+	count := int32(0)
+	for _, resource := range hosted {
+		count += on(store, resource)
+	}
+	return count
+}
+
+func on(store string, hosted *hostingv1alpha1.HostedResource) int32 {
+	if hosted.Spec.StoreName == store {
+		return 1
+	}
+	return 0
+}
+
+func (c *Controller) follow(config Config) error {
+	stores, err := config.Stores.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,
 		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
 		DeleteFunc: c.enqueue,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("following stores: %w", err)
+		return fmt.Errorf("following stores: %w", err)
 	}
-	c.synced = registration.HasSyncedChecker()
-	return c, nil
+	hosted, err := config.HostedResources.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: c.enqueueStoreOf,
+		UpdateFunc: func(old, obj any) {
+			// Most changes are of the status, which says nothing about Stores.
+			if storeOf(old) != storeOf(obj) {
+				c.enqueueStoreOf(old)
+				c.enqueueStoreOf(obj)
+			}
+		},
+		DeleteFunc: c.enqueueStoreOf,
+	})
+	if err != nil {
+		return fmt.Errorf("following hosted resources: %w", err)
+	}
+	c.stores, c.hostedResources = stores.HasSyncedChecker(), hosted.HasSyncedChecker()
+	return nil
 }
 
 // Run keeps the status of Stores until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
-	c.queue.Run(ctx, workers, c.synced)
+	remove := c.addListener(c.queue.Add)
+	defer remove()
+	c.queue.Run(ctx, workers, c.stores, c.hostedResources)
 }
 
 // UsageChanged is to be called when the usage of a resource changed.
-func (c *Controller) UsageChanged(schema.GroupResource) {
-	c.queue.AddAfter(hostingv1alpha1.DefaultStoreName, c.pace.Wait(hostingv1alpha1.DefaultStoreName))
-}
+func (c *Controller) UsageChanged(schema.GroupResource) {}
 
 // AllUsageChanged is to be called when the usage of any resource may have changed.
-func (c *Controller) AllUsageChanged() {
-	c.UsageChanged(schema.GroupResource{})
+func (c *Controller) AllUsageChanged() {}
+
+// StoreUsageChanged is to be called when what a Store holds changed.
+func (c *Controller) StoreUsageChanged(store string) {
+	c.queue.AddAfter(store, c.pace.Wait(store))
 }
 
 // enqueue queues a Store, or what is left of it.
@@ -91,4 +177,21 @@ func (c *Controller) enqueue(obj any) {
 	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 		c.queue.Add(name)
 	}
+}
+
+// enqueueStoreOf queues the Store that a HostedResource is placed on.
+func (c *Controller) enqueueStoreOf(obj any) {
+	if name := storeOf(obj); name != "" {
+		c.queue.AddAfter(name, c.pace.Wait(name))
+	}
+}
+
+func storeOf(obj any) string {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if hosted, ok := obj.(*hostingv1alpha1.HostedResource); ok {
+		return hosted.Spec.StoreName
+	}
+	return ""
 }

@@ -17,39 +17,44 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 
 const (
-	// minInterval keeps looks at one etcd, and so writes of its status, apart.
+	// minInterval keeps writes of one status apart.
 	minInterval = time.Second
 
-	// refreshInterval is how often an etcd is looked at that nobody writes to.
-	refreshInterval = 30 * time.Second
+	// refreshInterval is how often the status is brought up to date of a Store that
+	// nobody writes to; annex looks at its etcd a little more often.
+	refreshInterval = 10 * time.Second
 
-	// troubleInterval is how often one is looked at that is not ready.
+	// troubleInterval is how often that is of one that is not ready.
 	troubleInterval = 5 * time.Second
-
-	// answerTimeout is how long an etcd may take to answer.
-	answerTimeout = 5 * time.Second
 )
 
 // reconciler holds what one look at a store needs.
 type reconciler struct {
 	getStore     func(name string) (*hostingv1alpha1.Store, error)
-	updateStatus func(ctx context.Context, store *hostingv1alpha1.Store) error
-	// observe looks at the etcd of the default store.
-	observe func(ctx context.Context) observation
-	// objects counts what annex keeps there, and returns false while it does not know.
-	objects func() (int64, bool)
-	pace    *pace.Pace
-	now     func() time.Time
+	updateStatus func(ctx context.Context, store *hostingv1alpha1.Store) (*hostingv1alpha1.Store, error)
+	update       func(ctx context.Context, store *hostingv1alpha1.Store) error
+	connection   func(name string) (Connection, error)
+	// objects counts what annex keeps in a store, and returns false while it does
+	// not know.
+	objects func(store string) (int64, bool)
+	// placed counts the resources that are placed on a store, as far as was seen;
+	// livePlaced asks.
+	placed     func(store string) int32
+	livePlaced func(ctx context.Context, store string) (int32, error)
+	events     Recorder
+	pace       *pace.Pace
+	now        func() time.Time
 
 	mu sync.Mutex
 	// trouble is the message with which each store was last not ready.
 	trouble map[string]string
 }
 
-// reconcile looks at the etcd of one store and writes down what is news.
+// reconcile writes down what is news of one store.
 func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
 	store, err := r.getStore(name)
 	if apierrors.IsNotFound(err) {
@@ -60,56 +65,101 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	if err != nil {
 		return queue.Result{}, fmt.Errorf("reading store %s: %w", name, err)
 	}
-	if name != hostingv1alpha1.DefaultStoreName {
-		updated := store.DeepCopy()
-		setNotConnected(&updated.Status, store.Generation, r.now())
-		return queue.Result{}, r.write(ctx, store, updated)
-	}
 	if wait := r.pace.Wait(name); wait > 0 {
 		return queue.Result{RequeueAfter: wait}, nil
 	}
-	r.pace.Mark(name)
-	return r.refresh(ctx, store)
+	connection, err := r.connection(name)
+	if err != nil {
+		// The connections follow the same objects and will have it in a moment.
+		_, err := r.refresh(ctx, store, nil, notConnected())
+		return queue.Result{RequeueAfter: minInterval}, err
+	}
+	if store.DeletionTimestamp != nil && hasFinalizer(store) {
+		if done, err := r.finalize(ctx, store, connection); done || err != nil {
+			return queue.Result{}, err
+		}
+	}
+	seen := connection.Snapshot()
+	if seen.Unavailable == nil || !underWay(seen.Unavailable.Reason) {
+		r.pace.Mark(name)
+	}
+	if isAdopted(store, seen) {
+		return queue.Result{}, r.endAdoption(ctx, store)
+	}
+	return r.refresh(ctx, store, connection, seen)
 }
 
-// refresh does so for the store that annex keeps objects in.
-func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store) (queue.Result, error) {
-	asking, cancel := context.WithTimeout(ctx, answerTimeout)
-	seen := r.observe(asking)
-	cancel()
-	if ctx.Err() != nil {
-		// An etcd that was not given the time to answer is not down.
-		return queue.Result{}, ctx.Err()
+// underWay reports whether a reason not to be ready is about to go by itself: who
+// made a store waits for it, and there are no more than two writes until it is there.
+func underWay(reason string) bool {
+	return reason == stores.ReasonConnecting || reason == stores.ReasonUnclaimed
+}
+
+// notConnected is what was seen of a store that annex has only just heard of.
+func notConnected() *stores.Snapshot {
+	return &stores.Snapshot{Unavailable: &stores.UnavailableError{Reason: stores.ReasonConnecting, Message: "annex has not reached it yet"}}
+}
+
+// refresh brings the status up to date.
+func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, connection Connection, seen *stores.Snapshot) (queue.Result, error) {
+	if seen.UID != store.UID && seen.UID != "" {
+		return queue.Result{RequeueAfter: minInterval}, nil // of a store of the same name before it
 	}
 	updated := store.DeepCopy()
-	setObserved(&updated.Status, seen, store.Generation, r.now())
-	if objects, known := r.objects(); known {
+	setObserved(updated, seen, r.now())
+	claimed := r.claim(ctx, updated, connection, seen)
+	updated.Status.Resources = r.placed(store.Name)
+	if objects, known := r.objects(store.Name); known {
 		updated.Status.Objects = objects
 	}
 	ready := meta.FindStatusCondition(updated.Status.Conditions, hostingv1alpha1.StoreReady)
 	r.announce(ctx, store.Name, ready)
 
-	err := r.write(ctx, store, updated)
-	if ready.Status != metav1.ConditionTrue {
+	written, err := r.write(ctx, updated, &store.Status)
+	if written {
+		r.tell(store, updated, claimed)
+	}
+	switch {
+	case ready.Status != metav1.ConditionTrue && store.Name == hostingv1alpha1.DefaultStoreName:
 		// The store is where its status is kept: that this cannot be written
 		// there now is no further trouble.
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("The status of a store that is not ready was not written", "err", err)
 		}
 		return queue.Result{RequeueAfter: troubleInterval}, nil
+	case ready.Status != metav1.ConditionTrue:
+		return queue.Result{RequeueAfter: troubleInterval}, err
 	}
 	return queue.Result{RequeueAfter: refreshInterval}, err
 }
 
-// write writes the status if it is news.
-func (r *reconciler) write(ctx context.Context, before, after *hostingv1alpha1.Store) error {
-	if !isNews(&before.Status, &after.Status) {
-		return nil
-	}
-	if err := r.updateStatus(ctx, after); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing status of store %s: %w", after.Name, err)
+// isAdopted reports whether the cluster serves that the owner of the store named.
+func isAdopted(store *hostingv1alpha1.Store, seen *stores.Snapshot) bool {
+	named := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation]
+	return named != "" && named == store.Status.ClusterID && seen.UID == store.UID && seen.Unavailable == nil
+}
+
+// endAdoption takes the annotation away: an etcd that loses its data and begins anew
+// has the same ID again, and its owner has to be asked again.
+func (r *reconciler) endAdoption(ctx context.Context, store *hostingv1alpha1.Store) error {
+	without := store.DeepCopy()
+	delete(without.Annotations, hostingv1alpha1.AdoptClusterAnnotation)
+	if err := r.update(ctx, without); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("ending the adoption of a cluster by store %s: %w", store.Name, err)
 	}
 	return nil
+}
+
+// write writes the status if it is news.
+func (r *reconciler) write(ctx context.Context, store *hostingv1alpha1.Store, before *hostingv1alpha1.StoreStatus) (written bool, err error) {
+	if !isNews(before, &store.Status) {
+		return false, nil
+	}
+	_, err = r.updateStatus(ctx, store)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("writing status of store %s: %w", store.Name, err)
+	}
+	return err == nil, nil
 }
 
 // announce logs when a store ceases to be ready, does so for another reason, or
@@ -117,10 +167,10 @@ func (r *reconciler) write(ctx context.Context, before, after *hostingv1alpha1.S
 func (r *reconciler) announce(ctx context.Context, name string, ready *metav1.Condition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	logger := klog.FromContext(ctx)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "store", name)
 	last, troubled := r.trouble[name]
 	switch {
-	case ready.Status != metav1.ConditionTrue && last != ready.Message:
+	case ready.Status == metav1.ConditionFalse && last != ready.Message && !underWay(ready.Reason):
 		r.trouble[name] = ready.Message
 		logger.Error(nil, "The store is not ready", "reason", ready.Reason, "message", ready.Message)
 	case ready.Status == metav1.ConditionTrue && troubled:

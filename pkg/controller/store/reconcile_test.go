@@ -6,15 +6,19 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 
 func TestReconcile(t *testing.T) {
@@ -23,54 +27,65 @@ func TestReconcile(t *testing.T) {
 	conflict := apierrors.NewConflict(hostingv1alpha1.Resource("stores"), "default", errors.New("changed"))
 	current := func() *hostingv1alpha1.Store {
 		s := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-		setObserved(&s.Status, cluster(answer(1, 10*mebi, nil)), 0, epoch)
-		s.Status.Objects = 3
+		setObserved(s, cluster(answer(1, 10*mebi, nil)), epoch)
+		s.Status.Objects, s.Status.Resources, s.Status.ClusterID = 3, 2, "c1"
 		return s
 	}
 	fresh := func() *hostingv1alpha1.Store {
 		return &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	}
+	well := func() *stores.Snapshot { return cluster(answer(1, 10*mebi, nil)) }
 
 	for name, tc := range map[string]struct {
 		store       *hostingv1alpha1.Store
 		getErr      error
 		writeErr    error
-		seen        observation
+		seen        *stores.Snapshot
 		unknown     bool
-		lookedAgo   time.Duration
+		writtenAgo  time.Duration
 		wantErr     string
 		wantRequeue time.Duration
-		wantLooks   int
 		wantWrites  int
 	}{
 		"gone":                            {getErr: gone},
 		"not read":                        {getErr: errors.New("broken"), wantErr: "reading store default"},
-		"new":                             {store: fresh(), seen: cluster(answer(1, 10*mebi, nil)), wantLooks: 1, wantWrites: 1, wantRequeue: refreshInterval},
-		"the same":                        {store: current(), seen: cluster(answer(1, 10*mebi, nil)), wantLooks: 1, wantRequeue: refreshInterval},
-		"objects not known":               {store: current(), seen: cluster(answer(1, 10*mebi, nil)), unknown: true, wantLooks: 1, wantRequeue: refreshInterval},
-		"looked at just now":              {store: fresh(), lookedAgo: 300 * time.Millisecond, wantRequeue: 700 * time.Millisecond},
-		"down":                            {store: current(), seen: cluster(silence(1)), wantLooks: 1, wantWrites: 1, wantRequeue: troubleInterval},
-		"down, and so cannot be written":  {store: current(), seen: cluster(silence(1)), writeErr: conflict, wantLooks: 1, wantWrites: 1, wantRequeue: troubleInterval},
-		"cannot be written all the same":  {store: fresh(), seen: cluster(answer(1, 10*mebi, nil)), writeErr: conflict, wantErr: "writing status of store default", wantLooks: 1, wantWrites: 1, wantRequeue: refreshInterval},
-		"gone while it was being written": {store: fresh(), seen: cluster(answer(1, 10*mebi, nil)), writeErr: gone, wantLooks: 1, wantWrites: 1, wantRequeue: refreshInterval},
+		"not connected yet":               {store: fresh(), wantRequeue: minInterval, wantWrites: 1},
+		"new":                             {store: fresh(), seen: well(), wantWrites: 1, wantRequeue: refreshInterval},
+		"the same":                        {store: current(), seen: well(), wantRequeue: refreshInterval},
+		"objects not known":               {store: current(), seen: well(), unknown: true, wantRequeue: refreshInterval},
+		"written just now":                {store: fresh(), seen: well(), writtenAgo: 300 * time.Millisecond, wantRequeue: 700 * time.Millisecond},
+		"down":                            {store: current(), seen: down(), wantWrites: 1, wantRequeue: troubleInterval},
+		"down, and so cannot be written":  {store: current(), seen: down(), writeErr: conflict, wantWrites: 1, wantRequeue: troubleInterval},
+		"cannot be written all the same":  {store: fresh(), seen: well(), writeErr: conflict, wantErr: "writing status of store default", wantWrites: 1, wantRequeue: refreshInterval},
+		"gone while it was being written": {store: fresh(), seen: well(), writeErr: gone, wantWrites: 1, wantRequeue: refreshInterval},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			now := epoch.Add(-tc.lookedAgo)
+			now := epoch.Add(-tc.writtenAgo)
 			p := pace.New(minInterval, func() time.Time { return now })
-			if tc.lookedAgo > 0 {
+			if tc.writtenAgo > 0 {
 				p.Mark("default")
 				now = epoch
 			}
-			looks, writes := 0, 0
+			writes := 0
 			r := &reconciler{
-				getStore:     func(string) (*hostingv1alpha1.Store, error) { return tc.store, tc.getErr },
-				updateStatus: func(context.Context, *hostingv1alpha1.Store) error { writes++; return tc.writeErr },
-				observe:      func(context.Context) observation { looks++; return tc.seen },
-				objects:      func() (int64, bool) { return 3, !tc.unknown },
-				pace:         p,
-				now:          func() time.Time { return epoch },
-				trouble:      map[string]string{},
+				getStore: func(string) (*hostingv1alpha1.Store, error) { return tc.store, tc.getErr },
+				updateStatus: func(_ context.Context, s *hostingv1alpha1.Store) (*hostingv1alpha1.Store, error) {
+					writes++
+					return s, tc.writeErr
+				},
+				connection: func(string) (Connection, error) {
+					if tc.seen == nil {
+						return nil, errors.New("not there")
+					}
+					return &connection{seen: tc.seen}, nil
+				},
+				objects: func(string) (int64, bool) { return 3, !tc.unknown },
+				placed:  func(string) int32 { return 2 },
+				events:  &told{},
+				pace:    p,
+				now:     func() time.Time { return epoch },
+				trouble: map[string]string{},
 			}
 			result, err := r.reconcile(t.Context(), "default")
 			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
@@ -79,30 +94,168 @@ func TestReconcile(t *testing.T) {
 			if result.RequeueAfter != tc.wantRequeue {
 				t.Errorf("requeued after %s, want %s", result.RequeueAfter, tc.wantRequeue)
 			}
-			if looks != tc.wantLooks || writes != tc.wantWrites {
-				t.Errorf("looked %d times and wrote %d times, want %d and %d", looks, writes, tc.wantLooks, tc.wantWrites)
+			if writes != tc.wantWrites {
+				t.Errorf("wrote %d times, want %d", writes, tc.wantWrites)
 			}
 		})
 	}
 }
 
-func TestAnEtcdNotGivenTimeIsNotDown(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	r := &reconciler{
-		getStore: func(string) (*hostingv1alpha1.Store, error) {
-			return &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, nil
+// one is a reconciler of one store, whose writes it keeps.
+type one struct {
+	*reconciler
+	*connection
+	told
+	store    *hostingv1alpha1.Store
+	resident int32
+}
+
+func newOne(store *hostingv1alpha1.Store, seen *stores.Snapshot) *one {
+	o := &one{store: store, connection: &connection{seen: seen}}
+	o.reconciler = &reconciler{
+		getStore: func(string) (*hostingv1alpha1.Store, error) { return o.store, nil },
+		updateStatus: func(_ context.Context, s *hostingv1alpha1.Store) (*hostingv1alpha1.Store, error) {
+			o.store = s
+			return s, nil
 		},
-		updateStatus: func(context.Context, *hostingv1alpha1.Store) error {
-			t.Error("a store was reported down because annex stops")
+		update: func(_ context.Context, s *hostingv1alpha1.Store) error {
+			o.store = s
 			return nil
 		},
-		observe: func(context.Context) observation { cancel(); return cluster(silence(1)) },
-		pace:    pace.New(minInterval, time.Now),
-		now:     time.Now,
-		trouble: map[string]string{},
+		connection: func(string) (Connection, error) { return o.connection, nil },
+		objects:    func(string) (int64, bool) { return 0, false },
+		placed:     func(string) int32 { return o.resident },
+		livePlaced: func(context.Context, string) (int32, error) { return o.resident, nil },
+		events:     &o.told,
+		pace:       pace.New(0, time.Now),
+		now:        func() time.Time { return epoch },
+		trouble:    map[string]string{},
 	}
-	if _, err := r.reconcile(ctx, "default"); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want that the context is done", err)
+	return o
+}
+
+func (o *one) look(t *testing.T, seen *stores.Snapshot) {
+	t.Helper()
+	o.change(func(c *connection) { c.seen = seen })
+	if _, err := o.reconcile(t.Context(), o.store.Name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	well := func() *stores.Snapshot { return cluster(answer(1, mebi, nil)) }
+	for name, tc := range map[string]struct {
+		seen     *stores.Snapshot
+		known    string
+		adopt    string
+		claimErr error
+		deleted  bool
+		want     []bool
+		wantID   string
+		wantWhy  string
+	}{
+		"first contact":              {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), want: []bool{false}, wantID: "c1"},
+		"claimed a moment ago":       {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), known: "c1", wantID: "c1"},
+		"not reached":                {seen: down()},
+		"serves":                     {seen: well(), known: "c1", wantID: "c1"},
+		"another's":                  {seen: refused(well(), stores.ReasonInUse, "another's")},
+		"another's, to be adopted":   {seen: refused(well(), stores.ReasonInUse, "another's"), adopt: "c1", want: []bool{true}, wantID: "c1"},
+		"another cluster":            {seen: refused(well(), stores.ReasonWrongCluster, "another"), known: "c0", wantID: "c0"},
+		"another cluster, adopted":   {seen: refused(well(), stores.ReasonWrongCluster, "another"), known: "c0", adopt: "c1", want: []bool{true}, wantID: "c1"},
+		"another adopted than there": {seen: refused(well(), stores.ReasonWrongCluster, "another"), known: "c0", adopt: "c2", wantID: "c0"},
+		"emptied, adopted":           {seen: refused(well(), stores.ReasonDataReplaced, "empty"), known: "c1", adopt: "c1", want: []bool{true}, wantID: "c1"},
+		"too old":                    {seen: refused(well(), stores.ReasonTooOld, "too old"), adopt: "c1"},
+		"cannot be marked":           {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), claimErr: errors.New("read-only"), want: []bool{false}, wantWhy: "ClaimFailed: Read-only"},
+		"above another's": {
+			seen:     refused(well(), stores.ReasonUnclaimed, "not yet"),
+			claimErr: &stores.UnavailableError{Reason: stores.ReasonInUse, Message: "it is another's"}, want: []bool{false},
+			wantWhy: "InUse: It is another's. Make a Store with another keyPrefix; only if the other one no longer exists, set the annotation annex.dev/adopt-cluster=c1",
+		},
+		"is being deleted": {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), deleted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "far", Annotations: map[string]string{hostingv1alpha1.AdoptClusterAnnotation: tc.adopt}}}
+			store.Status.ClusterID = tc.known
+			if tc.deleted {
+				store.DeletionTimestamp = &metav1.Time{Time: epoch}
+			}
+			o := newOne(store, tc.seen)
+			o.claimErr = tc.claimErr
+			o.look(t, tc.seen)
+			if !slices.Equal(o.claims, tc.want) || o.store.Status.ClusterID != tc.wantID {
+				t.Errorf("claimed %v for the cluster %q, want %v for %q", o.claims, o.store.Status.ClusterID, tc.want, tc.wantID)
+			}
+			ready := meta.FindStatusCondition(o.store.Status.Conditions, hostingv1alpha1.StoreReady)
+			if got := ready.Reason + ": " + ready.Message; tc.wantWhy != "" && got != tc.wantWhy {
+				t.Errorf("it is not ready for the reason %q, want %q", got, tc.wantWhy)
+			}
+		})
+	}
+}
+
+// TestAdoptionHoldsOnce has the data of a store that was adopted be lost again.
+func TestAdoptionHoldsOnce(t *testing.T) {
+	t.Parallel()
+	store := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "far", Annotations: map[string]string{hostingv1alpha1.AdoptClusterAnnotation: "c1", "keep": "this"}}}
+	store.Status.ClusterID = "c1"
+	emptied := func() *stores.Snapshot {
+		return refused(cluster(answer(1, mebi, nil)), stores.ReasonDataReplaced, "empty")
+	}
+	o := newOne(store, nil)
+	o.look(t, emptied())
+	o.look(t, cluster(answer(1, mebi, nil)))
+	if diff := cmp.Diff(map[string]string{"keep": "this"}, o.store.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	o.look(t, emptied())
+	if !slices.Equal(o.claims, []bool{true}) {
+		t.Errorf("claimed %v, want once", o.claims)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	well := func() *stores.Snapshot { return cluster(answer(1, mebi, nil)) }
+	full := well()
+	full.NoSpace, full.Reclaiming = true, "annex makes room"
+	o := newOne(&hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "far"}}, nil)
+	for _, seen := range []*stores.Snapshot{refused(well(), stores.ReasonUnclaimed, "not yet"), well(), well(), down(), down(), well(), full, well()} {
+		o.look(t, seen)
+	}
+	want := []string{
+		"Normal Claimed: Objects are kept in the etcd cluster c1 from now on",
+		"Normal Ready: Etcd takes reads and writes",
+		"Warning Unreachable: No endpoint answers: https://etcd-1: refused. Start the etcd, or correct spec.etcd.endpoints or spec.etcd.tls",
+		"Normal Ready: Etcd takes reads and writes",
+		"Warning NoSpace: The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. Annex makes room",
+		"Normal Ready: Etcd takes reads and writes",
+		"Normal PressureRelieved: There is space for more, and etcd answers in time",
+	}
+	if diff := cmp.Diff(want, o.all()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestFinalizes(t *testing.T) {
+	t.Parallel()
+	store := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{
+		Name: "far", Finalizers: []string{"other", hostingv1alpha1.StoreFinalizer}, DeletionTimestamp: &metav1.Time{Time: epoch},
+	}}
+	store.Status.ClusterID = "c1"
+	o := newOne(store, cluster(answer(1, mebi, nil)))
+	o.resident = 1
+	o.look(t, o.seen)
+	if !hasFinalizer(o.store) || o.released != 0 || o.store.Status.Resources != 1 {
+		t.Errorf("a store that holds a resource: finalizers %v, released %d times, %d resources", o.store.Finalizers, o.released, o.store.Status.Resources)
+	}
+	if said := o.all(); len(said) == 0 || !strings.Contains(said[0], "Warning HoldsResources: ") {
+		t.Errorf("events %v do not say why the store does not go", said)
+	}
+	o.resident = 0
+	o.look(t, o.seen)
+	if !slices.Equal(o.store.Finalizers, []string{"other"}) || o.released != 1 {
+		t.Errorf("a store that holds nothing: finalizers %v, released %d times", o.store.Finalizers, o.released)
 	}
 }

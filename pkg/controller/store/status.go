@@ -17,24 +17,36 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 
-// Reasons of the condition Ready.
+// Reasons of the condition Ready beside those that package stores has for a Store
+// that is not.
 const (
-	reasonAvailable    = "Available"
-	reasonDegraded     = "Degraded"
-	reasonAlmostFull   = "AlmostFull"
-	reasonUnreachable  = "Unreachable"
-	reasonNoQuorum     = "NoQuorum"
-	reasonNoSpace      = "NoSpace"
-	reasonCorrupt      = "Corrupt"
-	reasonNotConnected = "NotConnected"
+	reasonAvailable           = "Available"
+	reasonClaimFailed         = "ClaimFailed"
+	reasonDegraded            = "Degraded"
+	reasonCertificateExpiring = "CertificateExpiring"
+)
+
+// Reasons of the condition UnderPressure.
+const (
+	reasonEnough     = "Enough"
+	reasonAlmostFull = "AlmostFull"
+	reasonSlow       = "Slow"
 )
 
 const (
-	// almostFull is the part of the quota, in percent, from which on a Store
-	// warns: at the quota etcd stops taking writes, this warning included.
+	// almostFull is the part of the quota, in percent, from which on a Store is under
+	// pressure: at the quota etcd stops taking writes.
 	almostFull = 90
+
+	// slow is how long an etcd takes to answer a read that is under pressure. It
+	// takes milliseconds to.
+	slow = time.Second
+
+	// expiresSoon is how long before its end a client certificate is worth a warning.
+	expiresSoon = 7 * 24 * time.Hour
 
 	// leastNews and newsFraction are how much a size must change to be news by
 	// itself. Many writes of this status fit in, so that none is caused by the
@@ -43,84 +55,108 @@ const (
 	newsFraction = 64
 )
 
-// setNotConnected states that annex keeps nothing in the store.
-func setNotConnected(status *hostingv1alpha1.StoreStatus, generation int64, now time.Time) {
-	setReady(status, generation, now, metav1.ConditionUnknown, reasonNotConnected,
-		fmt.Sprintf("This annex keeps all objects in the store %q and has not connected to this one", hostingv1alpha1.DefaultStoreName))
-}
-
-// setObserved states what the etcd answered. What it did not answer stays as it
+// setObserved states what was seen of the etcd. What it did not answer stays as it
 // was last seen.
-func setObserved(status *hostingv1alpha1.StoreStatus, seen observation, generation int64, now time.Time) {
+func setObserved(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Time) {
+	status := &store.Status
 	setSizes(status, seen)
 	setMembers(status, seen)
-	ready, reason, message := readiness(seen)
-	setReady(status, generation, now, ready, reason, message)
-}
-
-func setReady(status *hostingv1alpha1.StoreStatus, generation int64, now time.Time, ready metav1.ConditionStatus, reason, message string) {
-	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type:               hostingv1alpha1.StoreReady,
-		Status:             ready,
-		Reason:             reason,
-		Message:            message,
-		ObservedGeneration: generation,
-		LastTransitionTime: metav1.NewTime(now),
-	})
+	if slices.ContainsFunc(seen.Endpoints, func(answer stores.EndpointAnswer) bool { return answer.Err == nil }) {
+		status.Alarms = slices.Sorted(slices.Values(seen.Alarms))
+	}
+	for _, condition := range []metav1.Condition{readiness(store, seen, now), pressure(seen)} {
+		condition.ObservedGeneration = seen.Generation
+		condition.LastTransitionTime = metav1.NewTime(now)
+		meta.SetStatusCondition(&status.Conditions, condition)
+	}
 }
 
 // readiness says whether the store takes reads and writes. Messages hold nothing
 // that is different each time, or each look at the store would be news.
-func readiness(seen observation) (ready metav1.ConditionStatus, reason, message string) {
+func readiness(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Time) metav1.Condition {
+	ready := metav1.Condition{Type: hostingv1alpha1.StoreReady, Status: metav1.ConditionTrue}
 	var silent []string
-	answers, full, alarms := 0, false, ""
-	for _, answer := range seen.endpoints {
-		if answer.err != nil {
-			silent = append(silent, fmt.Sprintf("%s: %v", answer.endpoint, answer.err))
-			continue
+	for _, answer := range seen.Endpoints {
+		if answer.Err != nil {
+			silent = append(silent, fmt.Sprintf("%s: %v", answer.Endpoint, answer.Err))
 		}
-		answers++
-		full = full || answer.status.DbSizeQuota > 0 && answer.status.DbSize >= answer.status.DbSizeQuota/100*almostFull
-		alarms += strings.Join(answer.status.Errors, " ")
 	}
-	switch {
-	case answers == 0:
-		return metav1.ConditionFalse, reasonUnreachable, "No endpoint answers: " + strings.Join(silent, "; ")
-	case strings.Contains(alarms, "CORRUPT"):
-		return metav1.ConditionFalse, reasonCorrupt, "Etcd found that its members hold different data"
-	case strings.Contains(alarms, "NOSPACE"):
-		return metav1.ConditionFalse, reasonNoSpace,
-			"The database reached its quota, so etcd takes no writes: delete objects, compact, defragment, and disarm the alarm"
-	case seen.membersErr != nil:
-		return metav1.ConditionFalse, reasonNoQuorum, fmt.Sprintf("The cluster does not answer as a whole: %v", seen.membersErr)
-	case full:
-		return metav1.ConditionTrue, reasonAlmostFull,
-			fmt.Sprintf("The database takes more than %d%% of its quota, at which etcd stops taking writes", almostFull)
+	switch refused := seen.Unavailable; {
+	case refused != nil && refused.Reason == stores.ReasonConnecting:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionUnknown, refused.Reason, sentence(refused.Message)
+	case refused != nil:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, refused.Reason, notReady(store, seen, refused)
+	case seen.NoSpace:
+		ready.Status, ready.Reason = metav1.ConditionFalse, stores.ReasonNoSpace
+		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. " + sentence(seen.Reclaiming)
+	case seen.SecretErr != nil:
+		ready.Reason, ready.Message = stores.ReasonBadCredentials, "Etcd takes reads and writes with the credentials of before: "+seen.SecretErr.Error()
+	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now):
+		ready.Reason = stores.ReasonCertificateExpired
+		ready.Message = "Etcd takes reads and writes over connections of before, but the client certificate expired at " +
+			seen.CertificateExpires.UTC().Format(time.RFC3339) + ": renew what is in the Secret"
+	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now.Add(expiresSoon)):
+		ready.Reason = reasonCertificateExpiring
+		ready.Message = "Etcd takes reads and writes, until the client certificate expires at " +
+			seen.CertificateExpires.UTC().Format(time.RFC3339) + ": renew what is in the Secret"
 	case len(silent) > 0:
-		return metav1.ConditionTrue, reasonDegraded, "Some endpoints do not answer: " + strings.Join(silent, "; ")
+		ready.Reason, ready.Message = reasonDegraded, "Some endpoints do not answer: "+strings.Join(silent, "; ")
+	default:
+		ready.Reason, ready.Message = reasonAvailable, "Etcd takes reads and writes"
 	}
-	return metav1.ConditionTrue, reasonAvailable, "Etcd takes reads and writes"
+	return ready
+}
+
+// notReady says why a store is not ready and what to do.
+func notReady(store *hostingv1alpha1.Store, seen *stores.Snapshot, refused *stores.UnavailableError) string {
+	message := sentence(refused.Message)
+	if next := hint(store, seen, refused.Reason); next != "" {
+		message += ". " + next
+	}
+	return message
+}
+
+// sentence begins with a capital letter.
+func sentence(message string) string {
+	if message == "" {
+		return ""
+	}
+	return strings.ToUpper(message[:1]) + message[1:]
+}
+
+// pressure says whether the store is about to take no more writes, or is slow.
+func pressure(seen *stores.Snapshot) metav1.Condition {
+	under := metav1.Condition{Type: hostingv1alpha1.StoreUnderPressure, Status: metav1.ConditionTrue}
+	largest := seen.Largest()
+	switch {
+	case seen.NoSpace:
+		under.Reason, under.Message = stores.ReasonNoSpace, "The database reached its quota"
+	case seen.Unavailable != nil:
+		under.Status, under.Reason, under.Message = metav1.ConditionUnknown, seen.Unavailable.Reason, "The store is not ready"
+	case largest != nil && largest.DbSizeQuota > 0 && largest.DbSizeInUse >= largest.DbSizeQuota/100*almostFull:
+		under.Reason = reasonAlmostFull
+		under.Message = fmt.Sprintf("What is in the database takes more than %d%% of its quota, at which etcd stops taking writes", almostFull)
+	case seen.RoundTrip >= slow:
+		under.Reason, under.Message = reasonSlow, fmt.Sprintf("Etcd takes more than %s to answer", slow)
+	default:
+		under.Status, under.Reason, under.Message = metav1.ConditionFalse, reasonEnough, "There is space for more, and etcd answers in time"
+	}
+	return under
 }
 
 // setSizes states the size of the largest member: it is the one that reaches the
 // quota first.
-func setSizes(status *hostingv1alpha1.StoreStatus, seen observation) {
-	largest := -1
-	for i, answer := range seen.endpoints {
-		if answer.err == nil && (largest < 0 || answer.status.DbSize > seen.endpoints[largest].status.DbSize) {
-			largest = i
-		}
-	}
-	if largest < 0 {
+func setSizes(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot) {
+	largest := seen.Largest()
+	if largest == nil {
 		return
 	}
-	answer := seen.endpoints[largest].status
-	status.Size = quantity(answer.DbSize)
-	status.SizeInUse = quantity(answer.DbSizeInUse)
+	status.Size = quantity(largest.DbSize)
+	status.SizeInUse = quantity(largest.DbSizeInUse)
 	status.Quota = nil
-	if answer.DbSizeQuota > 0 {
+	if largest.DbSizeQuota > 0 {
 		// Etcd before 3.6 does not tell.
-		status.Quota = quantity(answer.DbSizeQuota)
+		status.Quota = quantity(largest.DbSizeQuota)
 	}
 }
 
@@ -131,25 +167,25 @@ func quantity(n int64) *resource.Quantity {
 
 // setMembers states who the members are, and the lowest version among them: it is
 // what the cluster as a whole can do.
-func setMembers(status *hostingv1alpha1.StoreStatus, seen observation) {
-	if seen.membersErr != nil {
+func setMembers(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot) {
+	if seen.Members == nil {
 		return
 	}
-	byID := map[uint64]endpointAnswer{}
-	for _, answer := range seen.endpoints {
-		if answer.err == nil {
-			byID[answer.status.Header.GetMemberId()] = answer
+	byID := map[uint64]stores.EndpointAnswer{}
+	for _, answer := range seen.Endpoints {
+		if answer.Err == nil {
+			byID[answer.Status.Header.GetMemberId()] = answer
 		}
 	}
-	members := make([]hostingv1alpha1.StoreMember, 0, len(seen.members.Members))
+	members := make([]hostingv1alpha1.StoreMember, 0, len(seen.Members.Members))
 	lowest := ""
-	for _, member := range seen.members.Members {
+	for _, member := range seen.Members.Members {
 		described := hostingv1alpha1.StoreMember{ID: strconv.FormatUint(member.ID, 16), Name: member.Name}
 		if answer, ok := byID[member.ID]; ok {
-			described.Endpoint = answer.endpoint
-			described.Version = answer.status.Version
-			described.Leader = answer.status.Leader == member.ID
-			lowest = lowerVersion(lowest, answer.status.Version)
+			described.Endpoint = answer.Endpoint
+			described.Version = answer.Status.Version
+			described.Leader = answer.Status.Leader == member.ID
+			lowest = lowerVersion(lowest, answer.Status.Version)
 		}
 		members = append(members, described)
 	}

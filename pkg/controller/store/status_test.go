@@ -10,69 +10,93 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/stores"
 )
-
-var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
-const mebi = 1 << 20
-
-// answer is what the endpoint of a member answers whose database has some size.
-func answer(id uint64, size int64, change func(*clientv3.StatusResponse)) endpointAnswer {
-	status := &clientv3.StatusResponse{
-		Header:  &etcdserverpb.ResponseHeader{MemberId: id},
-		Version: "3.7.3", Leader: 1, DbSize: size, DbSizeInUse: size / 2, DbSizeQuota: 100 * mebi,
-	}
-	if change != nil {
-		change(status)
-	}
-	return endpointAnswer{endpoint: "https://etcd-" + string(rune('0'+id)), status: status}
-}
-
-func silence(id uint64) endpointAnswer {
-	return endpointAnswer{endpoint: "https://etcd-" + string(rune('0'+id)), err: errors.New("refused")}
-}
-
-// cluster is what a cluster of three members answers.
-func cluster(endpoints ...endpointAnswer) observation {
-	return observation{endpoints: endpoints, members: &clientv3.MemberListResponse{Members: []*etcdserverpb.Member{
-		{ID: 3, Name: "c"}, {ID: 1, Name: "a"}, {ID: 26, Name: ""},
-	}}}
-}
 
 func TestReadiness(t *testing.T) {
 	t.Parallel()
-	alarm := func(text string) func(*clientv3.StatusResponse) {
-		return func(s *clientv3.StatusResponse) { s.Errors = []string{text} }
-	}
-	noQuorum := cluster(answer(1, mebi, alarm("etcdserver: no leader")))
-	noQuorum.members, noQuorum.membersErr = nil, errors.New("etcdserver: no leader")
+	full := func(s *clientv3.StatusResponse) { s.DbSizeInUse = 90 * mebi }
+	noSpace := cluster(answer(1, mebi, nil))
+	noSpace.NoSpace, noSpace.Reclaiming = true, "annex makes room"
+	slowly := cluster(answer(1, mebi, nil))
+	slowly.RoundTrip = 2 * time.Second
+	expiring := cluster(answer(1, mebi, nil))
+	expiring.CertificateExpires = epoch.Add(time.Hour)
+	expired := cluster(answer(1, mebi, nil))
+	expired.CertificateExpires = epoch.Add(-time.Hour)
+	lasting := cluster(answer(1, mebi, nil))
+	lasting.CertificateExpires = epoch.AddDate(0, 1, 0)
+	noSecret := cluster(answer(1, mebi, nil))
+	noSecret.SecretErr = errors.New("Secret annex-system/etcd: gone")
 	for name, tc := range map[string]struct {
-		seen        observation
-		want        metav1.ConditionStatus
-		wantReason  string
-		wantMessage string
+		seen         *stores.Snapshot
+		want         string
+		wantMessage  string
+		wantPressure string
 	}{
-		"all well":            {cluster(answer(1, mebi, nil), answer(3, mebi, nil)), metav1.ConditionTrue, "Available", "reads and writes"},
-		"one is silent":       {cluster(answer(1, mebi, nil), silence(3)), metav1.ConditionTrue, "Degraded", "https://etcd-3: refused"},
-		"all are silent":      {cluster(silence(1), silence(3)), metav1.ConditionFalse, "Unreachable", "https://etcd-1: refused; https://etcd-3: refused"},
-		"no quorum":           {noQuorum, metav1.ConditionFalse, "NoQuorum", "no leader"},
-		"out of space":        {cluster(answer(1, mebi, nil), answer(3, mebi, alarm("memberID:3 alarm:NOSPACE "))), metav1.ConditionFalse, "NoSpace", "quota"},
-		"corrupt":             {cluster(answer(1, mebi, alarm("memberID:1 alarm:CORRUPT "))), metav1.ConditionFalse, "Corrupt", "different data"},
-		"almost full":         {cluster(answer(1, mebi, nil), answer(3, 90*mebi, nil)), metav1.ConditionTrue, "AlmostFull", "90%"},
-		"not almost full":     {cluster(answer(1, 89*mebi, nil)), metav1.ConditionTrue, "Available", "reads and writes"},
-		"full, quota unknown": {cluster(answer(1, 200*mebi, func(s *clientv3.StatusResponse) { s.DbSizeQuota = 0 })), metav1.ConditionTrue, "Available", "reads and writes"},
+		"all well":             {cluster(answer(1, mebi, nil), answer(3, mebi, nil)), "True Available", "reads and writes", "False Enough"},
+		"one is silent":        {cluster(answer(1, mebi, nil), silence(3)), "True Degraded", "https://etcd-3: refused", "False Enough"},
+		"all are silent":       {down(), "False Unreachable", "No endpoint answers: https://etcd-1: refused", "Unknown Unreachable"},
+		"not looked at":        {refused(cluster(), stores.ReasonConnecting, "not yet"), "Unknown Connecting", "Not yet", "Unknown Connecting"},
+		"another cluster":      {refused(cluster(answer(1, mebi, nil)), stores.ReasonWrongCluster, "it is another"), "False WrongCluster", "It is another", "Unknown WrongCluster"},
+		"out of space":         {noSpace, "False NoSpace", "quota. Annex makes room", "True NoSpace"},
+		"almost full":          {cluster(answer(1, mebi, nil), answer(3, 95*mebi, full)), "True Available", "reads and writes", "True AlmostFull"},
+		"large, but half free": {cluster(answer(3, 99*mebi, nil)), "True Available", "reads and writes", "False Enough"},
+		"full, quota unknown":  {cluster(answer(1, 200*mebi, func(s *clientv3.StatusResponse) { s.DbSizeQuota = 0 })), "True Available", "reads and writes", "False Enough"},
+		"slow":                 {slowly, "True Available", "reads and writes", "True Slow"},
+		"certificate ends":     {expiring, "True CertificateExpiring", "2026-01-02T04:04:05Z", "False Enough"},
+		"certificate ended":    {expired, "True CertificateExpired", "expired at 2026-01-02T02:04:05Z", "False Enough"},
+		"certificate lasts":    {lasting, "True Available", "reads and writes", "False Enough"},
+		"Secret is gone":       {noSecret, "True BadCredentials", "Secret annex-system/etcd: gone", "False Enough"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ready, reason, message := readiness(tc.seen)
-			if ready != tc.want || reason != tc.wantReason || !strings.Contains(message, tc.wantMessage) {
-				t.Errorf("ready %s, reason %s, message %q; want %s, %s and a message with %q", ready, reason, message, tc.want, tc.wantReason, tc.wantMessage)
+			ready, under := readiness(&hostingv1alpha1.Store{}, tc.seen, epoch), pressure(tc.seen)
+			if got := string(ready.Status) + " " + ready.Reason; got != tc.want || !strings.Contains(ready.Message, tc.wantMessage) {
+				t.Errorf("ready %s, message %q; want %s and a message with %q", got, ready.Message, tc.want, tc.wantMessage)
+			}
+			if got := string(under.Status) + " " + under.Reason; got != tc.wantPressure {
+				t.Errorf("under pressure %s, want %s", got, tc.wantPressure)
+			}
+		})
+	}
+}
+
+func TestSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	far := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "far"}}
+	itself := &hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	lost := cluster()
+	lost.Cluster = 0
+	for name, tc := range map[string]struct {
+		store  *hostingv1alpha1.Store
+		seen   *stores.Snapshot
+		reason string
+		want   string
+	}{
+		"away":                 {far, cluster(), stores.ReasonUnreachable, "Why. Start the etcd, or correct spec.etcd.endpoints or spec.etcd.tls"},
+		"default away":         {itself, cluster(), stores.ReasonUnreachable, "Why. Start the etcd, or correct --etcd-servers or --etcd-cafile, --etcd-certfile and --etcd-keyfile"},
+		"no majority":          {far, cluster(), stores.ReasonNoQuorum, "Why. Start the members that are down: a majority is needed"},
+		"old":                  {far, cluster(), stores.ReasonTooOld, "Why. Upgrade etcd"},
+		"corrupt":              {far, cluster(), stores.ReasonCorrupt, "Why. Follow etcd's own instructions for data corruption"},
+		"credentials":          {far, cluster(), stores.ReasonBadCredentials, "Why. Put the Secret right and let annex read it, or correct spec.etcd.tls"},
+		"expired":              {far, cluster(), stores.ReasonCertificateExpired, "Why. Renew the certificate in the Secret"},
+		"another cluster":      {far, cluster(), stores.ReasonWrongCluster, "Why. Correct spec.etcd.endpoints; only if the cluster found has the data of this Store, set the annotation annex.dev/adopt-cluster=c1"},
+		"default, another one": {itself, cluster(), stores.ReasonWrongCluster, "Why. Correct --etcd-servers; only if the cluster found has the data of this Store, start annex again"},
+		"several clusters":     {far, lost, stores.ReasonWrongCluster, "Why. Correct spec.etcd.endpoints"},
+		"data replaced":        {far, cluster(), stores.ReasonDataReplaced, "Why. Restore the data; only if annex is to go on with what is there, set the annotation annex.dev/adopt-cluster=c1"},
+		"in use":               {far, cluster(), stores.ReasonInUse, "Why. Make a Store with another keyPrefix; only if the other one no longer exists, set the annotation annex.dev/adopt-cluster=c1"},
+		"not claimed":          {far, cluster(), stores.ReasonUnclaimed, "Why"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := readiness(tc.store, refused(tc.seen, tc.reason, "why"), epoch).Message; got != tc.want {
+				t.Errorf("message %q, want %q", got, tc.want)
 			}
 		})
 	}
@@ -80,35 +104,40 @@ func TestReadiness(t *testing.T) {
 
 func TestSetObserved(t *testing.T) {
 	t.Parallel()
-	var status hostingv1alpha1.StoreStatus
-	old := func(s *clientv3.StatusResponse) { s.Version = "3.5.9" }
-	setObserved(&status, cluster(answer(1, 10*mebi, nil), answer(3, 12*mebi, old)), 4, epoch)
+	store := &hostingv1alpha1.Store{}
+	status := &store.Status
+	old := func(s *clientv3.StatusResponse) { s.Version = "3.5.19" }
+	seen := cluster(answer(1, 10*mebi, nil), answer(3, 12*mebi, old))
+	seen.Generation, seen.Alarms = 4, []string{"NOSPACE"}
+	setObserved(store, seen, epoch)
+	condition := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(epoch)}
+	}
 	want := hostingv1alpha1.StoreStatus{
-		Conditions: []metav1.Condition{{
-			Type: "Ready", Status: metav1.ConditionTrue, Reason: "Available", Message: "Etcd takes reads and writes",
-			ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(epoch),
-		}},
+		Conditions: []metav1.Condition{
+			condition("Ready", metav1.ConditionTrue, "Available", "Etcd takes reads and writes"),
+			condition("UnderPressure", metav1.ConditionFalse, "Enough", "There is space for more, and etcd answers in time"),
+		},
 		Size: quantity(12 * mebi), SizeInUse: quantity(6 * mebi), Quota: quantity(100 * mebi),
+		Alarms: []string{"NOSPACE"},
 		Members: []hostingv1alpha1.StoreMember{
 			{ID: "1", Name: "a", Endpoint: "https://etcd-1", Version: "3.7.3", Leader: true},
 			{ID: "1a"},
-			{ID: "3", Name: "c", Endpoint: "https://etcd-3", Version: "3.5.9"},
+			{ID: "3", Name: "c", Endpoint: "https://etcd-3", Version: "3.5.19"},
 		},
-		Version: "3.5.9",
+		Version: "3.5.19",
 	}
-	if diff := cmp.Diff(want, status); diff != "" {
+	if diff := cmp.Diff(&want, status); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 
 	// Silence takes nothing away but readiness.
-	down := cluster(silence(1), silence(3))
-	down.members, down.membersErr = nil, errors.New("refused")
-	setObserved(&status, down, 4, epoch.Add(time.Minute))
+	setObserved(store, down(), epoch.Add(time.Minute))
 	if status.Conditions[0].Status != metav1.ConditionFalse {
 		t.Errorf("Ready is %s of an etcd that is down", status.Conditions[0].Status)
 	}
 	status.Conditions, want.Conditions = nil, nil
-	if diff := cmp.Diff(want, status); diff != "" {
+	if diff := cmp.Diff(&want, status); diff != "" {
 		t.Errorf("what was known was lost (-want +got):\n%s", diff)
 	}
 }

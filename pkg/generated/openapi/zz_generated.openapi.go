@@ -855,7 +855,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is Pending while nothing defines the resource, Hosted while it is served, and Terminating while its definition and objects are being deleted.\n\nPossible enum values:\n - `\"Hosted\"` is a resource that is defined and served.\n - `\"Pending\"` is a resource that is not served: nothing defines it yet.\n - `\"Terminating\"` is a resource whose definition is being deleted, its objects with it.",
+							Description: "phase is Pending while nothing defines the resource, Hosted while it is served, and Terminating while its definition and objects are being deleted.\n\nPossible enum values:\n - `\"Hosted\"` is a resource that is defined and served.\n - `\"Pending\"` is a resource that is not served: nothing defines it yet, or it has no Store.\n - `\"Terminating\"` is a resource whose definition is being deleted, its objects with it.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Hosted", "Pending", "Terminating"},
@@ -886,7 +886,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 					},
 					"definitionUID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "definitionUID is the UID of the CustomResourceDefinition whose objects the Store holds. Nothing is read from or written to the Store in the name of another definition of the same name. Empty for resources that are compiled in.",
+							Description: "definitionUID is the UID of the CustomResourceDefinition whose objects the Store holds. Nothing is read from or written to the Store in the name of another definition of the same name. It is \"compiled-in\" for resources without one.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

@@ -18,15 +18,36 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
-func TestRawStorage(t *testing.T) { runSuite(t, false) }
+// shifted is by how much the revisions of a resource are shifted that was restored.
+const shifted = 1_000_000_000_000
 
-func TestCachedStorage(t *testing.T) { runSuite(t, true) }
+// variant is a way in which annex builds storage.
+type variant struct {
+	cached bool
+	// routed is what is placed on a Store, with all that lies between; values are
+	// compressed and encrypted.
+	routed bool
+	offset int64
+}
 
-func runSuite(t *testing.T, cached bool) {
+func TestRawStorage(t *testing.T) { runSuite(t, variant{}) }
+
+func TestCachedStorage(t *testing.T) { runSuite(t, variant{cached: true}) }
+
+// What a resource was shifted by when it was restored, nobody notices.
+func TestShiftedRawStorage(t *testing.T) { runSuite(t, variant{offset: shifted}) }
+
+func TestShiftedCachedStorage(t *testing.T) { runSuite(t, variant{cached: true, offset: shifted}) }
+
+func TestRoutedRawStorage(t *testing.T) { runSuite(t, variant{routed: true}) }
+
+func TestRoutedCachedStorage(t *testing.T) { runSuite(t, variant{routed: true, cached: true}) }
+
+func runSuite(t *testing.T, v variant) {
 	for _, name := range slices.Sorted(maps.Keys(suite)) {
 		e := suite[name]
 		t.Run(name, func(t *testing.T) {
-			if reason := e.excuse(cached); reason != "" {
+			if reason := e.excuse(v); reason != "" {
 				t.Skip(reason)
 			}
 			// Those that run alone are over before the parallel ones go on.
@@ -35,16 +56,20 @@ func runSuite(t *testing.T, cached bool) {
 			} else if !e.alone {
 				t.Parallel()
 			}
-			e.run(t.Context(), t, newSubject(t, cached, e.shape))
+			e.run(t.Context(), t, newSubject(t, v, e.shape))
 		})
 	}
 }
 
-func (e entry) excuse(cached bool) string {
-	if cached {
+func (e entry) excuse(v variant) string {
+	switch {
+	case v.routed && e.notRouted != "":
+		return e.notRouted
+	case v.cached:
 		return e.notCached
+	default:
+		return e.notRaw
 	}
-	return e.notRaw
 }
 
 // TestSuiteIsComplete fails when upstream has a function that is not in the suite.

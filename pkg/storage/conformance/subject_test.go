@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
+	"io"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -34,6 +33,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
 const (
@@ -61,6 +61,9 @@ type subject struct {
 	storage.Interface
 
 	cached      bool
+	offset      int64             // of revisions, from those of etcd
+	first       int64             // revision of etcd that objects may come after
+	stored      value.Transformer // of what etcd gets
 	etcd        *embeddedetcd.Server
 	transformer *transformerSwitch
 	codec       *failingCodec
@@ -73,20 +76,25 @@ type shape struct {
 	indexed       bool
 	shortLeases   bool
 	parts         bool
+	// small leaves objects as small as they are, so that they are not compressed.
+	small bool
 }
 
 // newSubject builds the storage as annex builds it for each of its resources: by
 // way of its options, their REST options, and the decorator among these.
-func newSubject(t *testing.T, cached bool, s shape) *subject {
+func newSubject(t *testing.T, v variant, s shape) *subject {
 	t.Helper()
 	subject := &subject{
-		cached:      cached,
-		etcd:        startEtcd(t),
+		cached:      v.cached,
+		offset:      v.offset,
+		first:       1,
+		etcd:        etcdtest.Start(t, nil),
 		transformer: newTransformerSwitch(),
 		codec:       &failingCodec{Codec: codec},
 	}
+	subject.stored = subject.transformer
 	etcdOptions := options.NewEtcd().Served([]string{subject.etcd.Endpoint()})
-	etcdOptions.EnableWatchCache = cached
+	etcdOptions.EnableWatchCache = v.cached
 	etcdOptions.StorageConfig.Codec = subject.codec
 	etcdOptions.StorageConfig.Transformer = subject.transformer
 	if s.shortLeases {
@@ -95,19 +103,28 @@ func newSubject(t *testing.T, cached bool, s shape) *subject {
 	}
 	// The suite compares whole keys, in errors and continue tokens, with its own.
 	etcdOptions.StorageConfig.Prefix = ""
-	if s.parts {
+	switch {
+	case v.routed:
+		buildRouted(t, subject, &etcdOptions, s)
+	case s.parts || v.offset != 0:
 		buildOfParts(t, subject, &etcdOptions, s)
-	} else {
+	default:
 		build(t, subject, &etcdOptions, s)
 	}
-	// While a watch cache fills, it answers that the client should come again.
+	waitReady(t, subject)
+	return subject
+}
+
+// waitReady waits for a watch cache. While that fills, it answers that the client
+// should come again.
+func waitReady(t *testing.T, subject *subject) {
+	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
 		return subject.ReadinessCheck() == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("storage did not become ready: %v", err)
 	}
-	return subject
 }
 
 func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions, s shape) {
@@ -168,27 +185,6 @@ func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	}, nil
 }
 
-func startEtcd(t *testing.T) *embeddedetcd.Server {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "annex-conformance-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := etcd.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return etcd
-}
-
 // checkStored sees that what etcd holds can be decoded and has no resource version,
 // which is etcd's to give.
 func (s *subject) checkStored(ctx context.Context, t *testing.T, key string) {
@@ -200,7 +196,11 @@ func (s *subject) checkStored(ctx context.Context, t *testing.T, key string) {
 	if len(found.Kvs) != 1 {
 		t.Fatalf("etcd holds %d values of %s, want one", len(found.Kvs), key)
 	}
-	obj, err := runtime.Decode(codec, []byte(strings.TrimPrefix(string(found.Kvs[0].Value), valuePrefix)))
+	data, _, err := s.stored.TransformFromStorage(ctx, found.Kvs[0].Value, value.DefaultContext(key))
+	if err != nil {
+		t.Fatalf("reading what etcd holds of %s: %v", key, err)
+	}
+	obj, err := runtime.Decode(codec, data)
 	if err != nil {
 		t.Fatalf("decoding what etcd holds of %s: %v", key, err)
 	}
@@ -216,7 +216,7 @@ func (s *subject) increaseRV(ctx context.Context, t *testing.T) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return put.Header.Revision
+	return put.Header.Revision + s.offset
 }
 
 // compact compacts etcd as the API server does, and waits until the storage has
@@ -227,10 +227,11 @@ func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion str
 	if err != nil {
 		t.Fatal(err)
 	}
+	inEtcd := int64(revision) - s.offset
 	// The first call may have to learn what the last compaction was.
-	seen, _, _, err := etcd3.Compact(ctx, s.etcd.Client(), 0, int64(revision))
+	seen, _, _, err := etcd3.Compact(ctx, s.etcd.Client(), 0, inEtcd)
 	if err != nil {
-		_, _, _, err = etcd3.Compact(ctx, s.etcd.Client(), seen, int64(revision))
+		_, _, _, err = etcd3.Compact(ctx, s.etcd.Client(), seen, inEtcd)
 	}
 	if err != nil {
 		t.Fatalf("compacting: %v", err)
@@ -267,6 +268,14 @@ func (s synced) Create(ctx context.Context, key string, obj, out runtime.Object,
 		}
 		return apiequality.Semantic.DeepEqual(seen, out), err
 	})
+}
+
+// Watch implements storage.Interface. The suite takes 1 for the first revision.
+func (s synced) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	if options.ResourceVersion == "1" {
+		options.ResourceVersion = fmt.Sprint(s.offset + s.first)
+	}
+	return s.subject.Watch(ctx, key, options)
 }
 
 // UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
@@ -321,6 +330,17 @@ func (s *transformerSwitch) TransformToStorage(ctx context.Context, data []byte,
 type failingCodec struct {
 	runtime.Codec
 	fail atomic.Bool
+	// padding follows every object, for what depends on its size.
+	padding []byte
+}
+
+// Encode implements runtime.Encoder.
+func (c *failingCodec) Encode(obj runtime.Object, w io.Writer) error {
+	if err := c.Codec.Encode(obj, w); err != nil {
+		return err
+	}
+	_, err := w.Write(c.padding)
+	return err
 }
 
 // Decode implements runtime.Decoder.

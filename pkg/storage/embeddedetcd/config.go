@@ -52,6 +52,8 @@ type Config struct {
 	SocketPath string
 	// QuotaBytes limits the size of the database; 0 is DefaultQuotaBytes.
 	QuotaBytes int64
+	// MaxRequestBytes limits one request; 0 is etcd's default of 1.5 MiB.
+	MaxRequestBytes int64
 	// UnsafeNoFsync trades durability for speed. For tests only.
 	UnsafeNoFsync bool
 }
@@ -65,6 +67,9 @@ func (cfg *Config) validate() error {
 	}
 	if cfg.QuotaBytes < 0 {
 		return fmt.Errorf("quota of %d bytes is negative", cfg.QuotaBytes)
+	}
+	if cfg.MaxRequestBytes < 0 {
+		return fmt.Errorf("request limit of %d bytes is negative", cfg.MaxRequestBytes)
 	}
 	return nil
 }
@@ -120,6 +125,9 @@ func (cfg *Config) embedConfig(log *zap.Logger, register func(*grpc.Server)) (*e
 	ec.QuotaBackendBytes = cfg.QuotaBytes
 	if ec.QuotaBackendBytes == 0 {
 		ec.QuotaBackendBytes = DefaultQuotaBytes
+	}
+	if cfg.MaxRequestBytes > 0 {
+		ec.MaxRequestBytes = uint(cfg.MaxRequestBytes)
 	}
 	ec.WatchProgressNotifyInterval = progressInterval
 	ec.TickMs, ec.ElectionMs = tickMillis, electionMillis

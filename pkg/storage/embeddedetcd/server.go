@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,8 +93,9 @@ func (s *Server) start(ctx context.Context) error {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{s.Endpoint()},
 		Logger:    s.zap,
-		// As in the API server: nothing of ours limits what etcd may answer.
-		MaxCallRecvMsgSize: 1<<31 - 1,
+		// The server alone says what is too large, and nothing limits its answers.
+		MaxCallSendMsgSize: math.MaxInt32,
+		MaxCallRecvMsgSize: math.MaxInt32,
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("making a client: %w", err), s.Close())

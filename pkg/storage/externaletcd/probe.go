@@ -14,6 +14,16 @@ import (
 	"time"
 )
 
+// Probe finds out why an endpoint does not answer: it returns nil if an etcd, or what
+// looks like one, does. ctx bounds it.
+func Probe(ctx context.Context, endpoint string, tlsConfig *tls.Config) error {
+	begin := time.Now()
+	if err := probe(ctx, endpoint, tlsConfig); err != nil {
+		return explain(err, time.Since(begin).Round(time.Second))
+	}
+	return nil
+}
+
 // probe opens one connection as gRPC would, up to the server's first frame.
 // gRPC itself keeps the cause of a failure to its log and goes on trying; and a
 // TLS server rejects a client certificate only after the client's handshake is

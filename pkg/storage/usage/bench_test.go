@@ -28,7 +28,7 @@ func BenchmarkLoad(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			tracker := NewTracker(etcd.client, "annex")
+			tracker := NewTracker(etcd.client, "annex", nil)
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := tracker.load(b.Context()); err != nil {
@@ -65,7 +65,7 @@ func BenchmarkWrite(b *testing.B) {
 
 // BenchmarkApply is the counting alone.
 func BenchmarkApply(b *testing.B) {
-	tracker := NewTracker(nil, "annex")
+	tracker := NewTracker(nil, "annex", nil)
 	event := &clientv3.Event{
 		Type:   clientv3.EventTypePut,
 		Kv:     &mvccpb.KeyValue{Key: []byte("/annex/example.com/widgets/default/a"), Value: make([]byte, 100), CreateRevision: 2, ModRevision: 3},

@@ -9,7 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// counts are the usage per resource below root.
+// bookkeeping is the segment below the root that holds annex's own notes, which
+// are nobody's objects.
+const bookkeeping = "_annex/"
+
+// counts are the usage per resource below root, and per namespace of each.
 type counts struct {
 	root       string
 	total      Usage
@@ -18,9 +22,10 @@ type counts struct {
 }
 
 type counter struct {
-	resource schema.GroupResource
-	usage    Usage
-	changed  bool // while the events of one response are counted
+	resource    schema.GroupResource
+	usage       Usage
+	byNamespace map[string]*Usage // nil for what has no namespaces
+	changed     bool              // while the events of one response are counted
 }
 
 func newCounts(root string) *counts {
@@ -34,6 +39,27 @@ func (c *counts) of(resource schema.GroupResource) Usage {
 	return Usage{}
 }
 
+func (c *counts) ofNamespace(resource schema.GroupResource, namespace string) Usage {
+	if found := c.byResource[resource]; found != nil {
+		if in := found.byNamespace[namespace]; in != nil {
+			return *in
+		}
+	}
+	return Usage{}
+}
+
+func (c *counts) namespacesOf(resource schema.GroupResource) map[string]Usage {
+	found := c.byResource[resource]
+	if found == nil {
+		return nil
+	}
+	all := make(map[string]Usage, len(found.byNamespace))
+	for namespace, in := range found.byNamespace {
+		all[namespace] = *in
+	}
+	return all
+}
+
 func (c *counts) all() map[schema.GroupResource]Usage {
 	all := make(map[schema.GroupResource]Usage, len(c.byResource))
 	for resource, counter := range c.byResource {
@@ -42,13 +68,14 @@ func (c *counts) all() map[schema.GroupResource]Usage {
 	return all
 }
 
-// count adds to the counter that a key belongs to, and returns it unless nothing
-// changed.
+// count adds to the counters that a key belongs to, and returns that of the
+// resource unless nothing changed.
 func (c *counts) count(key []byte, d Usage) *counter {
-	if len(key) < len(c.root) || d == (Usage{}) {
+	if d == (Usage{}) || !isObject(c.root, key) {
 		return nil
 	}
-	prefix, groupLength := resourcePrefix(key[len(c.root):])
+	key = key[len(c.root):]
+	prefix, groupLength := resourcePrefix(key)
 	found := c.byPrefix[string(prefix)] // does not allocate
 	if found == nil {
 		found = &counter{resource: toResource(string(prefix), groupLength)}
@@ -56,8 +83,27 @@ func (c *counts) count(key []byte, d Usage) *counter {
 		c.byResource[found.resource] = found
 	}
 	found.usage.add(d)
+	found.addToNamespace(namespaceOf(key[len(prefix):]), d)
 	c.total.add(d)
 	return found
+}
+
+func (c *counter) addToNamespace(namespace []byte, d Usage) {
+	if len(namespace) == 0 {
+		return
+	}
+	in := c.byNamespace[string(namespace)] // does not allocate
+	if in == nil {
+		if c.byNamespace == nil {
+			c.byNamespace = map[string]*Usage{}
+		}
+		in = &Usage{}
+		c.byNamespace[string(namespace)] = in
+	}
+	in.add(d)
+	if *in == (Usage{}) {
+		delete(c.byNamespace, string(namespace))
+	}
 }
 
 // settle ends the counting of one response. Resources that are gone go from memory
@@ -71,6 +117,11 @@ func (c *counts) settle(changed []schema.GroupResource) {
 			delete(c.byPrefix, toPrefix(resource))
 		}
 	}
+}
+
+// isObject reports whether a key below the root is that of an object.
+func isObject(root string, key []byte) bool {
+	return len(key) >= len(root) && !bytes.HasPrefix(key[len(root):], []byte(bookkeeping))
 }
 
 // resourcePrefix is the part of a key below the root that names the resource:
@@ -89,6 +140,19 @@ func resourcePrefix(key []byte) (prefix []byte, groupLength int) {
 		return key, first
 	}
 	return key[:first+1+second], first
+}
+
+// namespaceOf is the namespace in what follows the resource in a key: /namespace/name,
+// or /name for what has none.
+func namespaceOf(rest []byte) []byte {
+	if len(rest) == 0 {
+		return nil
+	}
+	rest = rest[1:]
+	if end := bytes.IndexByte(rest, '/'); end > 0 {
+		return rest[:end]
+	}
+	return nil
 }
 
 func toResource(prefix string, groupLength int) schema.GroupResource {

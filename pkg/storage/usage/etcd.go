@@ -22,16 +22,18 @@ const (
 
 var (
 	// errReload marks that counts cannot be carried on.
-	errReload     = errors.New("everything has to be read again")
-	errNoPrevious = fmt.Errorf("%w: an event came without the value it replaced", errReload)
-	errWentBack   = fmt.Errorf("%w: etcd is at an older revision than what was counted", errReload)
-	errCompacted  = fmt.Errorf("%w: the history was compacted", errReload)
-	errWatchEnded = errors.New("the watch ended")
+	errReload      = errors.New("everything has to be read again")
+	errNoPrevious  = fmt.Errorf("%w: an event came without the value it replaced", errReload)
+	errWentBack    = fmt.Errorf("%w: etcd is at an older revision than what was counted", errReload)
+	errUnknownSize = fmt.Errorf("%w: the size of a value that went is not known any more", errReload)
+	errCompacted   = fmt.Errorf("%w: the history was compacted", errReload)
+	errWatchEnded  = errors.New("the watch ended")
 )
 
 // load reads every key at one revision.
 func (t *Tracker) load(ctx context.Context) error {
 	fresh := newCounts(t.root)
+	t.scale.reset()
 	end := clientv3.GetPrefixRangeEnd(t.root)
 	key, limit, revision := t.root, int64(firstPage), int64(0)
 	for {
@@ -44,7 +46,9 @@ func (t *Tracker) load(ctx context.Context) error {
 		}
 		size := 0
 		for _, kv := range page.Kvs {
-			fresh.count(kv.Key, Usage{Objects: 1, Bytes: int64(len(kv.Value))})
+			if isObject(t.root, kv.Key) {
+				fresh.count(kv.Key, t.scale.put(kv.Key, kv.Value))
+			}
 			size += len(kv.Key) + len(kv.Value)
 		}
 		if !page.More || len(page.Kvs) == 0 {
@@ -105,10 +109,4 @@ func (t *Tracker) follow(ctx context.Context) (followed bool, err error) {
 		followed = true
 	}
 	return followed, errWatchEnded
-}
-
-func (t *Tracker) advance(revision int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.revision = max(t.revision, revision)
 }

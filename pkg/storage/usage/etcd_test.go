@@ -5,12 +5,8 @@ package usage
 
 import (
 	"context"
-	"io"
-	"net"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/line"
 )
 
 // testEtcd is a real etcd with a client that survives restarts.
@@ -30,7 +28,7 @@ type testEtcd struct {
 
 func startEtcd(t testing.TB) *testEtcd {
 	t.Helper()
-	dir := shortDir(t)
+	dir := etcdtest.ShortDir(t)
 	etcd := &testEtcd{config: embeddedetcd.Config{
 		Dir: filepath.Join(dir, "etcd"), SocketPath: filepath.Join(dir, "etcd", "client.sock"), UnsafeNoFsync: true,
 	}}
@@ -91,7 +89,7 @@ func (e *testEtcd) track(t testing.TB, prefix string) *Tracker {
 
 func (e *testEtcd) trackThrough(t testing.TB, endpoint, prefix string) *Tracker {
 	t.Helper()
-	tracker := NewTracker(newClient(t, endpoint), prefix)
+	tracker := NewTracker(newClient(t, endpoint), prefix, nil)
 	run(t, tracker)
 	return tracker
 }
@@ -131,7 +129,10 @@ func (e *testEtcd) wantExact(t testing.TB, tracker *Tracker) {
 		if strings.Contains(parts[0], ".") {
 			resource = schema.GroupResource{Group: parts[0], Resource: parts[1]}
 		}
-		one := Usage{Objects: 1, Bytes: int64(len(kv.Value))}
+		if parts[0] == "_annex" {
+			continue
+		}
+		one := plain(1, int64(len(kv.Value)))
 		sum := want[resource]
 		sum.add(one)
 		want[resource] = sum
@@ -143,6 +144,11 @@ func (e *testEtcd) wantExact(t testing.TB, tracker *Tracker) {
 	if got := tracker.Total(); got != total {
 		t.Errorf("total is %+v, want %+v", got, total)
 	}
+}
+
+// plain is the usage of objects that are kept as they are.
+func plain(objects, bytes int64) Usage {
+	return Usage{Objects: objects, Bytes: bytes, PlainBytes: bytes}
 }
 
 func newClient(t testing.TB, endpoint string) *clientv3.Client {
@@ -169,90 +175,13 @@ func run(t testing.TB, tracker *Tracker) {
 	})
 }
 
-// shortDir is short enough for a socket, as t.TempDir is not.
-func shortDir(t testing.TB) string {
+// newLine is a connection to etcd that can be cut.
+func newLine(t *testing.T, etcd *testEtcd) *line.Line {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "annex-usage-")
+	l, err := line.New(t.Context(), etcd.config.SocketPath)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
-// line is a connection to etcd that can be cut.
-type line struct {
-	path string
-
-	mu       sync.Mutex
-	target   string
-	listener net.Listener
-	conns    []net.Conn
-}
-
-func newLine(t *testing.T, endpoint string) *line {
-	t.Helper()
-	l := &line{path: filepath.Join(shortDir(t), "line.sock")}
-	l.to(endpoint)
-	l.mend()
-	t.Cleanup(l.cut)
+	t.Cleanup(l.Close)
 	return l
-}
-
-func (l *line) endpoint() string { return "unix://" + l.path }
-
-func (l *line) to(endpoint string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.target = strings.TrimPrefix(endpoint, "unix://")
-}
-
-func (l *line) mend() {
-	listener, err := net.Listen("unix", l.path)
-	if err != nil {
-		panic(err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.listener = listener
-	go l.accept(listener, l.target)
-}
-
-// cut ends every connection and lets no new one in.
-func (l *line) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.listener.Close()
-	for _, conn := range l.conns {
-		conn.Close()
-	}
-	l.conns = nil
-}
-
-func (l *line) accept(listener net.Listener, target string) {
-	for {
-		near, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		far, err := net.Dial("unix", target)
-		if err != nil {
-			near.Close()
-			continue
-		}
-		l.mu.Lock()
-		if l.listener != listener {
-			near.Close()
-			far.Close()
-		}
-		l.conns = append(l.conns, near, far)
-		l.mu.Unlock()
-		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
-			go func() {
-				defer pair[0].Close()
-				defer pair[1].Close()
-				_, _ = io.Copy(pair[0], pair[1])
-			}()
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"path"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,11 +23,15 @@ type Usage struct {
 	// Bytes is the size of their values as etcd keeps them: encoded, and
 	// compressed or encrypted if they are, without keys and without history.
 	Bytes int64
+	// PlainBytes is the size of their values before compression and encryption,
+	// as far as it is known.
+	PlainBytes int64
 }
 
 func (u *Usage) add(other Usage) {
 	u.Objects += other.Objects
 	u.Bytes += other.Bytes
+	u.PlainBytes += other.PlainBytes
 }
 
 // Handler is told of changes. It must not block.
@@ -39,10 +42,18 @@ type Handler interface {
 	AllUsageChanged()
 }
 
+// Etcd is what a Tracker needs of an etcd client.
+type Etcd interface {
+	Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error)
+	Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan
+	RequestProgress(ctx context.Context) error
+}
+
 // Tracker keeps the usage of all resources below one prefix.
 type Tracker struct {
-	annexEtcd *clientv3.Client
+	annexEtcd Etcd
 	root      string
+	scale     scale
 	retry     wait.Backoff
 
 	synced     chan struct{}
@@ -56,6 +67,8 @@ type Tracker struct {
 	mu       sync.RWMutex
 	counts   *counts
 	revision int64
+	// moved, if not nil, is closed when the revision changes.
+	moved chan struct{}
 }
 
 // registration makes one of two equal handlers removable.
@@ -63,8 +76,8 @@ type registration struct{ Handler }
 
 // NewTracker returns a Tracker of the keys below prefix, which does nothing before
 // Run. The prefix is the one given to the API server, with or without slashes
-// around it.
-func NewTracker(annexEtcd *clientv3.Client, prefix string) *Tracker {
+// around it. Without a measure all values are taken to be plain.
+func NewTracker(annexEtcd Etcd, prefix string, measure Measure) *Tracker {
 	root := path.Join("/", prefix)
 	if root != "/" {
 		root += "/"
@@ -72,6 +85,7 @@ func NewTracker(annexEtcd *clientv3.Client, prefix string) *Tracker {
 	return &Tracker{
 		annexEtcd: annexEtcd,
 		root:      root,
+		scale:     scale{root: root, measure: measure, unknown: map[string]struct{}{}},
 		counts:    newCounts(root),
 		handlers:  map[*registration]struct{}{},
 		synced:    make(chan struct{}),
@@ -123,6 +137,20 @@ func (t *Tracker) Usage(resource schema.GroupResource) Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.counts.of(resource)
+}
+
+// Namespace is the usage of one resource in one namespace.
+func (t *Tracker) Namespace(resource schema.GroupResource, namespace string) Usage {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.counts.ofNamespace(resource, namespace)
+}
+
+// Namespaces is the usage of one resource in every namespace that has some of it.
+func (t *Tracker) Namespaces(resource schema.GroupResource) map[string]Usage {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.counts.namespacesOf(resource)
 }
 
 // Total is the usage of all resources together.
@@ -192,13 +220,21 @@ func (t *Tracker) following() bool { return t.Revision() > 0 }
 func (t *Tracker) forgetRevision() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.revision = 0
+	t.setRevision(0)
+}
+
+// advance says that nothing happened up to revision.
+func (t *Tracker) advance(revision int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.setRevision(max(t.revision, revision))
 }
 
 // replace makes counts of a whole reading the current ones.
 func (t *Tracker) replace(fresh *counts, revision int64) {
 	t.mu.Lock()
-	t.counts, t.revision = fresh, revision
+	t.counts = fresh
+	t.setRevision(revision)
 	t.mu.Unlock()
 	t.syncedOnce.Do(func() { close(t.synced) })
 	t.tell(Handler.AllUsageChanged)
@@ -206,47 +242,36 @@ func (t *Tracker) replace(fresh *counts, revision int64) {
 
 // apply counts the events of one response, all or none.
 func (t *Tracker) apply(events []*clientv3.Event, revision int64) error {
-	changed, err := t.applyLocked(events, revision)
+	deltas, err := t.scale.weigh(events)
 	if err != nil {
 		return err
 	}
-	for _, resource := range changed {
+	for _, resource := range t.count(events, deltas, revision) {
 		t.tell(func(handler Handler) { handler.UsageChanged(resource) })
 	}
 	return nil
 }
 
-func (t *Tracker) applyLocked(events []*clientv3.Event, revision int64) ([]schema.GroupResource, error) {
-	if slices.ContainsFunc(events, lacksPrevious) {
-		return nil, errNoPrevious
-	}
+func (t *Tracker) count(events []*clientv3.Event, deltas []Usage, revision int64) []schema.GroupResource {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var changed []schema.GroupResource
-	for _, event := range events {
-		if counter := t.counts.count(event.Kv.Key, delta(event)); counter != nil && !counter.changed {
+	for i, event := range events {
+		if counter := t.counts.count(event.Kv.Key, deltas[i]); counter != nil && !counter.changed {
 			counter.changed = true
 			changed = append(changed, counter.resource)
 		}
 	}
-	t.revision = revision
+	t.setRevision(revision)
 	t.counts.settle(changed)
-	return changed, nil
+	return changed
 }
 
-// lacksPrevious reports whether etcd could not tell the value that an event
-// replaced: it leaves it out when it is compacted before the event is delivered.
-func lacksPrevious(event *clientv3.Event) bool {
-	return event.PrevKv == nil && !event.IsCreate()
-}
-
-func delta(event *clientv3.Event) Usage {
-	var d Usage
-	if event.Type == clientv3.EventTypePut {
-		d.add(Usage{Objects: 1, Bytes: int64(len(event.Kv.Value))})
+// setRevision has t.mu locked.
+func (t *Tracker) setRevision(revision int64) {
+	t.revision = revision
+	if t.moved != nil {
+		close(t.moved)
+		t.moved = nil
 	}
-	if event.PrevKv != nil {
-		d.add(Usage{Objects: -1, Bytes: -int64(len(event.PrevKv.Value))})
-	}
-	return d
 }

@@ -40,15 +40,15 @@ func TestTrackerCountsWhatIsThere(t *testing.T) {
 	etcd.caughtUp(t, tracker)
 
 	want := map[schema.GroupResource]Usage{
-		configMaps: {Objects: 2, Bytes: 30},
-		widgets:    {Objects: 1, Bytes: 30},
-		stores:     {Objects: 1, Bytes: 5},
-		{Group: "example.com", Resource: "widgetsets"}: {Objects: 1, Bytes: 1},
+		configMaps: plain(2, 30),
+		widgets:    plain(1, 30),
+		stores:     plain(1, 5),
+		{Group: "example.com", Resource: "widgetsets"}: plain(1, 1),
 	}
 	if diff := cmp.Diff(want, tracker.All()); diff != "" {
 		t.Errorf("usage differs (-want +got):\n%s", diff)
 	}
-	if got, want := tracker.Total(), (Usage{Objects: 5, Bytes: 66}); got != want {
+	if got, want := tracker.Total(), plain(5, 66); got != want {
 		t.Errorf("total is %+v, want %+v", got, want)
 	}
 	if got := tracker.Usage(schema.GroupResource{Group: "example.com", Resource: "configmaps"}); got != (Usage{}) {
@@ -74,19 +74,19 @@ func TestTrackerFollows(t *testing.T) {
 		want Usage
 	}{
 		{"nothing", func(*testing.T) {}, Usage{}},
-		{"create", func(t *testing.T) { etcd.put(t, key, 100) }, Usage{1, 100}},
-		{"grow", func(t *testing.T) { etcd.put(t, key, 300) }, Usage{1, 300}},
-		{"shrink", func(t *testing.T) { etcd.put(t, key, 50) }, Usage{1, 50}},
-		{"same size", func(t *testing.T) { etcd.put(t, key, 50) }, Usage{1, 50}},
-		{"a second", func(t *testing.T) { etcd.put(t, key+"2", 7) }, Usage{2, 57}},
-		{"big value", func(t *testing.T) { etcd.put(t, key+"3", 1<<20) }, Usage{3, 57 + 1<<20}},
-		{"big value again", func(t *testing.T) { etcd.put(t, key+"3", 1<<20+1) }, Usage{3, 58 + 1<<20}},
+		{"create", func(t *testing.T) { etcd.put(t, key, 100) }, plain(1, 100)},
+		{"grow", func(t *testing.T) { etcd.put(t, key, 300) }, plain(1, 300)},
+		{"shrink", func(t *testing.T) { etcd.put(t, key, 50) }, plain(1, 50)},
+		{"same size", func(t *testing.T) { etcd.put(t, key, 50) }, plain(1, 50)},
+		{"a second", func(t *testing.T) { etcd.put(t, key+"2", 7) }, plain(2, 57)},
+		{"big value", func(t *testing.T) { etcd.put(t, key+"3", 1<<20) }, plain(3, 57+1<<20)},
+		{"big value again", func(t *testing.T) { etcd.put(t, key+"3", 1<<20+1) }, plain(3, 58+1<<20)},
 		{"transaction", txn(
 			clientv3.OpDelete(key+"3"), clientv3.OpPut(key, "1"), clientv3.OpPut(key+"4", "22"),
-		), Usage{3, 1 + 7 + 2}},
-		{"empty value", func(t *testing.T) { etcd.put(t, key+"5", 0) }, Usage{4, 10}},
+		), plain(3, 1+7+2)},
+		{"empty value", func(t *testing.T) { etcd.put(t, key+"5", 0) }, plain(4, 10)},
 		{"create and delete in a range", txn(clientv3.OpDelete(key, clientv3.WithPrefix())), Usage{}},
-		{"create again", func(t *testing.T) { etcd.put(t, key, 9) }, Usage{1, 9}},
+		{"create again", func(t *testing.T) { etcd.put(t, key, 9) }, plain(1, 9)},
 		{"lease runs out", func(t *testing.T) {
 			lease, err := etcd.client.Grant(t.Context(), 60)
 			if err != nil {
@@ -98,7 +98,7 @@ func TestTrackerFollows(t *testing.T) {
 			if _, err := etcd.client.Revoke(t.Context(), lease.ID); err != nil {
 				t.Fatal(err)
 			}
-		}, Usage{1, 9}},
+		}, plain(1, 9)},
 	}
 	for _, step := range steps {
 		step.do(t)
@@ -223,12 +223,12 @@ func TestTrackerBehindACompaction(t *testing.T) {
 			etcd := startEtcd(t)
 			etcd.put(t, "/annex/configmaps/a/b", 5)
 			etcd.put(t, "/annex/configmaps/a/c", 5)
-			line := newLine(t, etcd.endpoint())
-			tracker := etcd.trackThrough(t, line.endpoint(), "annex")
+			line := newLine(t, etcd)
+			tracker := etcd.trackThrough(t, "http://"+line.Address(), "annex")
 			etcd.caughtUp(t, tracker)
-			line.cut()
+			line.Cut()
 			behind(t, etcd)
-			line.mend()
+			line.Mend()
 			etcd.put(t, "/annex/configmaps/a/e", 1)
 			etcd.wantExact(t, tracker)
 		})
@@ -239,7 +239,7 @@ func TestTrackerNoticesAnOlderState(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	etcd.put(t, "/annex/configmaps/a/b", 5)
-	tracker := NewTracker(etcd.client, "annex")
+	tracker := NewTracker(etcd.client, "annex", nil)
 	tracker.revision = 1000 // what it counted of the etcd that was there before
 	if _, err := tracker.step(t.Context()); !errors.Is(err, errWentBack) {
 		t.Errorf("got %v, want %v", err, errWentBack)
@@ -252,13 +252,13 @@ func TestTrackerWaitsForEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	etcd.put(t, "/annex/configmaps/a/b", 5)
-	line := newLine(t, etcd.endpoint())
-	line.cut()
-	tracker := etcd.trackThrough(t, line.endpoint(), "annex")
+	line := newLine(t, etcd)
+	line.Cut()
+	tracker := etcd.trackThrough(t, "http://"+line.Address(), "annex")
 	if tracker.HasSynced() {
 		t.Error("synced without an etcd")
 	}
-	line.mend()
+	line.Mend()
 	<-tracker.Synced()
 	if !tracker.HasSynced() {
 		t.Error("not synced")
@@ -269,7 +269,7 @@ func TestTrackerWaitsForEtcd(t *testing.T) {
 func TestRunEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
-	tracker := NewTracker(etcd.client, "annex")
+	tracker := NewTracker(etcd.client, "annex", nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -303,7 +303,7 @@ func (r *recorder) AllUsageChanged() {
 func TestHandlers(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
-	tracker := NewTracker(etcd.client, "annex")
+	tracker := NewTracker(etcd.client, "annex", nil)
 	seen := &recorder{changed: map[schema.GroupResource]int{}}
 	tracker.AddHandler(seen)
 	run(t, tracker)
@@ -362,7 +362,7 @@ func TestHandlersComeAndGo(t *testing.T) {
 
 func TestApplyIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	tracker := NewTracker(nil, "annex")
+	tracker := NewTracker(nil, "annex", nil)
 	err := tracker.apply([]*clientv3.Event{
 		{Type: clientv3.EventTypePut, Kv: &mvccpb.KeyValue{Key: []byte("/annex/configmaps/a"), CreateRevision: 5, ModRevision: 5, Value: []byte("v")}},
 		{Type: clientv3.EventTypePut, Kv: &mvccpb.KeyValue{Key: []byte("/annex/configmaps/b"), CreateRevision: 2, ModRevision: 5, Value: []byte("v")}},

@@ -5,7 +5,7 @@
 // figures beside their targets. It asserts nothing: the machine and what else it
 // does are part of every number, so each is also compared with a floor that is
 // measured in the same run. Arguments choose what is measured: size, start, few,
-// many, behind, rolling.
+// many, place, slow, behind, compression, rolling.
 package main
 
 import (
@@ -71,7 +71,10 @@ func run(only []string) error {
 		{"start", "starts on a fresh data directory", b.freshStarts},
 		{"few", "starts after kill -9, and CRDs", b.fewCRDs},
 		{"many", fmt.Sprintf("%d CRDs", manyCRDs), b.manyCRDs},
+		{"place", fmt.Sprintf("%d resources on %d Stores", placed, placedOn), b.placement},
+		{"slow", "a resource beside one on a slow Store", b.slowStore},
 		{"behind", "annex behind a main cluster", b.behindMain},
+		{"compression", "compression", b.compression},
 		{"rolling", "a rolling restart behind a main cluster", b.rollingRestart},
 	} {
 		// Starts are compared with the floor, so that is always measured.

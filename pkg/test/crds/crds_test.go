@@ -36,6 +36,31 @@ func TestLoadReadsEverySource(t *testing.T) {
 	}
 }
 
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	source := Source{Name: "gateway-api", Module: "sigs.k8s.io/gateway-api", Dir: "config/crd/standard"}
+	manifests, err := Load(t.Context(), source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, manifest := range manifests {
+		if manifest.CRD.Spec.Names.Kind != "HTTPRoute" {
+			continue
+		}
+		objects, err := Objects(t.Context(), source, manifest)
+		if err != nil || len(objects) < 50 {
+			t.Errorf("read %d routes (%v), want at least 50", len(objects), err)
+		}
+		for _, object := range objects {
+			if object.GetKind() != "HTTPRoute" || object.GetAPIVersion() != "gateway.networking.k8s.io/v1" || object.GetName() == "" {
+				t.Errorf("read %s", object)
+			}
+		}
+		return
+	}
+	t.Error("there is no CRD of routes")
+}
+
 func TestLoadRefusesWhatIsNotPinned(t *testing.T) {
 	t.Parallel()
 	_, err := Load(t.Context(), Source{Module: "example.com/unknown", Dir: "."})

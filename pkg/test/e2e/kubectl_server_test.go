@@ -252,12 +252,12 @@ func testBadRequests(t *testing.T, s *server) {
 
 func testTooLarge(t *testing.T, s *server) {
 	namespace := s.namespace(t)
-	// Above 3 MiB the request is refused by the API server itself.
-	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"big"},"data":{"a":%q}}`, namespace, strings.Repeat("a", 4<<20))
+	// No object may have more than 16 MiB, and a request not much more.
+	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"big"},"data":{"a":%q}}`, namespace, strings.Repeat("a", 18<<20))
 	err := s.annexClient.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
 		SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 	if !apierrors.IsRequestEntityTooLargeError(err) {
-		t.Errorf("a body of 4 MiB: %v", err)
+		t.Errorf("a body of 18 MiB: %v", err)
 	}
 	// A configmap may hold 1 MiB.
 	body = fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"big"},"data":{"a":%q}}`, namespace, strings.Repeat("a", 5<<18))

@@ -120,6 +120,17 @@ var rules = []rule{
 		}, machinery...),
 	},
 	{
+		packages: "pkg/storage/embeddedetcd/etcdtest",
+		duty:     "A real etcd for the unit tests of storage.",
+		ours:     []string{"pkg/storage/embeddedetcd"},
+		others:   []string{"go.etcd.io/etcd/client/v3/kubernetes"},
+	},
+	{
+		packages: "pkg/storage/keys",
+		duty:     "Under which keys annex keeps what in the etcd of a Store.",
+		others:   append([]string{"go.etcd.io/etcd/client/v3"}, machinery...),
+	},
+	{
 		packages: "pkg/storage/usage",
 		duty:     "How many objects and bytes each resource has in etcd.",
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
@@ -132,13 +143,72 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/externaletcd",
 		duty:     "Whether an etcd that somebody else runs can be used.",
-		others:   append([]string{"go.etcd.io/etcd/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/storagebackend"}, machinery...),
+		others: append([]string{
+			"github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus", "github.com/prometheus/client_golang/...",
+			"go.etcd.io/etcd/...", "go.opentelemetry.io/...", "go.uber.org/zap/...", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/pkg/storage/storagebackend", "k8s.io/component-base/...",
+		}, machinery...),
+	},
+	{
+		packages: "pkg/storage/stores",
+		duty:     "The connections to the etcds that Stores name, and whether requests may pass.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/usage"},
+		others: append([]string{
+			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
+			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
+		}, apiTypes...),
 	},
 	{
 		packages: "pkg/storage/encryption",
 		duty:     "What encrypts objects before etcd gets them, and the file that says so.",
 		ours:     []string{"pkg/configfile"},
 		others:   append([]string{"k8s.io/apiserver/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/backup",
+		duty:     "Backups: their format, reading an etcd into one and writing one into an etcd; knows no server.",
+		ours:     []string{"pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
+	},
+	{
+		packages: "pkg/storage/limits",
+		duty:     "Keeps a resource below the limits of its HostedResource, at any number of replicas.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/keys", "pkg/storage/usage"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/routing",
+		duty:     "Which Store each resource is in, and what lies between the resource and that; the only place that makes a resource's storage.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/storage/..."},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/..."}, clients...),
+	},
+	{
+		packages: "pkg/storage/revision",
+		duty:     "A view of an etcd client in which revisions are higher by a constant, and where that is kept.",
+		ours:     []string{"pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/protobuf/proto", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/quarantine",
+		duty:     "Which objects cannot be read, and that others are served in spite of them.",
+		others: append([]string{
+			"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/...", "k8s.io/component-base/metrics/...",
+		}, machinery...),
+	},
+	{
+		packages: "pkg/storage/objectsize",
+		duty:     "How large objects may be, and how many large ones are written at the same time.",
+		others: append([]string{
+			"go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/pkg/storage/...", "k8s.io/component-base/metrics/...",
+		}, machinery...),
+	},
+	{
+		packages: "pkg/storage/compression",
+		duty:     "What compresses objects before they are encrypted, and the dictionaries that it does so with.",
+		ours:     []string{"pkg/storage/keys"},
+		others:   append([]string{"github.com/klauspost/compress/zstd", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/...",
@@ -197,6 +267,12 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
 	{
+		packages: "pkg/registry/hosting/backup",
+		duty:     "The endpoints of backups: what may be restored, and errors as clients know them.",
+		ours:     []string{"pkg/apis/hosting", "pkg/storage/backup", "pkg/storage/objectsize"},
+		others:   append([]string{"k8s.io/apiserver/pkg/registry/rest"}, machinery...),
+	},
+	{
 		packages: "pkg/registry/{group}/rest",
 		duty:     "The storage map of one group: which REST object serves which resource.",
 		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/{group}/...", "pkg/registry/typed", "pkg/registry/table", "pkg/serviceaccount"},
@@ -231,6 +307,12 @@ var rules = []rule{
 		duty:     "The scheme and codecs of everything that is compiled in.",
 		ours:     []string{"pkg/apis/{group}/install"},
 		others:   machinery,
+	},
+	{
+		packages: "pkg/apiserver/heavywrites",
+		duty:     "What requests with large bodies wait for, and count for.",
+		ours:     []string{"pkg/storage/objectsize"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
 	{
 		packages: "pkg/apiserver",
@@ -270,6 +352,24 @@ var rules = []rule{
 	{
 		packages: "pkg/leader",
 		duty:     "Which one of several replicas does what only one may do.",
+		others:   append([]string{"github.com/spf13/pflag", "k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/scheduler/framework",
+		duty:     "What plugins of the scheduler see and answer, and how that becomes a decision; asks nobody.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
+		others:   machinery,
+	},
+	{
+		packages: "pkg/scheduler/plugins",
+		duty:     "The filters and scores, one in each file: pure functions.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/scheduler/framework", "pkg/storage/externaletcd"},
+		others:   machinery,
+	},
+	{
+		packages: "pkg/scheduler",
+		duty:     "Which Store each resource is placed on; a client of the API that sees no server, no etcd and no flag.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/scheduler/..."},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
@@ -280,8 +380,8 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/controller/store",
-		duty:     "The controller of Stores; the only one that asks an etcd how it is.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/..."},
+		duty:     "The controller of Stores: their status, whose etcd cluster is whose, and when one may go.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/stores"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
 	},
 	{
@@ -309,15 +409,27 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
+		packages: "pkg/controller/limits",
+		duty:     "The controller that says how full the limits of HostedResources are.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/limits", "pkg/storage/usage"},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/controller/intact",
+		duty:     "The controller that says which objects of HostedResources cannot be read.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/quarantine"},
+		others:   clients,
+	},
+	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller",
 		duty:     "The table of controllers.",
-		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/storage/usage"},
+		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/quarantine", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   clients,
 	},
 	{
@@ -333,7 +445,7 @@ var rules = []rule{
 		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
 		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/maincluster", "pkg/pki", "pkg/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
-			"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
+			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
 	},
 	{
@@ -343,13 +455,37 @@ var rules = []rule{
 		others:   append(flags, clients...),
 	},
 	{
+		packages: "pkg/cmd/login",
+		duty:     "How commands that are clients find their server and log in.",
+		ours:     []string{"pkg/generated/..."},
+		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/cmd/backup",
+		duty:     "`annex backup` and `annex restore`: clients of a running annex, and what fills an etcd that nobody uses.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/embeddedetcd", "pkg/storage/externaletcd", "pkg/storage/revision"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, clients...)...),
+	},
+	{
+		packages: "pkg/cmd/decode",
+		duty:     "`annex decode`: turns a value of etcd back without annex; reads dictionaries and nothing else.",
+		ours:     []string{"pkg/datadir", "pkg/storage/compression", "pkg/storage/externaletcd", "pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, machinery...)...),
+	},
+	{
 		packages: "artifacts/deploy",
 		duty:     "The manifests that programs need too; files and no code.",
 	},
 	{
+		packages: "pkg/cmd/scheduler",
+		duty:     "`annex scheduler` and `annex place`: clients of annex that choose Stores; never the server.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
+		others:   append(flags, clients...),
+	},
+	{
 		packages: "pkg/cmd/doctor",
 		duty:     "`annex doctor`: a client of the main cluster that looks, explains and changes nothing; never the server.",
-		ours:     []string{"artifacts/deploy", "pkg/apis/hosting/...", "pkg/generated/clientset/...", "pkg/maincluster", "pkg/pki", "pkg/servingca"},
+		ours:     []string{"artifacts/deploy", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/maincluster", "pkg/pki", "pkg/servingca"},
 		others:   append(flags, clients...),
 	},
 	{
@@ -377,6 +513,16 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
 	},
 	{
+		packages: "pkg/test/line",
+		duty:     "A connection to a server that tests cut off, lead elsewhere and slow down.",
+	},
+	{
+		packages: "pkg/test/etcdcluster",
+		duty:     "An etcd cluster of others' whose members can be killed, cut off and slowed down; knows nothing of annex.",
+		ours:     []string{"pkg/test/line"},
+		others:   []string{"go.etcd.io/etcd/...", "go.uber.org/zap"},
+	},
+	{
 		packages: "pkg/test/behind",
 		duty:     "annex behind such a cluster, with the rights that its manifests give it.",
 		ours:     []string{"pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
@@ -389,9 +535,15 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap"}, machinery...),
 	},
 	{
+		packages: "pkg/test/bench",
+		duty:     "Measures annex from outside, and what it left in etcd.",
+		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/storage/value", "sigs.k8s.io/yaml"}, clients...),
+	},
+	{
 		packages: "pkg/test/...",
 		duty:     "Suites and what they share; the end-to-end ones see processes, not packages of the server.",
-		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/embeddedetcd"},
+		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd"},
 		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "sigs.k8s.io/yaml"}, clients...),
 	},
 	{

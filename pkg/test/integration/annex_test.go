@@ -29,6 +29,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -205,5 +206,9 @@ func etcdValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
 	if len(found.Kvs) != 1 {
 		t.Fatalf("etcd has no key %s", key)
 	}
-	return found.Kvs[0].Value
+	value, err := compression.Decode(found.Kvs[0].Value, nil)
+	if err != nil {
+		t.Fatalf("decoding %s: %v", key, err)
+	}
+	return value
 }

@@ -6,6 +6,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -41,25 +44,28 @@ func (r *resource) waitHosted(t *testing.T, what string, check func(*hostingv1al
 	return hosted
 }
 
-// stored counts the objects of the resource in etcd, and their bytes.
-func (r *resource) stored(t *testing.T) (objects, bytes int64) {
+// stored counts the objects of the resource in etcd, and their bytes, without
+// compression and as they are.
+func (r *resource) stored(t *testing.T) (objects, bytes, stored int64) {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/"+r.group+"/widgets/", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatalf("listing %s in etcd: %v", r.name, err)
 	}
 	for _, kv := range found.Kvs {
-		bytes += int64(len(kv.Value))
+		plain, _ := compression.PlainSize(kv.Value)
+		bytes += plain
+		stored += int64(len(kv.Value))
 	}
-	return found.Count, bytes
+	return found.Count, bytes, stored
 }
 
 // waitExact waits until the status tells exactly what etcd holds.
 func (r *resource) waitExact(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	objects, bytes := r.stored(t)
-	return r.waitHosted(t, fmt.Sprintf("has %d objects of %d bytes", objects, bytes), func(hosted *hostingv1alpha1.HostedResource) bool {
-		return hosted.Status.Objects == objects && hosted.Status.Bytes == bytes && hosted.Status.StoredBytes == bytes
+	objects, bytes, stored := r.stored(t)
+	return r.waitHosted(t, fmt.Sprintf("has %d objects of %d bytes in %d", objects, bytes, stored), func(hosted *hostingv1alpha1.HostedResource) bool {
+		return hosted.Status.Objects == objects && hosted.Status.Bytes == bytes && hosted.Status.StoredBytes == stored
 	})
 }
 
@@ -113,17 +119,31 @@ func TestHostedResourceOfEveryDefinition(t *testing.T) {
 	widgets.waitNotHosted(t)
 }
 
-func TestHostedResourceIsMadeAgain(t *testing.T) {
+func TestHostedResourceInUseCannotBeDeleted(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	widgets := a.install(t, newDefinition(t, anySchema))
 	first := widgets.waitHosted(t, "is hosted", isHosted)
-	if err := a.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets.name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
+	err := a.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets.name, metav1.DeleteOptions{})
+	if !apierrors.IsConflict(err) {
+		t.Errorf("deleting it: %v, want a conflict", err)
 	}
-	widgets.waitHosted(t, "is there again", func(hosted *hostingv1alpha1.HostedResource) bool {
-		return hosted.UID != first.UID && isHosted(hosted)
-	})
+	wantError(t, err, "delete the CustomResourceDefinition", widgets.name, "first")
+	widgets.create(t, "v1", "widget", "spec: {}")
+
+	// Of the next definition of that name it knows nothing.
+	widgets.deleteDefinition(t)
+	widgets.waitNotHosted(t)
+	again := newDefinition(t, anySchema)
+	again.Name, again.Spec.Group = widgets.name, widgets.group
+	widgets = a.install(t, again)
+	next := widgets.waitHosted(t, "is there again", isHosted)
+	if next.UID == first.UID || next.Status.DefinitionUID == first.Status.DefinitionUID {
+		t.Errorf("that of a definition made again: uid %s of definition %s, as before", next.UID, next.Status.DefinitionUID)
+	}
+	if got := widgets.list(t); len(got) > 0 {
+		t.Errorf("objects of the definition before: %v", got)
+	}
 }
 
 func TestHostedResourceMadeBeforeItsDefinition(t *testing.T) {
@@ -244,11 +264,16 @@ func (a *annex) waitStoreExact(t *testing.T) *hostingv1alpha1.Store {
 		if err != nil {
 			return err.Error()
 		}
+		notes, err := annexEtcd.Get(t.Context(), keys.Own("/annex"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			return err.Error()
+		}
 		if store, err = a.hosting.HostingV1alpha1().Stores().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
-		if !meta.IsStatusConditionTrue(store.Status.Conditions, hostingv1alpha1.StoreReady) || store.Status.Objects != found.Count {
-			return fmt.Sprintf("etcd holds %d objects, the status is %+v", found.Count, store.Status)
+		objects := found.Count - notes.Count
+		if !meta.IsStatusConditionTrue(store.Status.Conditions, hostingv1alpha1.StoreReady) || store.Status.Objects != objects {
+			return fmt.Sprintf("etcd holds %d objects, the status is %+v", objects, store.Status)
 		}
 		return ""
 	})
@@ -287,28 +312,31 @@ func TestStoreDefault(t *testing.T) {
 	}
 }
 
-func TestStoreThatIsNotUsed(t *testing.T) {
+func TestStoreThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	other := &hostingv1alpha1.Store{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "not-used-"},
-		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"https://etcd.example.com:2379"}}},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "no-answer-"},
+		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
 	other, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), other, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the store says that it is not used", func() string {
+	eventually(t, "the store says that it cannot be reached", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), other.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
 		ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
-		if ready == nil || ready.Status != metav1.ConditionUnknown || ready.Reason != "NotConnected" {
+		if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != "Unreachable" {
 			return fmt.Sprintf("status %+v", store.Status)
 		}
 		return ""
 	})
+	if got := a.get(t, "/readyz"); got.code != http.StatusOK {
+		t.Errorf("annex is not ready: %s", got)
+	}
 }
 
 // A restart changes no status that is still true.

@@ -301,6 +301,45 @@ func TestFlowControlFlood(t *testing.T) {
 	}
 }
 
+// TestFlowControlHeavyWrite has a client announce a large body and keep it: it takes
+// the seats of several requests meanwhile.
+func TestFlowControlHeavyWrite(t *testing.T) {
+	t.Parallel()
+	a := startFlowControlled(t)
+	body, keep := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.URL+"/api/v1/namespaces/default/configmaps", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.ContentLength = 8 << 20
+	request.Header.Set("Content-Type", "application/json")
+	var running sync.WaitGroup
+	stranger := a.as(t, token("stranger"))
+	running.Go(func() {
+		if answer, err := stranger.Do(request); err == nil {
+			_ = answer.Body.Close()
+			t.Errorf("a request without its body was answered: %s", answer.Status)
+		}
+	})
+	defer func() {
+		cancel()
+		_ = keep.Close()
+		running.Wait()
+	}()
+	// One seat, and one more for every 2 MiB.
+	const want = `apiserver_flowcontrol_current_executing_seats{flow_schema="global-default",priority_level="global-default"} 5`
+	poll.UntilDone(t, patience, "the request has its seats", func() (bool, string) {
+		got := ""
+		for line := range strings.Lines(string(a.get(t, "/metrics").body)) {
+			if strings.HasPrefix(line, "apiserver_flowcontrol_current_executing_seats{") {
+				got += line
+			}
+		}
+		return strings.Contains(got, want+"\n"), got
+	})
+}
+
 func TestFlowControlObjects(t *testing.T) {
 	t.Parallel()
 	a := startFlowControlled(t)

@@ -100,9 +100,13 @@ func TestStoreThroughTheClientset(t *testing.T) {
 	if err := stores.Delete(t.Context(), created.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stores.Get(t.Context(), created.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("after its deletion: %v", err)
-	}
+	// It goes once it is sure that nothing is placed on it.
+	eventually(t, "the deleted Store is gone", func() string {
+		if _, err := stores.Get(t.Context(), created.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprintf("getting it: %v", err)
+		}
+		return ""
+	})
 }
 
 func TestStoreApply(t *testing.T) {
@@ -154,10 +158,13 @@ func TestStoreDefaultStays(t *testing.T) {
 	own.newStore(t, "other")
 	ownStores := own.hosting.HostingV1alpha1().Stores()
 	err = ownStores.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
-	list, listErr := ownStores.List(t.Context(), metav1.ListOptions{})
-	if listErr != nil || len(list.Items) != 1 || list.Items[0].Name != hostingv1alpha1.DefaultStoreName {
-		t.Errorf("after all Stores were deleted (%v) there are %v (%v)", err, list, listErr)
-	}
+	eventually(t, "of all Stores one is left", func() string {
+		list, listErr := ownStores.List(t.Context(), metav1.ListOptions{})
+		if listErr != nil || len(list.Items) != 1 || list.Items[0].Name != hostingv1alpha1.DefaultStoreName {
+			return fmt.Sprintf("after all were deleted (%v) there are %v (%v)", err, list, listErr)
+		}
+		return ""
+	})
 }
 
 func TestHostingInformers(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 var (
 	failure  = regexp.MustCompile(`(?m)^([Ee]rror\b|annex: |The \w+ "[^"]*" is invalid: )`)
-	reading  = regexp.MustCompile(`^(kubectl (get|auth|describe|api-resources|explain)|annex version|grep|cat|tail|head|jq|ls|stat|curl) |--dry-run=server`)
+	reading  = regexp.MustCompile(`^(kubectl (get|auth|describe|api-resources|explain)|annex version|etcdctl get|grep|cat|tail|head|jq|ls|stat|curl) |--dry-run=server`)
 	times    = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\b`)
 	ages     = regexp.MustCompile(`(^|\s)(\d+(ms|s|m|h|d))+(\s|$)`)
 	spaces   = regexp.MustCompile(`[ \t]+`)

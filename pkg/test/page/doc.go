@@ -19,5 +19,6 @@
 //     annex is ready. A second `annex serve` stops the first, as Ctrl-C does.
 //
 // The shell starts in an empty folder that is its home. annex gets a port that is
-// free, and where the page says 127.0.0.1:7443 that port is meant.
+// free, and where the page says 127.0.0.1:7443 that port is meant; so for any other
+// port of 127.0.0.1 above 999 that the page names.
 package page

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,8 +19,11 @@ import (
 // patience is how long a step may take.
 const patience = 60 * time.Second
 
-// address is where annex serves by default, and as pages say it.
-const address = "127.0.0.1:7443"
+// address is where something listens that the page starts: annex, by default at
+// 127.0.0.1:7443, or an etcd.
+var address = regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`)
+
+const annexAddress = "127.0.0.1:7443"
 
 // Run follows the page in a folder of its own and fails the test where it cannot.
 // Programs are looked for in the given folders first.
@@ -42,7 +44,7 @@ func Run(t *testing.T, page string, path ...string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(sh.close)
-	r := &reader{shell: sh, address: freeAddress(t)}
+	r := &reader{shell: sh, addresses: map[string]string{}}
 	for _, step := range steps {
 		r.follow(t, step)
 	}
@@ -64,15 +66,26 @@ func freeAddress(t *testing.T) string {
 
 // reader does what the page says.
 type reader struct {
-	shell   *shell
-	address string
-	serves  bool
+	shell *shell
+	// addresses are free ones in place of those that the page names.
+	addresses map[string]string
+	serves    bool
+}
+
+// address is the free one in place of one that the page names.
+func (r *reader) address(t *testing.T, named string) string {
+	t.Helper()
+	if r.addresses[named] == "" {
+		r.addresses[named] = freeAddress(t)
+	}
+	return r.addresses[named]
 }
 
 func (r *reader) follow(t *testing.T, step Step) {
 	t.Helper()
-	step.Text = strings.ReplaceAll(step.Text, address, r.address)
-	step.Output = strings.ReplaceAll(step.Output, address, r.address)
+	free := func(named string) string { return r.address(t, named) }
+	step.Text = address.ReplaceAllStringFunc(step.Text, free)
+	step.Output = address.ReplaceAllStringFunc(step.Output, free)
 	switch {
 	case step.File != "":
 		r.write(t, step)
@@ -139,7 +152,7 @@ var ready = regexp.MustCompile(`(?m)^annex .* is ready at .*$`)
 // serve starts annex and waits until it is ready.
 func (r *reader) serve(t *testing.T, step Step) {
 	t.Helper()
-	_, port, _ := net.SplitHostPort(r.address) // a listener gave it
+	_, port, _ := net.SplitHostPort(r.address(t, annexAddress)) // a listener gave it
 	out := filepath.Join(r.shell.own, "annex.out")
 	r.run(t, fmt.Sprintf("%s --secure-port=%s >%s 2>&1 &\nannex_of_the_page=$!", step.Text, port, out))
 	r.serves = true

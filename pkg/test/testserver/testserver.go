@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	startTimeout = 30 * time.Second
+	// A start takes a second, but a machine may be busy with many.
+	startTimeout = 2 * time.Minute
 	stopTimeout  = 30 * time.Second
 )
 

@@ -211,7 +211,8 @@ const (
 type HostedResourcePhase string
 
 const (
-	// HostedResourcePending is a resource that is not served: nothing defines it yet.
+	// HostedResourcePending is a resource that is not served: nothing defines it yet, or
+	// it has no Store.
 	HostedResourcePending HostedResourcePhase = "Pending"
 
 	// HostedResourceHosted is a resource that is defined and served.
@@ -245,7 +246,7 @@ type HostedResourceStatus struct {
 
 	// definitionUID is the UID of the CustomResourceDefinition whose objects the
 	// Store holds. Nothing is read from or written to the Store in the name of
-	// another definition of the same name. Empty for resources that are compiled in.
+	// another definition of the same name. It is "compiled-in" for resources without one.
 	// +optional
 	DefinitionUID types.UID `json:"definitionUID,omitempty"`
 

@@ -19,6 +19,16 @@ const StoreReady = "Ready"
 // about to refuse writes, or answers slowly. Resources are placed elsewhere then.
 const StoreUnderPressure = "UnderPressure"
 
+// StoreFinalizer keeps a Store that is being deleted until nothing is placed on it.
+const StoreFinalizer = "annex.dev/placed-resources"
+
+// AdoptClusterAnnotation on a Store has annex take the etcd cluster with this ID for
+// that of the Store from now on, although its data were in another one, or although
+// the prefix there is another Store's. It is for an etcd that was restored from a
+// backup of its own, and for a Store that was made anew. annex takes it away once
+// that is done.
+const AdoptClusterAnnotation = "annex.dev/adopt-cluster"
+
 // +genclient
 // +genclient:nonNamespaced
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

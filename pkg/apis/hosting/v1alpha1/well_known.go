@@ -55,6 +55,10 @@ const (
 	// DefinitionFromMain is the value of DefinitionFromAnnotation.
 	DefinitionFromMain = "main"
 
+	// DefinitionCompiledIn is what status.definitionUID of a HostedResource says of a
+	// resource that needs no CustomResourceDefinition.
+	DefinitionCompiledIn = "compiled-in"
+
 	// AutomanagedLabel marks, with the value "true", the HostedResources that
 	// annex made by itself and deletes by itself.
 	AutomanagedLabel = "annex.dev/automanaged"

@@ -35,10 +35,25 @@ func ValidateHostedResourceUpdate(newHosted, oldHosted *hosting.HostedResource) 
 	specPath := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateHostedResourceSpec(&newHosted.Spec, specPath)...)
-	if oldHosted.Spec.StoreName != "" {
-		errs = append(errs, apivalidation.ValidateImmutableField(newHosted.Spec.StoreName, oldHosted.Spec.StoreName, specPath.Child("storeName"))...)
+	return append(errs, validateStoreNameUpdate(newHosted.Spec.StoreName, oldHosted.Spec.StoreName, specPath.Child("storeName"))...)
+}
+
+// validateStoreNameUpdate keeps a HostedResource where it is, and who updates it from
+// what only a binding may do: that makes sure of the Store.
+func validateStoreNameUpdate(newName, oldName string, path *field.Path) field.ErrorList {
+	if oldName == "" && newName != "" {
+		return field.ErrorList{field.Forbidden(path, "may be given when the HostedResource is made; later the subresource binding sets it, as `annex place` does")}
 	}
-	return errs
+	return apivalidation.ValidateImmutableField(newName, oldName, path)
+}
+
+// ValidateHostedResourceBinding checks the binding of the HostedResource of a name.
+func ValidateHostedResourceBinding(binding *hosting.HostedResourceBinding, name string) field.ErrorList {
+	var errs field.ErrorList
+	if binding.Name != name {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), binding.Name, "must be the name in the URL"))
+	}
+	return append(errs, validateRequiredName(binding.StoreName, apivalidation.NameIsDNSSubdomain, field.NewPath("storeName"))...)
 }
 
 // ValidateHostedResourceStatusUpdate checks an update of a HostedResource's

@@ -128,7 +128,7 @@ func TestStoreNameIsSetOnce(t *testing.T) {
 		want     []string
 	}{
 		{name: "still open"},
-		{name: "set", to: "default"},
+		{name: "set", to: "default", want: []string{at("spec.storeName", forbidden)}},
 		{name: "kept", from: "default", to: "default"},
 		{name: "changed", from: "default", to: "fast", want: []string{at("spec.storeName", invalid)}},
 		{name: "taken back", from: "default", want: []string{at("spec.storeName", invalid)}},

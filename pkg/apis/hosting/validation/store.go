@@ -4,6 +4,7 @@
 package validation
 
 import (
+	"fmt"
 	"net/url"
 	"path"
 	"strconv"
@@ -22,6 +23,10 @@ var endpointSchemes = []string{"http", "https", "unix"}
 // ValidateStore checks a new Store.
 func ValidateStore(store *hosting.Store) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&store.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	if store.Spec.Embedded != nil && store.Spec.Etcd == nil && store.Name != hosting.DefaultStoreName {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "embedded"),
+			fmt.Sprintf("the etcd inside annex is the Store %q: set `etcd.endpoints`", hosting.DefaultStoreName)))
+	}
 	return append(errs, validateStoreSpec(&store.Spec, field.NewPath("spec"))...)
 }
 
@@ -44,23 +49,26 @@ func ValidateStoreStatusUpdate(newStore, oldStore *hosting.Store) field.ErrorLis
 	errs = append(errs, validateNonNegativeQuantity(status.Quota, statusPath.Child("quota"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Objects, statusPath.Child("objects"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(status.Resources), statusPath.Child("resources"))...)
-	errs = append(errs, validateClusterID(status.ClusterID, oldStore.Status.ClusterID, statusPath.Child("clusterID"))...)
+	errs = append(errs, validateClusterID(newStore, oldStore, statusPath.Child("clusterID"))...)
 	return append(errs, validateMembers(status.Members, statusPath.Child("members"))...)
 }
 
 // validateClusterID keeps a Store with the etcd cluster that it was first reached
-// at: another one has other data.
-func validateClusterID(newID, oldID string, idPath *field.Path) field.ErrorList {
-	if oldID != "" {
-		return apivalidation.ValidateImmutableField(newID, oldID, idPath)
-	}
-	if newID == "" {
+// at: another one has other data. The cluster of the Store that always exists is the
+// one that the command line names, and that of any other may be changed by who says
+// which one it is to be.
+func validateClusterID(newStore, oldStore *hosting.Store, idPath *field.Path) field.ErrorList {
+	newID, oldID := newStore.Status.ClusterID, oldStore.Status.ClusterID
+	if newID == oldID {
 		return nil
 	}
-	if _, err := strconv.ParseUint(newID, 16, 64); err != nil {
+	if _, err := strconv.ParseUint(newID, 16, 64); err != nil && newID != "" {
 		return field.ErrorList{field.Invalid(idPath, newID, "must be a hexadecimal number of at most 64 bits")}
 	}
-	return nil
+	if oldID == "" || newStore.Name == hosting.DefaultStoreName || newID != "" && oldStore.Annotations[hosting.AdoptClusterAnnotation] == newID {
+		return nil
+	}
+	return apivalidation.ValidateImmutableField(newID, oldID, idPath)
 }
 
 func validateStoreSpec(spec *hosting.StoreSpec, specPath *field.Path) field.ErrorList {

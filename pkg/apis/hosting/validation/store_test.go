@@ -227,17 +227,27 @@ func TestClusterIsPinned(t *testing.T) {
 	t.Parallel()
 	const first, second = "cdf818194e3a8c32", "8e9e05c52164694d"
 	for name, test := range map[string]struct {
-		from, to string
-		want     []string
+		from, to    string
+		adopt, name string
+		want        []string
 	}{
-		"kept":       {from: first, to: first},
-		"changed":    {from: first, to: second, want: []string{at("status.clusterID", invalid)}},
-		"taken back": {from: first, want: []string{at("status.clusterID", invalid)}},
+		"kept":                            {from: first, to: first},
+		"changed":                         {from: first, to: second, want: []string{at("status.clusterID", invalid)}},
+		"taken back":                      {from: first, want: []string{at("status.clusterID", invalid)}},
+		"adopted":                         {from: first, to: second, adopt: second},
+		"another adopted than written":    {from: first, to: second, adopt: "7", want: []string{at("status.clusterID", invalid)}},
+		"none adopted":                    {from: first, want: []string{at("status.clusterID", invalid)}},
+		"of the Store that always exists": {name: hosting.DefaultStoreName, from: first, to: second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			old, updated := etcdStore(), etcdStore()
 			old.Status.ClusterID, updated.Status.ClusterID = test.from, test.to
+			for _, store := range []*hosting.Store{old, updated} {
+				if store.Annotations = map[string]string{hosting.AdoptClusterAnnotation: test.adopt}; test.name != "" {
+					store.Name = test.name
+				}
+			}
 			expectErrors(t, test.want, ValidateStoreStatusUpdate(updated, old))
 		})
 	}

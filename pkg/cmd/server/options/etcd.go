@@ -8,17 +8,32 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/encryption"
 )
 
 // defaultEtcdPrefix differs from kube-apiserver's /registry, so that an etcd
 // shared with a cluster by mistake keeps the two apart.
 const defaultEtcdPrefix = "/annex"
+
+const (
+	// minObjectBytes is what upstream accepts of any kind.
+	minObjectBytes = 3 << 20
+
+	// maxObjectBytes keeps mistakes out: a write takes many times the memory of its
+	// object.
+	maxObjectBytes = 128 << 20
+
+	// etcdRequestOverhead is what a request to etcd has beside the object: its key,
+	// and what encryption and the conditions of the write add.
+	etcdRequestOverhead = 1 << 20
+)
 
 // Etcd says where objects are kept: in the embedded etcd, or in the servers
 // that --etcd-servers names.
@@ -28,6 +43,14 @@ type Etcd struct {
 	// QuotaBackendBytes bounds the embedded etcd's database; 0 is
 	// embeddedetcd's default.
 	QuotaBackendBytes int64
+
+	// MaxObjectBytes is the size of the largest object, as it is encoded before
+	// it is compressed.
+	MaxObjectBytes resource.QuantityValue
+
+	// Compression is how objects are compressed whose resource does not say: Zstd
+	// or None.
+	Compression string
 
 	// UnsafeNoFsync makes the embedded etcd start and write faster and lose
 	// data on a crash of the machine. It is for tests and has no flag.
@@ -45,7 +68,11 @@ func NewEtcd() *Etcd {
 	upstream.EncryptionProviderConfigAutomaticReload = true
 	// Deleting a namespace deletes its contents by collection.
 	upstream.DeleteCollectionWorkers = 4
-	return &Etcd{EtcdOptions: upstream}
+	return &Etcd{
+		EtcdOptions:    upstream,
+		MaxObjectBytes: resource.QuantityValue{Quantity: resource.MustParse("16Mi")},
+		Compression:    string(hostingv1alpha1.CompressionZstd),
+	}
 }
 
 // AddFlags adds upstream's etcd flags and the embedded etcd's own.
@@ -54,6 +81,12 @@ func (o *Etcd) AddFlags(fs *pflag.FlagSet) {
 	fs.Lookup("etcd-servers").Usage += " If not set, annex runs an etcd of its own inside --data-dir."
 	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes,
 		"The size at which the embedded etcd refuses writes. 0 means the default of 8 GiB.")
+	fs.Var(&o.MaxObjectBytes, "max-object-bytes",
+		"The largest object, in bytes of JSON. What is left of it after compression must fit into a request to the Store's etcd: "+
+			"annex's own takes as much as this flag says, another takes what its --max-request-bytes says.")
+	fs.StringVar(&o.Compression, "storage-compression", o.Compression,
+		"How objects are compressed that are written to a Store: Zstd or None. What is there already is read in any case. "+
+			"A HostedResource can say something else for its resource, in spec.compression.")
 	fs.Lookup("enable-garbage-collector").Usage = "Delete objects whose owners are gone, and heed --cascade=foreground and " +
 		"--cascade=orphan. Without it every deletion takes the object and nothing else."
 	hide(fs, "etcd-servers-overrides", "storage-backend")
@@ -79,6 +112,15 @@ func (o *Etcd) Validate(behindMain bool) []error {
 	if !o.EnableGarbageCollection && behindMain {
 		errs = append(errs, fmt.Errorf("--enable-garbage-collector is for annex alone: the main cluster collects garbage"))
 	}
+	if bytes := o.MaxObjectBytes.Value(); bytes < minObjectBytes || bytes > maxObjectBytes {
+		errs = append(errs, fmt.Errorf("--max-object-bytes must be between 3Mi and 128Mi, and is %s", o.MaxObjectBytes.String()))
+	}
+	switch hostingv1alpha1.Compression(o.Compression) {
+	case hostingv1alpha1.CompressionZstd, hostingv1alpha1.CompressionNone:
+	default:
+		errs = append(errs, fmt.Errorf("--storage-compression must be %s or %s, and is %q",
+			hostingv1alpha1.CompressionZstd, hostingv1alpha1.CompressionNone, o.Compression))
+	}
 	if o.QuotaBackendBytes < 0 {
 		errs = append(errs, fmt.Errorf("--quota-backend-bytes must not be negative"))
 	}
@@ -87,6 +129,13 @@ func (o *Etcd) Validate(behindMain bool) []error {
 	}
 	return errs
 }
+
+// MaxBodyBytes is the largest request. An object that is written back as it was
+// read has a few bytes more than it has in the Store.
+func (o *Etcd) MaxBodyBytes() int64 { return o.MaxObjectBytes.Value() + o.MaxObjectBytes.Value()/16 }
+
+// MaxEtcdRequestBytes is what an etcd must accept to take every object.
+func (o *Etcd) MaxEtcdRequestBytes() int64 { return o.MaxObjectBytes.Value() + etcdRequestOverhead }
 
 // ApplyEncryption has generic encrypt objects as --encryption-provider-config says.
 func (o *Etcd) ApplyEncryption(generic *genericapiserver.Config) error {

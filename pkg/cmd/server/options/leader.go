@@ -20,14 +20,7 @@ type Leader struct {
 func NewLeader() *Leader { return &Leader{leader.DefaultTiming()} }
 
 // AddFlags adds the flags, named as upstream's components name theirs.
-func (o *Leader) AddFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration,
-		"How long other replicas wait for a leader that keeps silent before one of them runs the controllers. Whole seconds.")
-	fs.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline,
-		"How long the leader tries to renew its lease before it stops its controllers.")
-	fs.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", o.RetryPeriod,
-		"The time between two attempts to get or renew the lease.")
-}
+func (o *Leader) AddFlags(fs *pflag.FlagSet) { o.Timing.AddFlags(fs, "runs the controllers") }
 
 // Validate checks the flags.
 func (o *Leader) Validate() []error {

@@ -66,6 +66,8 @@ type Config struct {
 	// Stored says how many objects etcd holds of a custom resource. Those without
 	// any are not followed until UsageChanged tells of the first. Without it all are.
 	Stored func(resource schema.GroupResource) (objects int64, known bool)
+	// Synced is done once Stored may be asked.
+	Synced []cache.DoneChecker
 }
 
 // Handler is told what happens to objects. Calls for one resource come one after
@@ -126,6 +128,7 @@ func New(config Config) (*Informers, error) {
 			DeleteFunc: func(any) { again() },
 		},
 	})
+	i.definitions = append(i.definitions, config.Synced...)
 	again()
 	return i, err
 }

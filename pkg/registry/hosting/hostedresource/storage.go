@@ -4,16 +4,24 @@
 package hostedresource
 
 import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // Storage is the endpoints of HostedResources.
 type Storage struct {
-	HostedResource *typed.Store
+	HostedResource *REST
 	Status         *typed.Subresource
 }
 
@@ -35,5 +43,43 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{HostedResource: store, Status: store.Subresource(newStatusStrategy(typer))}, nil
+	return &Storage{HostedResource: &REST{store}, Status: store.Subresource(newStatusStrategy(typer))}, nil
+}
+
+// REST is the main endpoint of HostedResources.
+type REST struct {
+	*typed.Store
+}
+
+var _ rest.StandardStorage = &REST{}
+
+// Delete implements rest.GracefulDeleter.
+func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	return r.Store.Delete(ctx, name, unlessInUse(validate), options)
+}
+
+// DeleteCollection implements rest.CollectionDeleter.
+func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
+	return r.Store.DeleteCollection(ctx, unlessInUse(validate), options, listOptions)
+}
+
+// unlessInUse refuses to delete a HostedResource that says where the objects of a
+// definition are: with it would go the only word on that. It is free once the
+// definition is gone, and its objects with it.
+func unlessInUse(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
+	return func(ctx context.Context, obj runtime.Object) error {
+		hosted, ok := obj.(*hosting.HostedResource)
+		if !ok {
+			return fmt.Errorf("deleting a HostedResource: unexpected type %T", obj)
+		}
+		advice := fmt.Sprintf("delete the CustomResourceDefinition %q first", hosted.Name)
+		switch hosted.Status.DefinitionUID {
+		case "":
+			return validate(ctx, obj)
+		case v1alpha1.DefinitionCompiledIn:
+			advice = "annex serves it without a CustomResourceDefinition"
+		}
+		return apierrors.NewConflict(hosting.Resource("hostedresources"), hosted.Name, fmt.Errorf(
+			"it says in which Store the objects of the resource are: %s", advice))
+	}
 }

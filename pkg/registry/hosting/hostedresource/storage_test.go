@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -93,12 +94,13 @@ func TestLife(t *testing.T) {
 		t.Errorf("created with phase %q and generation %d, want Pending and 1", created.Status.Phase, created.Generation)
 	}
 
-	placed := created.DeepCopy()
-	placed.Spec.StoreName = "default"
-	updated, _, err := storage.HostedResource.Update(requestContext(t), placed.Name, rest.DefaultUpdatedObjectInfo(placed),
-		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
-	if err != nil {
+	binding := newBinding(storage, "default")
+	if _, err := bind(t, binding, created.Name, &hosting.HostedResourceBinding{StoreName: "default"}); err != nil {
 		t.Fatalf("placing: %v", err)
+	}
+	updated, err := storage.HostedResource.Get(requestContext(t), created.Name, &metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	if got := updated.(*hosting.HostedResource).Generation; got != 2 {
 		t.Errorf("generation %d after placing, want 2", got)
@@ -123,5 +125,42 @@ func TestLife(t *testing.T) {
 	got := updated.(*hosting.HostedResource)
 	if got.Spec.StoreName != "default" || got.Status.Phase != hosting.HostedResourceHosted || got.Generation != 2 {
 		t.Errorf("after a status update: store %q, phase %q, generation %d; want default, Hosted, 2", got.Spec.StoreName, got.Status.Phase, got.Generation)
+	}
+}
+
+func TestWhatIsInUseCannotBeDeleted(t *testing.T) {
+	t.Parallel()
+	storage := newStorage(t)
+	ctx := requestContext(t)
+	setDefinition := func(name string, uid types.UID) {
+		t.Helper()
+		object := create(t, storage, name, "fast")
+		object.Status.DefinitionUID = uid
+		info := rest.DefaultUpdatedObjectInfo(object)
+		if _, _, err := storage.Status.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setDefinition("gadgets.example.com", "")
+	setDefinition("widgets.example.com", "1")
+
+	if _, _, err := storage.HostedResource.Delete(ctx, "widgets.example.com", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("deleting one whose definition exists: %v, want a conflict", err)
+	}
+	_, err := storage.HostedResource.DeleteCollection(ctx, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, &internalversion.ListOptions{})
+	if !apierrors.IsConflict(err) {
+		t.Errorf("deleting all: %v, want a conflict", err)
+	}
+	if _, err := storage.HostedResource.Get(ctx, "widgets.example.com", &metav1.GetOptions{}); err != nil {
+		t.Errorf("reading the one whose definition exists: %v", err)
+	}
+	refusal := apierrors.NewBadRequest("refused")
+	create(t, storage, "gizmos.example.com", "")
+	_, _, err = storage.HostedResource.Delete(ctx, "gizmos.example.com", func(context.Context, runtime.Object) error { return refusal }, &metav1.DeleteOptions{})
+	if !apierrors.IsBadRequest(err) {
+		t.Errorf("deleting one that is free: %v, want the refusal of the validation that was passed", err)
+	}
+	if _, _, err := storage.HostedResource.Delete(ctx, "gizmos.example.com", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
+		t.Errorf("deleting one that is free: %v", err)
 	}
 }

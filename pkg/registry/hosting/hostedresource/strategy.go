@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,39 +38,19 @@ func newStrategy(typer runtime.ObjectTyper) strategy {
 // defines the resource is for the controller to see.
 func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	s.SpecStatus.PrepareForCreate(ctx, obj)
-	obj.(*hosting.HostedResource).Status.Phase = hosting.HostedResourcePending
+	hosted := obj.(*hosting.HostedResource)
+	hosted.Status.Phase = hosting.HostedResourcePending
+	if name := hosted.Spec.StoreName; name != "" {
+		setScheduled(hosted, reasonGiven, fmt.Sprintf("Made with Store %q in its spec", name))
+	}
 }
 
 func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	return validation.ValidateHostedResource(obj.(*hosting.HostedResource))
 }
 
-func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
-	return warnings(&obj.(*hosting.HostedResource).Spec, &hosting.HostedResourceSpec{})
-}
-
 func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateHostedResourceUpdate(obj.(*hosting.HostedResource), old.(*hosting.HostedResource))
-}
-
-func (strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
-	return warnings(&obj.(*hosting.HostedResource).Spec, &old.(*hosting.HostedResource).Spec)
-}
-
-// warnings says which of the newly set fields this version of annex keeps but
-// does not act on.
-func warnings(newSpec, oldSpec *hosting.HostedResourceSpec) []string {
-	var out []string
-	if name := newSpec.StoreName; name != oldSpec.StoreName && name != "" && name != hosting.DefaultStoreName {
-		out = append(out, fmt.Sprintf("spec.storeName: this version of annex keeps every object in the Store %q", hosting.DefaultStoreName))
-	}
-	if newSpec.StoreSelector != nil && !apiequality.Semantic.DeepEqual(newSpec.StoreSelector, oldSpec.StoreSelector) {
-		out = append(out, fmt.Sprintf("spec.storeSelector: this version of annex keeps every object in the Store %q", hosting.DefaultStoreName))
-	}
-	if newSpec.Compression == hosting.CompressionZstd && oldSpec.Compression != hosting.CompressionZstd {
-		out = append(out, "spec.compression: this version of annex writes every object uncompressed")
-	}
-	return out
 }
 
 // statusStrategy is that of /status.

@@ -4,10 +4,10 @@
 package hostedresource
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -32,6 +32,17 @@ func TestPrepareForCreate(t *testing.T) {
 	want.Status = hosting.HostedResourceStatus{Phase: hosting.HostedResourcePending}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("new HostedResource (-want +got):\n%s", diff)
+	}
+}
+
+func TestStoreThatIsGivenAtOnce(t *testing.T) {
+	t.Parallel()
+	made := stored()
+	made.Spec.StoreName = "fast"
+	newStrategy(nil).PrepareForCreate(t.Context(), made)
+	scheduled := meta.FindStatusCondition(made.Status.Conditions, hosting.HostedResourceScheduled)
+	if scheduled == nil || scheduled.Status != metav1.ConditionTrue || scheduled.Reason != "Given" || scheduled.ObservedGeneration != 1 {
+		t.Errorf("condition Scheduled is %+v, want True and Given", scheduled)
 	}
 }
 
@@ -133,41 +144,5 @@ func TestResetFields(t *testing.T) {
 	want = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
 	if got := newStatusStrategy(nil).GetResetFields()[version]; !got.Equals(want) {
 		t.Errorf("status endpoint resets %v, want %v", got, want)
-	}
-}
-
-func TestWarnings(t *testing.T) {
-	t.Parallel()
-	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "ssd"}}
-	all := hosting.HostedResourceSpec{StoreName: "fast", StoreSelector: selector, Compression: hosting.CompressionZstd}
-	tests := []struct {
-		name     string
-		old, new hosting.HostedResourceSpec
-		want     []string
-	}{
-		{name: "nothing set"},
-		{name: "what annex does anyway", new: hosting.HostedResourceSpec{StoreName: "default", Compression: hosting.CompressionNone}},
-		{name: "all that is not acted on", new: all, want: []string{"spec.storeName", "spec.storeSelector", "spec.compression"}},
-		{name: "said before", old: all, new: all},
-		{name: "set back", old: all},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			var got []string
-			for _, warning := range newStrategy(nil).WarningsOnUpdate(t.Context(), &hosting.HostedResource{Spec: test.new}, &hosting.HostedResource{Spec: test.old}) {
-				path, _, _ := strings.Cut(warning, ":")
-				got = append(got, path)
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("fields warned of (-want +got):\n%s", diff)
-			}
-		})
-	}
-	if got := newStrategy(nil).WarningsOnCreate(t.Context(), &hosting.HostedResource{Spec: all}); len(got) != 3 {
-		t.Errorf("warnings on create: %q, want 3", got)
-	}
-	if got := newStatusStrategy(nil).WarningsOnUpdate(t.Context(), &hosting.HostedResource{Spec: all}, stored()); len(got) != 0 {
-		t.Errorf("warnings on a status update: %q, want none", got)
 	}
 }

@@ -4,6 +4,8 @@
 package hostedresource
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -44,6 +46,12 @@ var tableConvertor = table.New(hosting.Resource("hostedresources"),
 		Value:       func(hosted *hosting.HostedResource) any { return table.Bytes(hosted.Status.StoredBytes) },
 	},
 	column{
+		Name:        "Limits",
+		Description: "How much is used of what there may be of the resource, or which limit is reached.",
+		Priority:    table.Wide,
+		Value:       limits,
+	},
+	column{
 		Name:        "Cached",
 		Description: "The memory that annex uses to serve those objects.",
 		Priority:    table.Wide,
@@ -62,6 +70,31 @@ var tableConvertor = table.New(hosting.Resource("hostedresources"),
 		Value:       reason,
 	},
 )
+
+// limits is how full the fullest limit of the whole is. Of the limits in namespaces
+// only the condition knows.
+func limits(hosted *hosting.HostedResource) any {
+	condition := meta.FindStatusCondition(hosted.Status.Conditions, hosting.HostedResourceWithinLimits)
+	most, limited := int64(0), false
+	for name, used := range map[hosting.ResourceName]int64{
+		hosting.ResourceObjects: hosted.Status.Objects,
+		hosting.ResourceStorage: hosted.Status.StoredBytes,
+	} {
+		if limit, ok := hosted.Spec.Limits[name]; ok {
+			limited = true
+			most = max(most, int64(100*float64(used)/float64(max(limit.Value(), 1))))
+		}
+	}
+	switch {
+	case len(hosted.Spec.Limits) == 0 && len(hosted.Spec.NamespaceLimits) == 0:
+		return table.None
+	case condition == nil:
+		return table.Unknown
+	case condition.Status != metav1.ConditionTrue || !limited:
+		return condition.Reason
+	}
+	return fmt.Sprintf("%d%%", most)
+}
 
 func cached(hosted *hosting.HostedResource) any {
 	if hosted.Status.CachedBytes == 0 {

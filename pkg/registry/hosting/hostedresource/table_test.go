@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
@@ -30,7 +31,7 @@ func TestTable(t *testing.T) {
 					Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "NotDefined"}},
 				},
 			},
-			want: []any{"widgets.example.com", "<none>", "Pending", int64(0), "0", "36h", "0", "<unknown>", "<none>", "NotDefined"},
+			want: []any{"widgets.example.com", "<none>", "Pending", int64(0), "0", "36h", "0", "<none>", "<unknown>", "<none>", "NotDefined"},
 		},
 		{
 			name: "hosted",
@@ -43,7 +44,7 @@ func TestTable(t *testing.T) {
 					Objects:    1234, Bytes: 1258291, StoredBytes: 524288, CachedBytes: 10 << 20,
 				},
 			},
-			want: []any{"widgets.example.com", "default", "Hosted", int64(1234), "1.2Mi", "36h", "512Ki", "10Mi", "<none>", ""},
+			want: []any{"widgets.example.com", "default", "Hosted", int64(1234), "1.2Mi", "36h", "512Ki", "<none>", "10Mi", "<none>", ""},
 		},
 		{
 			name: "not following",
@@ -59,7 +60,7 @@ func TestTable(t *testing.T) {
 					},
 				},
 			},
-			want: []any{"widgets.example.com", "default", "Hosted", int64(0), "0", "36h", "0", "<unknown>", "True", "Refused"},
+			want: []any{"widgets.example.com", "default", "Hosted", int64(0), "0", "36h", "0", "<none>", "<unknown>", "True", "Refused"},
 		},
 	}
 	for _, test := range tests {
@@ -71,6 +72,42 @@ func TestTable(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got.Rows[0].Cells); diff != "" {
 				t.Errorf("cells (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLimitsColumn(t *testing.T) {
+	t.Parallel()
+	objects := hosting.ResourceList{hosting.ResourceObjects: resource.MustParse("8")}
+	both := hosting.ResourceList{hosting.ResourceObjects: resource.MustParse("8"), hosting.ResourceStorage: resource.MustParse("1Ki")}
+	for name, tc := range map[string]struct {
+		whole, namespace hosting.ResourceList
+		reason           string
+		want             any
+	}{
+		"none":               {want: "<none>"},
+		"not looked at":      {whole: objects, want: "<unknown>"},
+		"room":               {whole: objects, reason: "Room", want: "25%"},
+		"the fullest counts": {whole: both, reason: "Room", want: "50%"},
+		"in namespaces":      {namespace: objects, reason: "Room", want: "Room"},
+		"reached":            {whole: both, reason: "NamespaceLimitReached", want: "NamespaceLimitReached"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hosted := &hosting.HostedResource{
+				Spec:   hosting.HostedResourceSpec{Limits: tc.whole, NamespaceLimits: tc.namespace},
+				Status: hosting.HostedResourceStatus{Objects: 2, StoredBytes: 512},
+			}
+			if tc.reason != "" {
+				status := metav1.ConditionFalse
+				if tc.reason == "Room" {
+					status = metav1.ConditionTrue
+				}
+				hosted.Status.Conditions = []metav1.Condition{{Type: hosting.HostedResourceWithinLimits, Status: status, Reason: tc.reason}}
+			}
+			if got := limits(hosted); got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
 	}
@@ -93,7 +130,7 @@ func TestColumns(t *testing.T) {
 	if diff := cmp.Diff([]string{"Name", "Store", "Phase", "Objects", "Bytes", "Age"}, always); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"Stored", "Cached", "Published", "Reason"}, wide); diff != "" {
+	if diff := cmp.Diff([]string{"Stored", "Limits", "Cached", "Published", "Reason"}, wide); diff != "" {
 		t.Errorf("wide columns (-want +got):\n%s", diff)
 	}
 }

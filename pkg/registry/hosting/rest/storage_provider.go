@@ -14,6 +14,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/registry/hosting/backup"
 	"github.com/annex-dev/annex/pkg/registry/hosting/hostedresource"
 	"github.com/annex-dev/annex/pkg/registry/hosting/store"
 	"github.com/annex-dev/annex/pkg/registry/typed"
@@ -22,6 +23,8 @@ import (
 // StorageProvider makes the REST storage of the hosting group.
 type StorageProvider struct {
 	typed.Kinds
+	// Backups reaches the etcds that backups are read from and restored to.
+	Backups backup.Backend
 }
 
 // NewRESTStorage returns the group, to be installed under /apis. Its kinds have
@@ -46,11 +49,16 @@ func (p StorageProvider) v1alpha1Storage(getter generic.RESTOptionsGetter) (map[
 	if err != nil {
 		return nil, err
 	}
+	stores.Store.HoldsResources(hostedResources.HostedResource)
 	return map[string]rest.Storage{
-		"stores":                 stores.Store,
-		"stores/status":          stores.Status,
-		"hostedresources":        hostedResources.HostedResource,
-		"hostedresources/status": hostedResources.Status,
+		"stores":                  stores.Store,
+		"stores/status":           stores.Status,
+		"stores/backup":           backup.NewStore(stores.Store, p.Backups),
+		"stores/restore":          backup.NewRestore(stores.Store, hostedResources.HostedResource, p.Backups),
+		"hostedresources":         hostedResources.HostedResource,
+		"hostedresources/status":  hostedResources.Status,
+		"hostedresources/binding": hostedresource.NewBindingREST(p.Scheme, hostedResources.HostedResource.Store, stores.Store),
+		"hostedresources/backup":  backup.NewResource(hostedResources.HostedResource, p.Backups),
 	}, nil
 }
 

@@ -6,6 +6,8 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -40,37 +42,79 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{Store: &REST{store}, Status: store.Subresource(newStatusStrategy(typer))}, nil
+	return &Storage{Store: &REST{Store: store}, Status: store.Subresource(newStatusStrategy(typer))}, nil
 }
 
 // REST is the main endpoint of Stores.
 type REST struct {
 	*typed.Store
+	// resources lists HostedResources, which are placed on Stores.
+	resources rest.Lister
 }
+
+// HoldsResources has the deletion of a Store refused while one of these
+// HostedResources is placed on it.
+func (r *REST) HoldsResources(resources rest.Lister) { r.resources = resources }
 
 var _ rest.StandardStorage = &REST{}
 
 // Delete implements rest.GracefulDeleter.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	return r.Store.Delete(ctx, name, exceptDefault(validate), options)
+	return r.Store.Delete(ctx, name, r.unlessNeeded(validate), options)
 }
 
 // DeleteCollection implements rest.CollectionDeleter.
 func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
-	return r.Store.DeleteCollection(ctx, exceptDefault(validate), options, listOptions)
+	return r.Store.DeleteCollection(ctx, r.unlessNeeded(validate), options, listOptions)
 }
 
-// exceptDefault refuses to delete the Store that always exists, and leaves the
-// others to validate.
-func exceptDefault(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
+// unlessNeeded refuses to delete the Store that always exists and those that hold
+// resources, and leaves the others to validate.
+func (r *REST) unlessNeeded(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		object, err := meta.Accessor(obj)
 		if err != nil {
 			return err
 		}
-		if name := object.GetName(); name == hosting.DefaultStoreName {
+		name := object.GetName()
+		if name == hosting.DefaultStoreName {
 			return apierrors.NewForbidden(hosting.Resource("stores"), name, errors.New("this Store always exists"))
+		}
+		held, err := r.held(ctx, name)
+		if err != nil {
+			return fmt.Errorf("finding out what the Store %s holds: %w", name, err)
+		}
+		if len(held) > 0 {
+			return apierrors.NewConflict(hosting.Resource("stores"), name, fmt.Errorf(
+				"it holds %s: a Store can be deleted once nothing is placed on it. Back up what is to be kept, then delete the CustomResourceDefinitions and HostedResources", some(held)))
 		}
 		return validate(ctx, obj)
 	}
+}
+
+// held are the names of the HostedResources that are placed on a Store.
+func (r *REST) held(ctx context.Context, store string) ([]string, error) {
+	if r.resources == nil {
+		return nil, nil
+	}
+	list, err := r.resources.List(ctx, &internalversion.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, resource := range list.(*hosting.HostedResourceList).Items {
+		if resource.Spec.StoreName == store {
+			names = append(names, resource.Name)
+		}
+	}
+	return names, nil
+}
+
+// some names the first of many.
+func some(names []string) string {
+	const shown = 5
+	if len(names) <= shown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }

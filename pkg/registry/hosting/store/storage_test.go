@@ -6,6 +6,8 @@ package store_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,12 +38,22 @@ func newStorage(t *testing.T, names ...string) (*store.Storage, *typedtest.Stora
 	}
 	t.Cleanup(storage.Store.Destroy)
 	for _, name := range names {
-		object := &hosting.Store{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: hosting.StoreSpec{Embedded: &hosting.EmbeddedStore{}}}
+		object := newStore(name)
 		if _, err := storage.Store.Create(requestContext(t), object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
 			t.Fatalf("creating the Store %q: %v", name, err)
 		}
 	}
 	return storage, etcd
+}
+
+func newStore(name string) *hosting.Store {
+	object := &hosting.Store{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if name == hosting.DefaultStoreName {
+		object.Spec.Embedded = &hosting.EmbeddedStore{}
+	} else {
+		object.Spec.Etcd = &hosting.EtcdStore{Endpoints: []string{"http://127.0.0.1:2379"}, KeyPrefix: "/annex"}
+	}
+	return object
 }
 
 // requestContext is the context of a request for a cluster-scoped object.
@@ -75,8 +87,46 @@ func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("deleting all Stores: %v, want forbidden", err)
 	}
-	if !exists(t, storage, hosting.DefaultStoreName) || exists(t, storage, "fast") {
-		t.Error("want the default Store to be there still, and the other gone")
+	// The controller lets a Store go, which does not run here.
+	deleted, err := storage.Store.Get(ctx, "fast", &metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if object := deleted.(*hosting.Store); object.DeletionTimestamp == nil || !slices.Contains(object.Finalizers, v1alpha1.StoreFinalizer) {
+		t.Errorf("the Store that was deleted: %+v", object.ObjectMeta)
+	}
+	if !exists(t, storage, hosting.DefaultStoreName) {
+		t.Error("the default Store is gone")
+	}
+}
+
+// resources lists HostedResources.
+type resources struct {
+	rest.Lister
+	items []hosting.HostedResource
+}
+
+func (r *resources) List(context.Context, *internalversion.ListOptions) (runtime.Object, error) {
+	return &hosting.HostedResourceList{Items: r.items}, nil
+}
+
+func TestStoreWithResourcesCannotBeDeleted(t *testing.T) {
+	t.Parallel()
+	storage, _ := newStorage(t, "fast", "slow")
+	held := &resources{}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		held.items = append(held.items, hosting.HostedResource{
+			ObjectMeta: metav1.ObjectMeta{Name: name + ".example.com"}, Spec: hosting.HostedResourceSpec{StoreName: "fast"},
+		})
+	}
+	storage.Store.HoldsResources(held)
+	ctx := requestContext(t)
+	_, _, err := storage.Store.Delete(ctx, "fast", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "it holds a.example.com, b.example.com, c.example.com, d.example.com, e.example.com and 2 more") {
+		t.Errorf("deleting a Store that holds resources: %v", err)
+	}
+	if _, _, err := storage.Store.Delete(ctx, "slow", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
+		t.Errorf("deleting a Store that holds none: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -30,16 +31,18 @@ func newStrategy(typer runtime.ObjectTyper) strategy {
 	}}
 }
 
-func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	return validation.ValidateStore(obj.(*hosting.Store))
+// PrepareForCreate keeps a Store from going while something is placed on it. The Store
+// that always exists needs nothing for that.
+func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	s.SpecStatus.PrepareForCreate(ctx, obj)
+	store := obj.(*hosting.Store)
+	if store.Name != hosting.DefaultStoreName && !slices.Contains(store.Finalizers, v1alpha1.StoreFinalizer) {
+		store.Finalizers = append(store.Finalizers, v1alpha1.StoreFinalizer)
+	}
 }
 
-// WarningsOnCreate says what a Store is not used for yet.
-func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
-	if obj.(*hosting.Store).Name == hosting.DefaultStoreName {
-		return nil
-	}
-	return []string{`this version of annex keeps every object in the Store "default": nothing will be placed on this one`}
+func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateStore(obj.(*hosting.Store))
 }
 
 func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {

@@ -29,6 +29,7 @@ func TestPrepareForCreate(t *testing.T) {
 	newStrategy(nil).PrepareForCreate(t.Context(), got)
 	want.Generation = 1
 	want.Status = hosting.StoreStatus{}
+	want.Finalizers = []string{v1alpha1.StoreFinalizer}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("new Store (-want +got):\n%s", diff)
 	}
@@ -132,17 +133,5 @@ func TestResetFields(t *testing.T) {
 	want = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
 	if got := newStatusStrategy(nil).GetResetFields()[version]; !got.Equals(want) {
 		t.Errorf("status endpoint resets %v, want %v", got, want)
-	}
-}
-
-func TestWarningsOnCreate(t *testing.T) {
-	t.Parallel()
-	store := stored()
-	if got := newStrategy(nil).WarningsOnCreate(t.Context(), store); len(got) != 1 {
-		t.Errorf("warnings for a Store that is not used: %q, want 1", got)
-	}
-	store.Name = hosting.DefaultStoreName
-	if got := newStrategy(nil).WarningsOnCreate(t.Context(), store); len(got) != 0 {
-		t.Errorf("warnings for the default Store: %q, want none", got)
 	}
 }

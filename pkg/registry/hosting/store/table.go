@@ -4,6 +4,7 @@
 package store
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,6 +23,12 @@ var tableConvertor = table.New(hosting.Resource("stores"),
 		Name:        "Ready",
 		Description: "Whether the store answers reads and writes.",
 		Value:       ready,
+	},
+	column{
+		Name:        "Resources",
+		Type:        "integer",
+		Description: "The number of resources that are placed on the store.",
+		Value:       func(store *hosting.Store) any { return int64(store.Status.Resources) },
 	},
 	column{
 		Name:        "Objects",
@@ -51,6 +58,12 @@ var tableConvertor = table.New(hosting.Resource("stores"),
 	},
 	table.Age[*hosting.Store](),
 	column{
+		Name:        "Reason",
+		Description: "Why the store is ready or not, and what puts it under pressure.",
+		Priority:    table.Wide,
+		Value:       reason,
+	},
+	column{
 		Name:        "Members",
 		Type:        "integer",
 		Description: "The number of members of the etcd cluster.",
@@ -77,6 +90,17 @@ func ready(store *hosting.Store) any {
 		return string(metav1.ConditionUnknown)
 	}
 	return string(condition.Status)
+}
+
+func reason(store *hosting.Store) any {
+	var cells []string
+	if condition := meta.FindStatusCondition(store.Status.Conditions, hosting.StoreReady); condition != nil {
+		cells = append(cells, condition.Reason)
+	}
+	if condition := meta.FindStatusCondition(store.Status.Conditions, hosting.StoreUnderPressure); condition != nil && condition.Status == metav1.ConditionTrue {
+		cells = append(cells, condition.Reason)
+	}
+	return table.OrNone(strings.Join(slices.Compact(cells), ","))
 }
 
 // size is the cell of a size that may not be known yet.

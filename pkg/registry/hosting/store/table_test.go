@@ -25,7 +25,7 @@ func TestTable(t *testing.T) {
 		{
 			name:  "never reached",
 			store: &hosting.Store{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: hosting.StoreSpec{Embedded: &hosting.EmbeddedStore{}}},
-			want:  []any{"new", "Unknown", int64(0), "<unknown>", "<unknown>", "<unknown>", "", "<unknown>", int64(0), "embedded", "<none>"},
+			want:  []any{"new", "Unknown", int64(0), int64(0), "<unknown>", "<unknown>", "<unknown>", "", "<unknown>", "<none>", int64(0), "embedded", "<none>"},
 		},
 		{
 			name: "in use",
@@ -40,18 +40,22 @@ func TestTable(t *testing.T) {
 					},
 				},
 				Status: hosting.StoreStatus{
-					Conditions: []metav1.Condition{{Type: "Other", Status: metav1.ConditionFalse}, {Type: "Ready", Status: metav1.ConditionTrue}},
-					Size:       ptr.To(resource.MustParse("1258291")),
-					SizeInUse:  ptr.To(resource.MustParse("0")),
-					Quota:      ptr.To(resource.MustParse("8Gi")),
-					Objects:    1234,
-					Members:    []hosting.StoreMember{{ID: "1"}, {ID: "2"}},
-					Version:    "3.7.3",
+					Conditions: []metav1.Condition{
+						{Type: "Other", Status: metav1.ConditionFalse}, {Type: "Ready", Status: metav1.ConditionTrue, Reason: "Degraded"},
+						{Type: "UnderPressure", Status: metav1.ConditionTrue, Reason: "AlmostFull"},
+					},
+					Size:      ptr.To(resource.MustParse("1258291")),
+					SizeInUse: ptr.To(resource.MustParse("0")),
+					Quota:     ptr.To(resource.MustParse("8Gi")),
+					Objects:   1234,
+					Resources: 5,
+					Members:   []hosting.StoreMember{{ID: "1"}, {ID: "2"}},
+					Version:   "3.7.3",
 				},
 			},
 			want: []any{
-				"fast", "True", int64(1234), "1.2Mi", "0", "8Gi", "3.7.3", "36h",
-				int64(2), "https://a:2379,https://b:2379", "unschedulable,heavy:NoSchedule,disk=hdd:PreferNoSchedule",
+				"fast", "True", int64(5), int64(1234), "1.2Mi", "0", "8Gi", "3.7.3", "36h",
+				"Degraded,AlmostFull", int64(2), "https://a:2379,https://b:2379", "unschedulable,heavy:NoSchedule,disk=hdd:PreferNoSchedule",
 			},
 		},
 	}
@@ -83,10 +87,10 @@ func TestColumns(t *testing.T) {
 			wide = append(wide, column.Name)
 		}
 	}
-	if diff := cmp.Diff([]string{"Name", "Ready", "Objects", "Size", "In Use", "Quota", "Version", "Age"}, always); diff != "" {
+	if diff := cmp.Diff([]string{"Name", "Ready", "Resources", "Objects", "Size", "In Use", "Quota", "Version", "Age"}, always); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"Members", "Endpoints", "Taints"}, wide); diff != "" {
+	if diff := cmp.Diff([]string{"Reason", "Members", "Endpoints", "Taints"}, wide); diff != "" {
 		t.Errorf("wide columns (-want +got):\n%s", diff)
 	}
 }

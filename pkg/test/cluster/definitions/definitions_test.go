@@ -46,6 +46,8 @@ func TestDefinitions(t *testing.T) {
 		"defined in annex by somebody":  {"defined.example.com", definedInAnnex},
 		"an object slips in":            {"slipped.example.com", objectSlipsIn},
 		"a late object is hidden":       {"hidden.example.com", lateObjectIsHidden},
+		"restored from a backup":        {"restored.example.com", restored},
+		"on another Store":              {"far.example.com", onAnotherStore},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -41,6 +41,7 @@ func TestRights(t *testing.T) {
 		"get/list/watch resourcequotas", "update resourcequotas/status",
 		"get/list/watch customresourcedefinitions.apiextensions.k8s.io",
 		"create/delete/get/list/update/watch apiservices.apiregistration.k8s.io",
+		"create/patch events.events.k8s.io",
 		"get stores.hosting.annex.dev default",
 	}
 	own := []string{

@@ -29,7 +29,7 @@ type HostedResourceStatusApplyConfiguration struct {
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// definitionUID is the UID of the CustomResourceDefinition whose objects the
 	// Store holds. Nothing is read from or written to the Store in the name of
-	// another definition of the same name. Empty for resources that are compiled in.
+	// another definition of the same name. It is "compiled-in" for resources without one.
 	DefinitionUID *types.UID `json:"definitionUID,omitempty"`
 	// objects is the number of objects of the resource, in all namespaces.
 	Objects *int64 `json:"objects,omitempty"`

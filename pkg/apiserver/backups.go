@@ -1,0 +1,134 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	storagevalue "k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/storage/routing"
+	"github.com/annex-dev/annex/pkg/version"
+)
+
+// backups reaches the etcds that backups are read from and restored to.
+type backups struct {
+	store        func(name string) (routing.Store, error)
+	transformers storagevalue.ResourceTransformers
+	// compress has what is restored compressed.
+	compress bool
+}
+
+func (c CompletedConfig) newBackups() backups {
+	return backups{
+		store:        c.extra.Store,
+		transformers: c.generic.ResourceTransformers,
+		compress:     c.extra.Compression.Default == hostingv1alpha1.CompressionZstd,
+	}
+}
+
+// Source implements the backend of the endpoints.
+func (b backups) Source(name string) (*backup.Source, error) {
+	store, err := b.available(name)
+	if err != nil {
+		return nil, err
+	}
+	return &backup.Source{
+		Store: name, KV: store.Client().KV, Prefix: store.Prefix(), CreatedBy: version.Annex(), Now: time.Now,
+		Decoder: func(resource schema.GroupResource) storagevalue.Transformer { return b.stored(name, store, resource) },
+		Offset: func(ctx context.Context, resource *schema.GroupResource) (int64, error) {
+			if resource == nil {
+				return revision.Highest(ctx, store.Client().KV, store.Prefix())
+			}
+			return revision.Load(ctx, store.Client().KV, store.Prefix(), *resource)
+		},
+	}, nil
+}
+
+// Target implements the backend of the endpoints.
+func (b backups) Target(name string) (*backup.Target, error) {
+	store, err := b.available(name)
+	if err != nil {
+		return nil, err
+	}
+	return &backup.Target{
+		KV: store.Client().KV, Prefix: store.Prefix(),
+		Decoder: func(resource schema.GroupResource, dictionaries map[string][]byte, prefix string) (storagevalue.Transformer, error) {
+			return b.transformer(compression.Resource{
+				GroupResource: resource, Store: name, Prefix: prefix, KV: backup.Dictionaries(prefix, dictionaries),
+			}), nil
+		},
+		Encoder: func(resource schema.GroupResource) (storagevalue.Transformer, error) {
+			return b.stored(name, store, resource), nil
+		},
+		Encryption: b.encryption,
+		Raise: func(ctx context.Context, resource schema.GroupResource, floor int64) error {
+			return revision.Raise(ctx, store.Client().KV, store.Prefix(), resource, floor)
+		},
+	}, nil
+}
+
+// Defined implements the backend of the endpoints.
+func (b backups) Defined(ctx context.Context, name string) (bool, error) {
+	store, err := b.available(hostingv1alpha1.DefaultStoreName)
+	if err != nil {
+		return false, err
+	}
+	definitions := keys.Objects(store.Prefix(), apiextensionsv1.Resource("customresourcedefinitions"))
+	found, err := store.Client().KV.Get(ctx, definitions+name, clientv3.WithCountOnly())
+	if err != nil {
+		return false, fmt.Errorf("look for customresourcedefinition %s: %w", name, err)
+	}
+	return found.Count > 0, nil
+}
+
+// available is a Store that answers.
+func (b backups) available(name string) (routing.Store, error) {
+	store, err := b.store(name)
+	if err == nil {
+		err = store.Available()
+	}
+	if err != nil {
+		return nil, apierrors.NewServiceUnavailable(err.Error()) // it names the Store
+	}
+	return store, nil
+}
+
+// stored is what values of a resource in a Store go through.
+func (b backups) stored(name string, store routing.Store, resource schema.GroupResource) storagevalue.Transformer {
+	return b.transformer(compression.Resource{
+		GroupResource: resource, Store: name, Prefix: store.Prefix(), KV: store.Client().KV,
+	})
+}
+
+// transformer is what values of a resource go through. It is made for one request:
+// nobody serves the resource yet.
+func (b backups) transformer(resource compression.Resource) storagevalue.Transformer {
+	resource.Encryption = b.encryption(resource.GroupResource)
+	resource.Wanted = func() bool { return b.compress }
+	transformer, _ := compression.NewManager().Transformer(resource)
+	return transformer
+}
+
+// encryption is what values of a resource are encrypted with.
+func (b backups) encryption(resource schema.GroupResource) storagevalue.Transformer {
+	if b.transformers != nil {
+		if found := b.transformers.TransformerForResource(resource); found != nil {
+			return found
+		}
+	}
+	return identity.NewEncryptCheckTransformer()
+}

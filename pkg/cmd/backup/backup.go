@@ -1,0 +1,141 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/storage/backup"
+)
+
+// Folders of the keys of manifests.
+const (
+	definitionKey = "customresourcedefinitions/"
+	hostedKey     = "hostedresources/"
+)
+
+// backupOptions are the flags of `annex backup`.
+type backupOptions struct {
+	login           login.Options
+	store, resource string
+	path            string
+}
+
+// NewBackupCommand returns `annex backup`.
+func NewBackupCommand(out, errOut io.Writer) *cobra.Command {
+	o := &backupOptions{}
+	cmd := &cobra.Command{
+		Use:   "backup (--store NAME | --resource PLURAL.GROUP) FILE",
+		Short: "Write what a Store, or one resource, holds to a file",
+		Long: "Write what a Store, or one resource, holds to a file, as it was at one moment, while annex serves. The file has what\n" +
+			"is needed to restore it: objects, definitions, and dictionaries of compression; what is encrypted stays encrypted, and\n" +
+			"its keys are not part of it. The file appears once it is whole, and only its owner may read it.",
+		Example: "  annex backup --resource widgets.example.com widgets.backup\n" +
+			"  annex backup --store default default.backup",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.path = args[0]
+			if (o.store == "") == (o.resource == "") {
+				return errors.New("give either --store or --resource")
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return o.run(ctx, out, errOut)
+		},
+	}
+	fs := cmd.Flags()
+	o.login.AddFlags(fs, login.AnnexOrMain)
+	fs.StringVar(&o.store, "store", o.store, "The Store to back up.")
+	fs.StringVar(&o.resource, "resource", o.resource, "The resource to back up, as PLURAL.GROUP.")
+	return cmd
+}
+
+func (o *backupOptions) run(ctx context.Context, out, errOut io.Writer) error {
+	annex, err := connect(&o.login)
+	if err != nil {
+		return err
+	}
+	manifests, err := o.manifests(ctx, annex)
+	if err != nil {
+		return err
+	}
+	target, err := newFile(o.path)
+	if err != nil {
+		return err
+	}
+	defer target.discard()
+	s := &saving{annex: annex, options: o, errOut: errOut}
+	trailer, err := s.run(ctx, manifests, target)
+	if err != nil {
+		return err
+	}
+	if err := target.finish(); err != nil {
+		return err
+	}
+	what := "Store " + s.header.Store
+	if s.header.Resource != "" {
+		what = s.header.Resource + " of " + what
+	}
+	_, err = fmt.Fprintf(out, "%s: %s, %s at revision %d\n", o.path, what, amount(trailer), s.header.Revision)
+	return errors.Join(err, s.unreadable.warn(errOut, "and in the backup as in etcd"))
+}
+
+func amount(trailer backup.Trailer) string {
+	return fmt.Sprintf("%s (%s)", objects(trailer.Objects), inBytes(trailer.Bytes))
+}
+
+func objects(count int64) string {
+	if count == 1 {
+		return "1 object"
+	}
+	return fmt.Sprintf("%d objects", count)
+}
+
+// manifests reads the definitions of what is backed up. They are read before the
+// objects are: an object is then never newer than what it is restored with.
+func (o *backupOptions) manifests(ctx context.Context, annex *client) ([]backup.Record, error) {
+	var resources []hostingv1alpha1.HostedResource
+	if o.resource != "" {
+		hosted, err := annex.hosting.HostedResources().Get(ctx, o.resource, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("--resource: %w", err)
+		}
+		resources = append(resources, *hosted)
+	} else {
+		selector := fields.OneTermEqualSelector(hostingv1alpha1.HostedResourceStoreNameField, o.store).String()
+		list, err := annex.hosting.HostedResources().List(ctx, metav1.ListOptions{FieldSelector: selector})
+		if err != nil {
+			return nil, fmt.Errorf("list what Store %s holds: %w", o.store, err)
+		}
+		resources = list.Items
+	}
+	var records []backup.Record
+	for _, hosted := range resources {
+		hosted.APIVersion, hosted.Kind = hostingv1alpha1.SchemeGroupVersion.String(), "HostedResource"
+		encoded, err := json.Marshal(hosted)
+		if err != nil {
+			return nil, fmt.Errorf("encode hostedresource %s: %w", hosted.Name, err)
+		}
+		records = append(records, backup.Record{Kind: backup.KindManifest, Key: hostedKey + hosted.Name, Value: encoded})
+		definition, err := annex.definition(ctx, hosted.Name)
+		if err != nil {
+			return nil, err
+		}
+		if definition != nil {
+			records = append(records, backup.Record{Kind: backup.KindManifest, Key: definitionKey + hosted.Name, Value: definition})
+		}
+	}
+	return records, nil
+}

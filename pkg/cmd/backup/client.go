@@ -1,0 +1,196 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/login"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/backup"
+)
+
+// A part that failed on its way is asked for again. Who answers with an error that
+// cannot pass is not asked again.
+const (
+	attempts   = 5
+	firstPause = 500 * time.Millisecond
+)
+
+var errInterrupted = errors.New("interrupted")
+
+// definitionsPath is where CustomResourceDefinitions are. They are read as they are:
+// the types here may know less than the server.
+const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// interruptible ends with the process' first interrupt: what was begun is then cleaned
+// up. A second one ends the process.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
+// client is a client of a running annex.
+type client struct {
+	hosting hostingclient.HostingV1alpha1Interface
+	rest    restclient.Interface
+	// pause is how long the first failure is waited after.
+	pause time.Duration
+}
+
+func connect(options *login.Options) (*client, error) {
+	config, err := options.Config("annex-backup")
+	if err != nil {
+		return nil, err
+	}
+	annexHosting, err := login.NewAnnexClient(config)
+	if err != nil {
+		return nil, err
+	}
+	hosting := annexHosting.HostingV1alpha1()
+	return &client{hosting: hosting, rest: hosting.RESTClient(), pause: firstPause}, nil
+}
+
+// raw is what was answered. Raw of the result alone does not tell what the server says
+// of a failure.
+func raw(result restclient.Result) ([]byte, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
+}
+
+// readPart asks for a part of a backup, of a Store or of a HostedResource.
+func (c *client) readPart(ctx context.Context, kind, name string, revision int64, after string) (part []byte, err error) {
+	err = c.again(ctx, func() error {
+		request := c.rest.Get().Resource(kind).Name(name).SubResource("backup").SetHeader("Accept", "*/*")
+		if after != "" {
+			request = request.Param("revision", strconv.FormatInt(revision, 10)).Param("continue", after)
+		}
+		if part, err = raw(request.Do(ctx)); err != nil {
+			return err
+		}
+		_, _, err = readPart(part, func(backup.Record) error { return nil })
+		return err
+	})
+	return part, err
+}
+
+// readPart reads a part that is whole.
+func readPart(part []byte, each func(backup.Record) error) (backup.Header, backup.Trailer, error) {
+	return readRecords(bytes.NewReader(part), each)
+}
+
+// readRecords calls back with every record of a backup.
+func readRecords(in io.Reader, each func(backup.Record) error) (backup.Header, backup.Trailer, error) {
+	reader, err := backup.NewReader(in)
+	if err != nil {
+		return backup.Header{}, backup.Trailer{}, err
+	}
+	for {
+		record, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return reader.Header(), reader.Trailer(), nil
+		}
+		if err == nil {
+			err = each(record)
+		}
+		if err != nil {
+			return reader.Header(), reader.Trailer(), err
+		}
+	}
+}
+
+// writePart sends a part of a resource to a Store, or has it checked only.
+func (c *client) writePart(ctx context.Context, store, resource string, part []byte, options backup.Options) (result backup.Result, err error) {
+	err = c.again(ctx, func() error {
+		request := c.rest.Post().Resource("stores").Name(store).SubResource("restore").Param("resource", resource).
+			SetHeader("Content-Type", "application/octet-stream").Body(part)
+		if options.Check {
+			request = request.Param("check", "true")
+		}
+		if options.SkipUnreadable {
+			request = request.Param("skipUnreadable", "true")
+		}
+		answer, err := raw(request.Do(ctx))
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(answer, &result)
+	})
+	return result, err
+}
+
+// definition reads a CustomResourceDefinition, or returns nil if there is none.
+func (c *client) definition(ctx context.Context, name string) ([]byte, error) {
+	found, err := raw(c.rest.Get().AbsPath(definitionsPath, name).Do(ctx))
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read customresourcedefinition %s: %w", name, err)
+	}
+	return found, nil
+}
+
+// hosted reads a HostedResource, or returns nil if there is none.
+func (c *client) hosted(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error) {
+	found, err := c.hosting.HostedResources().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read hostedresource %s: %w", name, err)
+	}
+	return found, nil
+}
+
+// again tries some times what may succeed later.
+func (c *client) again(ctx context.Context, try func() error) error {
+	pause := c.pause
+	for attempt := 1; ; attempt++ {
+		err := try()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errInterrupted
+		case attempt == attempts || !passes(err):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errInterrupted
+		case <-time.After(pause):
+		}
+		pause *= 2
+	}
+}
+
+// passes reports whether an error is one that may pass.
+func passes(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		code := status.Status().Code
+		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
+	}
+	return !errors.Is(err, backup.ErrNewer)
+}

@@ -1,0 +1,55 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// file is a new file that appears under its name once it is whole, and that only its
+// owner may read: it holds whatever is in the Store, Secrets too.
+type file struct {
+	*os.File
+	path string
+}
+
+func newFile(path string) (*file, error) {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = errors.New("it exists already")
+		}
+		return nil, fmt.Errorf("write the backup to %s: %w", path, err)
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*") // mode 0600
+	if err != nil {
+		return nil, fmt.Errorf("write the backup to %s: %w", path, err)
+	}
+	return &file{File: temporary, path: path}, nil
+}
+
+// finish gives the file its name. It never takes the place of another.
+func (f *file) finish() error {
+	err := errors.Join(f.Sync(), f.Close())
+	if err == nil {
+		err = os.Link(f.Name(), f.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write the backup to %s: %w", f.path, err)
+	}
+	folder, err := os.Open(filepath.Dir(f.path))
+	if err != nil {
+		return fmt.Errorf("write the backup to %s: %w", f.path, err)
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// discard removes what is left of it under its temporary name.
+func (f *file) discard() {
+	_ = f.Close()
+	_ = os.Remove(f.Name())
+}

@@ -1,0 +1,165 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/annex-dev/annex/pkg/datadir"
+	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+)
+
+// offline says where a whole Store is restored to while no annex runs.
+type offline struct {
+	dataDir string
+	etcd    storagebackend.TransportConfig
+}
+
+func (o *offline) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.dataDir, "data-dir", o.dataDir, "The data directory to restore a whole Store to. It has no etcd yet, and no annex uses it.")
+	fs.StringSliceVar(&o.etcd.ServerList, "etcd-servers", o.etcd.ServerList, "The etcd to restore a whole Store to. It has no keys of annex yet, and no annex uses it.")
+	fs.StringVar(&o.etcd.TrustedCAFile, "etcd-cafile", o.etcd.TrustedCAFile, "The authority of that etcd's certificates.")
+	fs.StringVar(&o.etcd.CertFile, "etcd-certfile", o.etcd.CertFile, "The client certificate for that etcd.")
+	fs.StringVar(&o.etcd.KeyFile, "etcd-keyfile", o.etcd.KeyFile, "The key of the client certificate.")
+}
+
+func (o *offline) enabled() bool { return o.dataDir != "" || len(o.etcd.ServerList) > 0 }
+
+func (o *offline) validate() error {
+	if o.dataDir != "" && len(o.etcd.ServerList) > 0 {
+		return errors.New("give either --data-dir or --etcd-servers")
+	}
+	if len(o.etcd.ServerList) == 0 && (o.etcd.TrustedCAFile != "" || o.etcd.CertFile != "" || o.etcd.KeyFile != "") {
+		return errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are for --etcd-servers")
+	}
+	return nil
+}
+
+// What fitted into the etcd that was backed up, whatever its limits were, fits into
+// one that is only there to be filled.
+const (
+	restoredQuota   = 1 << 40
+	restoredRequest = 1 << 30
+)
+
+// run restores a whole Store. The file is read to its end before anything is touched.
+func (o *offline) run(ctx context.Context, path string, dryRun bool, out, errOut io.Writer) error {
+	a, err := openArchive(path)
+	if err != nil {
+		return err
+	}
+	if a.header.Resource != "" {
+		return fmt.Errorf("%s is a backup of %s only: it is restored into a running annex, without --data-dir and --etcd-servers", path, a.header.Resource)
+	}
+	restore := o.toEtcd
+	if o.dataDir != "" {
+		restore = o.toDataDir
+	}
+	if dryRun {
+		_, err = fmt.Fprintf(out, "%s is whole\n", path)
+		return err
+	}
+	where, err := restore(ctx, a, errOut)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "Store %s restored to %s: %s below %s\n", a.header.Store, where, amount(a.trailer), filepath.Clean(a.header.Prefix))
+	return err
+}
+
+// toDataDir fills the etcd of a data directory, which gets its place when it is whole.
+func (o *offline) toDataDir(ctx context.Context, a *archive, errOut io.Writer) (where string, err error) {
+	dir, err := datadir.Open(o.dataDir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	final, unfinished := dir.EtcdDir(), dir.RestoringDir()
+	// A folder without this has at most the socket of an interrupted restore.
+	if _, err := os.Lstat(filepath.Join(final, "member")); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = errors.New("there is an etcd already: move it away, or name another directory")
+		}
+		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
+	}
+	if err := os.RemoveAll(unfinished); err != nil {
+		return "", fmt.Errorf("--data-dir %s: remove what an interrupted restore left: %w", o.dataDir, err)
+	}
+	socket, err := dir.EtcdSocket()
+	if err != nil {
+		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
+	}
+	server, err := embeddedetcd.Start(ctx, embeddedetcd.Config{
+		Dir: unfinished, SocketPath: socket, QuotaBytes: restoredQuota, MaxRequestBytes: restoredRequest,
+	})
+	if err != nil {
+		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
+	}
+	err = errors.Join(fill(ctx, server.Client(), a, errOut), server.Close())
+	if err == nil {
+		err = place(unfinished, final, dir.Path())
+	}
+	if err != nil {
+		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
+	}
+	return o.dataDir, nil
+}
+
+// place gives an etcd its place, so that it is there after a crash too. The socket may
+// have been in the folder.
+func place(unfinished, final, dir string) error {
+	if err := os.RemoveAll(final); err != nil {
+		return err
+	}
+	if err := os.Rename(unfinished, final); err != nil {
+		return err
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+func (o *offline) toEtcd(ctx context.Context, a *archive, errOut io.Writer) (string, error) {
+	if err := externaletcd.Check(ctx, o.etcd); err != nil {
+		return "", err
+	}
+	etcd, err := externaletcd.NewClient(o.etcd)
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(fill(ctx, etcd, a, errOut), etcd.Close()); err != nil {
+		return "", fmt.Errorf("--etcd-servers %s: %w", o.etcd.ServerList[0], err)
+	}
+	return o.etcd.ServerList[0], nil
+}
+
+func fill(ctx context.Context, etcd *clientv3.Client, a *archive, errOut io.Writer) error {
+	in, err := os.Open(a.path)
+	if err != nil {
+		return err
+	}
+	defer in.Close() // it is only read
+	bar := newProgress(errOut, "Restoring", a.trailer.Objects)
+	defer bar.end()
+	raise := func(ctx context.Context, prefix string, floor int64) error {
+		return revision.Raise(ctx, etcd, prefix, revision.Whole, floor)
+	}
+	_, _, err = backup.Copy(ctx, etcd, in, raise, func(so backup.Trailer) { bar.show(so.Objects, so.Bytes) })
+	return err
+}

@@ -1,0 +1,135 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annex-dev/annex/pkg/cmd/login"
+	"github.com/annex-dev/annex/pkg/storage/backup"
+)
+
+// restoreOptions are the flags of `annex restore`.
+type restoreOptions struct {
+	offline
+	login           login.Options
+	store, resource string
+	skipUnreadable  bool
+	dryRun          bool
+	path            string
+}
+
+// NewRestoreCommand returns `annex restore`.
+func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
+	o := &restoreOptions{}
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Bring back what a file of `annex backup` holds",
+		Long: "Bring back what a file of `annex backup` holds.\n\n" +
+			"Into a running annex: the custom resources in the file, or the one that --resource names, with their definitions, to the\n" +
+			"Store where they were or to another. Nothing may define them there. Everything is checked before anything is written,\n" +
+			"keys of encryption and dictionaries too.\n\n" +
+			"With --data-dir or --etcd-servers: the whole Store into an empty data directory or etcd, that no annex uses meanwhile.\n\n" +
+			"Nothing is ever written over something else, and a restore that ended early is repeated with the same command. Resource\n" +
+			"versions go on above those that clients have seen.",
+		Example: "  annex restore widgets.backup --store fast\n" +
+			"  annex restore default.backup --data-dir .annex",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.path = args[0]
+			if err := o.validate(); err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			if o.enabled() {
+				return o.offline.run(ctx, o.path, o.dryRun, out, errOut)
+			}
+			return o.run(ctx, out, errOut)
+		},
+	}
+	fs := cmd.Flags()
+	o.login.AddFlags(fs, login.AnnexOrMain)
+	o.offline.addFlags(fs)
+	fs.StringVar(&o.store, "store", o.store, "The Store to restore to. If not set, the one that held each resource.")
+	fs.StringVar(&o.resource, "resource", o.resource, "The only resource to restore, as PLURAL.GROUP.")
+	fs.BoolVar(&o.skipUnreadable, "skip-unreadable", o.skipUnreadable, "Leave objects behind that cannot be read, and say which, instead of restoring nothing.")
+	fs.BoolVar(&o.dryRun, "dry-run", o.dryRun, "Only check whether it can be restored.")
+	return cmd
+}
+
+func (o *restoreOptions) validate() error {
+	if o.enabled() && (o.store != "" || o.resource != "" || o.skipUnreadable || o.login.Given()) {
+		return errors.New("--data-dir and --etcd-servers are for a whole Store, as it is, and no running annex: --store, --resource, --skip-unreadable, --kubeconfig and --context do not go with them")
+	}
+	return o.offline.validate()
+}
+
+// run restores resources into a running annex.
+func (o *restoreOptions) run(ctx context.Context, out, errOut io.Writer) error {
+	a, err := openArchive(o.path)
+	if err != nil {
+		return err
+	}
+	wanted, err := o.wanted(a)
+	if err != nil {
+		return err
+	}
+	annex, err := connect(&o.login)
+	if err != nil {
+		return err
+	}
+	r := &restorer{annex: annex, archive: a, wanted: wanted, errOut: errOut, stores: map[string]string{}}
+	for _, resource := range wanted {
+		if err := r.admit(ctx, resource, o.store); err != nil {
+			return err
+		}
+	}
+	if err := r.check(ctx, o.skipUnreadable); err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	const fate = "and left behind"
+	if o.dryRun {
+		_, err := fmt.Fprintf(out, "%s can be restored\n", o.path)
+		return errors.Join(err, r.unreadable.warn(errOut, fate))
+	}
+	if _, err := r.send(ctx, "Restoring", backup.Options{SkipUnreadable: o.skipUnreadable}); err != nil {
+		return fmt.Errorf("%w; run the same command again, it goes on where this ended", err)
+	}
+	for _, resource := range wanted {
+		if err := r.publish(ctx, resource); err != nil {
+			return fmt.Errorf("%s: its objects are restored, but it is not served: %w", resource.name, err)
+		}
+		if _, err := fmt.Fprintf(out, "%s: %s restored to Store %s\n", resource.name, objects(r.restored[resource.name]), r.stores[resource.name]); err != nil {
+			return err
+		}
+	}
+	return r.unreadable.warn(errOut, fate)
+}
+
+// wanted are the resources to restore.
+func (o *restoreOptions) wanted(a *archive) ([]*saved, error) {
+	if o.resource != "" {
+		found := a.resources[o.resource]
+		if found == nil || found.definition == nil {
+			return nil, fmt.Errorf("--resource: %s has no %s", o.path, o.resource)
+		}
+		return []*saved{found}, nil
+	}
+	var wanted []*saved
+	for _, name := range a.order {
+		if a.resources[name].definition != nil {
+			wanted = append(wanted, a.resources[name])
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, fmt.Errorf("%s has no custom resources: with --data-dir or --etcd-servers a whole Store is restored", o.path)
+	}
+	return wanted, nil
+}

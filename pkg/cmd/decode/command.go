@@ -1,0 +1,142 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package decode is the command `annex decode`: it turns a value back that annex
+// compressed, as a tool of etcd printed it. It needs no running annex, only, for most
+// values, the dictionary that lies beside them in etcd.
+package decode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/annex-dev/annex/pkg/storage/compression"
+)
+
+// encryptedPrefix begins every encrypted value, whatever encrypted it.
+const encryptedPrefix = "k8s:enc:"
+
+// options are the flags.
+type options struct {
+	file           string
+	dictionaryFile string
+	dataDir        string
+	prefix         string
+	etcd           storagebackend.TransportConfig
+
+	in io.Reader
+}
+
+// NewCommand returns `annex decode`, which prints to out.
+func NewCommand(in io.Reader, out io.Writer) *cobra.Command {
+	o := &options{prefix: "/annex", in: in}
+	cmd := &cobra.Command{
+		Use:   "decode",
+		Short: "Turn a value from etcd back that annex compressed",
+		Long: "Turn a value from etcd back that annex compressed, as `etcdctl get` prints it, in base64 or in hexadecimal. What\n" +
+			"is not compressed is printed as it is. The dictionary that the value was compressed with is looked for in the\n" +
+			"Store that it is from: by --data-dir, while annex runs there, or by --etcd-servers. Encrypted values are\n" +
+			"refused: only annex can read them.",
+		Example: "  export ETCDCTL_ENDPOINTS=unix://$PWD/.annex/etcd/client.sock\n" +
+			"  etcdctl get /annex/example.com/widgets/default/w --print-value-only | annex decode --data-dir .annex\n" +
+			"  # Without an etcd:\n" +
+			"  annex decode --file value --dictionary-file dictionary",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), out)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.file, "file", o.file, "The file with the value. If not set, it is read from the standard input.")
+	fs.StringVar(&o.dictionaryFile, "dictionary-file", o.dictionaryFile, "A file with the dictionary, as it is in etcd.")
+	fs.StringVar(&o.dataDir, "data-dir", o.dataDir, "The data directory of a running annex, in whose etcd the dictionary is.")
+	fs.StringVar(&o.prefix, "etcd-prefix", o.prefix, "What the keys begin with in that etcd: --etcd-prefix of annex, or spec.etcd.keyPrefix of a Store.")
+	fs.StringSliceVar(&o.etcd.ServerList, "etcd-servers", o.etcd.ServerList, "The etcd in which the dictionary is.")
+	fs.StringVar(&o.etcd.TrustedCAFile, "etcd-cafile", o.etcd.TrustedCAFile, "The authority of that etcd's certificates.")
+	fs.StringVar(&o.etcd.CertFile, "etcd-certfile", o.etcd.CertFile, "The client certificate for that etcd.")
+	fs.StringVar(&o.etcd.KeyFile, "etcd-keyfile", o.etcd.KeyFile, "The key of the client certificate.")
+	return cmd
+}
+
+func (o *options) validate() error {
+	sources := 0
+	for _, given := range []bool{o.dictionaryFile != "", o.dataDir != "", len(o.etcd.ServerList) > 0} {
+		if given {
+			sources++
+		}
+	}
+	if sources > 1 {
+		return errors.New("give one of --dictionary-file, --data-dir and --etcd-servers")
+	}
+	if len(o.etcd.ServerList) == 0 && (o.etcd.TrustedCAFile != "" || o.etcd.CertFile != "" || o.etcd.KeyFile != "") {
+		return errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are for --etcd-servers")
+	}
+	return nil
+}
+
+// run decodes and prints.
+func (o *options) run(ctx context.Context, out io.Writer) error {
+	printed, err := o.read()
+	if err != nil {
+		return err
+	}
+	if printed, err = unwrap(printed); err != nil {
+		return err
+	}
+	if err := refuseEncrypted("the value", printed); err != nil {
+		return err
+	}
+	if compression.IsCompressed(printed) {
+		if printed, err = compression.Trim(printed); err != nil {
+			return fmt.Errorf("decode the value: %w", err)
+		}
+	}
+	plain, err := compression.Decode(printed, func(id uint32) ([]byte, error) { return o.dictionary(ctx, id) })
+	if err != nil {
+		return fmt.Errorf("decode the value: %w", err)
+	}
+	_, err = out.Write(plain)
+	return err
+}
+
+func (o *options) read() ([]byte, error) {
+	if o.file != "" {
+		data, err := os.ReadFile(o.file)
+		if err != nil {
+			return nil, fmt.Errorf("--file: %w", err)
+		}
+		return data, nil
+	}
+	data, err := io.ReadAll(o.in)
+	if err != nil {
+		return nil, fmt.Errorf("read the standard input: %w", err)
+	}
+	if len(data) == 0 {
+		return nil, errors.New("the standard input is empty: does etcd have the key?")
+	}
+	return data, nil
+}
+
+// refuseEncrypted says who could read a value that is encrypted.
+func refuseEncrypted(what string, data []byte) error {
+	if !bytes.HasPrefix(data, []byte(encryptedPrefix)) {
+		return nil
+	}
+	provider := data[:min(len(data), 60)]
+	// "k8s:enc:<provider>:<version>:<name of the key>:" and then what is encrypted.
+	const colons = 5
+	if parts := bytes.SplitAfterN(provider, []byte(":"), colons+1); len(parts) > colons {
+		provider = bytes.Join(parts[:colons], nil)
+	}
+	return fmt.Errorf("%s is encrypted (%q): annex decode has no keys, read the object through annex", what, provider)
+}

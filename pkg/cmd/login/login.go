@@ -1,0 +1,60 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package login is how commands that are clients of a server find it and log in, as
+// kubectl does.
+package login
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+)
+
+// Options say which server is meant.
+type Options struct{ kubeconfig, context string }
+
+// AddFlags adds the flags of the options. Server completes "The kubeconfig of".
+func (o *Options) AddFlags(fs *pflag.FlagSet, server string) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
+		"The kubeconfig of "+server+". If not set, $KUBECONFIG or ~/.kube/config, as kubectl does; in a pod, its service account.")
+	fs.StringVar(&o.context, "context", o.context, "The context of the kubeconfig to use.")
+}
+
+// AnnexOrMain describes the server of commands that reach annex also through the
+// cluster that it stands behind.
+const AnnexOrMain = "annex, or of the cluster it stands behind"
+
+// Given reports whether a flag says which server is meant.
+func (o *Options) Given() bool { return o.kubeconfig != "" || o.context != "" }
+
+// Config is how to reach the server, without a limit on requests: the server has one.
+func (o *Options) Config(userAgent string) (*restclient.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: load the login: %w", err)
+	}
+	config.QPS = -1
+	config.UserAgent = userAgent
+	return config, nil
+}
+
+// NewAnnexClient makes a client of annex's own kinds, which have no protobuf encoding.
+func NewAnnexClient(config *restclient.Config) (annexclient.Interface, error) {
+	config = restclient.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeJSON
+	clients, err := annexclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: make a client: %w", err)
+	}
+	return clients, nil
+}

@@ -1,0 +1,161 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scheduler is the commands `annex scheduler`, which places HostedResources on
+// Stores from a process of its own, and `annex place`, which shows how one would be
+// placed. Both are clients of annex.
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/client-go/kubernetes"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/login"
+	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/leader"
+	"github.com/annex-dev/annex/pkg/scheduler"
+)
+
+const (
+	// bindings is how many resources are bound at a time.
+	bindings = 16
+	// resync is how often all is handed out again, so that a change that was lost is
+	// got over.
+	resync = 10 * time.Minute
+)
+
+// options are the flags of `annex scheduler`.
+type options struct {
+	login       login.Options
+	name        string
+	leaderElect bool
+	namespace   string
+	timing      leader.Timing
+	logs        *logsapi.LoggingConfiguration
+}
+
+// NewCommand returns `annex scheduler`.
+func NewCommand(out io.Writer) *cobra.Command {
+	o := &options{
+		name: hostingv1alpha1.DefaultSchedulerName, leaderElect: true, namespace: "annex-system",
+		timing: leader.DefaultTiming(), logs: logsapi.NewLoggingConfiguration(),
+	}
+	cmd := &cobra.Command{
+		Use:   "scheduler",
+		Short: "Choose the Stores of resources, from a process of its own",
+		Long: "Choose a Store for each HostedResource that has none and names this scheduler in spec.schedulerName.\n" +
+			"`annex serve` does so itself for those that name none. This is for a scheduler with plugins of your\n" +
+			"own, or for one that runs elsewhere. Several replicas of it agree on one that works, by a Lease.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return o.run(ctx, out)
+		},
+	}
+	fs := cmd.Flags()
+	o.login.AddFlags(fs, login.AnnexOrMain)
+	fs.StringVar(&o.name, "scheduler-name", o.name, "Place the HostedResources with this spec.schedulerName. It is the name of the Lease, too.")
+	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "Work only while holding the Lease, so that several replicas can run.")
+	fs.StringVar(&o.namespace, "leader-elect-resource-namespace", o.namespace, "The namespace of the Lease.")
+	o.timing.AddFlags(fs, "places resources")
+	logsapi.AddFlags(o.logs, fs)
+	return cmd
+}
+
+func (o *options) validate() error {
+	var errs []error
+	if msgs := apivalidation.NameIsDNSSubdomain(o.name, false); len(msgs) > 0 {
+		errs = append(errs, fmt.Errorf("--scheduler-name %q: %s", o.name, strings.Join(msgs, ", ")))
+	}
+	if o.leaderElect && o.namespace == "" {
+		errs = append(errs, errors.New("--leader-elect-resource-namespace must not be empty"))
+	}
+	if err := o.timing.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration, --leader-elect-renew-deadline, --leader-elect-retry-period: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// run works until ctx is done.
+func (o *options) run(ctx context.Context, out io.Writer) error {
+	if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
+		return fmt.Errorf("apply the logging flags: %w", err)
+	}
+	config, err := o.login.Config("annex-scheduler")
+	if err != nil {
+		return err
+	}
+	annexHosting, err := login.NewAnnexClient(config)
+	if err != nil {
+		return err
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: make a client of leases and events: %w", err)
+	}
+	term := func(ctx context.Context) error {
+		fmt.Fprintf(out, "annex scheduler: placing resources for %s at %s\n", o.name, config.Host)
+		return o.work(ctx, annexHosting, kube)
+	}
+	if !o.leaderElect {
+		return term(ctx)
+	}
+	// What cannot work now cannot in the next term: it ends the process.
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err = leader.Run(ctx, leader.Config{
+		Leases: kube.CoordinationV1(), Namespace: o.namespace, Name: o.name, Identity: leader.NewIdentity(), Timing: o.timing,
+	}, func(ctx context.Context) {
+		if err := term(ctx); err != nil {
+			end(err)
+		}
+	})
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// work places resources until ctx is done.
+func (o *options) work(ctx context.Context, annexHosting annexclient.Interface, kube kubernetes.Interface) error {
+	broadcaster := scheduler.NewEventBroadcaster(kube.EventsV1())
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("record events: %w", err)
+	}
+	informers := annexinformers.NewSharedInformerFactory(annexHosting, resync)
+	hosting := informers.Hosting().V1alpha1()
+	s, err := scheduler.New(scheduler.Config{
+		Name:                 o.name,
+		AnnexHostedResources: annexHosting.HostingV1alpha1().HostedResources(),
+		HostedResources:      hosting.HostedResources(),
+		Stores:               hosting.Stores(),
+		Events:               broadcaster.NewRecorder(annexscheme.Scheme, o.name),
+	})
+	if err != nil {
+		return err
+	}
+	informers.StartWithContext(ctx)
+	defer informers.Shutdown()
+	s.Run(ctx, bindings)
+	return nil
+}

@@ -1,0 +1,130 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd/login"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/scheduler"
+	"github.com/annex-dev/annex/pkg/scheduler/framework"
+)
+
+// placeOptions are the flags of `annex place`.
+type placeOptions struct {
+	login login.Options
+	store string
+}
+
+// NewPlaceCommand returns `annex place`.
+func NewPlaceCommand(out io.Writer) *cobra.Command {
+	o := &placeOptions{}
+	cmd := &cobra.Command{
+		Use:   "place PLURAL.GROUP",
+		Short: "Show on which Store a resource would be placed and why, or place it",
+		Long: "Show what the scheduler's filters and scores say of every Store for a resource, the best first. Nothing\n" +
+			"is changed. With --store the resource is placed there, whatever they say, if it has no Store yet.",
+		Example: "  annex place widgets.example.com\n" +
+			"  annex place widgets.example.com --store fast",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !strings.Contains(args[0], ".") {
+				return fmt.Errorf("%q must be of the form <plural>.<group>", args[0])
+			}
+			config, err := o.login.Config("annex-place")
+			if err != nil {
+				return err
+			}
+			annexHosting, err := login.NewAnnexClient(config)
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), annexHosting.HostingV1alpha1(), args[0], out)
+		},
+	}
+	o.login.AddFlags(cmd.Flags(), login.AnnexOrMain)
+	cmd.Flags().StringVar(&o.store, "store", o.store, "Place the resource on this Store.")
+	return cmd
+}
+
+func (o *placeOptions) run(ctx context.Context, annexHosting hostingclient.HostingV1alpha1Interface, name string, out io.Writer) error {
+	if o.store != "" {
+		_, err := annexHosting.HostedResources().Bind(ctx, name, &hostingv1alpha1.HostedResourceBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, StoreName: o.store,
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("place %s on Store %s: %w", name, o.store, err)
+		}
+		_, err = fmt.Fprintf(out, "%s is on Store %s\n", name, o.store)
+		return err
+	}
+
+	resources, err := annexHosting.HostedResources().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list HostedResources: %w", err)
+	}
+	stores, err := annexHosting.Stores().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Stores: %w", err)
+	}
+	hosted, err := annexHosting.HostedResources().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		hosted, err = &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
+	}
+	if err != nil {
+		return fmt.Errorf("get HostedResource %s: %w", name, err)
+	}
+	decision := scheduler.Decide(hosted, resources.Items, stores.Items)
+	if _, err := fmt.Fprintln(out, summary(hosted, decision)); err != nil {
+		return err
+	}
+	return printDecision(out, decision)
+}
+
+// summary says where a resource is and where it would be placed.
+func summary(hosted *hostingv1alpha1.HostedResource, decision framework.Decision) string {
+	choice := "fits on no Store"
+	if best, ok := decision.Best(); ok {
+		choice = "would be placed on " + best.Store
+	}
+	switch {
+	case hosted.UID == "":
+		return fmt.Sprintf("There is no HostedResource %s. One that asks for nothing %s.", hosted.Name, choice)
+	case hosted.Spec.StoreName != "":
+		return fmt.Sprintf("%s is on Store %s. If it were not, it %s.", hosted.Name, hosted.Spec.StoreName, choice)
+	case hosted.Spec.SchedulerName != hostingv1alpha1.DefaultSchedulerName:
+		return fmt.Sprintf("%s waits for the scheduler %s. Here it %s.", hosted.Name, hosted.Spec.SchedulerName, choice)
+	default:
+		return fmt.Sprintf("%s %s.", hosted.Name, choice)
+	}
+}
+
+// printDecision prints one line for each Store.
+func printDecision(out io.Writer, decision framework.Decision) error {
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "STORE\tFITS\tSCORE\tWHY")
+	for _, verdict := range decision {
+		if !verdict.Fits() {
+			fmt.Fprintf(table, "%s\tno\t-\t%s\n", verdict.Store, verdict.WhyNot())
+			continue
+		}
+		points := make([]string, 0, len(verdict.Points))
+		for _, p := range verdict.Points {
+			points = append(points, fmt.Sprintf("%s %dx%d", p.Score, p.Weight, p.Points))
+		}
+		fmt.Fprintf(table, "%s\tyes\t%d\t%s\n", verdict.Store, verdict.Total, strings.Join(points, ", "))
+	}
+	return table.Flush()
+}

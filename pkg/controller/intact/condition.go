@@ -1,0 +1,78 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package intact
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/quarantine"
+)
+
+// Reasons of the condition, and of events.
+const (
+	reasonReadable   = "ObjectsReadable"
+	reasonUnreadable = "UnreadableObjects"
+	// reasonNotListed is when there are too many to do without them.
+	reasonNotListed = "TooManyUnreadableObjects"
+)
+
+const (
+	// mostExplained is how many objects a message names with what is wrong with them.
+	mostExplained = 10
+
+	// longestReason is how much of that it says, in bytes: it may quote what is stored.
+	longestReason = 300
+)
+
+// condition says which objects cannot be read.
+func condition(unreadable []quarantine.Object) metav1.Condition {
+	c := metav1.Condition{
+		Type: hostingv1alpha1.HostedResourceIntact, Status: metav1.ConditionTrue, Reason: reasonReadable,
+		Message: "Every object can be read",
+	}
+	if len(unreadable) == 0 {
+		return c
+	}
+	var parts []string
+	for _, object := range unreadable[:min(len(unreadable), mostExplained)] {
+		parts = append(parts, fmt.Sprintf("%s: %s", object, shortened(object.Reason)))
+	}
+	if more := len(unreadable) - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	c.Status, c.Reason = metav1.ConditionFalse, reason(unreadable)
+	c.Message = summary(unreadable) + ". " + strings.Join(parts, "; ")
+	return c
+}
+
+func reason(unreadable []quarantine.Object) string {
+	if slices.ContainsFunc(unreadable, func(object quarantine.Object) bool { return !object.Served }) {
+		return reasonNotListed
+	}
+	return reasonUnreadable
+}
+
+// summary is what a condition and an event begin with.
+func summary(unreadable []quarantine.Object) string {
+	what := fmt.Sprintf("%d objects cannot be read", len(unreadable))
+	if len(unreadable) == 1 {
+		what = "1 object cannot be read"
+	}
+	if reason(unreadable) == reasonNotListed {
+		return what + ", which are so many that lists fail"
+	}
+	return what + " and left out of lists"
+}
+
+func shortened(reason string) string {
+	if len(reason) <= longestReason {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:longestReason], "") + "…"
+}

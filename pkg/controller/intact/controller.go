@@ -1,0 +1,153 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package intact
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
+	"github.com/annex-dev/annex/pkg/controller/internal/follow"
+	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/quarantine"
+)
+
+const (
+	// ControllerName names the controller in logs, metrics and events.
+	ControllerName = "intact"
+
+	// fieldManager owns the condition.
+	fieldManager = "annex-intact"
+)
+
+// Registry knows which objects cannot be read. A *quarantine.Registry is one.
+type Registry interface {
+	// Unreadable returns these objects of a resource, in order.
+	Unreadable(resource schema.GroupResource) []quarantine.Object
+	// Listed reports whether all objects of a resource were looked at.
+	Listed(resource schema.GroupResource) bool
+	// AddHandler has changes reported until remove is called.
+	AddHandler(handler func(schema.GroupResource)) (remove func())
+}
+
+// Config holds what the controller depends on.
+type Config struct {
+	AnnexHostedResources hostingclient.HostedResourceInterface
+	HostedResources      hostinginformers.HostedResourceInformer
+	Unreadable           Registry
+	Events               events.EventRecorder
+}
+
+// Controller reports which objects cannot be read.
+type Controller struct {
+	config Config
+	queue  *queue.Queue[string]
+	lister hostinglisters.HostedResourceLister
+	synced []cache.DoneChecker
+}
+
+// New returns a controller that follows the informer of config and does nothing
+// before Run.
+func New(config Config) (*Controller, error) {
+	c := &Controller{config: config, lister: config.HostedResources.Lister()}
+	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
+	var err error
+	c.synced, err = follow.All(follow.Source{
+		What: "hosted resources", Informer: config.HostedResources.Informer(),
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    c.enqueue,
+			UpdateFunc: func(_, obj any) { c.enqueue(obj) },
+		},
+	})
+	return c, err
+}
+
+// Run reports until ctx is done.
+func (c *Controller) Run(ctx context.Context, workers int) {
+	defer c.config.Unreadable.AddHandler(func(resource schema.GroupResource) { c.queue.Add(resource.String()) })()
+	c.queue.Run(ctx, workers, c.synced...)
+}
+
+// enqueue queues a HostedResource that something was said or is to be said about.
+func (c *Controller) enqueue(obj any) {
+	hosted, ok := obj.(*hostingv1alpha1.HostedResource)
+	if ok && (said(hosted) != nil || len(c.unreadable(hosted)) > 0) {
+		c.queue.Add(hosted.Name)
+	}
+}
+
+func said(hosted *hostingv1alpha1.HostedResource) *metav1.Condition {
+	return meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceIntact)
+}
+
+func (c *Controller) unreadable(hosted *hostingv1alpha1.HostedResource) []quarantine.Object {
+	return c.config.Unreadable.Unreadable(schema.ParseGroupResource(hosted.Name))
+}
+
+func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
+	hosted, err := follow.Found(c.lister.Get(name))
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("reading hosted resource %s: %w", name, err)
+	}
+	if hosted == nil {
+		return queue.Result{}, nil
+	}
+	unreadable, before := c.unreadable(hosted), said(hosted)
+	switch {
+	case len(unreadable) > 0:
+	case before == nil:
+		return queue.Result{}, nil
+	case hosted.Status.DefinitionUID == "":
+		return queue.Result{}, c.say(ctx, name, nil) // of objects that are gone
+	case !c.config.Unreadable.Listed(schema.ParseGroupResource(name)):
+		return queue.Result{}, nil // what was said before annex started may still be true
+	}
+	now := condition(unreadable)
+	now.ObservedGeneration = hosted.Generation
+	now.LastTransitionTime = metav1.Now()
+	if before != nil {
+		if before.Status == now.Status {
+			now.LastTransitionTime = before.LastTransitionTime
+		}
+		if *before == now {
+			return queue.Result{}, nil
+		}
+	}
+	if err := c.say(ctx, name, &now); err != nil {
+		return queue.Result{}, err
+	}
+	if before == nil || before.Status != now.Status || before.Message != now.Message {
+		c.record(hosted, unreadable, now)
+	}
+	return queue.Result{}, nil
+}
+
+// record makes the event of a condition that says something else than before.
+func (c *Controller) record(hosted *hostingv1alpha1.HostedResource, unreadable []quarantine.Object, now metav1.Condition) {
+	if len(unreadable) == 0 {
+		c.config.Events.Eventf(hosted, nil, corev1.EventTypeNormal, now.Reason, "Read", "%s", now.Message)
+		return
+	}
+	c.config.Events.Eventf(hosted, nil, corev1.EventTypeWarning, now.Reason, "Read", "%s: %s", summary(unreadable), quarantine.Names(unreadable))
+}
+
+func (c *Controller) say(ctx context.Context, name string, now *metav1.Condition) error {
+	err := conditions.Apply(ctx, c.config.AnnexHostedResources, name, fieldManager, now)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing which objects of hosted resource %s cannot be read: %w", name, err)
+	}
+	return nil
+}

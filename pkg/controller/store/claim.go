@@ -1,0 +1,70 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/stores"
+)
+
+// claimTimeout bounds a write to the etcd of a Store.
+const claimTimeout = 5 * time.Second
+
+// claim notes in the status which etcd cluster the store is, when it is reached for
+// the first time or when its owner has said that it is another one from now on.
+func (r *reconciler) claim(ctx context.Context, store *hostingv1alpha1.Store, connection Connection, seen *stores.Snapshot) (claimed bool) {
+	if store.Name == hostingv1alpha1.DefaultStoreName {
+		// The command line says which it is, and annex holds to it while it runs.
+		if seen.Cluster != 0 && seen.Unavailable == nil {
+			store.Status.ClusterID = stores.FormatClusterID(seen.Cluster)
+		}
+		return false
+	}
+	adopted := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation] == stores.FormatClusterID(seen.Cluster)
+	if !toBeClaimed(store, seen, adopted) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	found, err := connection.Claim(ctx, store.UID, adopted)
+	if err != nil {
+		failed(store, seen, err)
+		return false
+	}
+	store.Status.ClusterID = stores.FormatClusterID(found)
+	return true
+}
+
+func toBeClaimed(store *hostingv1alpha1.Store, seen *stores.Snapshot, adopted bool) bool {
+	if seen.Cluster == 0 || seen.Unavailable == nil || store.DeletionTimestamp != nil {
+		return false
+	}
+	switch seen.Unavailable.Reason {
+	case stores.ReasonUnclaimed:
+		return store.Status.ClusterID == "" // else it was claimed a moment ago
+	case stores.ReasonWrongCluster, stores.ReasonDataReplaced, stores.ReasonInUse:
+		return adopted
+	}
+	return false
+}
+
+// failed states why the store could not be claimed.
+func failed(store *hostingv1alpha1.Store, seen *stores.Snapshot, err error) {
+	ready := metav1.Condition{
+		Type: hostingv1alpha1.StoreReady, Status: metav1.ConditionFalse, ObservedGeneration: seen.Generation,
+		Reason: reasonClaimFailed, Message: sentence(err.Error()),
+	}
+	var refused *stores.UnavailableError
+	if errors.As(err, &refused) {
+		ready.Reason, ready.Message = refused.Reason, notReady(store, seen, refused)
+	}
+	meta.SetStatusCondition(&store.Status.Conditions, ready)
+}

@@ -1,0 +1,121 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/storage/stores"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const mebi = 1 << 20
+
+// answer is what the endpoint of a member answers whose database has some size.
+func answer(id uint64, size int64, change func(*clientv3.StatusResponse)) stores.EndpointAnswer {
+	status := &clientv3.StatusResponse{
+		Header:  &etcdserverpb.ResponseHeader{MemberId: id},
+		Version: "3.7.3", Leader: 1, DbSize: size, DbSizeInUse: size / 2, DbSizeQuota: 100 * mebi,
+	}
+	if change != nil {
+		change(status)
+	}
+	return stores.EndpointAnswer{Endpoint: "https://etcd-" + string(rune('0'+id)), Status: status}
+}
+
+func silence(id uint64) stores.EndpointAnswer {
+	return stores.EndpointAnswer{Endpoint: "https://etcd-" + string(rune('0'+id)), Err: errors.New("refused")}
+}
+
+// cluster is what was seen of a cluster of three members.
+func cluster(endpoints ...stores.EndpointAnswer) *stores.Snapshot {
+	return &stores.Snapshot{Endpoints: endpoints, Cluster: 0xc1, Members: &clientv3.MemberListResponse{Members: []*etcdserverpb.Member{
+		{ID: 3, Name: "c"}, {ID: 1, Name: "a"}, {ID: 26, Name: ""},
+	}}}
+}
+
+// refused is what was seen, with requests refused.
+func refused(seen *stores.Snapshot, reason, message string) *stores.Snapshot {
+	seen.Unavailable = &stores.UnavailableError{Store: "some", Reason: reason, Message: message}
+	return seen
+}
+
+// down is what was seen of a cluster that is away.
+func down() *stores.Snapshot {
+	seen := refused(cluster(silence(1)), stores.ReasonUnreachable, "no endpoint answers: https://etcd-1: refused")
+	seen.Members, seen.Cluster = nil, 0
+	return seen
+}
+
+// connection is a Connection that a test can change.
+type connection struct {
+	mu       sync.Mutex
+	seen     *stores.Snapshot
+	asked    int
+	claimErr error
+	claims   []bool
+	released int
+}
+
+func (c *connection) Snapshot() *stores.Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	seen := *c.seen
+	return &seen
+}
+
+func (c *connection) Claim(_ context.Context, _ types.UID, take bool) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claims = append(c.claims, take)
+	return c.seen.Cluster, c.claimErr
+}
+
+func (c *connection) Release(context.Context, types.UID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.released++
+	return nil
+}
+
+func (c *connection) change(change func(*connection)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(c)
+}
+
+func (c *connection) timesAsked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
+}
+
+// told remembers events.
+type told struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (r *told) Eventf(_, _ runtime.Object, eventType, reason, _, note string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, fmt.Sprintf("%s %s: "+note, append([]any{eventType, reason}, args...)...))
+}
+
+func (r *told) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.events
+}

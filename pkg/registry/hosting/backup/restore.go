@@ -1,0 +1,153 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
+)
+
+// maxPart bounds the memory of a request. Clients send parts of a few MiB, but one
+// object may be larger.
+const maxPart = 64 << 20
+
+// RestoreREST is stores/restore.
+type RestoreREST struct {
+	connecter
+	stores, resources rest.Getter
+	backend           Backend
+}
+
+// NewRestore returns stores/restore.
+func NewRestore(stores, resources rest.Getter, backend Backend) *RestoreREST {
+	return &RestoreREST{connecter{func() runtime.Object { return &hosting.Store{} }, http.MethodPost}, stores, resources, backend}
+}
+
+var _ rest.Connecter = &RestoreREST{}
+
+// Connect implements rest.Connecter.
+func (r *RestoreREST) Connect(ctx context.Context, name string, _ runtime.Object, responder rest.Responder) (http.Handler, error) {
+	if _, err := r.stores.Get(ctx, name, &metav1.GetOptions{}); err != nil {
+		return nil, err
+	}
+	target, err := r.backend.Target(name)
+	if err != nil {
+		return nil, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		result, err := r.restore(req.Context(), name, target, w, req)
+		if err != nil {
+			responder.Error(explain(err))
+			return
+		}
+		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+		_ = json.NewEncoder(w).Encode(result) // a client that is gone asks again
+	}), nil
+}
+
+func (r *RestoreREST) restore(ctx context.Context, store string, target *backup.Target, w http.ResponseWriter, req *http.Request) (backup.Result, error) {
+	query := req.URL.Query()
+	options, err := readOptions(query)
+	if err != nil {
+		return backup.Result{}, err
+	}
+	resource := schema.ParseGroupResource(query.Get("resource"))
+	if resource.Group == "" || resource.Resource == "" {
+		return backup.Result{}, apierrors.NewBadRequest(fmt.Sprintf("resource %q must be PLURAL.GROUP", query.Get("resource")))
+	}
+	if err := r.mayWrite(ctx, resource.String(), store); err != nil {
+		return backup.Result{}, err
+	}
+	return target.Restore(ctx, resource, http.MaxBytesReader(w, req.Body, maxPart), options)
+}
+
+// readOptions reads parameters. It is check and not dryRun, which the server refuses
+// for endpoints of this kind.
+func readOptions(query url.Values) (backup.Options, error) {
+	for _, name := range []string{"check", "skipUnreadable"} {
+		if given := query.Get(name); given != "" && given != "true" {
+			return backup.Options{}, apierrors.NewBadRequest(fmt.Sprintf("%s %q must be true, or not given", name, given))
+		}
+	}
+	return backup.Options{Check: query.Get("check") == "true", SkipUnreadable: query.Get("skipUnreadable") == "true"}, nil
+}
+
+// ownGroups are those of annex itself that a key could be taken for.
+var ownGroups = sets.New(hosting.GroupName, "apiextensions.k8s.io", "apiregistration.k8s.io")
+
+var errServed = errors.New("the resource is served: what is there is not mixed with a backup, delete its CustomResourceDefinition first")
+
+// mayWrite makes sure that nobody serves the resource, and that it goes to no other
+// Store. It asks the storage, not a cache.
+func (r *RestoreREST) mayWrite(ctx context.Context, name, store string) error {
+	if ownGroups.Has(schema.ParseGroupResource(name).Group) {
+		return apierrors.NewBadRequest(name + " is annex's own: it is restored with the whole of the Store default, while annex is stopped")
+	}
+	if defined, err := r.backend.Defined(ctx, name); err != nil {
+		return err
+	} else if defined {
+		return apierrors.NewConflict(hosting.Resource("hostedresources"), name, errServed)
+	}
+	found, err := r.resources.Get(ctx, name, &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	hosted := found.(*hosting.HostedResource)
+	switch {
+	case hosted.Status.DefinitionUID != "" || hosted.Status.Phase != hosting.HostedResourcePending:
+		return apierrors.NewConflict(hosting.Resource("hostedresources"), name, errServed)
+	case hosted.Spec.StoreName != "" && hosted.Spec.StoreName != store:
+		return apierrors.NewConflict(hosting.Resource("hostedresources"), name, fmt.Errorf("its Store is %q", hosted.Spec.StoreName))
+	}
+	return nil
+}
+
+// explain gives an error of a backup the status that a client can act on.
+func explain(err error) error {
+	var status apierrors.APIStatus
+	var tooLarge *http.MaxBytesError
+	var refused *backup.WriteError
+	switch {
+	case errors.As(err, &status):
+		return err
+	case errors.As(err, &tooLarge):
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a part of a backup has at most %d bytes", tooLarge.Limit))
+	case errors.As(err, &refused) && objectsize.RefusedByEtcd(refused.Err):
+		return apierrors.NewRequestEntityTooLargeError(err.Error() + ": it does not fit into a request to the etcd of the Store (its --max-request-bytes, 1.5 MiB by default)")
+	case errors.Is(err, backup.ErrCompacted):
+		return apierrors.NewResourceExpired(err.Error())
+	case errors.Is(err, backup.ErrConflict):
+		return failed(http.StatusConflict, metav1.StatusReasonConflict, err)
+	case errors.Is(err, backup.ErrUnreadable):
+		return failed(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err)
+	case errors.Is(err, backup.ErrTruncated), errors.Is(err, backup.ErrDamaged), errors.Is(err, backup.ErrNotBackup),
+		errors.Is(err, backup.ErrNewer), errors.Is(err, backup.ErrPosition):
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return apierrors.NewInternalError(err)
+}
+
+func failed(code int32, reason metav1.StatusReason, err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: err.Error(),
+	}}
+}

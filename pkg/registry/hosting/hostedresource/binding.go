@@ -1,0 +1,157 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostedresource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// Reasons in the condition Scheduled that the server sets.
+const (
+	reasonBound = "Bound"
+	reasonGiven = "Given"
+)
+
+// errBeingDeleted keeps a scheduler from what is about to be gone.
+var errBeingDeleted = errors.New("it is being deleted")
+
+// BindingREST places HostedResources on Stores, each once.
+type BindingREST struct {
+	hostedResources *typed.Subresource
+	stores          rest.Getter
+}
+
+var (
+	_ rest.NamedCreater                   = (*BindingREST)(nil)
+	_ rest.SubresourceObjectMetaPreserver = (*BindingREST)(nil)
+)
+
+// NewBindingREST returns the endpoint hostedresources/binding.
+func NewBindingREST(typer runtime.ObjectTyper, hostedResources *typed.Store, stores rest.Getter) *BindingREST {
+	return &BindingREST{hostedResources: hostedResources.Subresource(newBindingStrategy(typer)), stores: stores}
+}
+
+// New returns what a request is decoded into.
+func (r *BindingREST) New() runtime.Object { return &hosting.HostedResourceBinding{} }
+
+// Destroy has nothing to release.
+func (r *BindingREST) Destroy() {}
+
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the UID of a
+// request, which says which HostedResource of that name is meant.
+func (r *BindingREST) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
+
+// Create places a HostedResource. Placing it where it is already changes nothing, so
+// that a scheduler which did not hear the answer may ask again.
+func (r *BindingREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	binding, ok := obj.(*hosting.HostedResourceBinding)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("a HostedResourceBinding is needed to place a HostedResource, not %T", obj))
+	}
+	if binding.Name == "" {
+		binding.Name = name
+	}
+	if errs := validation.ValidateHostedResourceBinding(binding, name); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(hosting.Kind("HostedResourceBinding"), name, errs)
+	}
+	if validate != nil {
+		if err := validate(ctx, binding.DeepCopyObject()); err != nil {
+			return nil, err
+		}
+	}
+	place := rest.DefaultUpdatedObjectInfo(nil, func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
+		return r.place(ctx, old.(*hosting.HostedResource), binding)
+	})
+	updated, _, err := r.hostedResources.Update(ctx, name, place, nil, nil, false, &metav1.UpdateOptions{DryRun: options.DryRun})
+	if err != nil {
+		return nil, err
+	}
+	answer := binding.DeepCopy()
+	answer.ObjectMeta = metav1.ObjectMeta{Name: name, UID: updated.(*hosting.HostedResource).UID}
+	return answer, nil
+}
+
+// place returns a HostedResource as it is once it is placed. It may be called again if
+// that was changed meanwhile.
+func (r *BindingREST) place(ctx context.Context, hosted *hosting.HostedResource, binding *hosting.HostedResourceBinding) (runtime.Object, error) {
+	conflict := func(err error) error {
+		return apierrors.NewConflict(hosting.Resource("hostedresources/binding"), hosted.Name, err)
+	}
+	switch {
+	case binding.UID != "" && binding.UID != hosted.UID:
+		return nil, conflict(fmt.Errorf("it has the UID %s, not %s", hosted.UID, binding.UID))
+	case binding.ResourceVersion != "" && binding.ResourceVersion != hosted.ResourceVersion:
+		return nil, conflict(errors.New("it has been changed"))
+	case !hosted.DeletionTimestamp.IsZero():
+		return nil, conflict(errBeingDeleted)
+	case hosted.Spec.StoreName == binding.StoreName:
+		return hosted.DeepCopy(), nil
+	case hosted.Spec.StoreName != "":
+		return nil, conflict(fmt.Errorf("it is on the Store %q already", hosted.Spec.StoreName))
+	}
+	if err := r.checkStore(ctx, hosted.Name, binding.StoreName); err != nil {
+		return nil, err
+	}
+	placed := hosted.DeepCopy()
+	placed.Spec.StoreName = binding.StoreName
+	return placed, nil
+}
+
+// checkStore refuses a Store that does not exist, or not for long.
+func (r *BindingREST) checkStore(ctx context.Context, name, storeName string) error {
+	found, err := r.stores.Get(ctx, storeName, &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return apierrors.NewInvalid(hosting.Kind("HostedResourceBinding"), name,
+			field.ErrorList{field.NotFound(field.NewPath("storeName"), storeName)})
+	}
+	if err != nil {
+		return fmt.Errorf("reading the Store %q: %w", storeName, err)
+	}
+	if !found.(*hosting.Store).DeletionTimestamp.IsZero() {
+		return apierrors.NewConflict(hosting.Resource("stores"), storeName, errBeingDeleted)
+	}
+	return nil
+}
+
+// setScheduled says since when, and by whose word, a HostedResource has a Store.
+func setScheduled(hosted *hosting.HostedResource, reason, message string) {
+	meta.SetStatusCondition(&hosted.Status.Conditions, metav1.Condition{
+		Type:               hosting.HostedResourceScheduled,
+		Status:             metav1.ConditionTrue,
+		ObservedGeneration: hosted.Generation,
+		Reason:             reason,
+		Message:            message,
+	})
+}
+
+// bindingStrategy is that of /binding. What it updates comes from place.
+type bindingStrategy struct {
+	typed.BaseStrategy
+}
+
+func newBindingStrategy(typer runtime.ObjectTyper) bindingStrategy {
+	return bindingStrategy{typed.ClusterScoped(typer)}
+}
+
+// PrepareForUpdate says in the status what place did.
+func (bindingStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	placed, before := obj.(*hosting.HostedResource), old.(*hosting.HostedResource)
+	if placed.Spec.StoreName != before.Spec.StoreName {
+		placed.Generation = before.Generation + 1
+		setScheduled(placed, reasonBound, fmt.Sprintf("Placed on Store %q", placed.Spec.StoreName))
+	}
+}

@@ -1,0 +1,127 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostedresource_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/apis/hosting/install"
+	"github.com/annex-dev/annex/pkg/registry/hosting/hostedresource"
+)
+
+// stores are the Stores that there are; "leaving" is being deleted.
+type stores []string
+
+func (s stores) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	if !slices.Contains(s, name) {
+		return nil, apierrors.NewNotFound(hosting.Resource("stores"), name)
+	}
+	store := &hosting.Store{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if name == "leaving" {
+		store.DeletionTimestamp = ptr.To(metav1.Now())
+	}
+	return store, nil
+}
+
+func newBinding(storage *hostedresource.Storage, names ...string) *hostedresource.BindingREST {
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	return hostedresource.NewBindingREST(scheme, storage.HostedResource.Store, stores(names))
+}
+
+func bind(t *testing.T, endpoint *hostedresource.BindingREST, name string, binding *hosting.HostedResourceBinding) (*hosting.HostedResourceBinding, error) {
+	t.Helper()
+	answer, err := endpoint.Create(requestContext(t), name, binding, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return answer.(*hosting.HostedResourceBinding), nil
+}
+
+func TestBind(t *testing.T) {
+	t.Parallel()
+	storage := newStorage(t)
+	endpoint := newBinding(storage, "default", "fast", "leaving")
+	create(t, storage, "free.example.com", "")
+	create(t, storage, "taken.example.com", "fast")
+	for name, test := range map[string]struct {
+		resource string
+		binding  hosting.HostedResourceBinding
+		// is says which error is wanted, words what it says.
+		is    func(error) bool
+		words string
+	}{
+		"no such resource":            {"lost.example.com", hosting.HostedResourceBinding{StoreName: "fast"}, apierrors.IsNotFound, "lost.example.com"},
+		"no Store":                    {"free.example.com", hosting.HostedResourceBinding{}, apierrors.IsInvalid, "storeName: Required"},
+		"no Store's name":             {"free.example.com", hosting.HostedResourceBinding{StoreName: "A_B"}, apierrors.IsInvalid, "storeName: Invalid"},
+		"unknown Store":               {"free.example.com", hosting.HostedResourceBinding{StoreName: "slow"}, apierrors.IsInvalid, `storeName: Not found: "slow"`},
+		"Store that is being deleted": {"free.example.com", hosting.HostedResourceBinding{StoreName: "leaving"}, apierrors.IsConflict, `"leaving": it is being deleted`},
+		"another name":                {"free.example.com", hosting.HostedResourceBinding{ObjectMeta: metav1.ObjectMeta{Name: "x.example.com"}, StoreName: "fast"}, apierrors.IsInvalid, "metadata.name"},
+		"another UID":                 {"free.example.com", hosting.HostedResourceBinding{ObjectMeta: metav1.ObjectMeta{UID: "1"}, StoreName: "fast"}, apierrors.IsConflict, "it has the UID"},
+		"an older version":            {"free.example.com", hosting.HostedResourceBinding{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, StoreName: "fast"}, apierrors.IsConflict, "it has been changed"},
+		"placed elsewhere":            {"taken.example.com", hosting.HostedResourceBinding{StoreName: "default"}, apierrors.IsConflict, `it is on the Store "fast" already`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := bind(t, endpoint, test.resource, &test.binding)
+			if err == nil || !test.is(err) || !strings.Contains(err.Error(), test.words) {
+				t.Errorf("got %v, want an error with %q", err, test.words)
+			}
+		})
+	}
+
+	for range 2 { // asking again is fine
+		answer, err := bind(t, endpoint, "free.example.com", &hosting.HostedResourceBinding{StoreName: "fast"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.StoreName != "fast" || answer.Name != "free.example.com" || answer.UID == "" {
+			t.Errorf("answer %+v", answer)
+		}
+		got, err := storage.HostedResource.Get(requestContext(t), "free.example.com", &metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosted := got.(*hosting.HostedResource)
+		scheduled := meta.FindStatusCondition(hosted.Status.Conditions, hosting.HostedResourceScheduled)
+		if hosted.Spec.StoreName != "fast" || hosted.Generation != 2 || scheduled == nil || scheduled.Status != metav1.ConditionTrue || scheduled.ObservedGeneration != 2 {
+			t.Errorf("Store %q, generation %d, Scheduled %+v; want fast, 2 and True", hosted.Spec.StoreName, hosted.Generation, scheduled)
+		}
+	}
+}
+
+func TestBindWithoutConsequences(t *testing.T) {
+	t.Parallel()
+	storage := newStorage(t)
+	endpoint := newBinding(storage, "fast")
+	create(t, storage, "free.example.com", "")
+	binding := &hosting.HostedResourceBinding{StoreName: "fast"}
+
+	refuse := func(context.Context, runtime.Object) error { return errors.New("by a policy") }
+	if _, err := endpoint.Create(requestContext(t), "free.example.com", binding, refuse, &metav1.CreateOptions{}); err == nil || err.Error() != "by a policy" {
+		t.Errorf("refused by admission: %v", err)
+	}
+	dryRun := &metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	if _, err := endpoint.Create(requestContext(t), "free.example.com", binding, rest.ValidateAllObjectFunc, dryRun); err != nil {
+		t.Errorf("dry run: %v", err)
+	}
+	got, err := storage.HostedResource.Get(requestContext(t), "free.example.com", &metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if on := got.(*hosting.HostedResource).Spec.StoreName; on != "" {
+		t.Errorf("it was placed on %q", on)
+	}
+}

@@ -1,0 +1,71 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"sync"
+	"time"
+
+	k8smetrics "k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// What came of an attempt to place a resource.
+const (
+	resultScheduled     = "scheduled"
+	resultUnschedulable = "unschedulable"
+	resultError         = "error"
+)
+
+var (
+	attempts = k8smetrics.NewCounterVec(&k8smetrics.CounterOpts{
+		Namespace:      "annex",
+		Subsystem:      "scheduler",
+		Name:           "attempts_total",
+		Help:           "Attempts to place a HostedResource, by scheduler and by what came of them: scheduled, unschedulable or error.",
+		StabilityLevel: k8smetrics.ALPHA,
+	}, []string{"scheduler", "result"})
+
+	pending = k8smetrics.NewGaugeVec(&k8smetrics.GaugeOpts{
+		Namespace:      "annex",
+		Subsystem:      "scheduler",
+		Name:           "pending",
+		Help:           "HostedResources that wait for a Store, by scheduler and by queue: active, backoff or unschedulable.",
+		StabilityLevel: k8smetrics.ALPHA,
+	}, []string{"scheduler", "queue"})
+
+	decisionSeconds = k8smetrics.NewHistogramVec(&k8smetrics.HistogramOpts{
+		Namespace:      "annex",
+		Subsystem:      "scheduler",
+		Name:           "decision_duration_seconds",
+		Help:           "How long it took to ask all filters and scores about all Stores, by scheduler.",
+		Buckets:        k8smetrics.ExponentialBuckets(0.00001, 4, 8),
+		StabilityLevel: k8smetrics.ALPHA,
+	}, []string{"scheduler"})
+
+	registerOnce = sync.OnceFunc(func() { legacyregistry.MustRegister(attempts, pending, decisionSeconds) })
+)
+
+// metrics are those of one scheduler.
+type metrics struct {
+	name string
+}
+
+func newMetrics(name string) metrics {
+	registerOnce()
+	return metrics{name: name}
+}
+
+func (m metrics) attempt(result string) { attempts.WithLabelValues(m.name, result).Inc() }
+
+func (m metrics) decided(took time.Duration) {
+	decisionSeconds.WithLabelValues(m.name).Observe(took.Seconds())
+}
+
+func (m metrics) observeQueue(q *queue) {
+	lengths := q.lengths()
+	for label, where := range map[string]place{"active": active, "backoff": backoff, "unschedulable": unschedulable} {
+		pending.WithLabelValues(m.name, label).Set(float64(lengths[where]))
+	}
+}

@@ -1,0 +1,22 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/scheduler/framework"
+)
+
+func init() { registered.AddScore("Pressure", 3, pressure) }
+
+// pressure keeps resources off a Store that is about to refuse writes or is slow, as
+// long as there is another.
+func pressure(_ *framework.Resource, store *framework.Store) int64 {
+	if meta.IsStatusConditionTrue(store.Status.Conditions, hostingv1alpha1.StoreUnderPressure) {
+		return 0
+	}
+	return framework.MaxScore
+}

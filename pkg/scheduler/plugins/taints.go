@@ -1,0 +1,66 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"slices"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/scheduler/framework"
+)
+
+func init() {
+	registered.AddFilter("Taints", taints)
+	// More than all others together, and some that are added: another Store would do,
+	// however full it is.
+	registered.AddScore("Taints", 30, fewTaints)
+}
+
+// taints refuses a Store with a NoSchedule taint that the resource does not tolerate.
+func taints(resource *framework.Resource, store *framework.Store) string {
+	for _, taint := range store.Spec.Taints {
+		if taint.Effect == hostingv1alpha1.TaintEffectNoSchedule && !tolerated(taint, resource.Spec.Tolerations) {
+			return "has the untolerated taint " + describe(taint)
+		}
+	}
+	return ""
+}
+
+// fewTaints prefers Stores with fewer PreferNoSchedule taints that the resource does
+// not tolerate. None is better than one by more than all other scores can make good.
+func fewTaints(resource *framework.Resource, store *framework.Store) int64 {
+	against := int64(0)
+	for _, taint := range store.Spec.Taints {
+		if taint.Effect == hostingv1alpha1.TaintEffectPreferNoSchedule && !tolerated(taint, resource.Spec.Tolerations) {
+			against++
+		}
+	}
+	if against == 0 {
+		return framework.MaxScore
+	}
+	return framework.MaxScore / 20 / against
+}
+
+func tolerated(taint hostingv1alpha1.Taint, tolerations []hostingv1alpha1.Toleration) bool {
+	return slices.ContainsFunc(tolerations, func(toleration hostingv1alpha1.Toleration) bool {
+		if toleration.Effect != "" && toleration.Effect != taint.Effect {
+			return false
+		}
+		if toleration.Key != "" && toleration.Key != taint.Key {
+			return false
+		}
+		if toleration.Operator == hostingv1alpha1.TolerationOpExists {
+			return true
+		}
+		return toleration.Key != "" && toleration.Value == taint.Value
+	})
+}
+
+// describe writes a taint as kubectl does those of nodes.
+func describe(taint hostingv1alpha1.Taint) string {
+	if taint.Value == "" {
+		return taint.Key + ":" + string(taint.Effect)
+	}
+	return taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
+}

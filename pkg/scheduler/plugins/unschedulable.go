@@ -1,0 +1,16 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import "github.com/annex-dev/annex/pkg/scheduler/framework"
+
+func init() { registered.AddFilter("Unschedulable", unschedulable) }
+
+// unschedulable refuses a Store that was closed to every further resource.
+func unschedulable(_ *framework.Resource, store *framework.Store) string {
+	if store.Spec.Unschedulable {
+		return "is unschedulable"
+	}
+	return ""
+}

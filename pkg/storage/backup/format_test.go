@@ -1,0 +1,183 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	sampleHeader = Header{
+		Store: "fast", Resource: "widgets.example.com", Prefix: "/annex/", Revision: 7, ResourceVersion: 1_000_000_007,
+		Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), CreatedBy: "v1",
+	}
+	sampleRecords = []Record{
+		{Kind: KindManifest, Key: "customresourcedefinitions/widgets.example.com", Value: []byte(`{}`)},
+		{Kind: KindDictionary, Key: "example.com/widgets/1", Value: []byte("pieces")},
+		{Kind: KindObject, Key: "example.com/widgets/default/a", Value: []byte(`{"a":1}`)},
+		{Kind: KindObject, Key: "example.com/widgets/default/b", Unreadable: true, Value: bytes.Repeat([]byte("b\x00"), 100_000)},
+		{Kind: KindObject, Key: "example.com/widgets/default/empty", Value: []byte{}},
+	}
+)
+
+func written(t testing.TB, header Header, records ...Record) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := NewWriter(&out, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, record := range records {
+		if err := w.Write(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func readAll(in io.Reader) (header Header, records []Record, trailer Trailer, err error) {
+	r, err := NewReader(in)
+	if err != nil {
+		return Header{}, nil, Trailer{}, err
+	}
+	for {
+		record, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return r.Header(), records, r.Trailer(), nil
+		}
+		if err != nil {
+			return r.Header(), records, r.Trailer(), err
+		}
+		records = append(records, record)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	header, records, trailer, err := readAll(bytes.NewReader(written(t, sampleHeader, sampleRecords...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sampleHeader
+	want.FormatVersion = FormatVersion
+	if diff := cmp.Diff(want, header); diff != "" {
+		t.Errorf("header (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(sampleRecords, records); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+	if want := (Trailer{Manifests: 1, Dictionaries: 1, Objects: 3, Unreadable: 1, Bytes: 200_007}); trailer != want {
+		t.Errorf("trailer %+v, want %+v", trailer, want)
+	}
+	if _, _, err := Verify(bytes.NewReader(written(t, sampleHeader))); err != nil {
+		t.Errorf("a backup of nothing: %v", err)
+	}
+}
+
+// TestEveryCutAndFlip cuts a backup at every byte and changes every byte of it.
+func TestEveryCutAndFlip(t *testing.T) {
+	t.Parallel()
+	whole := written(t, sampleHeader, sampleRecords[0], sampleRecords[1], sampleRecords[2])
+	for n := range whole {
+		if _, _, err := Verify(bytes.NewReader(whole[:n])); !errors.Is(err, ErrTruncated) {
+			t.Errorf("cut to %d of %d bytes: %v, want that the end is missing", n, len(whole), err)
+		}
+		for _, bit := range []byte{1, 0x80} {
+			flipped := bytes.Clone(whole)
+			flipped[n] ^= bit
+			_, _, err := Verify(bytes.NewReader(flipped))
+			known := false
+			for _, kind := range []error{ErrDamaged, ErrTruncated, ErrNotBackup, ErrNewer} {
+				known = known || errors.Is(err, kind)
+			}
+			if !known {
+				t.Errorf("byte %d changed: %v", n, err)
+			} else if strings.Contains(err.Error(), "\n") {
+				t.Errorf("byte %d changed: the error is more than a line: %q", n, err)
+			}
+		}
+	}
+	if _, _, err := Verify(bytes.NewReader(append(whole, 0))); !errors.Is(err, ErrDamaged) {
+		t.Errorf("with more after the end: %v", err)
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	newer := bytes.Replace(written(t, sampleHeader), []byte(`"formatVersion":1`), []byte(`"formatVersion":2`), 1)
+	for name, tc := range map[string]struct {
+		content string
+		want    error
+	}{
+		"empty":           {"", ErrTruncated},
+		"text":            {"apiVersion: v1\n", ErrNotBackup},
+		"short text":      {"a", ErrNotBackup},
+		"copied as text":  {strings.Replace(string(written(t, sampleHeader)), "\r\n", "\n", 1), ErrNotBackup},
+		"newer":           {string(newer), ErrNewer},
+		"a large length":  {magic + "h\x00\xff\xff\xff\xff\xff\xff\xff\xff\x01", ErrDamaged},
+		"a lying length":  {magic + "h\x00\xff\xff\xff\x7f", ErrTruncated},
+		"an endless one":  {magic + "h" + strings.Repeat("\xff", 20), ErrDamaged},
+		"only a header":   {magic + "h\x00\x13{\"formatVersion\":1}", ErrTruncated},
+		"no header":       {magic + "o\x01\x00a", ErrDamaged},
+		"headless header": {magic + "h\x00\x01{", ErrDamaged},
+	} {
+		if _, _, err := Verify(strings.NewReader(tc.content)); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", name, err, tc.want)
+		}
+	}
+}
+
+func TestWriterRefuses(t *testing.T) {
+	t.Parallel()
+	for name, records := range map[string][]Record{
+		"a header":     {{Kind: KindHeader, Key: "a"}},
+		"an end":       {{Kind: kindTrailer, Key: "a"}},
+		"no kind":      {{Key: "a"}},
+		"no key":       {{Kind: KindObject}},
+		"a long key":   {{Kind: KindObject, Key: strings.Repeat("k", maxKey+1)}},
+		"out of order": {sampleRecords[2], sampleRecords[1]},
+	} {
+		w, err := NewWriter(io.Discard, sampleHeader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, record := range records {
+			err = w.Write(record)
+		}
+		if err == nil {
+			t.Errorf("%s was written", name)
+		}
+	}
+}
+
+// FuzzReader makes sure that whatever is read neither panics nor is taken for a
+// backup that was not written so.
+func FuzzReader(f *testing.F) {
+	f.Add(written(f, sampleHeader, sampleRecords...))
+	f.Add(written(f, sampleHeader))
+	f.Add([]byte(magic))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		header, records, _, err := readAll(bytes.NewReader(content))
+		if err != nil {
+			return
+		}
+		again, err := func() (Header, error) {
+			h, _, _, err := readAll(bytes.NewReader(written(t, header, records...)))
+			return h, err
+		}()
+		if err != nil || cmp.Diff(header, again) != "" {
+			t.Errorf("what was read cannot be written: %v", err)
+		}
+	})
+}

@@ -1,0 +1,265 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// What etcd answers in one page is all in memory at once. Its size is not known
+// before, so pages start small and follow the size of what was seen.
+const (
+	firstPage   = 8
+	largestPage = 500
+	pageBytes   = 2 << 20
+)
+
+// A part is small and short, so that no server or proxy on the way takes it for a
+// request that hangs.
+const (
+	partBytes = 16 << 20
+	partTime  = 10 * time.Second
+)
+
+// ErrCompacted says that the revision that a backup is read at is no longer in etcd.
+var ErrCompacted = errors.New("the revision that is backed up was compacted away: reading it took longer than the history is kept")
+
+// ErrPosition says that no part of the backup begins where one is wanted.
+var ErrPosition = errors.New("a backup cannot go on")
+
+// Source is the etcd of a Store, to read backups from.
+type Source struct {
+	// Store is its name.
+	Store string
+	// KV sees etcd's own revisions, whatever clients of a resource see.
+	KV clientv3.KV
+	// Prefix is that of the Store's keys.
+	Prefix string
+	// Offset is by how much the resource versions that clients see are above etcd's
+	// revisions, for a resource, or the most for any. Nil is 0.
+	Offset func(ctx context.Context, resource *schema.GroupResource) (int64, error)
+	// Decoder returns what reads values of a resource. Those that it cannot read are
+	// marked.
+	Decoder func(resource schema.GroupResource) value.Transformer
+	// CreatedBy is the version of annex.
+	CreatedBy string
+	// Now is the time.
+	Now func() time.Time
+}
+
+// Position is which part of which backup is wanted.
+type Position struct {
+	// Resource is nil for the whole Store.
+	Resource *schema.GroupResource
+	// Revision is that of the first part, or 0 for the first part.
+	Revision int64
+	// After is Continue of the part before.
+	After string
+}
+
+// Part writes one part of a backup. All parts have one revision. If it fails before
+// anything is written, out is untouched.
+func (s *Source) Part(ctx context.Context, out io.Writer, at Position) error {
+	ranges, err := s.ranges(at)
+	if err != nil {
+		return err
+	}
+	p := &part{source: s, out: out, at: at, deadline: s.Now().Add(partTime), decoders: map[schema.GroupResource]value.Transformer{}}
+	for _, r := range ranges {
+		if err := p.read(ctx, r); err != nil {
+			return err
+		}
+		if p.full {
+			break
+		}
+	}
+	next := ""
+	if p.full {
+		next = p.last
+	}
+	_, err = p.writer.closeAt(next)
+	return err
+}
+
+// span is a range of keys of one kind.
+type span struct {
+	kind     Kind
+	key, end string
+}
+
+// ranges are what is left to read at a position, in the order of the format. Of
+// annex's own notes only the dictionaries are part of a backup: the others are about
+// the etcd and not about what is in it.
+func (s *Source) ranges(at Position) ([]span, error) {
+	var all []span
+	if at.Resource != nil {
+		dictionaries, objects := keys.Dictionaries(s.Prefix, *at.Resource), keys.Objects(s.Prefix, *at.Resource)
+		all = []span{
+			{KindDictionary, dictionaries, clientv3.GetPrefixRangeEnd(dictionaries)},
+			{KindObject, objects, clientv3.GetPrefixRangeEnd(objects)},
+		}
+	} else {
+		dictionaries := keys.AllDictionaries(s.Prefix)
+		before, after := keys.Beside(s.Prefix)
+		all = []span{
+			{KindDictionary, dictionaries, clientv3.GetPrefixRangeEnd(dictionaries)},
+			{KindObject, before[0], before[1]},
+			{KindObject, after[0], after[1]},
+		}
+	}
+	if at.After == "" {
+		return all, nil
+	}
+	key := keys.Root(s.Prefix) + at.After
+	for i, r := range all {
+		if r.key <= key && key < r.end {
+			all[i].key = key + "\x00"
+			return all[i:], nil
+		}
+	}
+	return nil, fmt.Errorf("%w after %q", ErrPosition, at.After)
+}
+
+// part is a part that is being written.
+type part struct {
+	source   *Source
+	out      io.Writer
+	at       Position
+	deadline time.Time
+	writer   *Writer // nil until the first page was read
+	size     int
+	last     string
+	full     bool
+	// decoders are those that were needed.
+	decoders map[schema.GroupResource]value.Transformer
+}
+
+func (p *part) read(ctx context.Context, r span) error {
+	key, limit := r.key, int64(firstPage)
+	for {
+		page, err := p.source.KV.Get(ctx, key, clientv3.WithRange(r.end), clientv3.WithRev(p.at.Revision), clientv3.WithLimit(limit))
+		if errors.Is(err, rpctypes.ErrCompacted) {
+			return ErrCompacted
+		}
+		if err != nil {
+			return fmt.Errorf("read the keys below %s: %w", key, err)
+		}
+		if err := p.begin(ctx, page.Header.GetRevision()); err != nil {
+			return err
+		}
+		size := 0
+		for _, kv := range page.Kvs {
+			size += len(kv.Key) + len(kv.Value)
+			p.last = strings.TrimPrefix(string(kv.Key), keys.Root(p.source.Prefix))
+			// What ends by itself, as events do, would be over, or would stay for ever.
+			if kv.Lease != 0 {
+				continue
+			}
+			record := Record{Kind: r.kind, Key: p.last, Value: kv.Value}
+			if record.Unreadable, err = p.isUnreadable(ctx, record); err != nil {
+				return err
+			}
+			if err := p.writer.Write(record); err != nil {
+				return fmt.Errorf("write the backup: %w", err)
+			}
+		}
+		p.size += size
+		if !page.More || len(page.Kvs) == 0 {
+			return nil
+		}
+		if p.size >= partBytes || p.source.Now().After(p.deadline) {
+			p.full = true
+			return nil
+		}
+		key = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+		limit = nextLimit(len(page.Kvs), size)
+	}
+}
+
+// isUnreadable reports whether a custom resource cannot be read now, so that somebody
+// learns it while there may be an older backup.
+func (p *part) isUnreadable(ctx context.Context, record Record) (bool, error) {
+	resource, _, found := ResourceOf(record.Key)
+	if record.Kind != KindObject || !found {
+		return false, nil
+	}
+	decoder := p.decoders[resource]
+	if decoder == nil {
+		decoder = p.source.Decoder(resource)
+		p.decoders[resource] = decoder
+	}
+	_, err := decode(ctx, decoder, keys.Root(p.source.Prefix), record)
+	return err != nil, ctx.Err()
+}
+
+// nextLimit aims at pageBytes, but never far beyond what was seen to be small.
+func nextLimit(objects, size int) int64 {
+	fit := pageBytes / max(1, size/objects)
+	return int64(max(1, min(fit, 2*objects, largestPage)))
+}
+
+// begin writes the header once it is known which revision is read.
+func (p *part) begin(ctx context.Context, current int64) error {
+	if p.writer != nil {
+		return nil
+	}
+	if p.at.Revision == 0 {
+		p.at.Revision = current
+	}
+	s := p.source
+	header := Header{
+		Store: s.Store, Prefix: keys.Root(s.Prefix), Revision: p.at.Revision, ResourceVersion: p.at.Revision,
+		Created: s.Now().UTC().Truncate(time.Second), CreatedBy: s.CreatedBy,
+	}
+	if p.at.Resource != nil {
+		header.Resource = p.at.Resource.String()
+	}
+	if s.Offset != nil {
+		offset, err := s.Offset(ctx, p.at.Resource)
+		if err != nil {
+			return err
+		}
+		header.ResourceVersion += offset
+	}
+	if p.at.After == "" {
+		var err error
+		if header.Expected, err = p.count(ctx); err != nil {
+			return err
+		}
+	}
+	var err error
+	p.writer, err = NewWriter(p.out, header)
+	return err
+}
+
+func (p *part) count(ctx context.Context) (int64, error) {
+	ranges, err := p.source.ranges(Position{Resource: p.at.Resource})
+	if err != nil {
+		return 0, err
+	}
+	var count int64
+	for _, r := range ranges {
+		if r.kind != KindObject {
+			continue
+		}
+		page, err := p.source.KV.Get(ctx, r.key, clientv3.WithRange(r.end), clientv3.WithRev(p.at.Revision), clientv3.WithCountOnly())
+		if err != nil {
+			return 0, fmt.Errorf("count the keys below %s: %w", r.key, err)
+		}
+		count += page.Count
+	}
+	return count, nil
+}

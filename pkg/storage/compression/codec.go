@@ -1,0 +1,181 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package compression
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	// window is how far back a value may refer to itself. A larger one gains
+	// nothing with JSON, and costs memory.
+	window = 1 << 20
+
+	// maxRetained is the size of a value that a decoder may hold on to.
+	maxRetained = 64 << 10
+)
+
+// encoders and decoders are shared by all resources: one encoder takes four
+// megabytes, and there may be hundreds of resources.
+var (
+	encoders = pool[*zstd.Encoder]{limit: runtime.GOMAXPROCS(0), make: newEncoder, change: changeEncoder}
+	decoders = pool[*zstd.Decoder]{limit: 2 * runtime.GOMAXPROCS(0), make: newDecoder, change: changeDecoder}
+)
+
+// compress returns data as a compressed value.
+func compress(d *dictionary, data []byte) ([]byte, error) {
+	encoder, err := encoders.take(d)
+	if err != nil {
+		return nil, fmt.Errorf("compress with dictionary %d: %w", d.id, err)
+	}
+	defer encoders.put(encoder, d)
+	// Most values get a fifth of their size; append makes room for the others.
+	value := append(make([]byte, 0, len(magic)+len(data)/4), magic...)
+	return encoder.EncodeAll(data, value), nil
+}
+
+// decompress turns a value back whose header was parsed and said d.
+func decompress(d *dictionary, value []byte, h header) ([]byte, error) {
+	if err := believe(value, h); err != nil {
+		return nil, err
+	}
+	decoder, err := decoders.take(d)
+	if err != nil {
+		return nil, fmt.Errorf("decompress with dictionary %d: %w", d.id, err)
+	}
+	var data []byte
+	defer func() {
+		// A decoder holds on to what it returned last.
+		if len(data) <= maxRetained {
+			decoders.put(decoder, d)
+		} else {
+			decoders.drop()
+		}
+	}()
+	data, err = decoder.DecodeAll(value[len(magic):], nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if uint64(len(data)) != h.plain {
+		return nil, fmt.Errorf("%w: it is of %d bytes, not of %d", errDamaged, len(data), h.plain)
+	}
+	return data, nil
+}
+
+// pays reports whether a compressed value is worth the trouble of reading it.
+func pays(value, data []byte) bool { return len(value) < len(data)-len(data)/16 }
+
+func newEncoder(d *dictionary) (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil,
+		zstd.WithEncoderConcurrency(1),
+		// Of a value of a few kilobytes the others save a tenth more, in twice the
+		// time and more.
+		zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithWindowSize(window),
+		zstd.WithSingleSegment(true), // states the size of the smallest value too
+		zstd.WithEncoderDictRaw(d.id, d.content),
+	)
+}
+
+func changeEncoder(encoder *zstd.Encoder, d *dictionary) error {
+	return encoder.ResetWithOptions(nil, zstd.WithEncoderDictRaw(d.id, d.content))
+}
+
+func newDecoder(d *dictionary) (*zstd.Decoder, error) {
+	return zstd.NewReader(nil,
+		zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderMaxMemory(MaxPlainSize),
+		zstd.WithDecoderMaxWindow(MaxPlainSize),
+		zstd.WithDecoderDictRaw(d.id, d.content),
+	)
+}
+
+func changeDecoder(decoder *zstd.Decoder, d *dictionary) error {
+	return decoder.ResetWithOptions(nil, zstd.WithDecoderDictDelete(), zstd.WithDecoderDictRaw(d.id, d.content))
+}
+
+// pool has coders that are made for one dictionary at a time, which takes longer
+// than what they are needed for. There are never more than limit: more would only
+// wait for each other's processor.
+type pool[T any] struct {
+	limit  int
+	make   func(*dictionary) (T, error)
+	change func(T, *dictionary) error
+
+	mu   sync.Mutex
+	free *sync.Cond
+	made int
+	// idle ones, the one that was used last at the end.
+	idle []idleCoder[T]
+}
+
+type idleCoder[T any] struct {
+	coder      T
+	dictionary *dictionary
+}
+
+// take returns a coder for a dictionary, and waits while all are busy.
+func (p *pool[T]) take(d *dictionary) (T, error) {
+	p.mu.Lock()
+	if p.free == nil {
+		p.free = sync.NewCond(&p.mu)
+	}
+	for {
+		for i := len(p.idle) - 1; i >= 0; i-- {
+			if found := p.idle[i]; found.dictionary.id == d.id {
+				p.idle = append(p.idle[:i], p.idle[i+1:]...)
+				p.mu.Unlock()
+				return found.coder, nil
+			}
+		}
+		if p.made < p.limit {
+			p.made++
+			p.mu.Unlock()
+			coder, err := p.make(d)
+			if err != nil {
+				p.drop()
+			}
+			return coder, err
+		}
+		if len(p.idle) > 0 {
+			oldest := p.idle[0]
+			p.idle = p.idle[1:]
+			p.mu.Unlock()
+			err := p.change(oldest.coder, d)
+			if err != nil {
+				p.drop()
+			}
+			return oldest.coder, err
+		}
+		p.free.Wait()
+	}
+}
+
+// put gives a coder back.
+func (p *pool[T]) put(coder T, d *dictionary) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, idleCoder[T]{coder, d})
+	p.free.Signal()
+}
+
+// drop says that a coder that was taken is not given back.
+func (p *pool[T]) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.made--
+	p.free.Signal()
+}
+
+// forget lets go of the coders that nobody uses.
+func (p *pool[T]) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.made -= len(p.idle)
+	p.idle = nil
+}

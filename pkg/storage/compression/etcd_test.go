@@ -1,0 +1,163 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package compression
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+)
+
+var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+
+func startEtcd(t testing.TB) *clientv3.Client { return startEtcdOn(t, false) }
+
+// startEtcdOn runs an etcd that waits for its disk or, as nearly all tests have it,
+// does not.
+func startEtcdOn(t testing.TB, disk bool) *clientv3.Client {
+	t.Helper()
+	return etcdtest.Start(t, func(config *embeddedetcd.Config) { config.UnsafeNoFsync = !disk }).Client()
+}
+
+// replica is one annex's view of a resource.
+type replica struct {
+	*Manager
+	value.Transformer
+	resource *resource
+	wanted   bool
+}
+
+func newReplica(t testing.TB, etcd clientv3.KV, encryption value.Transformer) *replica {
+	t.Helper()
+	r := &replica{Manager: NewManager(), wanted: true}
+	var release func()
+	r.Transformer, release = r.Manager.Transformer(Resource{
+		GroupResource: widgets, Store: "default", Prefix: "/annex", KV: etcd,
+		Encryption: encryption, Wanted: func() bool { return r.wanted },
+	})
+	t.Cleanup(release)
+	r.resource = r.Transformer.(*resource)
+	return r
+}
+
+// write stores a value as etcd3 does, and returns what is in etcd then.
+func (r *replica) write(t testing.TB, etcd clientv3.KV, name string, plain []byte) []byte {
+	t.Helper()
+	key := "/annex/example.com/widgets/default/" + name
+	stored, err := r.TransformToStorage(t.Context(), plain, value.DefaultContext(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if etcd != nil {
+		if _, err := etcd.Put(t.Context(), key, string(stored)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return stored
+}
+
+// read is the way back.
+func (r *replica) read(t testing.TB, name string, stored []byte) (plain []byte, stale bool) {
+	t.Helper()
+	key := "/annex/example.com/widgets/default/" + name
+	plain, stale, err := r.TransformFromStorage(t.Context(), stored, value.DefaultContext(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plain, stale
+}
+
+// widget is an object of about 1.5 kB that has much in common with the others.
+func widget(random *rand.Rand) []byte {
+	word := func() string {
+		letters := make([]byte, 4+random.IntN(6))
+		for i := range letters {
+			letters[i] = byte('a' + min(random.IntN(26), random.IntN(26)))
+		}
+		return string(letters)
+	}
+	wheels := map[string]any{}
+	for i := range 12 {
+		wheels[fmt.Sprintf("wheelNumber%d", i)] = map[string]any{
+			"diameterInCentimetres": random.IntN(100), "material": []string{"rubber", "polyurethane", "cast iron"}[random.IntN(3)], "suspended": i%2 == 0,
+		}
+	}
+	object, err := json.Marshal(map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Widget",
+		"metadata": map[string]any{"name": word(), "namespace": "default", "uid": fmt.Sprintf("%x", random.Uint64())},
+		"spec":     map[string]any{"manufacturedBy": word() + " " + word(), "undercarriage": wheels},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return object
+}
+
+func newRandom() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+// incompressible is as long and has nothing to find.
+func incompressible(n int) []byte {
+	random := newRandom()
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(random.Uint32())
+	}
+	data[0] = '{'
+	return data
+}
+
+// fill writes so many widgets that a dictionary is worth it.
+func (r *replica) fill(t testing.TB, etcd clientv3.KV, n int) {
+	t.Helper()
+	random := newRandom()
+	for i := range n {
+		r.write(t, etcd, fmt.Sprintf("w%d", i), widget(random))
+	}
+}
+
+// trainNow does what Run does from time to time.
+func (r *replica) trainNow(t testing.TB) {
+	t.Helper()
+	if err := r.resource.trainIfDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *replica) followNow(t testing.TB) {
+	t.Helper()
+	if err := followStore(t.Context(), []*resource{r.resource}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dictionaryIn is the dictionary that a stored value needs.
+func dictionaryIn(t testing.TB, stored []byte) uint32 {
+	t.Helper()
+	h, err := parse(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.dictionary
+}
+
+func wantError(t testing.TB, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+}

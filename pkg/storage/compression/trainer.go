@@ -1,0 +1,193 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package compression
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+const (
+	// firstWrites and firstObjects are how much has to be written, and to be there,
+	// before anything can be learned from it.
+	firstWrites, firstObjects = 64, 64
+
+	// laterWrites is the least number of writes between two attempts.
+	laterWrites = 1000
+
+	// maxDictionaries bounds what a resource keeps beside its objects, since none
+	// is ever deleted.
+	maxDictionaries = 8
+
+	// What is sampled: objects, bytes of each, and bytes of all.
+	sampledObjects, sampledBytes, sampledTotal = 512, 32 << 10, 1 << 20
+
+	// keysPerPage and maxKeys are how many keys are chosen from.
+	keysPerPage, maxKeys = 5000, 200_000
+)
+
+// training is what the Manager remembers of attempts to train a dictionary.
+type training struct {
+	// next is the number of writes at which the next attempt is made.
+	next int64
+	// fruitless is how many attempts in a row brought nothing.
+	fruitless int
+}
+
+// due reports whether so much was written that an attempt may bring something.
+func (t *training) due(writes int64) bool { return writes >= max(firstWrites, t.next) }
+
+// tried puts the next attempt off until about everything was written anew, and
+// longer each time that nothing comes of it. Where there were too few objects it is
+// made once there may be enough.
+func (t *training) tried(writes, objects int64, fruitful bool) {
+	const longest = 6 // doublings
+	if fruitful {
+		t.fruitless = 0
+	} else {
+		t.fruitless = min(t.fruitless+1, longest)
+	}
+	t.next = writes + max(laterWrites, objects)<<t.fruitless
+	if objects < firstObjects {
+		t.next = writes + firstObjects - objects
+	}
+}
+
+// Train looks for resources of which enough was written to make a dictionary.
+func (m *Manager) Train(ctx context.Context) {
+	var stores sync.WaitGroup
+	for store, resources := range byStore(m.all()) {
+		stores.Go(func() {
+			for _, r := range resources {
+				if err := r.trainIfDue(ctx); err != nil && ctx.Err() == nil {
+					klog.FromContext(ctx).V(1).Info("Training a dictionary failed", "store", store.name, "resource", r.name, "err", err)
+				}
+			}
+		})
+	}
+	stores.Wait()
+}
+
+func (r *resource) trainIfDue(ctx context.Context) error {
+	writes := r.writes.Load()
+	if !r.training.due(writes) || !r.wanted() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, followInterval)
+	defer cancel()
+	objects, fruitful, err := r.train(ctx)
+	r.training.tried(writes, objects, fruitful)
+	return err
+}
+
+// train makes a dictionary of the resource's objects if that gains something. It
+// returns how many objects there are.
+func (r *resource) train(ctx context.Context) (objects int64, fruitful bool, err error) {
+	inUse, err := r.dictionaries.current(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	known := r.dictionaries.known()
+	if len(known) >= maxDictionaries {
+		return 0, false, nil
+	}
+	folder := keys.Objects(r.prefix, r.name)
+	count, err := r.kv.Get(ctx, folder, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, false, fmt.Errorf("count the objects below %s: %w", folder, err)
+	}
+	if count.Count < firstObjects {
+		return count.Count, false, nil
+	}
+	samples, err := r.sample(ctx, folder)
+	if err != nil || len(samples) < firstObjects {
+		return count.Count, false, err
+	}
+	bytes := int64(0)
+	for _, sample := range samples {
+		bytes += int64(len(sample))
+	}
+	better, err := train(samples, bytes/int64(len(samples))*count.Count, inUse)
+	if err != nil || better == nil {
+		return count.Count, false, err
+	}
+	if err := r.dictionaries.add(ctx, better, known); err != nil {
+		if errors.Is(err, errLost) { // and made one
+			return count.Count, true, nil
+		}
+		return count.Count, false, err
+	}
+	klog.FromContext(ctx).V(1).Info("Trained a dictionary", "resource", r.name, "store", r.store, "dictionary", better.id, "bytes", len(better.content))
+	return count.Count, true, nil
+}
+
+// sample reads some of the objects, in any order. What is too small to be compressed
+// is left out, so that there may be few.
+func (r *resource) sample(ctx context.Context, folder string) ([][]byte, error) {
+	chosen, err := r.choose(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	var samples [][]byte
+	total := 0
+	for _, key := range chosen {
+		got, err := r.kv.Get(ctx, key)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", key, err)
+		}
+		if len(got.Kvs) == 0 {
+			continue
+		}
+		data, _, err := r.TransformFromStorage(ctx, got.Kvs[0].Value, value.DefaultContext(key))
+		if err != nil {
+			continue // somebody else complains about it
+		}
+		if len(data) < minSize {
+			continue
+		}
+		if len(data) > sampledBytes {
+			data = append([]byte(nil), data[:sampledBytes]...)
+		}
+		samples = append(samples, data)
+		if total += len(data); total >= sampledTotal {
+			break
+		}
+	}
+	return samples, nil
+}
+
+// choose picks keys at random.
+func (r *resource) choose(ctx context.Context, folder string) ([]string, error) {
+	var chosen []string
+	from, end := folder, clientv3.GetPrefixRangeEnd(folder)
+	for seen := 0; seen < maxKeys; {
+		page, err := r.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(keysPerPage))
+		if err != nil {
+			return nil, fmt.Errorf("list the keys from %s: %w", from, err)
+		}
+		for _, kv := range page.Kvs {
+			seen++
+			if len(chosen) < sampledObjects {
+				chosen = append(chosen, string(kv.Key))
+			} else if at := rand.IntN(seen); at < sampledObjects {
+				chosen[at] = string(kv.Key)
+			}
+		}
+		if !page.More || len(page.Kvs) == 0 {
+			break
+		}
+		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+	rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+	return chosen, nil
+}

@@ -1,0 +1,96 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package compression
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/klog/v2"
+)
+
+var _ value.Transformer = &resource{}
+
+// errLooksCompressed is of a plain value that could not be told from a compressed
+// one. No codec writes such.
+var errLooksCompressed = errors.New("it begins as compressed values do")
+
+// TransformToStorage compresses data if that is wanted and pays, then encrypts it.
+func (r *resource) TransformToStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, error) {
+	if IsCompressed(data) {
+		return nil, fmt.Errorf("write %s: %w", dataCtx.AuthenticatedData(), errLooksCompressed)
+	}
+	if r.wanted() {
+		compressed, ok, err := r.compress(ctx, data)
+		if err != nil {
+			return nil, fmt.Errorf("write %s: %w", dataCtx.AuthenticatedData(), err)
+		}
+		if ok {
+			data = compressed
+		}
+		r.writes.Add(1)
+	}
+	return r.encryption().TransformToStorage(ctx, data, dataCtx)
+}
+
+// TransformFromStorage decrypts and decompresses data. It is stale if it would be
+// written in another way now: as everything is that no update changes but that
+// was written before compression or a dictionary.
+func (r *resource) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+	data, stale, err := r.encryption().TransformFromStorage(ctx, data, dataCtx)
+	if err != nil {
+		return nil, stale, err
+	}
+	if !IsCompressed(data) {
+		if stale || !r.wanted() {
+			return data, stale, nil
+		}
+		// Only the attempt tells; what does not compress must not be taken for
+		// stale, or every update that changes nothing would be a write.
+		_, compresses, err := r.compress(ctx, data)
+		return data, compresses && err == nil, nil
+	}
+	h, err := parse(data)
+	if err != nil {
+		return nil, stale, fmt.Errorf("read %s: %w", dataCtx.AuthenticatedData(), err)
+	}
+	d, err := r.dictionary(ctx, h.dictionary)
+	if err != nil {
+		return nil, stale, fmt.Errorf("read %s: %w", dataCtx.AuthenticatedData(), err)
+	}
+	plain, err := decompress(d, data, h)
+	if err != nil {
+		return nil, stale, fmt.Errorf("read %s: %w", dataCtx.AuthenticatedData(), err)
+	}
+	return plain, stale || !r.wanted() || d.id != r.current(ctx).id, nil
+}
+
+// compress reports whether data is to be kept compressed, and how.
+func (r *resource) compress(ctx context.Context, data []byte) ([]byte, bool, error) {
+	if len(data) < minSize || len(data) > MaxPlainSize {
+		return nil, false, nil
+	}
+	compressed, err := compress(r.current(ctx), data)
+	return compressed, err == nil && pays(compressed, data), err
+}
+
+// current is the dictionary that values are compressed with now. One that cannot
+// be read costs space, not the write.
+func (r *resource) current(ctx context.Context) *dictionary {
+	d, err := r.dictionaries.current(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Compressing without the dictionary of the resource", "resource", r.name, "store", r.store, "err", err)
+		return newestGeneric
+	}
+	return d
+}
+
+func (r *resource) dictionary(ctx context.Context, id uint32) (*dictionary, error) {
+	if d := generic(id); d != nil {
+		return d, nil
+	}
+	return r.dictionaries.get(ctx, id)
+}

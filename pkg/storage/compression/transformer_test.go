@@ -1,0 +1,264 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package compression
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// TestGenericNeverChanges guards what every value of every annex is read with.
+func TestGenericNeverChanges(t *testing.T) {
+	t.Parallel()
+	const want = "fc809a3fa32aa2d0dd8d0947fe166f888cf9ab0fbe95507b85d8385e2c9a5a40"
+	if got := fmt.Sprintf("%x", sha256.Sum256(generic1)); got != want {
+		t.Errorf("generic-1.txt has the sum %s, not %s: values that were written with it cannot be read any more; make another dictionary instead", got, want)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	object := widget(newRandom())
+	for name, test := range map[string]struct {
+		plain      []byte
+		compressed bool
+	}{
+		"empty":                {[]byte{}, false},
+		"small":                {[]byte(`{"kind":"Widget"}`), false},
+		"just too small":       {[]byte(strings.Repeat("a", minSize-1)), false},
+		"just large enough":    {[]byte(strings.Repeat("a", minSize)), true},
+		"an object":            {object, true},
+		"several blocks":       {bytes.Repeat(object, 400), true},
+		"beyond the window":    {bytes.Repeat(object, 4*window/len(object)), true},
+		"incompressible":       {incompressible(4000), false},
+		"incompressible, long": {incompressible(400_000), false},
+		"protobuf":             {append([]byte("k8s\x00"), object...), true},
+		"a large object":       {bytes.Repeat(object, 16<<20/len(object)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplica(t, nil, nil)
+			stored := r.write(t, nil, "w", test.plain)
+			if got := IsCompressed(stored); got != test.compressed {
+				t.Fatalf("compressed: %t, want %t", got, test.compressed)
+			}
+			if size, known := PlainSize(stored); !known || size != int64(len(test.plain)) {
+				t.Errorf("its plain size is %d (%t), want %d", size, known, len(test.plain))
+			}
+			plain, stale := r.read(t, "w", stored)
+			if !bytes.Equal(plain, test.plain) {
+				t.Error("it is not what was written")
+			}
+			if stale {
+				t.Error("it is stale as written: every update would be a write")
+			}
+			decoded, err := Decode(stored, nil)
+			if err != nil || !bytes.Equal(decoded, test.plain) {
+				t.Errorf("Decode: %v", err)
+			}
+		})
+	}
+}
+
+// TestStale tells what a no-op update writes anew.
+func TestStale(t *testing.T) {
+	t.Parallel()
+	object := widget(newRandom())
+	r := newReplica(t, nil, nil)
+	compressed := r.write(t, nil, "w", object)
+	for name, test := range map[string]struct {
+		stored        []byte
+		wanted, stale bool
+	}{
+		"compressed, wanted":       {compressed, true, false},
+		"compressed, not wanted":   {compressed, false, true},
+		"plain, wanted":            {object, true, true},
+		"plain, not wanted":        {object, false, false},
+		"small, wanted":            {[]byte("{}"), true, false},
+		"incompressible, wanted":   {incompressible(4000), true, false},
+		"incompressible, unwanted": {incompressible(4000), false, false},
+	} {
+		r.wanted = test.wanted
+		if _, stale := r.read(t, "w", test.stored); stale != test.stale {
+			t.Errorf("%s: stale is %t", name, stale)
+		}
+	}
+	r.wanted = false
+	if IsCompressed(r.write(t, nil, "w", object)) {
+		t.Error("it compresses though that is not wanted any more")
+	}
+}
+
+// TestDamaged changes every byte and cuts at every place: what is read is right or
+// refused, and never takes much memory.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	object := widget(newRandom())
+	r := newReplica(t, nil, nil)
+	stored := r.write(t, nil, "w", object)
+	check := func(what string, damaged []byte) {
+		plain, _, err := r.TransformFromStorage(t.Context(), damaged, value.DefaultContext("/annex/w"))
+		if err == nil && IsCompressed(damaged) && !bytes.Equal(plain, object) {
+			t.Errorf("%s: it is read as something else", what)
+		}
+		if err != nil && !strings.Contains(err.Error(), "/annex/w") {
+			t.Errorf("%s: the error does not name the key: %v", what, err)
+		}
+	}
+	for i := range stored {
+		for _, bit := range []byte{1, 0x10, 0x80, 0xff} {
+			damaged := bytes.Clone(stored)
+			damaged[i] ^= bit
+			check(fmt.Sprintf("byte %d ^ %x", i, bit), damaged)
+		}
+		check(fmt.Sprintf("cut at %d", i), stored[:i])
+	}
+	for what, behind := range map[string][]byte{"itself": stored[len(magic):], "a newline": []byte("\n"), "zeros": make([]byte, 20)} {
+		_, _, err := r.TransformFromStorage(t.Context(), append(bytes.Clone(stored), behind...), value.DefaultContext("/annex/w"))
+		wantError(t, err, "damaged")
+		if t.Failed() {
+			t.Fatalf("with %s behind", what)
+		}
+	}
+	if _, err := r.TransformToStorage(t.Context(), stored, value.DefaultContext("/annex/w")); !errors.Is(err, errLooksCompressed) {
+		t.Errorf("writing what looks compressed: %v", err)
+	}
+}
+
+// TestBomb has values that claim to be, or are, larger than anything annex writes.
+// It is not parallel, to see what memory they take.
+func TestBomb(t *testing.T) {
+	// claim is the beginning of a frame with a checksum, a dictionary of two bytes
+	// and a size of four.
+	claim := func(size uint32) []byte {
+		value := append([]byte(magic), 0x28, 0xb5, 0x2f, 0xfd, 0xa6)
+		value = binary.LittleEndian.AppendUint16(value, uint16(genericID1))
+		return binary.LittleEndian.AppendUint32(value, size)
+	}
+	// repeated are blocks of a byte, repeated, the last of which says so.
+	repeated := func(value []byte, blocks int) []byte {
+		for i := range blocks {
+			header := uint32(maxBlock)<<3 | blockRLE<<1
+			if i == blocks-1 {
+				header |= 1
+			}
+			value = append(value, byte(header), byte(header>>8), byte(header>>16), 'a')
+		}
+		return append(value, "sums"...)
+	}
+	honest, err := compress(newestGeneric, bytes.Repeat([]byte("a"), 100_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReplica(t, nil, nil)
+	for name, test := range map[string]struct {
+		value []byte
+		want  string
+	}{
+		"larger than any flag allows": {repeated(claim(MaxPlainSize+1), 2000), "claims to be of more than"},
+		"larger than it can be":       {repeated(claim(MaxPlainSize), 1), "cannot hold more than 131072"},
+		"cut after it said so":        {claim(MaxPlainSize), "ends too early"},
+		"larger than it says":         {repeated(claim(600), 1200), "damaged"},
+		"another one behind it":       {append(bytes.Clone(honest), repeated(claim(MaxPlainSize), 1280)[len(magic):]...), "bytes follow it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, _, err := r.TransformFromStorage(t.Context(), test.value, value.DefaultContext("/annex/w"))
+			runtime.ReadMemStats(&after)
+			wantError(t, err, "/annex/w", test.want)
+			if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
+				t.Errorf("%d bytes of memory were taken for a value of %d", took, len(test.value))
+			}
+		})
+	}
+	if _, known := PlainSize(claim(MaxPlainSize + 1)); known {
+		t.Error("its size is believed")
+	}
+}
+
+func TestLength(t *testing.T) {
+	t.Parallel()
+	object := widget(newRandom())
+	for name, plain := range map[string][]byte{
+		"one block":      object,
+		"several blocks": bytes.Repeat(object, 400),
+		"repetition":     bytes.Repeat([]byte("a"), 300_000),
+		"raw blocks":     incompressible(300_000),
+	} {
+		stored, err := compress(newestGeneric, plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := length(append(bytes.Clone(stored), "\nmore"...)); err != nil || got != len(stored) {
+			t.Errorf("%s: the length is %d (%v), want %d", name, got, err, len(stored))
+		}
+		if _, err := length(stored[:len(stored)-1]); !errors.Is(err, errDamaged) {
+			t.Errorf("%s, cut: %v", name, err)
+		}
+	}
+}
+
+// TestConcurrent has more goroutines and dictionaries than there are coders.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	for i := range 32 {
+		all.Go(func() {
+			d := trained(bytes.Repeat([]byte{byte(i % 7)}, 5000))
+			for range 20 {
+				plain := append(bytes.Repeat([]byte{byte(i % 7)}, 3000), byte(i))
+				stored, err := compress(d, plain)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				h, err := parse(stored)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, err := decompress(d, stored, h); err != nil || !bytes.Equal(got, plain) {
+					t.Errorf("%d: %v", i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	encoders.mu.Lock()
+	defer encoders.mu.Unlock()
+	if encoders.made > encoders.limit {
+		t.Errorf("there are %d encoders", encoders.made)
+	}
+}
+
+// downKV is an etcd that does not answer.
+type downKV struct{ clientv3.KV }
+
+func (downKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return nil, errors.New("etcd is down")
+}
+
+// TestStoreInTrouble: a dictionary that cannot be read costs space and no write.
+func TestStoreInTrouble(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, downKV{}, nil)
+	object := widget(newRandom())
+	for range 3 {
+		if id := dictionaryIn(t, r.write(t, nil, "w", object)); id != genericID1 {
+			t.Errorf("it is written with dictionary %d", id)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// dictionary is one of pods, as it lies in a Store. It is encrypted as all subjects
+// encrypt theirs, and so fits into the Store of each.
+type dictionary struct {
+	name, value string
+	id          uint32
+	sample      []byte // is compressed with it
+}
+
+var trainOnce struct {
+	sync.Mutex
+	dictionary *dictionary
+}
+
+// trainedDictionary is trained once, by what annex itself trains with.
+func trainedDictionary(t *testing.T) *dictionary {
+	t.Helper()
+	trainOnce.Lock()
+	defer trainOnce.Unlock()
+	if trainOnce.dictionary == nil {
+		trainOnce.dictionary = train(t)
+	}
+	return trainOnce.dictionary
+}
+
+func train(t *testing.T) *dictionary {
+	t.Helper()
+	etcd := etcdtest.Start(t, nil).Client()
+	manager := compression.NewManager()
+	transformer, release := manager.Transformer(compression.Resource{
+		GroupResource: pods, KV: etcd, Encryption: stacked{outer: newEncryption(t), inner: newTransformerSwitch()},
+		Wanted: func() bool { return true },
+	})
+	defer release()
+	var sample []byte
+	for i := range 200 {
+		key := path.Join(resourcePrefix, "training", fmt.Sprint(i))
+		sample = wordyPod(t, i)
+		data, err := transformer.TransformToStorage(t.Context(), sample, value.DefaultContext(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := etcd.Put(t.Context(), key, string(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	manager.Train(t.Context())
+	found, err := etcd.Get(t.Context(), keys.Dictionaries("", pods), clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found.Kvs) != 1 {
+		t.Fatalf("%d dictionaries were trained, want one", len(found.Kvs))
+	}
+	d := &dictionary{name: path.Base(string(found.Kvs[0].Key)), value: string(found.Kvs[0].Value), sample: sample}
+	if _, err := fmt.Sscan(d.name, &d.id); err != nil {
+		t.Fatalf("the dictionary's name is %q: %v", d.name, err)
+	}
+	return d
+}
+
+// wordyPod has something to learn from in it.
+func wordyPod(t *testing.T, i int) []byte {
+	t.Helper()
+	pod := &example.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", i), Namespace: "training", Labels: map[string]string{}},
+		Spec:       example.PodSpec{NodeName: fmt.Sprintf("node-%d", i%7)},
+	}
+	for j := range 20 {
+		pod.Labels[fmt.Sprintf("suspension.%s/part%d", strings.Repeat("ab", j%5), j)] = fmt.Sprintf("steel-%d", i*j)
+	}
+	data, err := runtime.Encode(codec, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

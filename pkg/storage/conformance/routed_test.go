@@ -1,0 +1,265 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage"
+	storagetesting "k8s.io/apiserver/pkg/storage/testing"
+	"k8s.io/apiserver/pkg/storage/value"
+	encryptaes "k8s.io/apiserver/pkg/storage/value/encrypt/aes"
+	"k8s.io/client-go/tools/cache"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/storage/routing"
+	"github.com/annex-dev/annex/pkg/storage/stores"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+const (
+	// maxObjectBytes is annex's default.
+	maxObjectBytes = 16 << 20
+	// paddingBytes makes the suite's small objects large enough to be compressed.
+	paddingBytes = 2000
+)
+
+// buildRouted builds the storage as annex builds it for a resource that is placed on
+// a Store: the router finds that through the resource's HostedResource, and what it
+// puts between is there, an offset of revisions among it. Values are compressed with
+// a dictionary that was trained for them, and encrypted.
+func buildRouted(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions, s shape) {
+	t.Helper()
+	prefix := etcdOptions.StorageConfig.Prefix
+	dictionary := trainedDictionary(t)
+	if _, err := subject.etcd.Client().Put(t.Context(), keys.Dictionary(prefix, pods, dictionary.name), dictionary.value); err != nil {
+		t.Fatal(err)
+	}
+	store := openStore(t, subject, etcdOptions)
+	if subject.offset != 0 {
+		if err := revision.Save(t.Context(), store.Client().KV, prefix, pods, subject.offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, err := subject.etcd.Client().Get(t.Context(), "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject.first = now.Header.Revision
+	if !s.small {
+		subject.codec.padding = bytes.Repeat([]byte(" "), paddingBytes)
+	}
+	encryption := stacked{outer: newEncryption(t), inner: subject.transformer}
+	etcdOptions.StorageConfig.Transformer = encryption
+	manager := compression.NewManager()
+	stored, release := manager.Transformer(compression.Resource{
+		GroupResource: pods, Store: store.Name(), Prefix: prefix, KV: store.Client().KV, Encryption: encryption,
+		Wanted: func() bool { return true },
+	})
+	t.Cleanup(release)
+	subject.stored = compressed{Transformer: stored, encryption: encryption, dictionary: dictionary.id}
+	// The dictionary is read now, before the suite has the transformer fail.
+	if _, err := stored.TransformToStorage(t.Context(), dictionary.sample, value.DefaultContext("any")); err != nil {
+		t.Fatal(err)
+	}
+	router := newRouter(t, store, manager, subject.cached)
+	factory := &genericoptions.SimpleStorageFactory{StorageConfig: etcdOptions.StorageConfig}
+	rest, err := router.Typed(etcdOptions.CreateRESTOptionsGetter(factory, nil)).GetRESTOptions(pods, newPod())
+	if err != nil {
+		t.Fatal(err)
+	}
+	triggers, indexers := s.indexes()
+	built, destroy, err := rest.Decorator(rest.StorageConfig, resourcePrefix, s.keyFunc(), newPod, newPodList, podAttrs, triggers, indexers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(destroy)
+	subject.Interface = built
+	// The first use makes the backend, whose watch cache then fills.
+	poll.UntilNoProblem(t, wait.ForeverTestTimeout, "the first list", func() string {
+		err := built.GetList(t.Context(), resourcePrefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, newPodList())
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager, cached bool) *routing.Router {
+	t.Helper()
+	placed := &hostingv1alpha1.HostedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: pods.String()},
+		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: store.Name()},
+		Status:     hostingv1alpha1.HostedResourceStatus{DefinitionUID: hostingv1alpha1.DefinitionCompiledIn},
+	}
+	hosting := annexfake.NewClientset(placed)
+	informers := annexinformers.NewSharedInformerFactory(hosting, 0)
+	router, err := routing.New(routing.Config{
+		Store: func(name string) (routing.Store, error) {
+			if name != store.Name() {
+				return nil, fmt.Errorf("there is no store %q", name)
+			}
+			return store, nil
+		},
+		HostedResources: informers.Hosting().V1alpha1().HostedResources(),
+		LiveHostedResource: func(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error) {
+			return hosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
+		},
+		Cached:      func(schema.GroupResource) bool { return cached },
+		Compression: routing.Compression{Manager: manager, Default: hostingv1alpha1.CompressionZstd},
+		ObjectSize:  routing.ObjectSize{MaxBytes: maxObjectBytes, Budget: objectsize.NewBudget(1<<30, time.Minute)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	informers.StartWithContext(ctx)
+	t.Cleanup(func() {
+		cancel()
+		informers.Shutdown()
+	})
+	if !cache.WaitFor(t.Context(), "hosted resources", router.HasSyncedChecker()) {
+		t.Fatal("hosted resources did not become known")
+	}
+	return router
+}
+
+// recordedStore is a Store as annex opens it, with its gate, fence and compaction.
+// The suite sees which lists get to it.
+type recordedStore struct {
+	*stores.Store
+	client *kubernetes.Client
+}
+
+// Client implements routing.Store.
+func (s *recordedStore) Client() *kubernetes.Client { return s.client }
+
+func openStore(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions) *recordedStore {
+	t.Helper()
+	config := etcdOptions.StorageConfig
+	client, err := externaletcd.Dial(config.Transport.ServerList, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	set, err := stores.Open(t.Context(), stores.Config{
+		Default:            stores.Default{Client: client, Endpoints: config.Transport.ServerList, Prefix: config.Prefix},
+		CompactionInterval: config.CompactionInterval,
+		Measure:            compression.Measure,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Close)
+	store, err := set.Get(hostingv1alpha1.DefaultStoreName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject.recorder = storagetesting.NewKubernetesRecorder(nothing{})
+	recorded := *store.Client()
+	recorded.Client = clientv3.NewCtxClient(t.Context())
+	recorded.KV = recordingKV{KV: storagetesting.NewKVRecorder(store.Client().KV, subject.recorder), recorder: subject.recorder}
+	recorded.Watcher, recorded.Lease = store.Client().Watcher, store.Client().Lease
+	recorded.Kubernetes = &recorded
+	return &recordedStore{Store: store, client: &recorded}
+}
+
+// recordingKV tells the suite's recorder of the lists that get to etcd. The recorder
+// itself would have to be above what the router puts between.
+type recordingKV struct {
+	clientv3.KV
+	recorder *storagetesting.KubernetesRecorder
+}
+
+// Get implements clientv3.KV.
+func (r recordingKV) Get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if op := clientv3.OpGet(key, options...); len(op.RangeBytes()) > 0 {
+		if _, err := r.recorder.List(ctx, key, kubernetes.ListOptions{Revision: op.Rev(), Limit: op.Limit()}); err != nil {
+			return nil, err
+		}
+	}
+	return r.KV.Get(ctx, key, options...)
+}
+
+// nothing is where lists go that are only recorded.
+type nothing struct{ kubernetes.Interface }
+
+// List implements kubernetes.Interface.
+func (nothing) List(context.Context, string, kubernetes.ListOptions) (kubernetes.ListResponse, error) {
+	return kubernetes.ListResponse{}, nil
+}
+
+// compressed reads what etcd has, and sees that it was compressed with the
+// dictionary.
+type compressed struct {
+	value.Transformer
+	encryption value.Transformer
+	dictionary uint32
+}
+
+// TransformFromStorage implements value.Transformer.
+func (c compressed) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+	decrypted, _, err := c.encryption.TransformFromStorage(ctx, data, dataCtx)
+	if err != nil {
+		return nil, false, err
+	}
+	if id, _ := compression.DictionaryID(decrypted); id != c.dictionary {
+		return nil, false, fmt.Errorf("what is stored begins with %.20q and is not compressed with dictionary %d but %d", decrypted, c.dictionary, id)
+	}
+	return c.Transformer.TransformFromStorage(ctx, data, dataCtx)
+}
+
+// newEncryption is what --encryption-provider-config makes of the provider aesgcm.
+func newEncryption(t *testing.T) value.Transformer {
+	t.Helper()
+	block, err := aes.NewCipher([]byte("0123456789abcdef0123456789abcdef"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gcm, err := encryptaes.NewGCMTransformer(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value.NewPrefixTransformers(nil, value.PrefixTransformer{Prefix: []byte("k8s:enc:aesgcm:v1:key:"), Transformer: gcm})
+}
+
+// stacked is one transformer around another.
+type stacked struct{ outer, inner value.Transformer }
+
+// TransformToStorage implements value.Transformer.
+func (s stacked) TransformToStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, error) {
+	data, err := s.inner.TransformToStorage(ctx, data, dataCtx)
+	if err != nil {
+		return nil, err
+	}
+	return s.outer.TransformToStorage(ctx, data, dataCtx)
+}
+
+// TransformFromStorage implements value.Transformer.
+func (s stacked) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+	data, staleOutside, err := s.outer.TransformFromStorage(ctx, data, dataCtx)
+	if err != nil {
+		return nil, false, err
+	}
+	data, staleInside, err := s.inner.TransformFromStorage(ctx, data, dataCtx)
+	return data, staleOutside || staleInside, err
+}

@@ -1,0 +1,49 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package externaletcd
+
+import (
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// An etcd that was away for long is tried as often as one that just went. With
+// gRPC's own pauses so many attempts would take several minutes.
+func TestAnEtcdThatIsAwayIsTriedOften(t *testing.T) {
+	t.Parallel()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var attempts atomic.Int64
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			attempts.Add(1)
+			conn.Close()
+		}
+	}()
+	client, err := Dial([]string{"http://" + listener.Addr().String()}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	client.ActiveConnection().Connect()
+	poll.UntilNoProblem(t, time.Minute, "the etcd is tried twelve times", func() string {
+		if n := attempts.Load(); n < 12 {
+			return fmt.Sprintf("%d times", n)
+		}
+		return ""
+	})
+}

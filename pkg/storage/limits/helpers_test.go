@@ -1,0 +1,252 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/usage"
+)
+
+const (
+	prefix   = "/annex"
+	patience = 60 * time.Second
+)
+
+var (
+	widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	root    = keys.Objects(prefix, widgets)
+)
+
+// store is an etcd, and the limits that every replica knows of.
+type store struct {
+	endpoint string
+	limits   atomic.Pointer[Limits]
+}
+
+func startStore(t testing.TB, limits Limits) *store {
+	t.Helper()
+	_, measured := t.(*testing.B)
+	etcd := etcdtest.Start(t, func(config *embeddedetcd.Config) { config.UnsafeNoFsync = !measured })
+	s := &store{endpoint: etcd.Endpoint()}
+	s.limits.Store(&limits)
+	return s
+}
+
+func (s *store) client(t testing.TB) *kubernetes.Client {
+	t.Helper()
+	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{s.endpoint}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// replica writes below limits, with a connection and a count of its own.
+type replica struct {
+	*kubernetes.Client
+	usage *usage.Tracker
+	line  *line
+}
+
+func (s *store) replica(t testing.TB) *replica {
+	t.Helper()
+	client := s.client(t)
+	line := &line{KV: client.KV, watcher: client.Watcher}
+	tracker := usage.NewTracker(line, prefix, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { tracker.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	client.KV = KV(Config{KV: line, Prefix: prefix, Resource: widgets, Usage: tracker, Limits: func() Limits { return *s.limits.Load() }})
+	return &replica{Client: client, usage: tracker, line: line}
+}
+
+// put writes an object at a revision and returns the one it is then at.
+func (r *replica) put(ctx context.Context, name string, size int, at int64) (int64, error) {
+	response, err := r.Kubernetes.OptimisticPut(ctx, root+name, []byte(strings.Repeat("v", size)), at, kubernetes.PutOptions{GetOnFailure: true})
+	switch {
+	case err != nil:
+		return 0, err
+	case !response.Succeeded:
+		return 0, fmt.Errorf("writing %s: %w", name, errConflict)
+	}
+	return response.Revision, nil
+}
+
+func (r *replica) delete(ctx context.Context, name string, at int64) error {
+	response, err := r.Kubernetes.OptimisticDelete(ctx, root+name, at, kubernetes.DeleteOptions{GetOnFailure: true})
+	if err == nil && !response.Succeeded {
+		return fmt.Errorf("deleting %s: %w", name, errConflict)
+	}
+	return err
+}
+
+var (
+	errConflict = errors.New("it is at another revision")
+	errCut      = errors.New("the line was cut")
+)
+
+// line is a connection that loses requests, loses answers, makes writes later than
+// anybody waits, and tells late of what was written, when it is bad.
+type line struct {
+	clientv3.KV
+	watcher clientv3.Watcher
+	bad     atomic.Bool
+	late    sync.WaitGroup
+}
+
+// Watch implements usage.Etcd.
+func (l *line) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
+	in, out := l.watcher.Watch(ctx, key, options...), make(chan clientv3.WatchResponse)
+	go func() {
+		defer close(out)
+		for r := range in {
+			if l.bad.Load() {
+				pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
+			}
+			select {
+			case out <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// RequestProgress implements usage.Etcd.
+func (l *line) RequestProgress(ctx context.Context) error { return l.watcher.RequestProgress(ctx) }
+
+// Txn implements clientv3.KV.
+func (l *line) Txn(ctx context.Context) clientv3.Txn {
+	return &badTxn{Txn: l.KV.Txn(context.WithoutCancel(ctx)), ctx: ctx, line: l}
+}
+
+type badTxn struct {
+	clientv3.Txn
+	ctx  context.Context
+	line *line
+}
+
+func (t *badTxn) If(compares ...clientv3.Cmp) clientv3.Txn { t.Txn = t.Txn.If(compares...); return t }
+func (t *badTxn) Then(ops ...clientv3.Op) clientv3.Txn     { t.Txn = t.Txn.Then(ops...); return t }
+func (t *badTxn) Else(ops ...clientv3.Op) clientv3.Txn     { t.Txn = t.Txn.Else(ops...); return t }
+
+func (t *badTxn) Commit() (*clientv3.TxnResponse, error) {
+	fate := 100
+	if t.line.bad.Load() {
+		fate = rand.IntN(30)
+	}
+	switch fate {
+	case 0, 1:
+		return nil, fmt.Errorf("before the request arrived: %w", errCut)
+	case 2, 3:
+		if _, err := t.Txn.Commit(); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("before the answer arrived: %w", errCut)
+	case 4, 5:
+		t.line.late.Go(func() {
+			pause(t.ctx, time.Duration(rand.IntN(30))*time.Millisecond)
+			_, _ = t.Txn.Commit()
+		})
+		return nil, fmt.Errorf("long before it was done: %w", errCut)
+	}
+	return t.Txn.Commit()
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// history is what a Store held at each revision.
+type history struct {
+	sizes      map[string]int64
+	whole      usage.Usage
+	namespaces map[string]usage.Usage
+}
+
+// replay goes through all that was ever written, and reports every revision with
+// more than the limits.
+func (s *store) replay(t *testing.T, limits Limits) *history {
+	t.Helper()
+	client := s.client(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	end, err := client.Put(ctx, root+"end-of-history", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &history{sizes: map[string]int64{}, namespaces: map[string]usage.Usage{}}
+	for r := range client.Watch(ctx, root, clientv3.WithPrefix(), clientv3.WithRev(1)) {
+		for _, event := range r.Events {
+			if event.Kv.ModRevision == end.Header.Revision {
+				return h
+			}
+			h.add(t, event, limits)
+		}
+	}
+	t.Fatalf("the history ended early: %v", ctx.Err())
+	return nil
+}
+
+func (h *history) add(t *testing.T, event *clientv3.Event, limits Limits) {
+	t.Helper()
+	key := string(event.Kv.Key)
+	size, existed := h.sizes[key]
+	change := usage.Usage{Bytes: -size}
+	if existed {
+		change.Objects = -1
+	}
+	delete(h.sizes, key)
+	if event.Type == clientv3.EventTypePut {
+		h.sizes[key] = int64(len(event.Kv.Value))
+		change.Objects++
+		change.Bytes += h.sizes[key]
+	}
+	namespace, _ := objectOf(strings.TrimPrefix(key, root))
+	of := plus(h.namespaces[namespace], change)
+	h.whole, h.namespaces[namespace] = plus(h.whole, change), of
+	if change.Objects <= 0 && change.Bytes <= 0 {
+		return // what shrinks may be over a limit
+	}
+	for _, why := range []string{limits.Whole.over(h.whole, change), limits.Namespace.over(of, change)} {
+		if why != "" {
+			t.Errorf("revision %d, %s: %s", event.Kv.ModRevision, key, why)
+		}
+	}
+}
+
+// over says what was exceeded by a change that led here.
+func (l Limit) over(now, change usage.Usage) string {
+	return l.exceeded(usage.Usage{Objects: now.Objects - change.Objects, Bytes: now.Bytes - change.Bytes}, change)
+}
+
+func plus(a, b usage.Usage) usage.Usage {
+	return usage.Usage{Objects: a.Objects + b.Objects, Bytes: a.Bytes + b.Bytes}
+}

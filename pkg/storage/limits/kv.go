@@ -1,0 +1,100 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// KV is the config's, with writes of the resource kept below its limits.
+func KV(config Config) clientv3.KV {
+	register()
+	return &kv{KV: config.KV, enforcer: newEnforcer(config), root: keys.Objects(config.Prefix, config.Resource)}
+}
+
+type kv struct {
+	clientv3.KV
+	enforcer *enforcer
+	root     string
+}
+
+// Put implements clientv3.KV. The API server does not use it for objects.
+func (k *kv) Put(ctx context.Context, key, value string, options ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	if err := k.check(key); err != nil {
+		return nil, err
+	}
+	return k.KV.Put(ctx, key, value, options...)
+}
+
+func (k *kv) check(key string) error {
+	if strings.HasPrefix(key, k.root) && !k.enforcer.Limits().None() {
+		return fmt.Errorf("writing %s: %w", key, errShape)
+	}
+	return nil
+}
+
+// Do implements clientv3.KV.
+func (k *kv) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	switch {
+	case op.IsPut():
+		if err := k.check(string(op.KeyBytes())); err != nil {
+			return clientv3.OpResponse{}, err
+		}
+	case op.IsTxn():
+		compares, then, otherwise := op.Txn()
+		r, err := k.Txn(ctx).If(compares...).Then(then...).Else(otherwise...).Commit()
+		if err != nil {
+			return clientv3.OpResponse{}, err
+		}
+		return r.OpResponse(), nil
+	}
+	return k.KV.Do(ctx, op)
+}
+
+// Txn implements clientv3.KV.
+func (k *kv) Txn(ctx context.Context) clientv3.Txn { return &txn{ctx: ctx, kv: k} }
+
+// txn is a transaction that is looked at before it is made.
+type txn struct {
+	ctx             context.Context
+	kv              *kv
+	compares        []clientv3.Cmp
+	then, otherwise []clientv3.Op
+}
+
+// If implements clientv3.Txn.
+func (t *txn) If(compares ...clientv3.Cmp) clientv3.Txn {
+	t.compares = compares
+	return t
+}
+
+// Then implements clientv3.Txn.
+func (t *txn) Then(ops ...clientv3.Op) clientv3.Txn {
+	t.then = ops
+	return t
+}
+
+// Else implements clientv3.Txn.
+func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
+	t.otherwise = ops
+	return t
+}
+
+// Commit implements clientv3.Txn.
+func (t *txn) Commit() (*clientv3.TxnResponse, error) {
+	w, writes, err := toWrite(t.kv.root, t.compares, t.then, t.otherwise)
+	switch {
+	case !writes, err != nil && t.kv.enforcer.Limits().None():
+		return w.commit(t.ctx, t.kv.KV)
+	case err != nil:
+		return nil, err
+	}
+	return t.kv.enforcer.commit(t.ctx, w)
+}

@@ -1,0 +1,98 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/usage"
+)
+
+// unlimited is a limit that is not set.
+const unlimited = math.MaxInt64
+
+// Limit is how much there may be of something.
+type Limit struct {
+	objects, bytes int64
+}
+
+var noLimit = Limit{objects: unlimited, bytes: unlimited}
+
+// Limits are those of a resource, and of its part in each namespace.
+type Limits struct {
+	Whole, Namespace Limit
+	// version tells limits from others that were set before, even if they are equal.
+	version version
+}
+
+type version struct {
+	uid        types.UID
+	generation int64
+}
+
+// Of are the limits that a HostedResource sets.
+func Of(hosted *hostingv1alpha1.HostedResource) Limits {
+	return Limits{
+		Whole:     of(hosted.Spec.Limits),
+		Namespace: of(hosted.Spec.NamespaceLimits),
+		version:   version{uid: hosted.UID, generation: hosted.Generation},
+	}
+}
+
+// Unlimited are those of a resource without limits.
+func Unlimited() Limits { return Limits{Whole: noLimit, Namespace: noLimit} }
+
+func of(list hostingv1alpha1.ResourceList) Limit {
+	limit := noLimit
+	if objects, ok := list[hostingv1alpha1.ResourceObjects]; ok {
+		limit.objects = objects.Value()
+	}
+	if bytes, ok := list[hostingv1alpha1.ResourceStorage]; ok {
+		limit.bytes = bytes.Value()
+	}
+	return limit
+}
+
+// None reports whether nothing is limited.
+func (l Limits) None() bool { return l.Whole.none() && l.Namespace.none() }
+
+func (l Limits) ofBytes() bool { return l.Whole.bytes != unlimited || l.Namespace.bytes != unlimited }
+
+func (l Limit) none() bool { return l == noLimit }
+
+// exceeded says by what a growth would exceed the limit, in the words that
+// ResourceQuota uses; empty if it would not. What does not grow exceeds nothing,
+// however much there is.
+func (l Limit) exceeded(used, growth usage.Usage) string {
+	var requested, inUse, limited []string
+	add := func(name hostingv1alpha1.ResourceName, growth, used, limit int64) {
+		if growth <= 0 || used+growth <= limit {
+			return
+		}
+		requested = append(requested, amount(name, growth))
+		inUse = append(inUse, amount(name, used))
+		limited = append(limited, amount(name, limit))
+	}
+	add(hostingv1alpha1.ResourceObjects, growth.Objects, used.Objects, l.objects)
+	add(hostingv1alpha1.ResourceStorage, growth.Bytes, used.Bytes, l.bytes)
+	if requested == nil {
+		return ""
+	}
+	return fmt.Sprintf("requested: %s, used: %s, limited: %s",
+		strings.Join(requested, ","), strings.Join(inUse, ","), strings.Join(limited, ","))
+}
+
+func amount(name hostingv1alpha1.ResourceName, n int64) string {
+	format := resource.DecimalSI
+	if name == hostingv1alpha1.ResourceStorage {
+		format = resource.BinarySI
+	}
+	return fmt.Sprintf("%s=%s", name, resource.NewQuantity(n, format))
+}

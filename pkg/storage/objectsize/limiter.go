@@ -1,0 +1,179 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package objectsize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// Config is what the objects of a resource may take.
+type Config struct {
+	Resource schema.GroupResource
+	// Store is the name of the Store that the resource is in.
+	Store string
+	// Prefix is that of the Store's keys.
+	Prefix string
+	// MaxBytes is the size of the largest object as it is encoded, before
+	// compression.
+	MaxBytes int64
+	// Budget is shared by all resources; nil bounds nothing.
+	Budget *Budget
+}
+
+// Limiter bounds the objects of one resource. Its Transformer and Storage have to
+// be used together.
+type Limiter struct {
+	config Config
+	heavy  heavy
+}
+
+// NewLimiter returns a limiter that has seen no object yet.
+func NewLimiter(config Config) *Limiter {
+	return &Limiter{config: config, heavy: newHeavy(config.Prefix)}
+}
+
+var errTooLarge = errors.New("larger than --max-object-bytes")
+
+// sizes are those of the object that a write has come to; of the last, where it
+// had to try again.
+type sizes struct {
+	plain, stored int
+	// leaving is an object that is being deleted. It may be written whatever its
+	// size, or it would never get rid of its finalizers once the limit is lowered.
+	leaving bool
+}
+
+type sizesKey struct{}
+
+func sizesFrom(ctx context.Context) *sizes {
+	found, _ := ctx.Value(sizesKey{}).(*sizes)
+	return found
+}
+
+// Transformer puts the limit around what compresses and encrypts values.
+func (l *Limiter) Transformer(inner value.Transformer) value.Transformer {
+	return &transformer{Transformer: inner, limiter: l}
+}
+
+type transformer struct {
+	value.Transformer
+	limiter *Limiter
+}
+
+// TransformToStorage implements value.Transformer.
+func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, error) {
+	stored, err := t.Transformer.TransformToStorage(ctx, data, dataCtx)
+	if err != nil {
+		return nil, err
+	}
+	t.limiter.heavy.note(dataCtx, len(data))
+	found := sizesFrom(ctx)
+	if found == nil {
+		return stored, nil
+	}
+	found.plain, found.stored = len(data), len(stored)
+	if int64(len(data)) > t.limiter.config.MaxBytes && !found.leaving {
+		return nil, errTooLarge
+	}
+	return stored, nil
+}
+
+// TransformFromStorage implements value.Transformer.
+func (t *transformer) TransformFromStorage(ctx context.Context, stored []byte, dataCtx value.Context) ([]byte, bool, error) {
+	data, stale, err := t.Transformer.TransformFromStorage(ctx, stored, dataCtx)
+	if err == nil {
+		t.limiter.heavy.note(dataCtx, len(data))
+	}
+	return data, stale, err
+}
+
+// Storage has writes that are too large refused with both sizes, and those of
+// large objects wait for their part of the budget.
+func (l *Limiter) Storage(inner storage.Interface) storage.Interface {
+	return &limited{Interface: inner, limiter: l}
+}
+
+type limited struct {
+	storage.Interface
+	limiter *Limiter
+}
+
+// Create implements storage.Interface. The budget is not asked: the request has
+// brought the object along and has its part.
+func (s *limited) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	found := &sizes{}
+	ctx = context.WithValue(ctx, sizesKey{}, found)
+	return s.limiter.explain(s.Interface.Create(ctx, key, obj, out, ttl), key, found)
+}
+
+// GuaranteedUpdate implements storage.Interface. A small patch of a large object
+// takes as much memory as writing all of it.
+func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cached runtime.Object) error {
+	if budget := s.limiter.config.Budget; budget != nil {
+		var release func()
+		var err error
+		if ctx, release, err = budget.Acquire(ctx, s.limiter.heavy.size(key)); err != nil {
+			return err
+		}
+		defer release()
+	}
+	found := &sizes{}
+	update := func(input runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		output, ttl, err := tryUpdate(input, res)
+		if object, accessErr := meta.Accessor(output); err == nil && accessErr == nil {
+			found.leaving = object.GetDeletionTimestamp() != nil
+		}
+		return output, ttl, err
+	}
+	ctx = context.WithValue(ctx, sizesKey{}, found)
+	err := s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
+	return s.limiter.explain(err, key, found)
+}
+
+// explain turns a refusal for size into one that says so to whoever wrote the
+// object.
+func (l *Limiter) explain(err error, key string, found *sizes) error {
+	var limit string
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errTooLarge):
+		limit = fmt.Sprintf("an object may have %d bytes (--max-object-bytes)", l.config.MaxBytes)
+	case RefusedByEtcd(err):
+		limit = fmt.Sprintf("that does not fit into a request to the etcd of Store %q (its --max-request-bytes, 1.5 MiB by default)", l.config.Store)
+	default:
+		return err
+	}
+	resource, name := l.config.Resource, path.Base(key)
+	refusal := apierrors.NewRequestEntityTooLargeError(
+		fmt.Sprintf("%s %q has %d bytes, %d bytes as it is stored: %s", resource, name, found.plain, found.stored, limit))
+	refusal.ErrStatus.Details = &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: name}
+	return refusal
+}
+
+// RefusedByEtcd reports whether etcd, or what is between, found a request too
+// large: etcd itself has an error for that, gRPC on either side another.
+func RefusedByEtcd(err error) bool {
+	if err.Error() == rpctypes.ErrRequestTooLarge.Error() {
+		return true
+	}
+	refusal, ok := status.FromError(err)
+	return ok && refusal.Code() == codes.ResourceExhausted && strings.Contains(refusal.Message(), "message larger than max")
+}

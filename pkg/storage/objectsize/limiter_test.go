@@ -1,0 +1,141 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package objectsize
+
+import (
+	"errors"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+const mib = 1 << 20
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		maxBytes, etcdBytes int64
+		size                int
+		want                string // nothing if the object is taken
+	}{
+		"as large as allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: 16*mib - 512},
+		"larger than allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: 16 * mib,
+			want: `widgets.example.com "w" has 167\d{5} bytes, 167\d{5} bytes as it is stored: an object may have 16777216 bytes \(--max-object-bytes\)`},
+		"more than etcd takes": {maxBytes: 16 * mib, etcdBytes: 0, size: 1700 << 10,
+			want: `widgets.example.com "w" has 174\d{4} bytes, 174\d{4} bytes as it is stored: that does not fit into a request to the etcd of Store "archive"`},
+		"more than gRPC takes": {maxBytes: 16 * mib, etcdBytes: 0, size: 8 * mib,
+			want: `has 838\d{4} bytes, .* of Store "archive"`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := newStorage(t, Config{MaxBytes: test.maxBytes}, test.etcdBytes)
+			err := store.Create(t.Context(), widgetKey("w"), widget("w", strings.Repeat("x", test.size)), newWidget(), 0)
+			checkRefusal(t, "create", err, test.want)
+
+			if err := store.Create(t.Context(), widgetKey("grows"), widget("w", "small"), nil, 0); err != nil {
+				t.Fatal(err)
+			}
+			err = store.GuaranteedUpdate(t.Context(), widgetKey("grows"), newWidget(), false, nil, func(input runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+				input.(*unstructured.Unstructured).Object["data"] = strings.Repeat("x", test.size)
+				return input, nil, nil
+			}, nil)
+			checkRefusal(t, "update", err, strings.ReplaceAll(test.want, `"w"`, `"grows"`))
+		})
+	}
+}
+
+func checkRefusal(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	if want == "" {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		return
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != http.StatusRequestEntityTooLarge {
+		t.Fatalf("%s: got %v, want a 413", what, err)
+	}
+	if !regexp.MustCompile(want).MatchString(err.Error()) {
+		t.Errorf("%s: got %q, want it to match %q", what, err, want)
+	}
+}
+
+// TestLeaving has an object that is larger than the limit, which was lowered, lose
+// its finalizer.
+func TestLeaving(t *testing.T) {
+	t.Parallel()
+	store := newStorage(t, Config{MaxBytes: mib}, 0)
+	object := widget("w", strings.Repeat("x", mib))
+	object.SetFinalizers([]string{"example.com/f"})
+	inner := store.(*limited).Interface
+	if err := inner.Create(t.Context(), widgetKey("w"), object, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	update := func(change func(*unstructured.Unstructured)) error {
+		return store.GuaranteedUpdate(t.Context(), widgetKey("w"), newWidget(), false, nil, func(input runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+			change(input.(*unstructured.Unstructured))
+			return input, nil, nil
+		}, nil)
+	}
+	checkRefusal(t, "an update", update(func(object *unstructured.Unstructured) { object.SetLabels(map[string]string{"a": "b"}) }), "has 10")
+	if err := update(func(object *unstructured.Unstructured) {
+		now := metav1.Now()
+		object.SetDeletionTimestamp(&now)
+	}); err != nil {
+		t.Fatalf("deleting: %v", err)
+	}
+	if err := update(func(object *unstructured.Unstructured) { object.SetFinalizers(nil) }); err != nil {
+		t.Fatalf("taking off the finalizer: %v", err)
+	}
+}
+
+// TestUpdateTakesPart sees that a small change of a large object needs a part of
+// the budget, and one of a small object does not.
+func TestUpdateTakesPart(t *testing.T) {
+	t.Parallel()
+	budget := NewBudget(4*mib, 50*time.Millisecond)
+	store := newStorage(t, Config{MaxBytes: 16 * mib, Budget: budget}, 17*mib)
+	for name, size := range map[string]int{"large": 3 * mib, "small": 10} {
+		if err := store.Create(t.Context(), widgetKey(name), widget(name, strings.Repeat("x", size)), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, release, err := budget.Acquire(t.Context(), 2*mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	label := func(object *unstructured.Unstructured) {
+		object.SetLabels(map[string]string{"now": time.Now().Format("150405.000")})
+	}
+	tryUpdate := func(input runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		label(input.(*unstructured.Unstructured))
+		return input, nil, nil
+	}
+	update := func(name string) error {
+		return store.GuaranteedUpdate(t.Context(), widgetKey(name), newWidget(), false, nil, tryUpdate, nil)
+	}
+	if err := update("small"); err != nil {
+		t.Errorf("a small object: %v", err)
+	}
+	if err := update("large"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("a large object while the budget is used: got %v, want 429", err)
+	}
+	if err := store.GuaranteedUpdate(ctx, widgetKey("large"), newWidget(), false, nil, tryUpdate, nil); err != nil {
+		t.Errorf("a large object by who has a part: %v", err)
+	}
+	release()
+	if err := update("large"); err != nil {
+		t.Errorf("a large object: %v", err)
+	}
+}

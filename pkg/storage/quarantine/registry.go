@@ -1,0 +1,155 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quarantine
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+var unreadable = metrics.NewGaugeVec(&metrics.GaugeOpts{
+	Namespace:      "annex",
+	Name:           "unreadable_objects",
+	Help:           "Objects that are stored and cannot be read, by resource.",
+	StabilityLevel: metrics.ALPHA,
+}, []string{"resource"})
+
+var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(unreadable) })
+
+// Object is one that cannot be read.
+type Object struct {
+	// Namespace is empty for resources that have none.
+	Namespace, Name string
+	// Reason is what reading it says.
+	Reason string
+	// Served is false where lists fail because of it.
+	Served bool
+}
+
+// String is the name as people write it.
+func (o Object) String() string {
+	if o.Namespace == "" {
+		return o.Name
+	}
+	return o.Namespace + "/" + o.Name
+}
+
+// Registry knows what cannot be read, of all resources of a process.
+type Registry struct {
+	mu        sync.Mutex
+	resources map[schema.GroupResource]map[*Quarantine]*known
+	handlers  map[int]func(schema.GroupResource)
+	last      int
+}
+
+// known is what one quarantine of a resource has to say.
+type known struct {
+	objects []Object
+	listed  bool
+}
+
+// NewRegistry returns a registry that knows of nothing.
+func NewRegistry() *Registry {
+	registerMetrics()
+	return &Registry{
+		resources: map[schema.GroupResource]map[*Quarantine]*known{},
+		handlers:  map[int]func(schema.GroupResource){},
+	}
+}
+
+// Unreadable returns the objects of a resource that cannot be read, in order.
+func (r *Registry) Unreadable(resource schema.GroupResource) []Object {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unreadable(resource)
+}
+
+func (r *Registry) unreadable(resource schema.GroupResource) []Object {
+	// Two versions of a resource see the same objects.
+	byName := map[string]Object{}
+	for _, known := range r.resources[resource] {
+		for _, object := range known.objects {
+			if same, ok := byName[object.String()]; !ok || same.Served {
+				byName[object.String()] = object
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b Object) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// Listed reports whether all objects of a resource were looked at, so that those
+// which Unreadable does not name can be read.
+func (r *Registry) Listed(resource schema.GroupResource) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, known := range r.resources[resource] {
+		if known.listed {
+			return true
+		}
+	}
+	return false
+}
+
+// AddHandler has changes reported until remove is called. The handler must not
+// block.
+func (r *Registry) AddHandler(handler func(schema.GroupResource)) (remove func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	number := r.last
+	r.handlers[number] = handler
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.handlers, number)
+	}
+}
+
+// set replaces the objects that one quarantine of a resource found.
+func (r *Registry) set(resource schema.GroupResource, from *Quarantine, objects []Object) {
+	r.change(resource, from, func(known *known) { known.objects = objects })
+}
+
+// setListed notes that a quarantine has seen all objects of a resource.
+func (r *Registry) setListed(resource schema.GroupResource, from *Quarantine) {
+	r.change(resource, from, func(known *known) { known.listed = true })
+}
+
+// forget removes all that a quarantine said.
+func (r *Registry) forget(resource schema.GroupResource, from *Quarantine) {
+	r.change(resource, from, func(*known) { delete(r.resources[resource], from) })
+}
+
+func (r *Registry) change(resource schema.GroupResource, from *Quarantine, change func(*known)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ofResource := r.resources[resource]
+	if ofResource == nil {
+		ofResource = map[*Quarantine]*known{}
+		r.resources[resource] = ofResource
+	}
+	if ofResource[from] == nil {
+		ofResource[from] = &known{}
+	}
+	change(ofResource[from])
+	if len(ofResource) == 0 {
+		delete(r.resources, resource)
+	}
+	if count := len(r.unreadable(resource)); count > 0 {
+		unreadable.WithLabelValues(resource.String()).Set(float64(count))
+	} else {
+		unreadable.DeleteLabelValues(resource.String())
+	}
+	for _, handler := range r.handlers {
+		handler(resource)
+	}
+}

@@ -1,0 +1,54 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package revision
+
+import (
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
+func startEtcd(t testing.TB) *kubernetes.Client {
+	t.Helper()
+	etcd := etcdtest.Start(t, nil)
+	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{etcd.Endpoint()}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// offsetOfTwins is small, so that requests often are at the edges of it.
+const offsetOfTwins = 10
+
+// twins are a plain client of an etcd that is compacted at the first revision above
+// the offset, and a view by that offset of an etcd that is new. Nobody can tell
+// them apart.
+func twins(t testing.TB) (plain, view *kubernetes.Client) {
+	t.Helper()
+	plain = startEtcd(t)
+	for range offsetOfTwins / 2 {
+		if _, err := plain.Put(t.Context(), "before", "x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := plain.Delete(t.Context(), "before"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := plain.Compact(t.Context(), offsetOfTwins+1, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	view = Client(startEtcd(t), offsetOfTwins)
+	t.Cleanup(func() { view.Close() })
+	return plain, view
+}

@@ -1,0 +1,86 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package revision
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+func TestSaved(t *testing.T) {
+	t.Parallel()
+	etcd, ctx := startEtcd(t), t.Context()
+	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	gadgets := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
+	for i, step := range []struct {
+		resource         schema.GroupResource
+		save             int64
+		widgets, gadgets int64
+	}{
+		{resource: widgets, save: 0, widgets: 0, gadgets: 0},
+		{resource: widgets, save: 5, widgets: 5, gadgets: 0},
+		{resource: widgets, save: 4, widgets: 5, gadgets: 0},
+		{resource: Whole, save: 3, widgets: 5, gadgets: 3},
+		{resource: Whole, save: 7, widgets: 7, gadgets: 7},
+		{resource: gadgets, save: 9, widgets: 7, gadgets: 9},
+		{resource: Whole, save: 1, widgets: 7, gadgets: 9},
+	} {
+		if err := Save(ctx, etcd.KV, "/annex", step.resource, step.save); err != nil {
+			t.Fatal(err)
+		}
+		for resource, want := range map[schema.GroupResource]int64{widgets: step.widgets, gadgets: step.gadgets} {
+			if got, err := Load(ctx, etcd.KV, "annex", resource); err != nil || got != want {
+				t.Errorf("step %d: %s is shifted by %d, %v; want %d", i, resource, got, err, want)
+			}
+		}
+	}
+	if got, err := Load(ctx, etcd.KV, "/another", widgets); err != nil || got != 0 {
+		t.Errorf("another prefix is shifted by %d, %v", got, err)
+	}
+}
+
+// TestSaveAtOnce keeps the highest, whoever is last.
+func TestSaveAtOnce(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	var savers sync.WaitGroup
+	for offset := range int64(50) {
+		savers.Go(func() {
+			if err := Save(t.Context(), etcd.KV, "/annex", Whole, offset); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	savers.Wait()
+	if got, err := Load(t.Context(), etcd.KV, "/annex", Whole); err != nil || got != 49 {
+		t.Errorf("the highest is %d, %v; want 49", got, err)
+	}
+}
+
+func TestUnusableOffsets(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t)
+	for _, offset := range []int64{-1, highestOffset + 1} {
+		if err := Save(t.Context(), etcd.KV, "/annex", Whole, offset); err == nil {
+			t.Errorf("%d was saved", offset)
+		}
+	}
+	for _, value := range []string{"", "-1", "many", "9223372036854775807"} {
+		if _, err := etcd.Put(t.Context(), keys.Revisions("/annex"), value); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Load(t.Context(), etcd.KV, "/annex", schema.GroupResource{Resource: "widgets"})
+		if err == nil || !strings.Contains(err.Error(), keys.Revisions("/annex")) {
+			t.Errorf("%q was loaded, or nobody knows from where: %v", value, err)
+		}
+		if err := Save(t.Context(), etcd.KV, "/annex", Whole, 1); err == nil {
+			t.Errorf("%q was overwritten", value)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package revision
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+)
+
+const offset = 1_000_000_000_000
+
+func newView(t *testing.T) (plain, view *kubernetes.Client) {
+	t.Helper()
+	plain = startEtcd(t)
+	view = Client(plain, offset)
+	t.Cleanup(func() { view.Close() })
+	return plain, view
+}
+
+func TestNoOffset(t *testing.T) {
+	t.Parallel()
+	plain := startEtcd(t)
+	if Client(plain, 0) != plain || KV(plain.KV, 0) != plain.KV || Compactor(compactedAt(7), 0) != compactedAt(7) {
+		t.Error("an offset of 0 puts something between")
+	}
+}
+
+func TestEarlierThanTheOffset(t *testing.T) {
+	t.Parallel()
+	_, view := newView(t)
+	ctx := t.Context()
+	put, err := view.Put(ctx, "a", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if put.Header.Revision <= offset {
+		t.Fatalf("a write was at %d", put.Header.Revision)
+	}
+	for _, revision := range []int64{1, offset} {
+		if _, err := view.Kubernetes.Get(ctx, "a", kubernetes.GetOptions{Revision: revision}); !errors.Is(err, rpctypes.ErrCompacted) {
+			t.Errorf("a read at %d: %v", revision, err)
+		}
+		for r := range view.Watch(ctx, "a", clientv3.WithRev(revision)) {
+			if err := r.Err(); !errors.Is(err, rpctypes.ErrCompacted) || r.CompactRevision != offset+1 {
+				t.Errorf("a watch from %d: %v, compacted at %d", revision, err, r.CompactRevision)
+			}
+		}
+		r, err := view.Kubernetes.OptimisticDelete(ctx, "a", revision, kubernetes.DeleteOptions{GetOnFailure: true})
+		if err != nil || r.Succeeded || r.KV.ModRevision != put.Header.Revision {
+			t.Errorf("a delete at %d: %+v, %v", revision, r, err)
+		}
+	}
+	r, err := view.Kubernetes.OptimisticDelete(ctx, "a", put.Header.Revision, kubernetes.DeleteOptions{})
+	if err != nil || !r.Succeeded || r.Revision != put.Header.Revision+1 {
+		t.Errorf("a delete at the right revision: %+v, %v", r, err)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	plain, view := newView(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	watch := view.Watch(ctx, "a", clientv3.WithCreatedNotify(), clientv3.WithProgressNotify())
+	if created := <-watch; !created.Created || created.Header.Revision != offset+1 {
+		t.Fatalf("not made as expected: %+v", created)
+	}
+	put, err := plain.Put(ctx, "elsewhere", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if err := view.RequestProgress(ctx); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case r := <-watch:
+			if !r.IsProgressNotify() || r.Header.Revision < offset+1 {
+				t.Fatalf("no progress: %+v, %v", r, r.Err())
+			}
+			if r.Header.Revision == put.Header.Revision+offset {
+				return
+			}
+		case <-time.After(100 * time.Millisecond): // the member may not have seen the write yet
+		}
+	}
+}
+
+// TestProgressOfMany has watches that share a stream told of progress, which the
+// client does with one response.
+func TestProgressOfMany(t *testing.T) {
+	t.Parallel()
+	_, view := newView(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var watches []clientv3.WatchChan
+	for range 3 {
+		watch := view.Watch(ctx, "a", clientv3.WithCreatedNotify())
+		<-watch
+		watches = append(watches, watch)
+	}
+	if err := view.RequestProgress(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i, watch := range watches {
+		if r := <-watch; !r.IsProgressNotify() || r.Header.Revision != offset+1 {
+			t.Errorf("watch %d was told %+v, %v", i, r, r.Err())
+		}
+	}
+}
+
+// TestClose ends the watches of a view but nothing that it shares.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	plain, view := newView(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ofView, ofPlain := view.Watch(ctx, "a"), plain.Watch(ctx, "a", clientv3.WithCreatedNotify())
+	<-ofPlain
+	if err := view.Close(); !errors.Is(err, context.Canceled) { // what a client without a connection of its own returns
+		t.Error(err)
+	}
+	for r := range ofView {
+		t.Errorf("a closed view sent %+v", r)
+	}
+	if _, err := plain.Put(ctx, "a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-ofPlain; len(r.Events) != 1 || r.Events[0].Kv.ModRevision != 2 {
+		t.Errorf("the client was sent %+v, %v", r, r.Err())
+	}
+}
+
+func TestWatchEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	_, view := newView(t)
+	for _, from := range []int64{0, 1, offset + 1} {
+		ctx, cancel := context.WithCancel(t.Context())
+		watch := view.Watch(ctx, "a", clientv3.WithRev(from))
+		cancel()
+		for range watch {
+		}
+	}
+}
+
+func TestLease(t *testing.T) {
+	t.Parallel()
+	_, view := newView(t)
+	ctx := t.Context()
+	granted, err := view.Grant(ctx, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := view.TimeToLive(ctx, granted.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := view.Leases(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	once, err := view.KeepAliveOnce(ctx, granted.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Two that keep one lease alive are sent one response.
+	first, err := view.KeepAlive(ctx, granted.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := view.KeepAlive(ctx, granted.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keptFirst, keptSecond := <-first, <-second
+	revoked, err := view.Revoke(ctx, granted.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, got := range map[string]int64{
+		"Grant": granted.Revision, "TimeToLive": left.Revision, "Leases": all.Revision, "KeepAliveOnce": once.Revision,
+		"KeepAlive": keptFirst.Revision, "another KeepAlive": keptSecond.Revision, "Revoke": revoked.Header.Revision,
+	} {
+		if got != offset+1 {
+			t.Errorf("%s is at %d, want %d", what, got, offset+1)
+		}
+	}
+}
+
+type compactedAt int64
+
+func (c compactedAt) CompactRevision() int64 { return int64(c) }
+
+func TestCompactor(t *testing.T) {
+	t.Parallel()
+	if got := Compactor(compactedAt(0), offset).CompactRevision(); got != 0 {
+		t.Errorf("what is not known became %d", got)
+	}
+	if got := Compactor(compactedAt(7), offset).CompactRevision(); got != offset+7 {
+		t.Errorf("7 became %d", got)
+	}
+	if Compactor(nil, offset) != nil {
+		t.Error("no compactor became one")
+	}
+}

@@ -1,0 +1,80 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/annex-dev/annex/pkg/storage/limits"
+)
+
+// DryRuns adds to admission what otherwise only a write finds out, and a dry run
+// would not: that there is no room below the limits of the resource.
+func (r *Router) DryRuns(next admission.Interface) admission.Interface {
+	return dryRuns{router: r, next: next}
+}
+
+type dryRuns struct {
+	router *Router
+	next   admission.Interface
+}
+
+var (
+	_ admission.MutationInterface   = dryRuns{}
+	_ admission.ValidationInterface = dryRuns{}
+)
+
+// Handles implements admission.Interface.
+func (d dryRuns) Handles(operation admission.Operation) bool {
+	return operation == admission.Create || d.nextHandles(operation)
+}
+
+func (d dryRuns) nextHandles(operation admission.Operation) bool {
+	return d.next != nil && d.next.Handles(operation)
+}
+
+// Admit implements admission.MutationInterface.
+func (d dryRuns) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
+	if mutates, ok := d.next.(admission.MutationInterface); ok && d.nextHandles(attributes.GetOperation()) {
+		return mutates.Admit(ctx, attributes, objects)
+	}
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (d dryRuns) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
+	if validates, ok := d.next.(admission.ValidationInterface); ok && d.nextHandles(attributes.GetOperation()) {
+		if err := validates.Validate(ctx, attributes, objects); err != nil {
+			return err
+		}
+	}
+	if !attributes.IsDryRun() || attributes.GetOperation() != admission.Create || attributes.GetSubresource() != "" {
+		return nil
+	}
+	return d.room(attributes)
+}
+
+// room is what a write would be told, if that can be known now.
+func (d dryRuns) room(attributes admission.Attributes) error {
+	resource := attributes.GetResource().GroupResource()
+	hosted, err := d.router.routes.hosted.Get(resource.String())
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	of := limits.Of(hosted)
+	if of.None() || hosted.Spec.StoreName == "" {
+		return nil
+	}
+	store, err := d.router.store(hosted.Spec.StoreName)
+	if err != nil {
+		return storeUnavailable(hosted.Spec.StoreName, err)
+	}
+	return limits.Room(store.Usage(), of, resource, attributes.GetNamespace(), attributes.GetName())
+}

@@ -1,0 +1,268 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/usage"
+)
+
+var (
+	widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	scheme  = runtime.NewScheme()
+	codec   = serializer.NewCodecFactory(scheme).LegacyCodec(examplev1.SchemeGroupVersion)
+)
+
+func init() {
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	utilruntime.Must(example.AddToScheme(scheme))
+	utilruntime.Must(examplev1.AddToScheme(scheme))
+}
+
+// fakeStore is a Store with an etcd of its own, or none, that a test can declare down.
+type fakeStore struct {
+	name   string
+	client *kubernetes.Client
+
+	gone chan struct{}
+
+	mu   sync.Mutex
+	down error
+}
+
+func (s *fakeStore) Name() string               { return s.name }
+func (s *fakeStore) Prefix() string             { return "/of-" + s.name }
+func (s *fakeStore) Client() *kubernetes.Client { return s.client }
+func (s *fakeStore) Compactor() etcd3.Compactor { return nil }
+
+func (s *fakeStore) Gone() <-chan struct{} { return s.gone }
+
+// Usage is asked only where there are limits.
+func (s *fakeStore) Usage() *usage.Tracker { return nil }
+
+func (s *fakeStore) Available() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
+}
+
+func (s *fakeStore) set(down error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+// keys are those in the etcd.
+func (s *fakeStore) keys(t *testing.T) []string {
+	t.Helper()
+	found, err := s.client.KV.Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, kv := range found.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
+}
+
+func startStore(t *testing.T, name string) *fakeStore {
+	t.Helper()
+	client := etcdtest.StartClient(t)
+	return &fakeStore{name: name, client: client, gone: make(chan struct{})}
+}
+
+// world is a Router, the HostedResources that it follows, and the Stores.
+type world struct {
+	*Router
+	annex  *annexfake.Clientset
+	stores map[string]*fakeStore
+
+	mu          sync.Mutex
+	definition  types.UID
+	terminating bool
+}
+
+func newWorld(t *testing.T, stores ...*fakeStore) *world {
+	t.Helper()
+	w := &world{annex: annexfake.NewClientset(), stores: map[string]*fakeStore{}, definition: "first"}
+	for _, store := range stores {
+		w.stores[store.name] = store
+	}
+	informers := annexinformers.NewSharedInformerFactory(w.annex, 0)
+	router, err := New(Config{
+		Store: func(name string) (Store, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if store, found := w.stores[name]; found {
+				return store, nil
+			}
+			return nil, fmt.Errorf("there is no store %q", name)
+		},
+		HostedResources: informers.Hosting().V1alpha1().HostedResources(),
+		LiveHostedResource: func(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error) {
+			return w.annex.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
+		},
+		Cached:     func(resource schema.GroupResource) bool { return resource == widgets },
+		ObjectSize: ObjectSize{MaxBytes: 1 << 20, Budget: objectsize.NewBudget(1<<24, time.Second)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Router = router
+	ctx, cancel := context.WithCancel(context.Background())
+	informers.StartWithContext(ctx)
+	t.Cleanup(func() {
+		cancel()
+		informers.Shutdown()
+	})
+	informers.WaitForCacheSyncWithContext(ctx)
+	return w
+}
+
+func (w *world) defined(string) (types.UID, bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.definition == "" {
+		return "", false, errors.New("gone")
+	}
+	return w.definition, w.terminating, nil
+}
+
+// replace has another Store in the place of one.
+func (w *world) replace(by *fakeStore) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.stores[by.name]
+	w.stores[by.name] = by
+	close(before.gone)
+}
+
+func (w *world) define(uid types.UID, terminating bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.definition, w.terminating = uid, terminating
+}
+
+// place writes the HostedResource of widgets.
+func (w *world) place(t *testing.T, change func(*hostingv1alpha1.HostedResource)) {
+	t.Helper()
+	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: widgets.String()}}
+	change(hosted)
+	client := w.annex.HostingV1alpha1().HostedResources()
+	_, err := client.Update(t.Context(), hosted, metav1.UpdateOptions{})
+	if err != nil {
+		_, err = client.Create(t.Context(), hosted, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// on has widgets on a Store, for a definition.
+func on(store string, definition types.UID) func(*hostingv1alpha1.HostedResource) {
+	return func(hosted *hostingv1alpha1.HostedResource) {
+		hosted.Spec.StoreName, hosted.Status.DefinitionUID = store, definition
+	}
+}
+
+// plainOptions are what upstream's getter returns.
+type plainOptions struct{}
+
+func (plainOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	config := storagebackend.NewDefaultConfig("/of-default", codec)
+	return generic.RESTOptions{StorageConfig: config.ForResource(resource), ResourcePrefix: resource.Group + "/" + resource.Resource}, nil
+}
+
+// storageOf makes storage as upstream does.
+func (w *world) storageOf(t *testing.T, getter generic.RESTOptionsGetter, resource schema.GroupResource) storage.Interface {
+	t.Helper()
+	options, err := getter.GetRESTOptions(resource, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix := "/" + options.ResourcePrefix
+	s, destroy, err := options.Decorator(options.StorageConfig, prefix,
+		func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc(prefix+"/", obj) },
+		func() runtime.Object { return &example.Pod{} }, func() runtime.Object { return &example.PodList{} },
+		podAttrs, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(destroy)
+	return s
+}
+
+// widgetStorage makes the storage of the widgets that are defined.
+func (w *world) widgetStorage(t *testing.T) storage.Interface {
+	t.Helper()
+	return w.storageOf(t, w.Custom(plainOptions{}, w.defined), widgets)
+}
+
+func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	pod := obj.(*example.Pod)
+	return pod.Labels, fields.Set{"metadata.name": pod.Name, "metadata.namespace": pod.Namespace}, nil
+}
+
+const widgetKey = "/example.com/widgets/ns/a"
+
+func create(ctx context.Context, s storage.Interface, key string) error {
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: filepath.Base(key)}}
+	return s.Create(ctx, key, pod, &example.Pod{}, 0)
+}
+
+func list(ctx context.Context, s storage.Interface, resourceVersion string) (int, error) {
+	var pods example.PodList
+	err := s.GetList(ctx, "/example.com/widgets/", storage.ListOptions{
+		ResourceVersion: resourceVersion, Predicate: storage.Everything, Recursive: true,
+	}, &pods)
+	return len(pods.Items), err
+}
+
+// waitCached waits until the watch cache has so many objects.
+func waitCached(t *testing.T, s storage.Interface, want int) {
+	t.Helper()
+	b := s.(*routed).backend.Load()
+	if b == nil {
+		t.Fatal("the storage has no backend")
+	}
+	var got int
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		got, _ = list(ctx, s, "0")
+		return b.answers() && got == want, nil
+	})
+	if err != nil {
+		t.Fatalf("the watch cache has %d objects, want %d: %v", got, want, b.ReadinessCheck())
+	}
+}

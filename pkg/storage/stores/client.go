@@ -1,0 +1,217 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"google.golang.org/grpc"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// newClient returns the client that stays the same while the Store exists. It has
+// what storage needs: KV, Watcher and Lease. Its list of endpoints is empty, so that
+// upstream's check of features, one for the whole process, asks none of them: Stores
+// that would fail it are refused.
+func newClient(ctx context.Context, s *Store) *kubernetes.Client {
+	client := &kubernetes.Client{Client: clientv3.NewCtxClient(ctx)}
+	client.KV = &kv{s}
+	client.Watcher = &watcher{s}
+	client.Lease = &lease{s}
+	client.Kubernetes = client
+	return client
+}
+
+// kv is a KV behind the gate of a Store.
+type kv struct{ store *Store }
+
+// Get implements clientv3.KV.
+func (k *kv) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	response, err := k.do(ctx, "get", clientv3.OpGet(key, opts...))
+	return response.Get(), err
+}
+
+// Put implements clientv3.KV.
+func (k *kv) Put(ctx context.Context, key, value string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	response, err := k.do(ctx, "put", clientv3.OpPut(key, value, opts...))
+	return response.Put(), err
+}
+
+// Delete implements clientv3.KV.
+func (k *kv) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	response, err := k.do(ctx, "delete", clientv3.OpDelete(key, opts...))
+	return response.Del(), err
+}
+
+// Do implements clientv3.KV.
+func (k *kv) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	switch {
+	case op.IsGet():
+		return k.do(ctx, "get", op)
+	case op.IsPut():
+		return k.do(ctx, "put", op)
+	case op.IsDelete():
+		return k.do(ctx, "delete", op)
+	}
+	cmps, then, els := op.Txn()
+	response, err := k.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
+	if err != nil {
+		return clientv3.OpResponse{}, err
+	}
+	return response.OpResponse(), nil
+}
+
+// do performs one operation; a write is made a transaction with the Store's fence.
+func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clientv3.OpResponse, err error) {
+	ctx, c, err := k.store.pass(ctx, name)
+	if err != nil {
+		return clientv3.OpResponse{}, err
+	}
+	defer c.end()
+	defer k.store.metrics.observe(name)(&err)
+	fenced := c.fence != 0 && !op.IsGet()
+	if fenced {
+		response, err = c.connection.client.Do(ctx, clientv3.OpTxn([]clientv3.Cmp{c.compare()}, []clientv3.Op{op}, nil))
+	} else {
+		response, err = c.connection.client.Do(ctx, op)
+	}
+	if err = c.check(headerOf(response), err); err != nil {
+		return clientv3.OpResponse{}, err
+	}
+	if !fenced {
+		return response, nil
+	}
+	txn := response.Txn()
+	if !txn.Succeeded {
+		err = k.store.fenceGone(c.gate)
+		return clientv3.OpResponse{}, err
+	}
+	return unwrap(txn), nil
+}
+
+// compare is the condition that annex's mark is where it was.
+func (g *gate) compare() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(g.markKey()), "=", g.fence)
+}
+
+func (g *gate) markKey() string { return keys.Store(g.connection.target.prefix) }
+
+// headerOf is the header of whatever etcd answered, nil if it did not.
+func headerOf(response clientv3.OpResponse) *etcdserverpb.ResponseHeader {
+	switch {
+	case response.Get() != nil:
+		return response.Get().Header
+	case response.Put() != nil:
+		return response.Put().Header
+	case response.Del() != nil:
+		return response.Del().Header
+	case response.Txn() != nil:
+		return response.Txn().Header
+	}
+	return nil
+}
+
+// unwrap returns the answer to the only operation of a transaction.
+func unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
+	inner := txn.Responses[0]
+	switch {
+	case inner.GetResponsePut() != nil:
+		put := (*clientv3.PutResponse)(inner.GetResponsePut())
+		put.Header = txn.Header
+		return put.OpResponse()
+	case inner.GetResponseDeleteRange() != nil:
+		deleted := (*clientv3.DeleteResponse)(inner.GetResponseDeleteRange())
+		deleted.Header = txn.Header
+		return deleted.OpResponse()
+	}
+	return clientv3.OpResponse{}
+}
+
+// GetStream implements clientv3.KV.
+func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
+	bound, c, err := k.store.pass(ctx, "stream")
+	if err != nil {
+		return nil, err
+	}
+	observed := k.store.metrics.observe("stream")
+	stream, err := c.connection.client.GetStream(bound, key, opts...)
+	if err != nil {
+		defer c.end()
+		err = c.check(nil, err)
+		observed(&err)
+		return nil, err
+	}
+	checked := make(chan clientv3.RangeStreamResponse)
+	go func() {
+		defer c.end()
+		defer close(checked)
+		defer observed(&err)
+		for part := range stream {
+			if err = c.checkPart(&part); err != nil {
+				part = failedPart(err)
+			}
+			select {
+			case checked <- part:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return checked, nil
+}
+
+// checkPart is check for a part of a stream, of which only the last names the cluster.
+func (c *call) checkPart(part *clientv3.RangeStreamResponse) error {
+	if err := part.Err(); err != nil {
+		return c.check(nil, err)
+	}
+	if header := part.GetHeader(); header != nil {
+		return c.check(header, nil)
+	}
+	return nil
+}
+
+// failedPart is the part that ends a stream with an error. Only etcd's client can
+// make one, of what it is told by a server.
+func failedPart(err error) clientv3.RangeStreamResponse {
+	// The stream is made of nothing but the error, so there is nothing to wait for.
+	stream, _ := clientv3.NewKVFromKVClient(failingServer{err: err}, nil).GetStream(context.Background(), "-")
+	return <-stream
+}
+
+// failingServer answers a stream with an error.
+type failingServer struct {
+	etcdserverpb.KVClient
+	etcdserverpb.KV_RangeStreamClient
+	err error
+}
+
+// RangeStream implements etcdserverpb.KVClient.
+func (f failingServer) RangeStream(context.Context, *etcdserverpb.RangeRequest, ...grpc.CallOption) (etcdserverpb.KV_RangeStreamClient, error) {
+	return f, nil
+}
+
+// Recv implements etcdserverpb.KV_RangeStreamClient.
+func (f failingServer) Recv() (*etcdserverpb.RangeStreamResponse, error) { return nil, f.err }
+
+// Compact implements clientv3.KV.
+func (k *kv) Compact(ctx context.Context, revision int64, opts ...clientv3.CompactOption) (*clientv3.CompactResponse, error) {
+	ctx, c, err := k.store.pass(ctx, "compact")
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	response, err := c.connection.client.Compact(ctx, revision, opts...)
+	if err := c.check((*etcdserverpb.CompactionResponse)(response).GetHeader(), err); err != nil {
+		return nil, err
+	}
+	return response, nil
+}

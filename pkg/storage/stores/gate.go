@@ -1,0 +1,206 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// gate says where requests go and whether they may. It never changes; a Store
+// replaces it by another.
+type gate struct {
+	// refused is why no request passes, nil if they do.
+	refused *UnavailableError
+	// connection is nil while there is none.
+	connection *connection
+	// cluster is the ID of the etcd cluster that data may come from.
+	cluster uint64
+	// fence is the revision at which annex's mark was made there. A write is made
+	// on the condition that it is still there; 0 stands for no condition.
+	fence int64
+	// shut is done when the gate was replaced by one that refuses requests; its
+	// cause says why.
+	shut  context.Context
+	close context.CancelCauseFunc
+}
+
+func newGate(refused *UnavailableError, conn *connection, cluster uint64, fence int64) *gate {
+	g := &gate{refused: refused, connection: conn, cluster: cluster, fence: fence}
+	g.shut, g.close = context.WithCancelCause(context.Background())
+	return g
+}
+
+// setGate has further requests go through g.
+func (s *Store) setGate(g *gate) {
+	before := s.gate.Swap(g)
+	if g.refused != nil {
+		before.close(g.refused)
+	}
+	if before.connection != nil && before.connection != g.connection {
+		before.connection.retire()
+	}
+}
+
+// call is one request that passed the gate.
+type call struct {
+	*gate
+	store  *Store
+	caller context.Context
+	end    func()
+}
+
+// pass lets a request through the gate, or says why not. What it returns must end;
+// the context ends with the caller's, and when the gate is shut.
+func (s *Store) pass(ctx context.Context, operation string) (context.Context, *call, error) {
+	g := s.current(ctx)
+	for g.refused == nil && !g.connection.enter() {
+		g = s.gate.Load() // replaced meanwhile
+	}
+	if g.refused != nil {
+		s.metrics.refused(operation)
+		return nil, nil, g.refused
+	}
+	bound, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(g.shut, func() { cancel(context.Cause(g.shut)) })
+	return bound, &call{gate: g, store: s, caller: ctx, end: func() {
+		stop()
+		cancel(nil)
+		g.connection.leave()
+	}}, nil
+}
+
+// check turns etcd's answer into what the caller gets: no answer of another
+// cluster, and no error that does not say which Store it is from.
+func (c *call) check(header *etcdserverpb.ResponseHeader, err error) error {
+	if err != nil {
+		if c.caller.Err() == nil && c.shut.Err() != nil {
+			return context.Cause(c.shut)
+		}
+		if err = translate(c.store.name, err); isUnavailable(err) {
+			c.store.lookSoon()
+		}
+		return err
+	}
+	if header.GetClusterId() == c.cluster {
+		return nil
+	}
+	return c.store.refuseCluster(c.gate, header.GetClusterId())
+}
+
+func isUnavailable(err error) bool {
+	var unavailable *UnavailableError
+	return errors.As(err, &unavailable)
+}
+
+// refuseCluster shuts the gate because an answer came from another cluster.
+func (s *Store) refuseCluster(g *gate, found uint64) error {
+	return s.refuse(g, ReasonWrongCluster, wrongCluster(found, g.cluster))
+}
+
+// fenceGone shuts the gate because annex's mark is not where it was left.
+func (s *Store) fenceGone(g *gate) error {
+	return s.refuse(g, ReasonDataReplaced, dataReplaced)
+}
+
+// refuse shuts the gate because of what a request met, until the next look.
+func (s *Store) refuse(g *gate, reason, message string) error {
+	refused := &UnavailableError{Store: s.name, Reason: reason, Message: message}
+	if s.gate.CompareAndSwap(g, newGate(refused, g.connection, g.cluster, g.fence)) {
+		g.close(refused)
+	}
+	s.lookSoon()
+	return refused
+}
+
+const dataReplaced = "its etcd cluster no longer has the mark that annex left there: its data were replaced or removed"
+
+func wrongCluster(found, pinned uint64) string {
+	return fmt.Sprintf("its endpoints lead to the etcd cluster %s, but its data is in the cluster %s", FormatClusterID(found), FormatClusterID(pinned))
+}
+
+// FormatClusterID writes the ID of an etcd cluster as etcd's own tools do.
+func FormatClusterID(id uint64) string { return strconv.FormatUint(id, 16) }
+
+// connection is a client of an etcd with the endpoints and credentials of a time.
+type connection struct {
+	target      target
+	credentials *credentials // nil without any
+	client      *clientv3.Client
+	// keep is set for a client that is somebody else's to close.
+	keep bool
+	// retired is done when another connection is used.
+	retired context.Context
+	cancel  context.CancelFunc
+
+	mu    sync.Mutex
+	users int
+	gone  bool
+}
+
+func newConnection(t target, creds *credentials, client *clientv3.Client, keep bool) *connection {
+	c := &connection{target: t, credentials: creds, client: client, keep: keep}
+	c.retired, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// tls is what the connection is secured with, nil for the default.
+func (c *connection) tls() *tls.Config {
+	if c.credentials == nil {
+		return nil
+	}
+	return c.credentials.config
+}
+
+// enter reports whether the connection may be used; leave must follow.
+func (c *connection) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return false
+	}
+	c.users++
+	return true
+}
+
+func (c *connection) leave() {
+	c.mu.Lock()
+	c.users--
+	last := c.gone && c.users == 0
+	c.mu.Unlock()
+	if last {
+		c.closeClient()
+	}
+}
+
+// retire ends watches at once and closes the client when no request uses it any
+// longer.
+func (c *connection) retire() {
+	c.mu.Lock()
+	already := c.gone
+	c.gone = true
+	unused := c.users == 0
+	c.mu.Unlock()
+	if already {
+		return
+	}
+	c.cancel()
+	if unused {
+		c.closeClient()
+	}
+}
+
+func (c *connection) closeClient() {
+	if !c.keep {
+		// Nothing is lost: nobody uses it.
+		_ = c.client.Close()
+	}
+}

@@ -1,0 +1,317 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/storage/externaletcd"
+)
+
+const (
+	// answerTimeout is how long an etcd may take to answer before it counts as away,
+	// and patience how long the one inside the process may.
+	answerTimeout = 4 * time.Second
+	patience      = time.Minute
+	// hesitation is how long it may take before annex finds out whether it will answer
+	// at all, and explainTimeout bounds that.
+	hesitation     = 500 * time.Millisecond
+	explainTimeout = 2 * time.Second
+	// secretInterval is how often a Secret is read again while nobody complains.
+	secretInterval = 30 * time.Second
+	// misses is how many looks in a row must fail before a Store that answered
+	// counts as away: a cluster that elects a leader may miss one.
+	misses = 2
+)
+
+var minimumVersion = version.MustParseSemantic(externaletcd.MinimumVersion)
+
+// loopState is what one look remembers for the next.
+type loopState struct {
+	connection  *connection
+	credentials *credentials
+	secret      secretRef
+	secretRead  time.Time
+	secretErr   error
+	missed      int
+	reclaiming  bool
+	// data are those that requests passed to.
+	data      data
+	reclaimed chan reclaim
+	last      reclaim
+}
+
+// data tells those behind a Store from others, by annex's mark in them.
+type data struct {
+	cluster uint64
+	fence   int64
+}
+
+// look looks at the etcd once, and opens or shuts the gate.
+func (s *Store) look(ctx context.Context) {
+	w := s.wants()
+	secretErr := s.refreshCredentials(ctx, w)
+	conn, err := s.connect(w)
+	if err != nil {
+		s.report(ctx, w, s.failedToConnect(secretErr, err))
+		return
+	}
+	timeout := answerTimeout
+	if s.embedded {
+		timeout = patience
+	}
+	asking, cancel := context.WithTimeout(ctx, timeout)
+	seen := conn.observe(asking)
+	cancel()
+	if ctx.Err() != nil {
+		return // an etcd that was not given the time to answer is not away
+	}
+	seen.SecretErr = secretErr
+	if s.loop.credentials != nil {
+		seen.CertificateExpires = s.loop.credentials.expires
+	}
+	if s.name == hosting.DefaultStoreName {
+		w = s.claimDefault(ctx, conn, w, seen)
+	}
+	seen.Unavailable = s.judge(ctx, conn, w, seen)
+	if seen.Unavailable != nil && conn == s.loop.connection && s.missedOnly(seen.Unavailable) {
+		s.lookSoon()
+		return
+	}
+	if s.isReplaced(w, seen) {
+		s.set.renew(s)
+		return
+	}
+	s.open(conn, w, seen)
+	s.reclaim(ctx, conn, seen)
+	s.report(ctx, w, seen)
+}
+
+// isReplaced reports whether requests are about to pass to other data than before,
+// as the owner of the Store has said that they may.
+func (s *Store) isReplaced(w wanted, seen *Snapshot) bool {
+	if s.name == hosting.DefaultStoreName || seen.Unavailable != nil {
+		return false
+	}
+	found := data{w.pinned, seen.markRevision}
+	if s.loop.data == (data{}) {
+		s.loop.data = found
+	}
+	return s.loop.data != found
+}
+
+// missedOnly reports whether a Store that served until now failed to answer only as
+// often as may happen to one that is well.
+func (s *Store) missedOnly(found *UnavailableError) bool {
+	switch found.Reason {
+	case ReasonUnreachable, ReasonNoQuorum, ReasonBadCredentials, ReasonCertificateExpired:
+	default:
+		return false
+	}
+	s.loop.missed++
+	return s.gate.Load().refused == nil && s.loop.missed < misses
+}
+
+// failedToConnect is what is seen of a Store that there is no client for.
+func (s *Store) failedToConnect(secretErr, err error) *Snapshot {
+	if secretErr != nil {
+		err = secretErr
+	}
+	seen := &Snapshot{SecretErr: secretErr, Unavailable: s.unavailable(ReasonBadCredentials, err.Error())}
+	seen.MembersErr, seen.readErr = err, err
+	s.changeGate(seen.Unavailable, nil, 0, 0)
+	s.loop.connection = nil
+	s.compact.set(false, s)
+	return seen
+}
+
+// refreshCredentials reads the Secret again when it is time to. If that fails, those
+// that are known go on being used.
+func (s *Store) refreshCredentials(ctx context.Context, w wanted) error {
+	if w.secret == nil {
+		s.loop.credentials, s.loop.secret, s.loop.secretErr = nil, secretRef{}, nil
+		return nil
+	}
+	another := s.loop.secret != *w.secret
+	well := s.gate.Load().refused == nil && s.loop.secretErr == nil
+	if !another && well && time.Since(s.loop.secretRead) < s.set.config.secretInterval {
+		return nil
+	}
+	s.loop.secret, s.loop.secretRead = *w.secret, time.Now()
+	if another {
+		s.loop.credentials = nil
+	}
+	var found *credentials
+	if found, s.loop.secretErr = s.set.readCredentials(ctx, w.secret); s.loop.secretErr != nil {
+		return s.loop.secretErr
+	}
+	if known := s.loop.credentials; known == nil || known.version != found.version {
+		s.loop.credentials = found
+	}
+	return nil
+}
+
+// errNoCredentials is a Store whose Secret was never read.
+var errNoCredentials = errors.New("its Secret was not read yet")
+
+// connect returns the connection that the Store is to have: the one that it has, or
+// a new one if endpoints or credentials are others.
+func (s *Store) connect(w wanted) (*connection, error) {
+	if s.loop.connection != nil && s.loop.connection.keep {
+		return s.loop.connection, nil
+	}
+	known := s.loop.credentials
+	if w.secret != nil && known == nil {
+		return nil, errNoCredentials
+	}
+	if c := s.loop.connection; c != nil && c.target.equal(w.target) && c.credentials == known {
+		return c, nil
+	}
+	return s.set.dial(w.target, known)
+}
+
+// open sets the gate as the look says.
+func (s *Store) open(conn *connection, w wanted, seen *Snapshot) {
+	if before := s.loop.connection; before != nil && before != conn {
+		defer before.retire() // also where it never was in a gate
+	}
+	s.loop.connection = conn
+	fence := seen.markRevision
+	if s.embedded {
+		fence = 0 // there is no other cluster behind its socket
+	}
+	if seen.Unavailable == nil {
+		s.loop.missed = 0
+		s.set.allowProgress(seen)
+	}
+	s.changeGate(seen.Unavailable, conn, w.pinned, fence)
+	s.compact.set(seen.Unavailable == nil, s)
+}
+
+// changeGate leaves a gate that is as it should be, with the requests in it.
+func (s *Store) changeGate(refused *UnavailableError, conn *connection, cluster uint64, fence int64) {
+	is := s.gate.Load()
+	sameRefusal := (is.refused == nil) == (refused == nil)
+	if refused != nil && is.refused != nil {
+		sameRefusal = *is.refused == *refused
+	}
+	if sameRefusal && is.connection == conn && is.cluster == cluster && is.fence == fence {
+		return
+	}
+	s.setGate(newGate(refused, conn, cluster, fence))
+}
+
+// judge says why no requests may pass, nil if they may. Messages hold nothing that
+// is different each time, or each look would be news.
+func (s *Store) judge(ctx context.Context, conn *connection, w wanted, seen *Snapshot) *UnavailableError {
+	answers := 0
+	for _, answer := range seen.Endpoints {
+		if answer.Err != nil {
+			continue
+		}
+		answers++
+		if found := answer.Status.Header.GetClusterId(); w.pinned != 0 && found != w.pinned {
+			return s.unavailable(ReasonWrongCluster, fmt.Sprintf("its endpoint %s leads to the etcd cluster %s, but its data is in the cluster %s",
+				answer.Endpoint, FormatClusterID(found), FormatClusterID(w.pinned)))
+		}
+		found, err := version.ParseSemantic(answer.Status.Version)
+		if err != nil || found.LessThan(minimumVersion) {
+			return s.unavailable(ReasonTooOld, fmt.Sprintf("%s runs etcd %s, annex needs %s or newer", answer.Endpoint, answer.Status.Version, externaletcd.MinimumVersion))
+		}
+	}
+	switch {
+	case answers == 0 && seen.readErr != nil && seen.SecretErr != nil:
+		return s.unavailable(ReasonBadCredentials, fmt.Sprintf("%v; with the credentials of before no endpoint answers: %s", seen.SecretErr, conn.explain(ctx, seen)))
+	case answers == 0 && seen.readErr != nil && conn.expired():
+		return s.unavailable(ReasonCertificateExpired, fmt.Sprintf("the client certificate expired at %s; no endpoint answers: %s",
+			conn.credentials.expires.UTC().Format(time.RFC3339), conn.explain(ctx, seen)))
+	case answers == 0 && seen.readErr != nil:
+		return s.unavailable(ReasonUnreachable, "no endpoint answers: "+conn.explain(ctx, seen))
+	case seen.hasAlarm("CORRUPT"):
+		return s.unavailable(ReasonCorrupt, "etcd found that its members hold different data")
+	case seen.readErr != nil:
+		return s.unavailable(ReasonNoQuorum, fmt.Sprintf("the cluster does not answer as a whole: %v", plain(seen.readErr)))
+	}
+	return s.judgeMark(w, seen)
+}
+
+// judgeMark says whether the data are those of the Store.
+func (s *Store) judgeMark(w wanted, seen *Snapshot) *UnavailableError {
+	mark := seen.Mark
+	switch {
+	case seen.Cluster == 0:
+		return s.unavailable(ReasonWrongCluster, "its endpoints lead to different etcd clusters")
+	case w.pinned != 0 && seen.Cluster != w.pinned:
+		return s.unavailable(ReasonWrongCluster, wrongCluster(seen.Cluster, w.pinned))
+	case s.name == hosting.DefaultStoreName && mark == nil && s.gate.Load().fence == 0:
+		return nil // a full etcd took no mark
+	case mark != nil && (mark.Store != s.name || w.uid != "" && mark.UID != w.uid):
+		return s.unavailable(ReasonInUse, fmt.Sprintf("the prefix %s of the etcd cluster %s belongs to another Store, %q with the UID %s",
+			s.prefix, FormatClusterID(seen.Cluster), mark.Store, mark.UID))
+	case w.pinned == 0:
+		return s.unavailable(ReasonUnclaimed, "it was reached and is not yet noted as annex's")
+	case mark == nil:
+		return s.unavailable(ReasonDataReplaced, dataReplaced)
+	}
+	return nil
+}
+
+// explain says of each endpoint why it does not answer. gRPC often knows only that
+// it took too long; a connection of one's own tells more.
+func (c *connection) explain(ctx context.Context, seen *Snapshot) string {
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	var silent []string
+	for _, answer := range seen.Endpoints {
+		err := externaletcd.Probe(ctx, answer.Endpoint, c.tls())
+		if err == nil {
+			err = plain(answer.Err)
+		}
+		silent = append(silent, fmt.Sprintf("%s: %v", answer.Endpoint, err))
+	}
+	return strings.Join(silent, "; ")
+}
+
+// expired reports whether the client certificate did.
+func (c *connection) expired() bool {
+	return c.credentials != nil && !c.credentials.expires.IsZero() && c.credentials.expires.Before(time.Now())
+}
+
+// plain says that time ran out without how gRPC says it, which is different each time.
+func plain(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || codeOf(err) == codes.DeadlineExceeded {
+		return fmt.Errorf("no answer within %s", answerTimeout)
+	}
+	return err
+}
+
+// report makes what was seen known.
+func (s *Store) report(ctx context.Context, w wanted, seen *Snapshot) {
+	seen.UID, seen.Generation = w.uid, w.generation
+	if refused := s.gate.Load().refused; refused != nil && seen.Unavailable == nil {
+		s.lookSoon() // a request met something worse meanwhile
+	}
+	before := s.snapshot.Swap(seen)
+	s.lookedOnce.Do(func() { close(s.looked) })
+	s.metrics.set(seen)
+	if isNews(before, seen) {
+		s.set.tell(s.name)
+	}
+}
+
+// isNews reports whether those who follow a Store should look at it at once.
+func isNews(before, after *Snapshot) bool {
+	if (before.Unavailable == nil) != (after.Unavailable == nil) || before.NoSpace != after.NoSpace || before.Generation != after.Generation {
+		return true
+	}
+	return after.Unavailable != nil && *before.Unavailable != *after.Unavailable
+}

@@ -1,0 +1,187 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/storage/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// Snapshot is what one look at a Store's etcd found.
+type Snapshot struct {
+	// UID and Generation are those of the API object that the look went by; the UID
+	// is empty for the Store "default".
+	UID        types.UID
+	Generation int64
+	// Unavailable is why no requests pass, nil if they do.
+	Unavailable *UnavailableError
+	// Endpoints holds an answer or an error for each endpoint, in order.
+	Endpoints []EndpointAnswer
+	// Members and MembersErr are the answer of the cluster as a whole: it needs a
+	// quorum, which the answer of an endpoint does not.
+	Members    *clientv3.MemberListResponse
+	MembersErr error
+	// Cluster is the ID that all endpoints which answered agree on, else 0.
+	Cluster uint64
+	// Mark is what annex left in the cluster, nil if there is nothing.
+	Mark *Mark
+	// RoundTrip is how long the cluster took to answer a read.
+	RoundTrip time.Duration
+	// NoSpace says that etcd refuses writes because it is full.
+	NoSpace bool
+	// Alarms are those that etcd raised.
+	Alarms []string
+	// CertificateExpires is when the client certificate does; zero without one.
+	CertificateExpires time.Time
+	// SecretErr is why the Secret cannot be used, while the credentials that it had
+	// before still are.
+	SecretErr error
+	// Reclaiming is what is done about the missing space, empty if nothing.
+	Reclaiming string
+
+	// markRevision is the revision at which the mark was made.
+	markRevision int64
+	// readErr is why the cluster did not answer a read.
+	readErr error
+}
+
+// EndpointAnswer is what one endpoint says of itself.
+type EndpointAnswer struct {
+	Endpoint string
+	Status   *clientv3.StatusResponse
+	Err      error
+}
+
+// Mark says whose the keys below a prefix are.
+type Mark struct {
+	// Store is the name of the Store.
+	Store string `json:"store"`
+	// UID is that of the Store, or one made up for the Store "default".
+	UID types.UID `json:"uid"`
+}
+
+// observe asks all endpoints and the cluster, at the same time. It asks nothing that
+// etcd would write to its log, such as the list of alarms: the status of an endpoint
+// names them too.
+func (c *connection) observe(ctx context.Context) *Snapshot {
+	seen := &Snapshot{Endpoints: make([]EndpointAnswer, len(c.target.endpoints))}
+	var asking, doubting sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer doubting.Wait()
+	defer cancel()
+	doubting.Go(func() {
+		if c.silentForSure(ctx) {
+			cancel()
+		}
+	})
+	for i, endpoint := range c.target.endpoints {
+		asking.Go(func() {
+			status, err := c.client.Status(ctx, endpoint)
+			seen.Endpoints[i] = EndpointAnswer{Endpoint: endpoint, Status: status, Err: err}
+		})
+	}
+	asking.Go(func() { seen.Members, seen.MembersErr = c.client.MemberList(ctx) })
+	asking.Go(func() { c.readMark(ctx, seen) })
+	asking.Wait()
+	seen.summarize()
+	return seen
+}
+
+// silentForSure reports, after a while, whether nobody will answer, which gRPC does
+// not tell: it goes on trying until time is up.
+func (c *connection) silentForSure(ctx context.Context) bool {
+	pause(ctx, hesitation, nil)
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	var probing sync.WaitGroup
+	var answers atomic.Bool
+	for _, endpoint := range c.target.endpoints {
+		probing.Go(func() {
+			if externaletcd.Probe(ctx, endpoint, c.tls()) == nil {
+				answers.Store(true)
+			}
+		})
+	}
+	probing.Wait()
+	return !answers.Load() && ctx.Err() == nil
+}
+
+// readMark reads annex's mark, which takes a quorum.
+func (c *connection) readMark(ctx context.Context, seen *Snapshot) {
+	asked := time.Now()
+	response, err := c.client.Get(ctx, keys.Store(c.target.prefix))
+	seen.RoundTrip = time.Since(asked)
+	if err != nil {
+		seen.readErr = err
+		return
+	}
+	seen.Cluster = response.Header.GetClusterId()
+	if len(response.Kvs) == 0 {
+		return
+	}
+	seen.Mark = &Mark{}
+	seen.markRevision = response.Kvs[0].CreateRevision
+	// A mark that cannot be read is nobody's that annex knows.
+	_ = json.Unmarshal(response.Kvs[0].Value, seen.Mark)
+}
+
+// summarize draws together what the endpoints said.
+func (s *Snapshot) summarize() {
+	for _, answer := range s.Endpoints {
+		if answer.Err != nil {
+			continue
+		}
+		if found := answer.Status.Header.GetClusterId(); s.readErr == nil && found != s.Cluster {
+			s.Cluster = 0
+		}
+		for _, text := range answer.Status.Errors {
+			for _, alarm := range []string{"NOSPACE", "CORRUPT"} {
+				if strings.Contains(text, alarm) {
+					s.addAlarm(alarm)
+				}
+			}
+		}
+	}
+}
+
+func (s *Snapshot) addAlarm(alarm string) {
+	for _, known := range s.Alarms {
+		if known == alarm {
+			return
+		}
+	}
+	s.Alarms = append(s.Alarms, alarm)
+	s.NoSpace = s.NoSpace || alarm == "NOSPACE"
+}
+
+func (s *Snapshot) hasAlarm(alarm string) bool {
+	for _, raised := range s.Alarms {
+		if raised == alarm {
+			return true
+		}
+	}
+	return false
+}
+
+// Largest is what the member with the largest database answered, which is the one
+// that reaches the quota first; nil if none answered.
+func (s *Snapshot) Largest() *clientv3.StatusResponse {
+	var largest *clientv3.StatusResponse
+	for _, answer := range s.Endpoints {
+		if answer.Err == nil && (largest == nil || answer.Status.DbSize > largest.DbSize) {
+			largest = answer.Status
+		}
+	}
+	return largest
+}

@@ -1,0 +1,82 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.etcd.io/etcd/server/v3/embed"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// TestOutOfSpace fills an etcd to its quota and makes room again, as a user can: by
+// deleting objects.
+func TestOutOfSpace(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	etcd := startEtcd(t, func(config *embed.Config) { config.QuotaBackendBytes = 4 << 20 })
+	store := claim(t, set, object("far", etcd.url))
+	if _, err := put(t, store, "small", "1"); err != nil {
+		t.Fatal(err)
+	}
+	direct := dialDirectly(t, etcd.url)
+	eventually(t, func() string {
+		_, err := direct.Put(t.Context(), "/annex/large/"+rand.String(10), strings.Repeat("x", 256<<10))
+		if err == nil {
+			return "it still takes more"
+		}
+		return ""
+	})
+
+	var full *NoSpaceError
+	_, err := put(t, store, "more", "1")
+	if !errors.As(err, &full) || !strings.Contains(err.Error(), `store "far" is out of space`) {
+		t.Fatalf("a write to a full etcd: %v", err)
+	}
+	if full.Status().Code != 507 {
+		t.Errorf("status %+v, want 507", full.Status())
+	}
+	eventually(t, func() string {
+		if seen := store.Snapshot(); !seen.NoSpace || seen.Reclaiming == "" || seen.Alarms[0] != "NOSPACE" {
+			return "nobody noticed that it is full"
+		}
+		return ""
+	})
+	if err := store.Available(); err != nil {
+		t.Errorf("a full store is read: %v", err)
+	}
+	if value, err := get(t, store, "small"); value != "1" || err != nil {
+		t.Errorf("read %q, %v", value, err)
+	}
+	found, err := store.Client().Kubernetes.Get(t.Context(), keys.Root(store.Prefix())+"small", kubernetes.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := store.Client().Kubernetes.OptimisticDelete(t.Context(), keys.Root(store.Prefix())+"small", found.KV.ModRevision, kubernetes.DeleteOptions{})
+	if err != nil || !gone.Succeeded {
+		t.Errorf("a delete from a full etcd: %+v, %v", gone, err)
+	}
+
+	if _, err := store.Client().Delete(t.Context(), "/annex/large/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if _, err := put(t, store, "more", "1"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	eventually(t, func() string {
+		if seen := store.Snapshot(); seen.NoSpace || len(seen.Alarms) > 0 {
+			return "it is still said to be full"
+		}
+		return ""
+	})
+}

@@ -1,0 +1,207 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/storage/usage"
+)
+
+// Store is the connection to the etcd cluster of one Store.
+type Store struct {
+	name    string
+	prefix  string
+	set     *Set
+	client  *kubernetes.Client
+	usage   *usage.Tracker
+	metrics *storeMetrics
+	// embedded is set for the etcd inside the process, which cannot be away, only
+	// slow.
+	embedded bool
+
+	gate     atomic.Pointer[gate]
+	snapshot atomic.Pointer[Snapshot]
+	compact  compaction
+	kick     chan struct{}
+	// looked is closed when the Store was looked at for the first time.
+	looked     chan struct{}
+	lookedOnce sync.Once
+
+	// What the loop goes by; it is the Store as its API object is.
+	mu     sync.Mutex
+	wanted wanted
+
+	// gone is closed when the Set has no such Store any longer, or another.
+	gone chan struct{}
+
+	// stop ends what runs for the Store, and running is that.
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	// loop is only the loop's.
+	loop loopState
+}
+
+// wanted is what the API object of a Store says.
+type wanted struct {
+	uid        types.UID
+	generation int64
+	target     target
+	secret     *secretRef
+	// pinned is the ID of the cluster that the Store was first reached at, 0 while
+	// that is not written down.
+	pinned uint64
+}
+
+// Name is the name of the Store.
+func (s *Store) Name() string { return s.name }
+
+// Prefix is what all keys of annex in the Store begin with.
+func (s *Store) Prefix() string { return s.prefix }
+
+// Client is the client of the Store's etcd that all share. It has KV, Watcher and
+// Lease, and stays the same when endpoints or credentials change. Whoever wraps one
+// of these makes a client of his own with the others.
+func (s *Store) Client() *kubernetes.Client { return s.client }
+
+// Compactor tells up to which revision the history of the Store was removed. It is
+// nil where annex does not remove it.
+func (s *Store) Compactor() etcd3.Compactor {
+	if s.set.config.CompactionInterval == 0 {
+		return nil
+	}
+	return &s.compact
+}
+
+// Usage knows how much each resource has in the Store.
+func (s *Store) Usage() *usage.Tracker { return s.usage }
+
+// Available returns nil unless requests are known to fail, and else an
+// *UnavailableError that says why. A Store that is out of space is available: it is
+// read. So is one that annex has only just heard of: requests wait for the first look
+// at it.
+func (s *Store) Available() error {
+	if refused := s.gate.Load().refused; refused != nil && refused.Reason != ReasonConnecting {
+		return refused
+	}
+	return nil
+}
+
+// Gone is closed at the end of this Store: it was deleted, or its data were replaced
+// and there is another of its name, which has to be asked for. What was read through
+// this one is then of the past.
+func (s *Store) Gone() <-chan struct{} { return s.gone }
+
+// firstLook bounds how long requests wait for it.
+const firstLook = 3 * time.Second
+
+// current is the gate, once the Store was looked at.
+func (s *Store) current(ctx context.Context) *gate {
+	if g := s.gate.Load(); g.refused == nil || g.refused.Reason != ReasonConnecting {
+		return g
+	}
+	timeout := time.NewTimer(firstLook)
+	defer timeout.Stop()
+	select {
+	case <-s.looked:
+	case <-timeout.C:
+	case <-ctx.Done():
+	}
+	return s.gate.Load()
+}
+
+// Snapshot is what the last look at the Store's etcd found. It must not be changed.
+func (s *Store) Snapshot() *Snapshot { return s.snapshot.Load() }
+
+// lookSoon has the Store looked at without waiting for the next turn.
+func (s *Store) lookSoon() {
+	select {
+	case s.kick <- struct{}{}:
+	default: // it is asked for already
+	}
+}
+
+func (s *Store) unavailable(reason, message string) *UnavailableError {
+	return &UnavailableError{Store: s.name, Reason: reason, Message: message}
+}
+
+// want has the Store be as its API object is.
+func (s *Store) want(w wanted) {
+	s.mu.Lock()
+	changed := !s.wanted.equal(w)
+	s.wanted = w
+	s.mu.Unlock()
+	if changed {
+		s.lookSoon()
+	}
+}
+
+func (s *Store) wants() wanted {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wanted
+}
+
+func (w wanted) equal(other wanted) bool {
+	sameSecret := w.secret == other.secret || w.secret != nil && other.secret != nil && *w.secret == *other.secret
+	return w.uid == other.uid && w.generation == other.generation && w.pinned == other.pinned && sameSecret && w.target.equal(other.target)
+}
+
+const (
+	// lookInterval is how often an etcd is looked at that nobody complains of.
+	lookInterval = 5 * time.Second
+	// troubledInterval is how often one is that does not serve.
+	troubledInterval = time.Second
+	// shortestInterval keeps looks that are asked for apart.
+	shortestInterval = 100 * time.Millisecond
+)
+
+// start has the Store looked at until it is stopped.
+func (s *Store) start(ctx context.Context) {
+	ctx, s.stop = context.WithCancel(klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "store", s.name)))
+	s.running.Go(func() { s.run(ctx) })
+	s.running.Go(func() { s.usage.Run(ctx) })
+}
+
+func (s *Store) run(ctx context.Context) {
+	defer s.compact.stop()
+	for ctx.Err() == nil {
+		s.look(ctx)
+		interval := lookInterval
+		if s.Available() != nil || s.Snapshot().NoSpace {
+			interval = troubledInterval
+		}
+		pause(ctx, shortestInterval, nil)
+		pause(ctx, interval, s.kick)
+	}
+}
+
+// pause returns after d, when asked to, or when ctx is done.
+func pause(ctx context.Context, d time.Duration, asked <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-asked:
+	}
+}
+
+// close refuses all further requests with the reason and frees what the Store has.
+func (s *Store) close(refused *UnavailableError) {
+	s.stop()
+	s.running.Wait()
+	s.setGate(newGate(refused, nil, 0, 0))
+	if _, err := s.set.Get(s.name); err != nil { // there is no other of this name
+		s.metrics.forget()
+	}
+}

@@ -1,0 +1,465 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/externaletcd"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// waitTime is ample for a machine that is busy.
+const waitTime = 60 * time.Second
+
+// eventually waits until check returns nothing, and fails with what it last returned.
+func eventually(t *testing.T, check func() string) {
+	t.Helper()
+	deadline := time.After(waitTime)
+	for {
+		last := check()
+		if last == "" {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("after %s: %s", waitTime, last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// server is an etcd of a test.
+type server struct {
+	*embed.Etcd
+	config *embed.Config
+	url    string
+}
+
+func startEtcd(t *testing.T, change func(*embed.Config)) *server {
+	t.Helper()
+	config := embed.NewConfig()
+	config.Dir = t.TempDir()
+	config.UnsafeNoFsync = true
+	config.ListenPeerUrls = nil
+	config.ListenClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	config.AdvertiseClientUrls = config.ListenClientUrls
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	config.EnableGRPCGateway = false
+	config.TickMs, config.ElectionMs = 20, 100
+	// Of two etcds with the same names the cluster IDs would be the same too.
+	config.InitialClusterToken = t.Name() + "/" + config.Dir
+	if change != nil {
+		change(config)
+	}
+	s := &server{config: config}
+	s.start(t)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	var err error
+	if s.Etcd, err = embed.StartEtcd(s.config); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Server.ReadyNotify()
+	address := s.Clients[0].Addr()
+	s.url = s.config.ListenClientUrls[0].Scheme + "://" + address.String()
+	s.config.ListenClientUrls[0].Host = address.String()
+}
+
+func (s *server) restart(t *testing.T) {
+	t.Helper()
+	eventually(t, func() string {
+		etcd, err := embed.StartEtcd(s.config)
+		if err != nil {
+			return err.Error() // somebody else's connection may have the port for a moment
+		}
+		s.Etcd = etcd
+		return ""
+	})
+	<-s.Server.ReadyNotify()
+}
+
+// dialDirectly is a client past annex.
+func dialDirectly(t *testing.T, endpoint string) *clientv3.Client {
+	t.Helper()
+	client, err := externaletcd.Dial([]string{endpoint}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// openSet returns a Set whose Store "default" is an etcd of its own.
+func openSet(t *testing.T, change func(*Config)) *Set {
+	t.Helper()
+	etcd := startEtcd(t, nil)
+	config := Config{
+		Default:            Default{Client: dialDirectly(t, etcd.url), Endpoints: []string{etcd.url}, Prefix: "/annex"},
+		CompactionInterval: time.Hour,
+		ReadSecret: func(_ context.Context, _, name string) (*corev1.Secret, error) {
+			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
+		},
+	}
+	if change != nil {
+		change(&config)
+	}
+	set, err := Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Close)
+	return set
+}
+
+// object is the API object of a Store.
+func object(name string, endpoints ...string) *hostingv1alpha1.Store {
+	return &hostingv1alpha1.Store{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name), Generation: 1},
+		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: endpoints, KeyPrefix: "/annex"}},
+	}
+}
+
+// claim does what the controller does when a Store was reached for the first time.
+func claim(t *testing.T, set *Set, store *hostingv1alpha1.Store) *Store {
+	t.Helper()
+	set.follow(store)
+	s, err := set.Get(store.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, s, ReasonUnclaimed)
+	cluster, err := s.Claim(t.Context(), store.UID, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Status.ClusterID = FormatClusterID(cluster)
+	set.follow(store)
+	awaitReason(t, s, "")
+	return s
+}
+
+// awaitReason waits until a Store is unavailable for a reason, or is available.
+func awaitReason(t *testing.T, s *Store, want string) {
+	t.Helper()
+	eventually(t, func() string {
+		err := s.Available()
+		var refused *UnavailableError
+		switch {
+		case err == nil && want == "" && s.gate.Load().refused == nil:
+			return ""
+		case errors.As(err, &refused) && refused.Reason == want:
+			return ""
+		}
+		return fmt.Sprintf("store %s: %v, want the reason %q", s.Name(), err, want)
+	})
+}
+
+func put(t *testing.T, s *Store, key, value string) (kubernetes.PutResponse, error) {
+	t.Helper()
+	return s.Client().Kubernetes.OptimisticPut(t.Context(), keys.Root(s.Prefix())+key, []byte(value), 0, kubernetes.PutOptions{GetOnFailure: true})
+}
+
+func get(t *testing.T, s *Store, key string) (string, error) {
+	t.Helper()
+	response, err := s.Client().Kubernetes.Get(t.Context(), keys.Root(s.Prefix())+key, kubernetes.GetOptions{})
+	if err != nil || response.KV == nil {
+		return "", err
+	}
+	return string(response.KV.Value), nil
+}
+
+func TestDefaultStore(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	store, err := set.Get("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Available(); err != nil {
+		t.Fatalf("right after the start: %v", err)
+	}
+	if _, err := put(t, store, "a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := get(t, store, "a"); value != "1" || err != nil {
+		t.Fatalf("read %q, %v", value, err)
+	}
+	again, err := put(t, store, "a", "2")
+	if err != nil || again.Succeeded || again.KV == nil || string(again.KV.Value) != "1" {
+		t.Errorf("a write over another: %+v, %v", again, err)
+	}
+	if mark := store.Snapshot().Mark; mark == nil || mark.Store != "default" {
+		t.Errorf("the prefix has the mark %v", mark)
+	}
+	if compactor := store.Compactor(); compactor == nil {
+		t.Error("no compactor")
+	}
+}
+
+func TestOnlyOneOwner(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	etcd := startEtcd(t, nil)
+	first := object("first", etcd.url)
+	claim(t, set, first)
+
+	// Another Store with the same prefix is refused, one with a prefix below too, and
+	// one beside is not.
+	second := object("second", etcd.url)
+	set.follow(second)
+	store, err := set.Get("second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, store, ReasonInUse)
+	if _, err := put(t, store, "a", "1"); !isUnavailable(err) || !strings.Contains(err.Error(), `"first"`) {
+		t.Errorf("a write to a prefix that is another's: %v", err)
+	}
+	below := object("below", etcd.url)
+	below.Spec.Etcd.KeyPrefix = "/annex/below"
+	set.follow(below)
+	if store, err = set.Get("below"); err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, store, ReasonUnclaimed)
+	if _, err := store.Claim(t.Context(), below.UID, false); err == nil {
+		t.Error("a prefix below another was claimed")
+	}
+	beside := object("beside", etcd.url)
+	beside.Spec.Etcd.KeyPrefix = "/other"
+	claim(t, set, beside)
+
+	// What is deleted releases the prefix.
+	released, err := set.Get("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := released.Release(t.Context(), first.UID); err != nil {
+		t.Fatal(err)
+	}
+	set.remove("first", "")
+	claim(t, set, second)
+	if _, err := put(t, released, "b", "1"); !isUnavailable(err) {
+		t.Errorf("a write to a Store that was deleted: %v", err)
+	}
+	if _, err := set.Get("first"); !isUnavailable(err) {
+		t.Errorf("a Store that was deleted is found: %v", err)
+	}
+
+	// The default Store does not take what is another's.
+	_, err = Open(t.Context(), Config{Default: Default{Client: dialDirectly(t, etcd.url), Endpoints: []string{etcd.url}, Prefix: "/annex"}})
+	if err == nil || !strings.Contains(err.Error(), "--etcd-prefix") {
+		t.Errorf("starting on the prefix of another Store: %v", err)
+	}
+}
+
+func TestDownAndBack(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	etcd := startEtcd(t, nil)
+	store := claim(t, set, object("far", etcd.url))
+	if _, err := put(t, store, "a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	watch := store.Client().Watch(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithRev(1))
+	if response := <-watch; response.Err() != nil || len(response.Events) == 0 {
+		t.Fatalf("watch: %+v", response)
+	}
+
+	etcd.Close()
+	awaitReason(t, store, ReasonUnreachable)
+	_, err := get(t, store, "a")
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != 503 || !strings.Contains(err.Error(), `store "far"`) {
+		t.Errorf("reading from an etcd that is down: %v", err)
+	}
+	if message := store.Available().Error(); !strings.Contains(message, "connection refused") {
+		t.Errorf("it does not say why: %s", message)
+	}
+	if _, err := get(t, set.All()["default"], "a"); err != nil {
+		t.Errorf("another store: %v", err)
+	}
+
+	etcd.restart(t)
+	awaitReason(t, store, "")
+	if value, err := get(t, store, "a"); value != "1" || err != nil {
+		t.Errorf("read %q, %v", value, err)
+	}
+	if _, err := put(t, store, "b", "1"); err != nil {
+		t.Fatal(err)
+	}
+	for response := range watch {
+		if response.Err() != nil {
+			t.Fatalf("the watch ended: %v", response.Err())
+		}
+		if len(response.Events) > 0 && string(response.Events[len(response.Events)-1].Kv.Key) == "/annex/b" {
+			break
+		}
+	}
+}
+
+func TestAnotherCluster(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	right, wrong := startEtcd(t, nil), startEtcd(t, nil)
+	far := object("far", right.url)
+	store := claim(t, set, far)
+	if _, err := put(t, store, "a", "1"); err != nil {
+		t.Fatal(err)
+	}
+
+	for name, endpoints := range map[string][]string{"only": {wrong.url}, "one of two": {right.url, wrong.url}} {
+		moved := far.DeepCopy()
+		moved.Generation++
+		moved.Spec.Etcd.Endpoints = endpoints
+		set.follow(moved)
+		awaitReason(t, store, ReasonWrongCluster)
+		if _, err := put(t, store, "b", "1"); !isUnavailable(err) {
+			t.Errorf("%s: a write to another cluster: %v", name, err)
+		}
+		if value, err := get(t, store, "a"); !isUnavailable(err) {
+			t.Errorf("%s: a read from another cluster: %q, %v", name, value, err)
+		}
+		set.follow(far)
+		awaitReason(t, store, "")
+	}
+	if found, err := dialDirectly(t, wrong.url).Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
+		t.Errorf("the other cluster has %v, %v", found.Kvs, err)
+	}
+	if value, err := get(t, store, "a"); value != "1" || err != nil {
+		t.Errorf("back at the right one: %q, %v", value, err)
+	}
+}
+
+// TestReplacedBehindItsBack has another etcd take the place of the right one between
+// two looks: no request may get through, because each is checked by itself.
+func TestReplacedBehindItsBack(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	right, wrong := startEtcd(t, nil), startEtcd(t, nil)
+	store := claim(t, set, object("far", right.url))
+	honest := store.gate.Load()
+
+	// A gate that believes in another cluster than the connection leads to.
+	deceived := func(cluster uint64, fence int64) {
+		conn := newConnection(target{endpoints: []string{wrong.url}, prefix: "/annex"}, nil, dialDirectly(t, wrong.url), true)
+		store.gate.Store(newGate(nil, conn, cluster, fence))
+	}
+	deceived(honest.cluster, honest.fence)
+	if _, err := put(t, store, "b", "1"); !isUnavailable(err) {
+		t.Errorf("a transaction: %v", err)
+	}
+	deceived(honest.cluster, honest.fence)
+	if _, err := store.Client().Put(t.Context(), "/annex/b", "1"); !isUnavailable(err) {
+		t.Errorf("a put: %v", err)
+	}
+	deceived(honest.cluster, honest.fence)
+	if value, err := get(t, store, "a"); !isUnavailable(err) {
+		t.Errorf("a get: %q, %v", value, err)
+	}
+	deceived(honest.cluster, honest.fence)
+	if stream, err := store.Client().GetStream(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
+		t.Errorf("a stream: %v", err)
+	} else if _, err := clientv3.GetStreamToGetResponse(stream); !isUnavailable(err) {
+		t.Errorf("a stream: %v", err)
+	}
+	deceived(honest.cluster, honest.fence)
+	watch := store.Client().Watch(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	if response := <-watch; response.Err() == nil {
+		t.Errorf("a watch: %+v", response)
+	}
+	// A cluster with the right ID whose data were replaced has no mark.
+	deceived(uint64(wrong.Server.Cluster().ID()), 1)
+	if _, err := put(t, store, "b", "1"); err == nil || !strings.Contains(err.Error(), "mark") {
+		t.Errorf("a write to a cluster whose data are gone: %v", err)
+	}
+	if found, err := dialDirectly(t, wrong.url).Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
+		t.Errorf("the other cluster has %v, %v", found.Kvs, err)
+	}
+}
+
+func TestDataReplaced(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	etcd := startEtcd(t, nil)
+	store := claim(t, set, object("far", etcd.url))
+	if _, err := dialDirectly(t, etcd.url).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := put(t, store, "a", "1"); !isUnavailable(err) || !strings.Contains(err.Error(), "replaced or removed") {
+		t.Errorf("a write to a prefix that was emptied: %v", err)
+	}
+	awaitReason(t, store, ReasonDataReplaced)
+}
+
+// TestOtherDataAreAnotherStore has the owner of a Store say that its data are those that
+// are there now: nobody gets at them through what he had before.
+func TestOtherDataAreAnotherStore(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	etcd := startEtcd(t, nil)
+	far := object("far", etcd.url)
+	before := claim(t, set, far)
+	watch := before.Client().Watch(t.Context(), "/annex/a", clientv3.WithRev(1000))
+	if _, err := dialDirectly(t, etcd.url).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, before, ReasonDataReplaced)
+	select {
+	case <-before.Gone():
+		t.Fatal("it is another Store before its owner says so")
+	default:
+	}
+	if _, err := before.Claim(t.Context(), far.UID, true); err != nil {
+		t.Fatal(err)
+	}
+	<-before.Gone()
+	after, err := set.Get("far")
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, after, "")
+	if _, err := put(t, after, "a", "1"); err != nil {
+		t.Error(err)
+	}
+	awaitReason(t, before, ReasonDataReplaced)
+	if value, err := get(t, before, "a"); !isUnavailable(err) {
+		t.Errorf("read through the old one: %q, %v", value, err)
+	}
+	for response := range watch {
+		if response.Err() == nil && !response.Created {
+			t.Errorf("the watch of a future that is past goes on: %+v", response)
+		}
+	}
+}
+
+func TestUnknownStore(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	if _, err := set.Get("nowhere"); err == nil || err.Error() != `store "nowhere" is not available: it does not exist` {
+		t.Errorf("got %v", err)
+	}
+}

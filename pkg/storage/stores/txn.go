@@ -1,0 +1,86 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Txn implements clientv3.KV.
+func (k *kv) Txn(ctx context.Context) clientv3.Txn { return &txn{kv: k, ctx: ctx} }
+
+// txn is a transaction behind the gate. Its parts are put together only when it is
+// known where it goes.
+type txn struct {
+	kv        *kv
+	ctx       context.Context
+	cmps      []clientv3.Cmp
+	then, els []clientv3.Op
+}
+
+// If implements clientv3.Txn.
+func (t *txn) If(cmps ...clientv3.Cmp) clientv3.Txn {
+	t.cmps = append(t.cmps, cmps...)
+	return t
+}
+
+// Then implements clientv3.Txn.
+func (t *txn) Then(ops ...clientv3.Op) clientv3.Txn {
+	t.then = append(t.then, ops...)
+	return t
+}
+
+// Else implements clientv3.Txn.
+func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
+	t.els = append(t.els, ops...)
+	return t
+}
+
+// errWriteOtherwise refuses a transaction that the fence cannot guard: etcd takes the
+// branch Else too where annex's mark is missing.
+var errWriteOtherwise = errors.New("a transaction on a store may write only if its conditions hold, not otherwise")
+
+// Commit implements clientv3.Txn.
+func (t *txn) Commit() (response *clientv3.TxnResponse, err error) {
+	if slices.ContainsFunc(t.els, isWrite) {
+		return nil, errWriteOtherwise
+	}
+	ctx, c, err := t.kv.store.pass(t.ctx, "txn")
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	defer t.kv.store.metrics.observe("txn")(&err)
+	if c.fence == 0 || !slices.ContainsFunc(t.then, isWrite) {
+		return c.commit(ctx, t.cmps, t.then, t.els)
+	}
+	// Where a condition does not hold, it has to be known whether that is the fence.
+	cmps := slices.Concat(t.cmps, []clientv3.Cmp{c.compare()})
+	els := slices.Concat(t.els, []clientv3.Op{clientv3.OpGet(c.markKey(), clientv3.WithKeysOnly())})
+	if response, err = c.commit(ctx, cmps, t.then, els); err != nil || response.Succeeded {
+		return response, err
+	}
+	last := len(response.Responses) - 1
+	mark := response.Responses[last].GetResponseRange().GetKvs()
+	if len(mark) != 1 || mark[0].CreateRevision != c.fence {
+		return nil, t.kv.store.fenceGone(c.gate)
+	}
+	response.Responses = response.Responses[:last]
+	return response, nil
+}
+
+func (c *call) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+	response, err := c.connection.client.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
+	if err = c.check((*etcdserverpb.TxnResponse)(response).GetHeader(), err); err != nil {
+		return nil, err
+	}
+	return response, nil
+}
+
+func isWrite(op clientv3.Op) bool { return !op.IsGet() }

@@ -1,0 +1,174 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// StoreHandler is a Handler that wants to know in which Store something changed.
+type StoreHandler interface {
+	// StoreUsageChanged says that what a Store holds is another than before, or
+	// that the Store came or went. It must not block.
+	StoreUsageChanged(store string)
+}
+
+// Sum is the usage of several Stores, each with its Tracker, together. Stores come
+// and go while it is read.
+type Sum struct {
+	// handling is as that of a Tracker. It is never waited for with mu locked.
+	handling sync.Mutex
+	handlers map[*registration]struct{}
+
+	mu     sync.RWMutex
+	stores map[string]*summand
+}
+
+// summand is one Store's part.
+type summand struct {
+	tracker *Tracker
+	// leave ends the reports of the tracker to the sum.
+	leave func()
+}
+
+// NewSum returns a sum of no Store.
+func NewSum() *Sum {
+	return &Sum{handlers: map[*registration]struct{}{}, stores: map[string]*summand{}}
+}
+
+// Add counts a Store in, in place of the Tracker it may have had before. The
+// Tracker is the caller's to run.
+func (s *Sum) Add(store string, tracker *Tracker) {
+	added := &summand{tracker: tracker, leave: tracker.AddHandler(forward{s, store})}
+	s.mu.Lock()
+	replaced := s.stores[store]
+	s.stores[store] = added
+	s.mu.Unlock()
+	if replaced != nil {
+		replaced.leave()
+	}
+	forward{s, store}.AllUsageChanged()
+}
+
+// Remove counts a Store out.
+func (s *Sum) Remove(store string) {
+	s.mu.Lock()
+	removed := s.stores[store]
+	delete(s.stores, store)
+	s.mu.Unlock()
+	if removed == nil {
+		return
+	}
+	removed.leave()
+	forward{s, store}.AllUsageChanged()
+}
+
+// AddHandler is as that of a Tracker, for all Stores. A handler that is a
+// StoreHandler too is told of the Store as well.
+func (s *Sum) AddHandler(handler Handler) (remove func()) {
+	r := &registration{handler}
+	s.handling.Lock()
+	defer s.handling.Unlock()
+	s.handlers[r] = struct{}{}
+	return func() {
+		s.handling.Lock()
+		defer s.handling.Unlock()
+		delete(s.handlers, r)
+	}
+}
+
+// Usage is the usage of one resource, wherever it is.
+func (s *Sum) Usage(resource schema.GroupResource) Usage {
+	var sum Usage
+	for _, tracker := range s.trackers() {
+		sum.add(tracker.Usage(resource))
+	}
+	return sum
+}
+
+// Namespaces is the usage of one resource, wherever it is, in every namespace that
+// has some of it.
+func (s *Sum) Namespaces(resource schema.GroupResource) map[string]Usage {
+	sum := map[string]Usage{}
+	for _, tracker := range s.trackers() {
+		for namespace, usage := range tracker.Namespaces(resource) {
+			usage.add(sum[namespace])
+			sum[namespace] = usage
+		}
+	}
+	return sum
+}
+
+// Total is the usage of all resources in all Stores together.
+func (s *Sum) Total() Usage {
+	var sum Usage
+	for _, tracker := range s.trackers() {
+		sum.add(tracker.Total())
+	}
+	return sum
+}
+
+// Store is the usage of all resources in one Store, and false while that is not
+// known.
+func (s *Sum) Store(store string) (total Usage, known bool) {
+	if tracker := s.Tracker(store); tracker != nil {
+		return tracker.Total(), tracker.HasSynced()
+	}
+	return Usage{}, false
+}
+
+// In is the usage of one resource in one Store, and false while that is not known.
+func (s *Sum) In(store string, resource schema.GroupResource) (usage Usage, known bool) {
+	if tracker := s.Tracker(store); tracker != nil {
+		return tracker.Usage(resource), tracker.HasSynced()
+	}
+	return Usage{}, false
+}
+
+// Tracker is the one of a Store, nil if the Store is not counted.
+func (s *Sum) Tracker(store string) *Tracker {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if found := s.stores[store]; found != nil {
+		return found.tracker
+	}
+	return nil
+}
+
+func (s *Sum) trackers() []*Tracker {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	trackers := make([]*Tracker, 0, len(s.stores))
+	for _, summand := range s.stores {
+		trackers = append(trackers, summand.tracker)
+	}
+	return trackers
+}
+
+// forward is the Handler of one Store's Tracker.
+type forward struct {
+	sum   *Sum
+	store string
+}
+
+// UsageChanged implements Handler.
+func (f forward) UsageChanged(resource schema.GroupResource) {
+	f.tell(func(handler Handler) { handler.UsageChanged(resource) })
+}
+
+// AllUsageChanged implements Handler.
+func (f forward) AllUsageChanged() { f.tell(Handler.AllUsageChanged) }
+
+func (f forward) tell(call func(Handler)) {
+	f.sum.handling.Lock()
+	defer f.sum.handling.Unlock()
+	for r := range f.sum.handlers {
+		call(r.Handler)
+		if handler, ok := r.Handler.(StoreHandler); ok {
+			handler.StoreUsageChanged(f.store)
+		}
+	}
+}

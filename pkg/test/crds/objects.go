@@ -1,0 +1,72 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crds
+
+import (
+	"archive/zip"
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"path"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// Objects returns objects of a CRD that its project wrote, for its tests and as
+// examples, wherever they lie in the module of the source. Some are wrong on purpose,
+// and many have the same name.
+func Objects(ctx context.Context, source Source, manifest Manifest) ([]*unstructured.Unstructured, error) {
+	archive, err := archiveOf(ctx, source.Module)
+	if err != nil {
+		return nil, fmt.Errorf("getting the archive of module %s: %w", source.Module, err)
+	}
+	files, err := zip.OpenReader(archive.Zip)
+	if err != nil {
+		return nil, fmt.Errorf("opening the archive of module %s: %w", source.Module, err)
+	}
+	defer files.Close()
+	served := map[string]bool{}
+	for _, version := range manifest.CRD.Spec.Versions {
+		served[manifest.CRD.Spec.Group+"/"+version.Name] = version.Served
+	}
+	var objects []*unstructured.Unstructured
+	for _, file := range files.File {
+		if path.Ext(file.Name) != ".yaml" {
+			continue
+		}
+		content, err := file.Open()
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file.Name, err)
+		}
+		for _, object := range readObjects(content) {
+			if served[object.GetAPIVersion()] && object.GetKind() == manifest.CRD.Spec.Names.Kind {
+				objects = append(objects, object)
+			}
+		}
+		if err := content.Close(); err != nil {
+			return nil, fmt.Errorf("closing %s: %w", file.Name, err)
+		}
+	}
+	return objects, nil
+}
+
+// readObjects returns what can be read; templates, among others, cannot.
+func readObjects(content io.Reader) []*unstructured.Unstructured {
+	var objects []*unstructured.Unstructured
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(content))
+	for {
+		document, err := documents.Read()
+		if err != nil {
+			return objects
+		}
+		object := &unstructured.Unstructured{}
+		asJSON, err := yaml.YAMLToJSON(document)
+		if err == nil && object.UnmarshalJSON(asJSON) == nil {
+			objects = append(objects, object)
+		}
+	}
+}

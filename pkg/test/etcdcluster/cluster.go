@@ -1,0 +1,238 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdcluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// patience bounds every wait. It is long because machines that run tests are busy.
+const patience = 60 * time.Second
+
+// Config says what a cluster is like. The zero value is one of three members.
+type Config struct {
+	// Members is how many there are.
+	Members int
+	// QuotaBytes is the size at which members refuse writes; 0 is etcd's default.
+	QuotaBytes int64
+	// Authority signs the certificates. nil is one of the cluster's own.
+	Authority *Authority
+	// Plain has members speak without TLS.
+	Plain bool
+	// Twin is a cluster whose ID this one has too, as all have that are made with
+	// etcd's defaults.
+	Twin *Cluster
+}
+
+// Cluster is an etcd cluster that runs until the test ends.
+type Cluster struct {
+	// Members are its members, of which any number runs.
+	Members []*Member
+	// Authority signed the certificates of members, and signs those of clients.
+	Authority *Authority
+
+	config Config
+	dir    string
+	token  string
+}
+
+// Start starts a cluster and returns when it takes writes.
+func Start(t testing.TB, config Config) *Cluster {
+	t.Helper()
+	if config.Members == 0 {
+		config.Members = 3
+	}
+	// The path of a socket has to be short, which t.TempDir's is not.
+	dir, err := os.MkdirTemp("/tmp", "annex-etcd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	c := &Cluster{Authority: config.Authority, config: config, dir: dir}
+	if c.Authority == nil {
+		c.Authority = NewAuthority(t)
+	}
+	c.token = dir
+	if config.Twin != nil {
+		c.token = config.Twin.token
+	}
+	c.writeCertificates(t)
+	for i := range config.Members {
+		c.Members = append(c.Members, newMember(t, c, i))
+	}
+	t.Cleanup(func() {
+		for _, m := range c.Members {
+			m.end()
+			if t.Failed() {
+				t.Logf("the last that etcd's member %s said:\n%s", m.Name, m.tail())
+			}
+		}
+	})
+	for _, m := range c.Members {
+		m.Start(t)
+	}
+	c.WaitReady(t)
+	return c
+}
+
+// writeCertificates has members find what they show and trust.
+func (c *Cluster) writeCertificates(t testing.TB) {
+	t.Helper()
+	serving := c.Authority.Serving(t)
+	for name, content := range map[string][]byte{"ca.crt": c.Authority.CA, "tls.crt": serving.Cert, "tls.key": serving.Key} {
+		if err := os.WriteFile(filepath.Join(c.dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Endpoints are the URLs of the members. They stay the same whatever happens.
+func (c *Cluster) Endpoints() []string {
+	var endpoints []string
+	for _, m := range c.Members {
+		endpoints = append(endpoints, m.Endpoint())
+	}
+	return endpoints
+}
+
+// Client returns a client of all members that ends with the test.
+func (c *Cluster) Client(t testing.TB) *clientv3.Client {
+	t.Helper()
+	return c.clientOf(t, c.Endpoints())
+}
+
+func (c *Cluster) clientOf(t testing.TB, endpoints []string) *clientv3.Client {
+	t.Helper()
+	config := clientv3.Config{
+		Endpoints:   endpoints,
+		Logger:      zap.NewNop(),
+		DialTimeout: patience,
+		// Members come back before the test has lost its patience.
+		BackoffWaitBetween:   50 * time.Millisecond,
+		DialKeepAliveTime:    5 * time.Second,
+		DialKeepAliveTimeout: 5 * time.Second,
+	}
+	if !c.config.Plain {
+		config.TLS = c.clientTLS(t)
+	}
+	client, err := clientv3.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func (c *Cluster) clientTLS(t testing.TB) *tls.Config {
+	t.Helper()
+	pair := c.Authority.Client(t, time.Now().Add(time.Hour))
+	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.Authority.pool(), Certificates: []tls.Certificate{certificate}}
+}
+
+// WaitReady returns when the cluster takes writes.
+func (c *Cluster) WaitReady(t testing.TB) {
+	t.Helper()
+	client := c.Client(t)
+	defer client.Close()
+	c.retry(t, "the cluster to take writes", func(ctx context.Context) error {
+		_, err := client.Put(ctx, "etcdcluster/ready", "")
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			return nil // it does what it can
+		}
+		return err
+	})
+}
+
+// Leader returns the member that leads now.
+func (c *Cluster) Leader(t testing.TB) *Member {
+	t.Helper()
+	client := c.Client(t)
+	defer client.Close()
+	var leader *Member
+	c.retry(t, "one of the members to lead", func(ctx context.Context) error {
+		var asked error
+		for _, m := range c.Members {
+			status, err := client.Status(ctx, m.Endpoint())
+			switch {
+			case err != nil:
+				asked = errors.Join(asked, err)
+			case status.Leader == status.Header.MemberId:
+				leader = m
+				return nil
+			}
+		}
+		return errors.Join(errors.New("none does"), asked)
+	})
+	return leader
+}
+
+// Fill writes below prefix until the cluster is out of space.
+func (c *Cluster) Fill(t testing.TB, prefix string) {
+	t.Helper()
+	client := c.Client(t)
+	defer client.Close()
+	value := strings.Repeat("x", 256<<10)
+	i := 0
+	c.retry(t, "the cluster to be out of space", func(ctx context.Context) error {
+		// etcd compares the size of what it has committed, which it does every
+		// 100 ms: it takes more than fits.
+		for ; ; i++ {
+			_, err := client.Put(ctx, fmt.Sprintf("%s/%06d", prefix, i), value)
+			switch {
+			case errors.Is(err, rpctypes.ErrNoSpace):
+				return nil
+			case err != nil:
+				return err
+			}
+		}
+	})
+}
+
+// retry calls do until it succeeds.
+func (c *Cluster) retry(t testing.TB, what string, do func(ctx context.Context) error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		err := do(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) || t.Context().Err() != nil {
+			t.Fatalf("waiting for %s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Impersonate has the endpoints of c lead to the members of another cluster, which
+// has to have as many and the same authority. Open connections end. Back gives c its
+// endpoints again.
+func (c *Cluster) Impersonate(other *Cluster) (back func()) {
+	for i, m := range c.Members {
+		m.line.To(other.Members[i].socket())
+	}
+	return func() {
+		for _, m := range c.Members {
+			m.line.To(m.socket())
+		}
+	}
+}

@@ -1,0 +1,110 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdcluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// settingsVariable has the settings of a member in a process that is to be one.
+const settingsVariable = "ANNEX_TEST_ETCD_MEMBER"
+
+// settings are what a member is started with.
+type settings struct {
+	Name                 string
+	ClientHost, PeerHost string
+	Endpoint             string
+	Peers                []string
+	Token                string // makes the cluster another one than those with the same peers
+	QuotaBytes           int64
+	Plain                bool
+}
+
+// A test's binary becomes a member before it looks at its arguments, so that tests
+// need no TestMain for it.
+func init() {
+	encoded := os.Getenv(settingsVariable)
+	if encoded == "" {
+		return
+	}
+	if err := serve(encoded); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func serve(encoded string) error {
+	var s settings
+	if err := json.Unmarshal([]byte(encoded), &s); err != nil {
+		return fmt.Errorf("reading %s: %w", settingsVariable, err)
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1) // the test is gone
+	}()
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	config, err := s.config()
+	if err != nil {
+		return err
+	}
+	member, err := embed.StartEtcd(config)
+	if err != nil {
+		return fmt.Errorf("starting etcd: %w", err)
+	}
+	select {
+	case err := <-member.Err():
+		return fmt.Errorf("etcd stopped: %w", err)
+	case <-stop:
+		member.Close()
+		return nil
+	}
+}
+
+// peerScheme is without TLS, which etcd cannot do between members on sockets. Nobody
+// else may enter the folder that these are in.
+const peerScheme = "unix"
+
+func (s settings) clientScheme() string {
+	if s.Plain {
+		return "unix"
+	}
+	return "unixs"
+}
+
+func (s settings) config() (*embed.Config, error) {
+	endpoint, err := url.Parse(s.Endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the endpoint: %w", err)
+	}
+	config := embed.NewConfig()
+	config.Name, config.Dir = s.Name, s.Name
+	config.ListenClientUrls = []url.URL{{Scheme: s.clientScheme(), Host: s.ClientHost}}
+	config.AdvertiseClientUrls = []url.URL{*endpoint}
+	config.ListenPeerUrls = []url.URL{{Scheme: peerScheme, Host: s.PeerHost}}
+	config.AdvertisePeerUrls = config.ListenPeerUrls
+	config.InitialCluster = strings.Join(s.Peers, ",")
+	config.InitialClusterToken = s.Token
+	config.QuotaBackendBytes = s.QuotaBytes
+	config.UnsafeNoFsync = true // a process that is killed loses nothing by that
+	config.EnableGRPCGateway = false
+	// As quick to find a new leader as machines that are busy allow.
+	config.TickMs, config.ElectionMs = 50, 500
+	config.LogLevel = "warn"
+	if !s.Plain {
+		config.ClientTLSInfo = transport.TLSInfo{CertFile: "tls.crt", KeyFile: "tls.key", TrustedCAFile: "ca.crt", ClientCertAuth: true}
+	}
+	return config, nil
+}

@@ -1,0 +1,110 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/compression"
+)
+
+// dictionaries are those of a resource, as etcd has them.
+func (r *resource) dictionaries(t *testing.T) map[string][]byte {
+	t.Helper()
+	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/_annex/dictionaries/"+r.group+"/widgets/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for _, kv := range found.Kvs {
+		all[string(kv.Key)] = kv.Value
+	}
+	return all
+}
+
+// TestBackupHasDictionaries takes objects that a dictionary is needed for to an annex
+// that has it from the backup, and finds that it is needed.
+func TestBackupHasDictionaries(t *testing.T) {
+	t.Parallel()
+	home, elsewhere := sharedAnnex(t), startAnnex(t)
+	widgets := home.install(t, newDefinition(t, anySchema))
+	for i := range 80 {
+		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), wordy(i))
+	}
+	eventually(t, "there is a dictionary", func() string {
+		if len(widgets.dictionaries(t)) == 0 {
+			return "none"
+		}
+		return ""
+	})
+	for i := range 80 {
+		if _, err := widgets.patch(t, "v1", fmt.Sprintf("w-%d", i), "{}"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, own := compression.DictionaryID(widgets.raw(t, "w-7")); !own {
+		t.Fatal("the dictionary is not used")
+	}
+	before := widgets.list(t)
+	file := filepath.Join(t.TempDir(), "widgets.backup")
+	mustRun(t, "backup", "--kubeconfig="+home.Kubeconfig, "--resource="+widgets.name, file)
+
+	poor := filepath.Join(t.TempDir(), "poor.backup")
+	copyBackup(t, file, poor, func(record backup.Record) bool { return record.Kind != backup.KindDictionary })
+	_, err := run("restore", "--kubeconfig="+elsewhere.Kubeconfig, poor)
+	wantError(t, err, "nothing was changed", "cannot be read", "dictionary")
+
+	mustRun(t, "restore", "--kubeconfig="+elsewhere.Kubeconfig, file)
+	there := &resource{annex: elsewhere, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	if diff := cmp.Diff(without(before), without(there.list(t))); diff != "" {
+		t.Errorf("objects (-home +elsewhere):\n%s", diff)
+	}
+	if diff := cmp.Diff(widgets.dictionaries(t), there.dictionaries(t)); diff != "" {
+		t.Errorf("dictionaries (-home +elsewhere):\n%s", diff)
+	}
+	if _, own := compression.DictionaryID(there.raw(t, "w-7")); !own {
+		t.Error("what is restored is not compressed with the dictionary")
+	}
+}
+
+// copyBackup copies what is to be kept of a backup.
+func copyBackup(t *testing.T, from, to string, keep func(backup.Record) bool) {
+	t.Helper()
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	reader, err := backup.NewReader(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	writer, err := backup.NewWriter(out, reader.Header())
+	for err == nil {
+		var record backup.Record
+		if record, err = reader.Next(); err == nil && keep(record) {
+			err = writer.Write(record)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		_, err = writer.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,588 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// run runs a command of annex and returns what it prints.
+func run(args ...string) (printed string, err error) {
+	var out, errOut bytes.Buffer
+	if code := cmd.Execute(args, &out, &errOut); code != 0 {
+		return out.String(), fmt.Errorf("annex %s: exit code %d: %s", strings.Join(args, " "), code, errOut.String())
+	}
+	return out.String(), nil
+}
+
+func mustRun(t *testing.T, args ...string) string {
+	t.Helper()
+	printed, err := run(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return printed
+}
+
+// without is what objects are but for their resource versions, by name.
+func without(objects []unstructured.Unstructured) map[string]map[string]any {
+	all := map[string]map[string]any{}
+	for _, object := range objects {
+		object = *object.DeepCopy()
+		object.SetResourceVersion("")
+		all[object.GetNamespace()+"/"+object.GetName()] = object.Object
+	}
+	return all
+}
+
+func (r *resource) list(t *testing.T) []unstructured.Unstructured {
+	t.Helper()
+	list, err := r.annex.dynamic.Resource(r.gvr("v1")).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatalf("listing %s: %v", r.name, err)
+	}
+	return list.Items
+}
+
+// fill makes objects with all that a restore could lose.
+func (r *resource) fill(t *testing.T) {
+	t.Helper()
+	for i := range 20 {
+		r.create(t, "v1", fmt.Sprintf("w-%d", i), fmt.Sprintf("spec: {i: %d, text: %s}", i, strings.Repeat("x", 1000)))
+	}
+	kept := r.object(t, "v1", "kept", "spec: {}")
+	kept.SetFinalizers([]string{"example.com/keep"})
+	kept.SetLabels(map[string]string{"a": "b"})
+	if _, err := r.in("v1").Create(t.Context(), kept, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.in("v1").Delete(t.Context(), "kept", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.mustApply(t, "somebody", "spec: {applied: true}", false)
+}
+
+func highest(t *testing.T, objects []unstructured.Unstructured) int {
+	t.Helper()
+	version := 0
+	for _, object := range objects {
+		version = max(version, resourceVersion(t, object.GetResourceVersion()))
+	}
+	return version
+}
+
+// TestRestoreElsewhere takes a resource to another annex, which encrypts with a key
+// that the first does not have, and finds that it cannot be taken back.
+func TestRestoreElsewhere(t *testing.T) {
+	t.Parallel()
+	config := writeFile(t, "encryption.yaml", encryptionConfig("'*.*'", provider("aesgcm", "new"), "{identity: {}}"))
+	home, elsewhere := sharedAnnex(t), startAnnex(t, "--encryption-provider-config="+config)
+	crd := newDefinition(t, anySchema)
+	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
+	widgets := home.install(t, crd)
+	widgets.fill(t)
+	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage = false, true
+	})
+	before := widgets.list(t)
+	file := filepath.Join(t.TempDir(), "widgets.backup")
+	printed := mustRun(t, "backup", "--kubeconfig="+home.Kubeconfig, "--resource="+widgets.name, file)
+	if want := fmt.Sprintf("%s: %s of Store default, %d objects (", file, widgets.name, len(before)); !strings.HasPrefix(printed, want) {
+		t.Errorf("printed %q, want %q…", printed, want)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file: %v, %v", info.Mode(), err)
+	}
+	_, err := run("backup", "--kubeconfig="+home.Kubeconfig, "--resource="+widgets.name, file)
+	wantError(t, err, "it exists already")
+	_, err = run("restore", "--kubeconfig="+home.Kubeconfig, file)
+	wantError(t, err, "customresourcedefinition "+widgets.name+" exists")
+
+	there := &resource{annex: elsewhere, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	restore := []string{"restore", "--kubeconfig=" + elsewhere.Kubeconfig, file}
+	mustRun(t, append(restore, "--dry-run")...)
+	if _, err := elsewhere.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), widgets.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after a dry run: %v", err)
+	}
+	if want, printed := fmt.Sprintf("%s: %d objects restored to Store default\n", widgets.name, len(before)), mustRun(t, restore...); printed != want {
+		t.Errorf("printed %q, want %q", printed, want)
+	}
+	after := there.list(t)
+	if diff := cmp.Diff(without(before), without(after)); diff != "" {
+		t.Errorf("objects (-home +elsewhere):\n%s", diff)
+	}
+	for _, object := range after {
+		if got := resourceVersion(t, object.GetResourceVersion()); got <= highest(t, before) {
+			t.Errorf("%s has resource version %d, at home there was %d", object.GetName(), got, highest(t, before))
+		}
+	}
+	restored, err := elsewhere.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets.name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(slices.Values(restored.Status.StoredVersions)); !slices.Equal(got, []string{"v1", "v2"}) {
+		t.Errorf("stored versions %q, objects are stored in both", got)
+	}
+	there.waitHosted(t, "the label of what goes with its definition", func(hosted *hostingv1alpha1.HostedResource) bool {
+		return hosted.Labels[hostingv1alpha1.AutomanagedLabel] == "true" && hosted.Spec.StoreName == "default"
+	})
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
+	if _, err := elsewhere.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	there.create(t, "v1", "written-later", "spec: {}")
+
+	// Back home, where the key is missing.
+	back := filepath.Join(t.TempDir(), "back.backup")
+	mustRun(t, "backup", "--kubeconfig="+elsewhere.Kubeconfig, "--resource="+widgets.name, back)
+	if content := readFile(t, back); bytes.Contains(content, []byte("xxxxxxxxxx")) || !bytes.Contains(content, []byte("k8s:enc:aesgcm:v1:new:")) {
+		t.Error("what is encrypted in etcd is not in the backup")
+	}
+	if _, err := widgets.patch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`); err != nil {
+		t.Fatal(err)
+	}
+	widgets.deleteDefinition(t)
+	widgets.gone(t)
+	widgets.waitNotHosted(t)
+	_, err = run("restore", "--kubeconfig="+home.Kubeconfig, back)
+	wantError(t, err, "nothing was changed", "cannot be read")
+	if found, err := home.etcd(t).Get(t.Context(), strings.TrimSuffix(widgets.key("x"), "x"), clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
+		t.Errorf("a refused restore wrote: %v, %v", found.Kvs, err)
+	}
+	if _, err := home.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), widgets.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a refused restore left a HostedResource: %v", err)
+	}
+}
+
+// TestInformerOutlivesARestore has an informer watch a resource that is lost and
+// restored: it ends with what there is, and no resource version goes backwards.
+func TestInformerOutlivesARestore(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	for i := range 5 {
+		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), "spec: {}")
+	}
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(a.dynamic, 0)
+	informer := factory.ForResource(widgets.gvr("v1")).Informer()
+	var mu sync.Mutex
+	var highestSeen int
+	see := func(obj any) {
+		object, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return
+		}
+		version := resourceVersion(t, object.GetResourceVersion())
+		mu.Lock()
+		defer mu.Unlock()
+		if version < highestSeen && object.GetName() == "w-0" {
+			t.Errorf("%s has resource version %d after %d", object.GetName(), version, highestSeen)
+		}
+		if object.GetName() == "w-0" {
+			highestSeen = version
+		}
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, obj any) { see(obj) }}); err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(t.Context().Done())
+	t.Cleanup(factory.Shutdown)
+	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
+		t.Fatal("the informer did not start")
+	}
+	file := filepath.Join(t.TempDir(), "widgets.backup")
+	mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--resource="+widgets.name, file)
+	want := map[string]string{}
+	for _, object := range widgets.list(t) {
+		want[object.GetName()] = string(object.GetUID())
+	}
+	for i := range 50 { // seen by clients, and lost
+		if _, err := widgets.patch(t, "v1", "w-0", fmt.Sprintf(`{"spec": {"i": %d}}`, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	widgets.create(t, "v1", "lost", "spec: {}")
+	widgets.deleteDefinition(t)
+	widgets.gone(t)
+	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
+	if _, err := widgets.patch(t, "v1", "w-1", `{"spec": {"after": true}}`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the informer has what was restored", func() string {
+		got := map[string]string{}
+		for _, obj := range informer.GetStore().List() {
+			object := obj.(*unstructured.Unstructured)
+			got[object.GetName()] = string(object.GetUID())
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return diff
+		}
+		return ""
+	})
+	eventually(t, "the informer follows", func() string {
+		obj, _, _ := informer.GetStore().GetByKey(widgets.namespace + "/w-1")
+		if object, ok := obj.(*unstructured.Unstructured); !ok || field(object, "spec", "after") != true {
+			return fmt.Sprint(obj)
+		}
+		return ""
+	})
+}
+
+// TestDataDirectoryIsBroughtBack loses a data directory but for its keys.
+func TestDataDirectoryIsBroughtBack(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.fill(t)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"a": "b"}}
+	secret, err := a.kube.CoreV1().Secrets(widgets.namespace).Create(t.Context(), secret, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := widgets.list(t)
+	file := filepath.Join(t.TempDir(), "default.backup")
+	mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--store=default", file)
+	lost := widgets.create(t, "v1", "lost", "spec: {}")
+	a.Stop(t)
+
+	dir := filepath.Join(t.TempDir(), "data")
+	_, err = run("restore", file, "--data-dir="+a.DataDir)
+	wantError(t, err, "there is an etcd already")
+	cut := filepath.Join(t.TempDir(), "cut.backup")
+	mustWrite(t, cut, readFile(t, file)[:10_000])
+	_, err = run("restore", cut, "--data-dir="+dir)
+	wantError(t, err, "its end is missing")
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("a refused backup left %s: %v", dir, err)
+	}
+	if printed := mustRun(t, "restore", file, "--data-dir="+dir); !strings.HasPrefix(printed, "Store default restored to "+dir+": ") {
+		t.Errorf("printed %q", printed)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(a.DataDir, "pki"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := filepath.WalkDir(filepath.Join(dir, "pki"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return os.Chmod(path, 0o700)
+		}
+		return os.Chmod(path, 0o600)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	back := newAnnex(t, testserver.StartIn(t, dir))
+	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	var after []unstructured.Unstructured
+	eventually(t, "the resource is served", func() string {
+		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		after = list.Items
+		return ""
+	})
+	if diff := cmp.Diff(without(before), without(after)); diff != "" {
+		t.Errorf("objects (-before +after):\n%s", diff)
+	}
+	if got, seen := highest(t, after), resourceVersion(t, lost.GetResourceVersion()); got <= seen {
+		t.Errorf("resource versions went back from %d to %d", seen, got)
+	}
+	found, err := back.kube.CoreV1().Secrets(widgets.namespace).Get(t.Context(), "s", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resourceVersion(t, found.ResourceVersion) <= resourceVersion(t, lost.GetResourceVersion()) || found.UID != secret.UID {
+		t.Errorf("the Secret is %+v, it was %+v", found.ObjectMeta, secret.ObjectMeta)
+	}
+	// Who watched before is told to list again.
+	_, err = again.in("v1").List(t.Context(), metav1.ListOptions{ResourceVersion: lost.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		t.Errorf("a list of the past: %v, want that it is gone", err)
+	}
+	again.create(t, "v1", "new", "spec: {}")
+}
+
+// TestUnfinishedRestoreIsNotServed leaves a restore at its beginning.
+func TestUnfinishedRestoreIsNotServed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := testserver.StartIn(t, dir)
+	a.Stop(t)
+	if err := os.Mkdir(filepath.Join(dir, "etcd.restoring"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := testserver.TryStartIn(t, dir)
+	wantError(t, err, "--data-dir", "a restore did not come to its end")
+}
+
+// TestBackupRequests asks the endpoints as no command does.
+func TestBackupRequests(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.waitHosted(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })
+	const base = "/apis/hosting.annex.dev/v1alpha1/"
+	for name, tc := range map[string]struct {
+		method, path, body string
+		code               int
+		want               string
+	}{
+		"unknown Store":       {"GET", "stores/nowhere/backup", "", 404, `"nowhere\" not found`},
+		"unknown resource":    {"GET", "hostedresources/no.example.com/backup", "", 404, "not found"},
+		"bad revision":        {"GET", "stores/default/backup?revision=x&continue=y", "", 400, "revision"},
+		"half a position":     {"GET", "stores/default/backup?revision=7", "", 400, "together"},
+		"no such position":    {"GET", "hostedresources/" + widgets.name + "/backup?revision=7&continue=x", "", 400, "cannot go on"},
+		"the future":          {"GET", "stores/default/backup?revision=999999999&continue=a", "", 500, "future"},
+		"no resource":         {"POST", "stores/default/restore", "", 400, "PLURAL.GROUP"},
+		"bad check":           {"POST", "stores/default/restore?check=no", "", 400, "check"},
+		"a served resource":   {"POST", "stores/default/restore?resource=" + widgets.name, "", 409, "is served"},
+		"annex's own":         {"POST", "stores/default/restore?resource=stores.hosting.annex.dev", "", 400, "annex's own"},
+		"no backup":           {"POST", "stores/default/restore?resource=a.example.com", "apiVersion: v1", 400, "not a backup"},
+		"nothing":             {"POST", "stores/default/restore?resource=a.example.com", "", 400, "empty"},
+		"to an unknown Store": {"POST", "stores/nowhere/restore?resource=a.example.com", "", 404, "not found"},
+	} {
+		got := a.request(t, tc.method, base+tc.path, tc.body)
+		if got.code != tc.code || !strings.Contains(string(got.body), tc.want) {
+			t.Errorf("%s: %s, want %d with %q", name, got, tc.code, tc.want)
+		}
+	}
+	outsider := restclient.AnonymousClientConfig(a.AnnexConfig)
+	outsider.BearerToken = outsiderToken
+	client, err := restclient.HTTPClientFor(outsider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := send(t, client, "GET", a.URL+base+"stores/default/backup", ""); got.code != 403 || !strings.Contains(string(got.body), `cannot get resource \"stores/backup\"`) {
+		t.Errorf("an outsider: %s", got)
+	}
+}
+
+// TestRestoreGoesOn ends a restore early, writes into it, and lets it go on.
+func TestRestoreGoesOn(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.fill(t)
+	before := widgets.list(t)
+	dir := t.TempDir()
+	file, half, less := filepath.Join(dir, "whole"), filepath.Join(dir, "half"), filepath.Join(dir, "less")
+	mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--resource="+widgets.name, file)
+	first := strings.TrimPrefix(widgets.key("w-0"), "/annex/")
+	objects := 0
+	copyBackup(t, file, half, func(record backup.Record) bool {
+		if record.Kind == backup.KindObject {
+			objects++
+		}
+		return objects <= 10
+	})
+	copyBackup(t, file, less, func(record backup.Record) bool { return record.Key != first })
+	if _, err := widgets.patch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`); err != nil {
+		t.Fatal(err)
+	}
+	widgets.deleteDefinition(t)
+	widgets.gone(t)
+	widgets.waitNotHosted(t)
+
+	path := "/apis/hosting.annex.dev/v1alpha1/stores/default/restore?resource=" + widgets.name
+	if got := a.request(t, "POST", path, string(readFile(t, half))); got.code != 200 || string(got.body) != `{"objects":10,"found":0,"present":10}` {
+		t.Fatalf("a part: %s", got)
+	}
+	_, err := run("restore", "--kubeconfig="+a.Kubeconfig, less)
+	wantError(t, err, "nothing was changed", "that the backup has not (1)")
+	stored := etcdValue(t, a.etcd(t), widgets.key("w-0"))
+	if _, err := a.etcd(t).Put(t.Context(), widgets.key("w-0"), `{"another": "object"}`); err != nil {
+		t.Fatal(err)
+	}
+	_, err = run("restore", "--kubeconfig="+a.Kubeconfig, file)
+	wantError(t, err, "nothing was changed", "w-0: the Store has another object in its place")
+	if _, err := a.etcd(t).Put(t.Context(), widgets.key("w-0"), string(stored)); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
+	if diff := cmp.Diff(without(before), without(widgets.list(t))); diff != "" {
+		t.Errorf("objects (-before +after):\n%s", diff)
+	}
+}
+
+// TestUnreadableObjects backs up one that cannot be read, and restores its neighbours.
+func TestUnreadableObjects(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	for _, name := range []string{"one", "two", "three"} {
+		widgets.create(t, "v1", name, "spec: {}")
+	}
+	if _, err := a.etcd(t).Put(t.Context(), widgets.key("two"), "corrupt"); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "widgets.backup")
+	lost := strings.TrimPrefix(widgets.key("two"), "/annex/")
+	var out, errOut bytes.Buffer
+	code := cmd.Execute([]string{"backup", "--kubeconfig=" + a.Kubeconfig, "--resource=" + widgets.name, file}, &out, &errOut)
+	if want := "annex: warning: 1 object cannot be read, and in the backup as in etcd: " + lost + "\n"; code != 0 || errOut.String() != want || !strings.Contains(out.String(), "3 objects (") {
+		t.Errorf("exit code %d, %q, %q; want the warning %q", code, out.String(), errOut.String(), want)
+	}
+	if _, err := a.etcd(t).Delete(t.Context(), widgets.key("two")); err != nil {
+		t.Fatal(err)
+	}
+	widgets.deleteDefinition(t)
+	widgets.gone(t)
+	restore := []string{"restore", "--kubeconfig=" + a.Kubeconfig, file}
+	_, err := run(restore...)
+	wantError(t, err, "nothing was changed", lost+" cannot be read", "--skip-unreadable leaves it behind")
+	errOut.Reset()
+	if code := cmd.Execute(append(restore, "--skip-unreadable"), &out, &errOut); code != 0 || errOut.String() != "annex: warning: 1 object cannot be read, and left behind: "+lost+"\n" {
+		t.Errorf("exit code %d, %q", code, errOut.String())
+	}
+	names := []string{}
+	for _, object := range widgets.list(t) {
+		names = append(names, object.GetName())
+	}
+	if !slices.Equal(names, []string{"one", "three"}) {
+		t.Errorf("restored %q", names)
+	}
+}
+
+// TestRightsOfBackups gives somebody the rights that docs/backup.md lists, and no more.
+func TestRightsOfBackups(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.create(t, "v1", "w", "spec: {}")
+	widgets.waitHosted(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })
+	dir := t.TempDir()
+	login := func(name string, rules ...rbacv1.PolicyRule) string {
+		kubeconfig := filepath.Join(dir, name+".kubeconfig")
+		mustWrite(t, kubeconfig, []byte(mustRun(t, "kubeconfig", "--data-dir="+a.DataDir, "--user="+name)))
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+		if _, err := a.kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
+		}
+		if _, err := a.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return "--kubeconfig=" + kubeconfig
+	}
+	rule := func(group, verbs string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: strings.Fields(verbs), Resources: resources}
+	}
+	const hosting, extensions = "hosting.annex.dev", "apiextensions.k8s.io"
+	definitions := rule(extensions, "get", "customresourcedefinitions")
+	storeKeeper := login("store-keeper", rule(hosting, "get", "stores/backup"), rule(hosting, "list", "hostedresources"), definitions)
+	resourceKeeper := login("resource-keeper", rule(hosting, "get", "hostedresources", "hostedresources/backup"), definitions)
+	restorer := login("restorer", rule(hosting, "create", "stores/restore"), rule(hosting, "get create patch", "hostedresources"),
+		rule(extensions, "get create", "customresourcedefinitions"), rule(extensions, "patch", "customresourcedefinitions/status"))
+
+	file := filepath.Join(dir, "resource.backup")
+	var refused error
+	eventually(t, "the roles are in force", func() string {
+		if _, refused = run("backup", storeKeeper, "--store=default", filepath.Join(dir, "store.backup")); refused != nil {
+			return refused.Error()
+		}
+		if _, refused = run("backup", resourceKeeper, "--resource="+widgets.name, file); refused != nil {
+			return refused.Error()
+		}
+		if _, refused = run("restore", restorer, file); !strings.Contains(refused.Error(), "exists") {
+			return refused.Error()
+		}
+		return ""
+	})
+	_, err := run("backup", resourceKeeper, "--store=default", filepath.Join(dir, "x"))
+	wantError(t, err, "forbidden")
+	_, err = run("backup", storeKeeper, "--resource="+widgets.name, filepath.Join(dir, "x"))
+	wantError(t, err, "forbidden")
+	_, err = run("backup", restorer, "--resource="+widgets.name, filepath.Join(dir, "x"))
+	wantError(t, err, "forbidden")
+	widgets.deleteDefinition(t)
+	widgets.gone(t)
+	widgets.waitNotHosted(t)
+	_, err = run("restore", resourceKeeper, file)
+	wantError(t, err, "nothing was changed", "forbidden")
+	mustRun(t, "restore", restorer, file)
+	eventually(t, "the object is back", func() string {
+		_, err := widgets.in("v1").Get(t.Context(), "w", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// TestEtcdIsBroughtBack restores a whole Store to an etcd that others run, with TLS.
+func TestEtcdIsBroughtBack(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets.fill(t)
+	before := widgets.list(t)
+	file := filepath.Join(t.TempDir(), "default.backup")
+	mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--store=default", file)
+	a.Stop(t)
+
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	pair := etcd.Authority.SecretData(t, time.Now().Add(time.Hour))
+	flags := []string{"--etcd-servers=" + etcd.Endpoints()[0]}
+	for flag, name := range map[string]string{"etcd-cafile": "ca.crt", "etcd-certfile": "tls.crt", "etcd-keyfile": "tls.key"} {
+		flags = append(flags, "--"+flag+"="+writeFile(t, name, pair[name]))
+	}
+	client := etcd.Client(t)
+	note := "/annex/_annex/restore"
+	if _, err := client.Put(t.Context(), note, "another backup"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := run(append([]string{"restore", file}, flags...)...)
+	wantError(t, err, "--etcd-servers", "a part of another backup")
+	_, err = testserver.TryStartIn(t, t.TempDir(), flags...)
+	wantError(t, err, "--etcd-servers", "did not come to its end")
+	if _, err := client.Delete(t.Context(), note); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, append([]string{"restore", file}, flags...)...)
+	_, err = run(append([]string{"restore", file}, flags...)...)
+	wantError(t, err, "--etcd-servers", "keys of something else already")
+
+	back := newAnnex(t, testserver.Start(t, flags...))
+	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	eventually(t, "the resource is served as it was", func() string {
+		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return cmp.Diff(without(before), without(list.Items))
+	})
+}

@@ -1,0 +1,139 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/compression"
+)
+
+// raw is the value of a Widget as it is in etcd.
+func (r *resource) raw(t *testing.T, name string) []byte {
+	t.Helper()
+	return rawValue(t, r.annex.etcd(t), r.key(name))
+}
+
+// rawValue is what etcd has under a key, compressed or not.
+func rawValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
+	t.Helper()
+	found, err := annexEtcd.Get(t.Context(), key)
+	if err != nil || len(found.Kvs) != 1 {
+		t.Fatalf("reading %s from etcd: %v, %v", key, found, err)
+	}
+	return found.Kvs[0].Value
+}
+
+var lastProbe atomic.Int64
+
+// wish says how the resource is to be compressed, and waits until that is in force.
+func (r *resource) wish(t *testing.T, wanted hostingv1alpha1.Compression) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"compression":%q}}`, wanted)
+	_, err := r.annex.hosting.HostingV1alpha1().HostedResources().Patch(t.Context(), r.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, fmt.Sprintf("compression %q is in force", wanted), func() string {
+		name := fmt.Sprintf("probe-%d", lastProbe.Add(1))
+		r.create(t, "v1", name, wordy(1))
+		if compressed := compression.IsCompressed(r.raw(t, name)); compressed != (wanted != hostingv1alpha1.CompressionNone) {
+			return fmt.Sprintf("compressed: %t", compressed)
+		}
+		return ""
+	})
+}
+
+// wordy is what a Widget of two kilobytes says beside its metadata.
+func wordy(i int) string {
+	var said strings.Builder
+	said.WriteString("spec:\n")
+	for j := range 20 {
+		fmt.Fprintf(&said, "  propertyNumber%d: {measuredDiameter: %d, suspensionMaterial: steel, lubricated: true}\n", j, i*j)
+	}
+	return said.String()
+}
+
+// TestCompressionWish changes its mind at run time. Every update, also one that
+// changes nothing, brings a value to what is wished.
+func TestCompressionWish(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	created := widgets.create(t, "v1", "w", wordy(1))
+	if !compression.IsCompressed(widgets.raw(t, "w")) {
+		t.Fatal("it is not compressed by default")
+	}
+	for _, wanted := range []hostingv1alpha1.Compression{hostingv1alpha1.CompressionNone, hostingv1alpha1.CompressionZstd, hostingv1alpha1.CompressionNone, ""} {
+		widgets.wish(t, wanted)
+		before := widgets.get(t, "v1", "w")
+		if before.GetUID() != created.GetUID() || field(before, "spec", "propertyNumber3", "measuredDiameter") == nil {
+			t.Fatalf("%q: it reads %v", wanted, before)
+		}
+		rewritten, err := widgets.patch(t, "v1", "w", "{}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if compressed := compression.IsCompressed(widgets.raw(t, "w")); compressed != (wanted != hostingv1alpha1.CompressionNone) {
+			t.Errorf("%q: after an update that changes nothing it is compressed: %t", wanted, compressed)
+		}
+		if rewritten.GetResourceVersion() == before.GetResourceVersion() {
+			t.Errorf("%q: it was not written", wanted)
+		}
+		again, err := widgets.patch(t, "v1", "w", "{}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.GetResourceVersion() != rewritten.GetResourceVersion() {
+			t.Errorf("%q: another update that changes nothing was a write", wanted)
+		}
+	}
+	widgets.waitExact(t)
+}
+
+// TestCompressionLearns has a resource of which there is more and more.
+func TestCompressionLearns(t *testing.T) {
+	t.Parallel()
+	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	for i := range 80 {
+		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), wordy(i))
+	}
+	dictionaries := "/annex/_annex/dictionaries/" + widgets.group + "/widgets/"
+	eventually(t, "there is a dictionary", func() string {
+		found, err := widgets.annex.etcd(t).Get(t.Context(), dictionaries, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil || len(found.Kvs) != 1 {
+			return fmt.Sprintf("%v, %v", found, err)
+		}
+		return ""
+	})
+	before := widgets.raw(t, "w-7")
+	var after []byte
+	eventually(t, "the dictionary is used", func() string {
+		if _, err := widgets.patch(t, "v1", "w-7", "{}"); err != nil {
+			return err.Error()
+		}
+		after = widgets.raw(t, "w-7")
+		if _, own := compression.DictionaryID(after); !own {
+			return fmt.Sprintf("w-7 is %.40q", after)
+		}
+		return ""
+	})
+	if len(after)*5 > len(before)*4 {
+		t.Errorf("with a dictionary of its own an object takes %d bytes, without %d", len(after), len(before))
+	}
+	if got := len(widgets.list(t)); got != 80 {
+		t.Errorf("there are %d objects", got)
+	}
+	hosted := widgets.waitExact(t)
+	if hosted.Status.StoredBytes*3 > hosted.Status.Bytes {
+		t.Errorf("%d bytes take %d", hosted.Status.Bytes, hosted.Status.StoredBytes)
+	}
+}

@@ -1,0 +1,287 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// limit sets what there may be of a resource, as a merge patch of its specification.
+func (r *resource) limit(t *testing.T, spec string) {
+	t.Helper()
+	eventually(t, "the limits of "+r.name+" are set", func() string {
+		_, err := r.annex.hosting.HostingV1alpha1().HostedResources().
+			Patch(t.Context(), r.name, types.MergePatchType, []byte(`{"spec": `+spec+`}`), metav1.PatchOptions{})
+		return problem(err)
+	})
+}
+
+// tryCreateOf creates a Widget with so many bytes in it.
+func (r *resource) tryCreateOf(t *testing.T, name string, size int) error {
+	t.Helper()
+	_, err := r.in("v1").Create(t.Context(), r.object(t, "v1", name, content(size)), metav1.CreateOptions{})
+	return err
+}
+
+// content does not compress.
+func content(size int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < size; i++ {
+		fmt.Fprintf(&b, "%x", uint32(i)*2654435761)
+	}
+	return "spec: {text: \"" + b.String()[:size] + "\"}"
+}
+
+// waitLimited waits until a limit is in force that has room for nothing: it may take
+// a moment until every server knows of it.
+func (r *resource) waitLimited(t *testing.T) {
+	t.Helper()
+	eventually(t, "the limit of "+r.name+" is in force", func() string {
+		err := r.tryCreateOf(t, "probe", 1)
+		if err == nil {
+			return problem(r.in("v1").Delete(t.Context(), "probe", metav1.DeleteOptions{})) + "a widget was created"
+		}
+		if !apierrors.IsForbidden(err) {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func TestLimitsOfAResource(t *testing.T) {
+	t.Parallel()
+	r := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	r.limit(t, `{"limits": {"objects": "0"}}`)
+	r.waitLimited(t)
+
+	r.limit(t, `{"limits": {"objects": "2"}, "namespaceLimits": {"storage": "100Ki"}}`)
+	eventually(t, "there is room for two", func() string { return problem(r.tryCreateOf(t, "one", 1)) })
+	if err := r.tryCreateOf(t, "two", 1); err != nil {
+		t.Fatal(err)
+	}
+	wantExceeded(t, r.tryCreateOf(t, "three", 1),
+		fmt.Sprintf("exceeded the limits of hostedresource %s, requested: objects=1, used: objects=2, limited: objects=2", r.name))
+
+	_, err := r.in("v1").Create(t.Context(), r.object(t, "v1", "three", content(1)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	wantExceeded(t, err, "requested: objects=1, used: objects=2, limited: objects=2")
+
+	// What is deleted makes room at once, and what does not grow always passes.
+	if err := r.in("v1").Delete(t.Context(), "two", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wantExceeded(t, r.tryCreateOf(t, "large", 400<<10), "in namespace "+r.namespace+", requested: storage=")
+	if err := r.tryCreateOf(t, "two", 1<<10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.in("v1").Patch(t.Context(), "two", types.MergePatchType, []byte(`{"spec": {"text": ""}}`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("an update that shrinks: %v", err)
+	}
+
+	r.waitHosted(t, "says that a limit is reached", func(hosted *hostingv1alpha1.HostedResource) bool {
+		within := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceWithinLimits)
+		return within != nil && within.Status == metav1.ConditionFalse && strings.HasPrefix(within.Message, "objects 2 of 2, namespace "+r.namespace)
+	})
+
+	r.limit(t, `{"limits": null, "namespaceLimits": null}`)
+	eventually(t, "there are no limits any more", func() string { return problem(r.tryCreateOf(t, "large", 400<<10)) })
+}
+
+// TestLimitsBelowWhatThereIs lowers a limit: nothing is lost, only growth is refused,
+// and never what tells the truth or makes room.
+func TestLimitsBelowWhatThereIs(t *testing.T) {
+	t.Parallel()
+	crd := newDefinition(t, anySchema)
+	crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+	r := sharedAnnex(t).install(t, crd)
+	applied := "spec: {color: red, text: " + strings.Repeat("a", 100) + "}"
+	r.mustApply(t, "user", applied, false)
+	r.create(t, "v1", "b", content(4<<10))
+	r.hold(t, "held")
+	r.limit(t, `{"limits": {"objects": "1", "storage": "1"}}`)
+	r.waitLimited(t)
+	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 3 {
+		t.Errorf("there are %v", got)
+	}
+
+	_, err := r.patch(t, "v1", "b", `{"spec": {"more": "`+strings.Repeat("more and ", 20)+`"}}`)
+	wantExceeded(t, err, "requested: storage=")
+	_, err = r.apply(t, "user", "spec: {color: red, more: "+strings.Repeat("and more", 100)+"}", false)
+	wantExceeded(t, err, "limited: storage=1")
+
+	for what, allowed := range map[string]func() error{
+		"to apply what there is":    func() error { _, err := r.apply(t, "user", applied, false); return err },
+		"to update the status of a": func() error { _, err := r.patch(t, "v1", "a", `{"status": {"phase": "Ready"}}`, "status"); return err },
+		"to apply the status of a": func() error {
+			_, err := r.apply(t, "controller", "status: {reason: none}", false, "status")
+			return err
+		},
+		"to shrink b": func() error { _, err := r.patch(t, "v1", "b", `{"spec": {"text": "short"}}`); return err },
+		"to delete b": func() error { return r.in("v1").Delete(t.Context(), "b", metav1.DeleteOptions{}) },
+		"to mark what is held deleted": func() error {
+			return r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{})
+		},
+	} {
+		if err := allowed(); err != nil {
+			t.Errorf("it was refused %s: %v", what, err)
+		}
+	}
+	if _, err := r.patch(t, "v1", "held", `{"metadata": {"annotations": {"stage": "`+strings.Repeat("cleaning ", 20)+`"}}}`); err != nil {
+		t.Errorf("the controller of what is deleted is refused to note its progress: %v", err)
+	}
+	r.release(t, "held")
+	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 1 {
+		t.Errorf("there are %v", got)
+	}
+}
+
+// replicas serve one resource from one etcd.
+type replicas struct {
+	etcd string
+	of   []*resource
+}
+
+// TestLimitsOnTwoReplicas has many clients of two replicas create and grow objects
+// until both refuse.
+func TestLimitsOnTwoReplicas(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	first, second := startReplica(t, etcd), startReplica(t, etcd)
+	widgets := first.install(t, newDefinition(t, anySchema))
+	r := replicas{etcd: etcd, of: []*resource{widgets, widgets.on(second)}}
+
+	r.wantExactly(t, 40)
+	r.wantRoomAtOnce(t)
+	r.wantAlmost(t, 50<<10)
+
+	// Who starts again knows what there is.
+	first.Stop(t)
+	third := widgets.on(startReplica(t, etcd))
+	wantExceeded(t, third.tryCreateOf(t, "third", 100<<10), "in namespace "+third.namespace+", requested: storage=")
+}
+
+// on is the resource as another replica serves it.
+func (r *resource) on(replica *replica) *resource {
+	other := *r
+	other.annex = replica.annex
+	return &other
+}
+
+// limit sets limits, and has every replica know of them.
+func (r replicas) limit(t *testing.T, spec string) {
+	t.Helper()
+	r.of[0].limit(t, `{"limits": {"objects": "0"}}`)
+	for _, replica := range r.of {
+		replica.waitLimited(t)
+	}
+	r.of[0].limit(t, spec)
+	for i, replica := range r.of {
+		eventually(t, "there is room for more", func() string {
+			err := replica.tryCreateOf(t, fmt.Sprintf("room-%d", i), 1)
+			if err != nil {
+				return err.Error()
+			}
+			return problem(replica.in("v1").Delete(t.Context(), fmt.Sprintf("room-%d", i), metav1.DeleteOptions{}))
+		})
+	}
+}
+
+// wantExactly has everybody create until there are as many objects as there may be.
+func (r replicas) wantExactly(t *testing.T, objects int) {
+	t.Helper()
+	r.limit(t, fmt.Sprintf(`{"limits": {"objects": "%d"}}`, objects))
+	r.race(t, func(replica *resource, worker string) error {
+		for i := 0; ; i++ {
+			if err := replica.tryCreateOf(t, fmt.Sprintf("%s-%d", worker, i), 10); err != nil {
+				return err
+			}
+		}
+	})
+	if got := len(r.of[0].names(t, "v1", metav1.ListOptions{})); got != objects {
+		t.Errorf("there are %d objects, want %d", got, objects)
+	}
+}
+
+// wantRoomAtOnce deletes on one replica and creates on the other.
+func (r replicas) wantRoomAtOnce(t *testing.T) {
+	t.Helper()
+	for i, name := range r.of[0].names(t, "v1", metav1.ListOptions{})[:10] {
+		if err := r.of[i%2].in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.of[1-i%2].tryCreateOf(t, name, 10); err != nil {
+			t.Fatalf("after a delete: %v", err)
+		}
+	}
+}
+
+// wantAlmost has everybody grow an object until there are almost as many bytes more
+// as there may be.
+func (r replicas) wantAlmost(t *testing.T, more int64) {
+	t.Helper()
+	most := r.stored(t) + more
+	r.limit(t, fmt.Sprintf(`{"limits": null, "namespaceLimits": {"storage": "%d"}}`, most))
+	const step = 1 << 10
+	r.race(t, func(replica *resource, worker string) error {
+		if err := replica.tryCreateOf(t, "grown-by-"+worker, step); err != nil {
+			return err
+		}
+		for size := 2 * step; ; size += step {
+			grown, err := json.Marshal(replica.object(t, "v1", "grown-by-"+worker, content(size)).Object)
+			if err != nil {
+				return err
+			}
+			if _, err := replica.patch(t, "v1", "grown-by-"+worker, string(grown)); err != nil {
+				return err
+			}
+		}
+	})
+	if got := r.stored(t); got > most || got < most-2*step {
+		t.Errorf("%d bytes are stored, want almost %d", got, most)
+	}
+}
+
+// stored is how many bytes etcd has of the resource.
+func (r replicas) stored(t *testing.T) int64 {
+	t.Helper()
+	found, err := newEtcdClient(t, clientv3.Config{Endpoints: []string{r.etcd}}).
+		Get(t.Context(), "/annex/"+r.of[0].group+"/widgets/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bytes int64
+	for _, kv := range found.Kvs {
+		bytes += int64(len(kv.Value))
+	}
+	return bytes
+}
+
+// race has workers at every replica go on until they are refused.
+func (r replicas) race(t *testing.T, work func(replica *resource, worker string) error) {
+	t.Helper()
+	var workers sync.WaitGroup
+	for i, replica := range r.of {
+		for j := range 8 {
+			workers.Go(func() {
+				if err := work(replica, fmt.Sprintf("%d-%d", i, j)); !apierrors.IsForbidden(err) {
+					t.Errorf("worker %d of replica %d ended with %v", j, i, err)
+				}
+			})
+		}
+	}
+	workers.Wait()
+}

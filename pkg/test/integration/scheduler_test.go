@@ -1,0 +1,250 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/cmd"
+)
+
+// host makes a HostedResource that nothing defines, with a name of its own.
+func (a *annex) host(t *testing.T, spec hostingv1alpha1.HostedResourceSpec) *resource {
+	t.Helper()
+	r := &resource{annex: a, name: "widgets." + rand.String(8) + ".example.com"}
+	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: r.name}, Spec: spec}
+	if _, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), hosted, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// scheduled is what a HostedResource says of having a Store.
+func scheduled(status metav1.ConditionStatus, reason string, words ...string) func(*hostingv1alpha1.HostedResource) bool {
+	return func(hosted *hostingv1alpha1.HostedResource) bool {
+		condition := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceScheduled)
+		if condition == nil || condition.Status != status || condition.Reason != reason || condition.ObservedGeneration != hosted.Generation {
+			return false
+		}
+		for _, word := range words {
+			if !strings.Contains(condition.Message, word) {
+				return false
+			}
+		}
+		return (hosted.Spec.StoreName != "") == (status == metav1.ConditionTrue)
+	}
+}
+
+// waitEvent waits for an event about the resource's HostedResource.
+func (r *resource) waitEvent(t *testing.T, reporter, reason string, words ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("an event %s of %s has %q", reason, r.name, words), func() string {
+		events, err := r.annex.kube.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=" + r.name})
+		if err != nil {
+			return err.Error()
+		}
+		var notes []string
+		for _, event := range events.Items {
+			missing := false
+			for _, word := range words {
+				missing = missing || !strings.Contains(event.Note, word)
+			}
+			if event.Reason == reason && event.ReportingController == reporter && event.Regarding.Kind == "HostedResource" && !missing {
+				return ""
+			}
+			notes = append(notes, event.ReportingController+" "+event.Reason+": "+event.Note)
+		}
+		return strings.Join(notes, "\n")
+	})
+}
+
+func TestSchedulerSaysWhyNotAndTriesAgain(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	label := "for-" + rand.String(8)
+	r := a.host(t, hostingv1alpha1.HostedResourceSpec{StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: "yes"}}})
+	words := []string{"Stores fit", "default: does not match the selector " + label + "=yes"}
+	r.waitHosted(t, "waits for a Store", scheduled(metav1.ConditionFalse, "Unschedulable", words...))
+	r.waitEvent(t, "annex-scheduler", "FailedScheduling", words...)
+
+	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: "yes"}}}`, label)
+	if _, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), "default", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.waitHosted(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
+	r.waitEvent(t, "annex-scheduler", "Scheduled", "Placed on Store default", "default: score ")
+}
+
+func TestBinding(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "nobody"})
+	client := a.hosting.HostingV1alpha1().HostedResources()
+	bind := func(storeName string, uid types.UID, dryRun ...string) error {
+		_, err := client.Bind(t.Context(), r.name, &hostingv1alpha1.HostedResourceBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: r.name, UID: uid}, StoreName: storeName,
+		}, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	}
+	wantError(t, bind("lost", ""), `storeName: Not found: "lost"`)
+	wantError(t, bind("default", "another"), "it has the UID")
+	_, err := client.Patch(t.Context(), r.name, types.MergePatchType, []byte(`{"spec": {"storeName": "default"}}`), metav1.PatchOptions{})
+	wantError(t, err, "the subresource binding sets it")
+	if err := bind("default", "", metav1.DryRunAll); err != nil {
+		t.Fatal(err)
+	}
+	hosted, err := client.Get(t.Context(), r.name, metav1.GetOptions{})
+	if err != nil || hosted.Spec.StoreName != "" {
+		t.Fatalf("after a dry run: Store %q, %v", hosted.Spec.StoreName, err)
+	}
+
+	// Of all who try at once one succeeds.
+	var others sync.WaitGroup
+	results := make([]error, 8)
+	for i := range results {
+		others.Go(func() { results[i] = bind("default", hosted.UID) })
+	}
+	others.Wait()
+	if err := errors.Join(results...); err != nil {
+		t.Errorf("the same binding several times: %v", err)
+	}
+	r.waitHosted(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
+	elsewhere := a.newStore(t, "elsewhere-"+rand.String(8)).Name
+	if err := bind(elsewhere, ""); !apierrors.IsConflict(err) {
+		t.Errorf("binding it again elsewhere: %v, want a conflict", err)
+	}
+}
+
+// scheduler is `annex scheduler` as a process.
+type scheduler struct {
+	command *exec.Cmd
+	out     lockedBuffer
+}
+
+// lockedBuffer is what a process printed so far.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func (a *annex) startScheduler(t *testing.T, name string) *scheduler {
+	t.Helper()
+	s := &scheduler{}
+	s.command = exec.CommandContext(t.Context(), os.Args[0], "scheduler", "--kubeconfig="+a.Kubeconfig, "--scheduler-name="+name)
+	s.command.Env = append(os.Environ(), serveVariable+"=1")
+	s.command.Stdout, s.command.Stderr = &s.out, &s.out
+	if err := s.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// stop ends it as a service manager does, and checks that it ends well.
+func (s *scheduler) stop(t *testing.T) {
+	t.Helper()
+	if err := s.command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.command.Wait(); err != nil {
+		t.Errorf("annex scheduler ended with %v:\n%s", err, &s.out)
+	}
+}
+
+// leads waits for it to be the one that works.
+func (s *scheduler) leads(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, "the scheduler leads", func() string {
+		if out := s.out.String(); !strings.Contains(out, "annex scheduler: placing resources for "+name) {
+			return "it printed " + out
+		}
+		return ""
+	})
+}
+
+func TestSchedulerOfAnotherName(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	name := "scheduler-" + rand.String(8)
+	first := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: name})
+	// annex's own scheduler works, and leaves alone what is not its to place.
+	a.host(t, hostingv1alpha1.HostedResourceSpec{}).waitHosted(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
+	if hosted := first.waitHosted(t, "exists", func(*hostingv1alpha1.HostedResource) bool { return true }); hosted.Spec.StoreName != "" {
+		t.Errorf("it was placed on %s by another scheduler", hosted.Spec.StoreName)
+	}
+
+	leader := a.startScheduler(t, name)
+	leader.leads(t, name)
+	first.waitHosted(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
+	first.waitEvent(t, name, "Scheduled", "Placed on Store default")
+
+	standby := a.startScheduler(t, name)
+	lease, err := a.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil || *lease.Spec.HolderIdentity == "" {
+		t.Errorf("the lease: %v, %v", lease, err)
+	}
+	if strings.Contains(standby.out.String(), "placing") {
+		t.Error("two lead")
+	}
+	leader.stop(t)
+	standby.leads(t, name)
+	a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: name}).waitHosted(t, "is placed by the next leader", scheduled(metav1.ConditionTrue, "Bound"))
+	standby.stop(t)
+}
+
+func TestPlaceCommand(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	place := func(args ...string) (string, string) {
+		var out, errOut bytes.Buffer
+		cmd.Execute(append([]string{"place", "--kubeconfig=" + a.Kubeconfig}, args...), &out, &errOut)
+		return out.String(), errOut.String()
+	}
+	out, _ := place("lost.example.com")
+	wantWords(t, out, "There is no HostedResource lost.example.com. One that asks for nothing would be placed on default.", "STORE", "SCORE", "MostFree 2x")
+	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "nobody", StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"no": "store"}}})
+	out, _ = place(r.name)
+	wantWords(t, out, r.name+" waits for the scheduler nobody. Here it fits on no Store.", "default", "does not match the selector no=store")
+	_, errOut := place(r.name, "--store=lost")
+	wantWords(t, errOut, "place "+r.name+" on Store lost", `Not found: "lost"`)
+	out, _ = place(r.name, "--store=default")
+	wantWords(t, out, r.name+" is on Store default\n")
+	out, _ = place(r.name)
+	wantWords(t, out, r.name+" is on Store default. If it were not, it fits on no Store.")
+}
+
+func wantWords(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%q is not in:\n%s", word, text)
+		}
+	}
+}

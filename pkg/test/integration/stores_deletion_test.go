@@ -1,0 +1,69 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+)
+
+// The objects of a definition go first. While their Store is down they cannot, and the
+// definition says so, waits for it and keeps nobody else waiting.
+func TestADefinitionIsDeletedWhileItsStoreIsDown(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, "fragile", etcd)
+	var stuck []*resource
+	for range 6 { // more than are deleted at the same time
+		r := a.installOn(t, "fragile")
+		r.create(t, "v1", "there", "spec: {}")
+		stuck = append(stuck, r)
+	}
+	other := a.installOn(t, "default")
+	other.create(t, "v1", "there", "spec: {}")
+	etcd.Members[0].Kill(t)
+	a.waitStore(t, "fragile", metav1.ConditionFalse, "")
+	for _, r := range stuck {
+		r.deleteDefinition(t)
+	}
+	for _, r := range stuck {
+		r.waitDefinition(t, apiextensionsv1.Terminating, apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", `store "fragile" is not available`)
+		r.waitDefinition(t, "Stored", apiextensionsv1.ConditionFalse, "StoreNotReady", `Store "fragile" is not ready`)
+	}
+	other.deleteDefinition(t)
+	other.gone(t)
+
+	etcd.Members[0].Start(t)
+	for _, r := range stuck {
+		r.gone(t)
+		r.waitHosted(t, "knows no definition", isPending) // it was made by hand
+		if left := r.keysOf(t, etcd.Client(t)); left > 0 {
+			t.Errorf("%s left %d objects behind", r.name, left)
+		}
+	}
+}
+
+// waitDefinition waits until the definition of the resource has a condition.
+func (r *resource) waitDefinition(t *testing.T, kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, words string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s says %s=%s %s", r.name, kind, status, reason), func() string {
+		crd, err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		condition := apiextensionshelpers.FindCRDCondition(crd, kind)
+		if condition == nil || condition.Status != status || condition.Reason != reason || !strings.Contains(condition.Message, words) {
+			return fmt.Sprintf("%+v", crd.Status.Conditions)
+		}
+		return ""
+	})
+}

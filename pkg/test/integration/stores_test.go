@@ -1,0 +1,374 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+)
+
+// addStore makes a Store of a cluster and waits until it is ready.
+func (a *annex) addStore(t *testing.T, name string, cluster *etcdcluster.Cluster) {
+	t.Helper()
+	a.makeStore(t, name, cluster, time.Now().Add(time.Hour))
+	a.waitStore(t, name, metav1.ConditionTrue, "")
+}
+
+// makeStore makes a Store of a cluster, with a client certificate that expires at
+// notAfter.
+func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluster, notAfter time.Time) {
+	t.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: hosting.NamespaceAnnexSystem},
+		Data:       cluster.Authority.SecretData(t, notAfter),
+	}
+	if _, err := a.kube.CoreV1().Secrets(secret.Namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	store := &hostingv1alpha1.Store{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}},
+		Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
+			Endpoints: cluster.Endpoints(),
+			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
+		}},
+	}
+	if _, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), store, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitStore waits for the condition Ready of a Store; its reason or message has to
+// have the words.
+func (a *annex) waitStore(t *testing.T, name string, status metav1.ConditionStatus, words string) *hostingv1alpha1.Store {
+	t.Helper()
+	var store *hostingv1alpha1.Store
+	eventually(t, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func() string {
+		var err error
+		if store, err = a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		ready := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
+		if ready == nil || ready.Status != status || !strings.Contains(ready.Reason+" "+ready.Message, words) {
+			return fmt.Sprintf("%+v", ready)
+		}
+		return ""
+	})
+	return store
+}
+
+// place says where a resource goes before it is defined.
+func (a *annex) place(t *testing.T, name string, spec hostingv1alpha1.HostedResourceSpec) {
+	t.Helper()
+	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	if _, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), hosted, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// installOn installs Widgets on a Store.
+func (a *annex) installOn(t *testing.T, store string) *resource {
+	t.Helper()
+	crd := newDefinition(t, anySchema)
+	a.place(t, crd.Name, hostingv1alpha1.HostedResourceSpec{StoreName: store})
+	r := a.install(t, crd)
+	r.waitServed(t)
+	return r
+}
+
+// waitServed waits until the resource can be listed.
+func (r *resource) waitServed(t *testing.T) {
+	t.Helper()
+	eventually(t, r.name+" can be listed", func() string {
+		if _, err := r.in("v1").List(t.Context(), metav1.ListOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// hosted reads the HostedResource.
+func (r *resource) hosted(t *testing.T) *hostingv1alpha1.HostedResource {
+	t.Helper()
+	hosted, err := r.annex.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hosted
+}
+
+// keysOf counts the objects of the resource that an etcd has.
+func (r *resource) keysOf(t *testing.T, etcd *clientv3.Client) int64 {
+	t.Helper()
+	found, err := etcd.Get(t.Context(), "/annex/"+r.group+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found.Count
+}
+
+// tryCreate creates a Widget with a deadline that is shorter than a broken Store
+// could keep it waiting.
+func (r *resource) tryCreate(t *testing.T, name string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := r.in("v1").Create(ctx, r.object(t, "v1", name, "spec: {}"), metav1.CreateOptions{})
+	return err
+}
+
+// wantUnavailable waits until writes are refused with 503 and the words.
+func (r *resource) wantUnavailable(t *testing.T, name string, words ...string) {
+	t.Helper()
+	eventually(t, "writes of "+r.name+" are refused", func() string {
+		err := r.tryCreate(t, name)
+		switch {
+		case err == nil:
+			// What follows counts objects.
+			if err := r.in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				return err.Error()
+			}
+			return "it was written"
+		case !apierrors.IsServiceUnavailable(err):
+			return err.Error()
+		}
+		for _, word := range words {
+			if !strings.Contains(err.Error(), word) {
+				return fmt.Sprintf("not a word of %q: %v", word, err)
+			}
+		}
+		return ""
+	})
+}
+
+// waitWritable waits until an object could be created.
+func (r *resource) waitWritable(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, name+" of "+r.name+" is created", func() string {
+		if err := r.tryCreate(t, name); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func TestStoresAtRunTime(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	first, second := etcdcluster.Start(t, etcdcluster.Config{Members: 1}), etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, "first", first)
+	a.addStore(t, "second", second)
+
+	onFirst := a.installOn(t, "first")
+	crd := newDefinition(t, anySchema)
+	a.place(t, crd.Name, hostingv1alpha1.HostedResourceSpec{
+		StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"name": "second"}},
+	})
+	onSecond := a.install(t, crd)
+	onSecond.waitServed(t)
+	if got := onSecond.hosted(t).Spec.StoreName; got != "second" {
+		t.Errorf("placed on %q by a selector, want second", got)
+	}
+	for i := range 3 {
+		onFirst.create(t, "v1", fmt.Sprintf("w%d", i), "spec: {on: first}")
+		onSecond.create(t, "v1", fmt.Sprintf("w%d", i), "spec: {on: second}")
+	}
+	for _, c := range []struct {
+		what string
+		etcd *clientv3.Client
+		want [2]int64
+	}{
+		{"the first etcd", first.Client(t), [2]int64{3, 0}},
+		{"the second etcd", second.Client(t), [2]int64{0, 3}},
+		{"annex's own etcd", a.etcd(t), [2]int64{0, 0}},
+	} {
+		if got := [2]int64{onFirst.keysOf(t, c.etcd), onSecond.keysOf(t, c.etcd)}; got != c.want {
+			t.Errorf("%s has %v objects of the two resources, want %v", c.what, got, c.want)
+		}
+	}
+	wantNumbers(t, onFirst, "first", 3)
+	wantNumbers(t, onSecond, "second", 3)
+	holdsResources(t, onFirst, "first")
+}
+
+// wantNumbers waits until the status of the resource and its Store tells of the
+// objects.
+func wantNumbers(t *testing.T, r *resource, store string, objects int64) {
+	t.Helper()
+	eventually(t, "numbers of "+r.name, func() string {
+		status := r.hosted(t).Status
+		if status.Objects != objects || status.Bytes <= 0 || status.StoredBytes <= 0 {
+			return fmt.Sprintf("hosted resource: %+v", status)
+		}
+		found, err := r.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), store, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if found.Status.Objects != objects || found.Status.Resources != 1 || found.Status.ClusterID == "" {
+			return fmt.Sprintf("store: %+v", found.Status)
+		}
+		return ""
+	})
+}
+
+// holdsResources sees that a Store cannot be deleted before its resources are gone.
+func holdsResources(t *testing.T, r *resource, store string) {
+	t.Helper()
+	stores := r.annex.hosting.HostingV1alpha1().Stores()
+	err := stores.Delete(t.Context(), store, metav1.DeleteOptions{})
+	wantError(t, err, store, r.name)
+	if !apierrors.IsConflict(err) && !apierrors.IsForbidden(err) {
+		t.Errorf("deleting a Store that holds a resource: %v", err)
+	}
+	r.waitWritable(t, "after")
+	r.deleteDefinition(t)
+	if err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err == nil {
+		t.Log("the hosted resource went with its definition")
+	}
+	eventually(t, "store "+store+" is deleted", func() string {
+		err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err.Error()
+		}
+		if err := stores.Delete(t.Context(), store, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err.Error()
+		}
+		if _, err := stores.Get(t.Context(), store, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprintf("it is still there: %v", err)
+		}
+		return ""
+	})
+}
+
+func TestAStoreGoesDownAndComesBack(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, "fragile", etcd)
+	r, other := a.installOn(t, "fragile"), a.installOn(t, "default")
+	created := r.create(t, "v1", "before", "spec: {}")
+	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+
+	etcd.Members[0].Kill(t)
+	r.wantUnavailable(t, "refused", "fragile")
+	a.waitStore(t, "fragile", metav1.ConditionFalse, "")
+	begin := time.Now()
+	if err := r.tryCreate(t, "refused"); !apierrors.IsServiceUnavailable(err) || time.Since(begin) > 10*time.Second {
+		t.Errorf("after %s: %v", time.Since(begin), err)
+	}
+	if got := a.get(t, r.path("v1")+"?resourceVersion=0"); got.code != http.StatusOK || !strings.Contains(string(got.body), `"before"`) {
+		t.Errorf("a read that memory can answer: %s", got)
+	}
+	if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable || !strings.Contains(string(got.body), "fragile") {
+		t.Errorf("a read that has to ask the Store: %s", got)
+	}
+	wantTheRestUnaffected(t, a, r, other)
+
+	etcd.Members[0].Start(t)
+	r.waitWritable(t, "after")
+	r.create(t, "v1", "later", "spec: {}")
+	a.waitStore(t, "fragile", metav1.ConditionTrue, "")
+	for _, want := range []string{"after", "later"} {
+		event := nextEvent(t, events)
+		if event.Type != watch.Added || !strings.Contains(describe(event), want) {
+			t.Errorf("event %s, want ADDED %s", describe(event), want)
+		}
+	}
+}
+
+// wantTheRestUnaffected sees that a resource whose Store is down is all that is.
+func wantTheRestUnaffected(t *testing.T, a *annex, down, other *resource) {
+	t.Helper()
+	other.create(t, "v1", "meanwhile", "spec: {}")
+	a.newNamespace(t)
+	for _, path := range []string{"/readyz", "/livez", "/api", "/apis", "/apis/" + down.group + "/v1", "/openapi/v3"} {
+		if got := a.get(t, path); got.code != http.StatusOK {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	if got := a.get(t, "/apis"); !strings.Contains(string(got.body), down.group) {
+		t.Error("discovery does not know the group any more")
+	}
+}
+
+func TestAStoreIsDownAtTheStart(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, "late", etcd)
+	r := a.installOn(t, "late")
+	r.create(t, "v1", "kept", "spec: {}")
+	other := a.installOn(t, "default")
+
+	a = a.restart(t)
+	r.annex, other.annex = a, a
+	r.waitServed(t)
+	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[kept]" {
+		t.Errorf("after a restart there are %v", got)
+	}
+
+	etcd.Members[0].Kill(t)
+	a = a.restart(t)
+	r.annex, other.annex = a, a
+	r.wantUnavailable(t, "refused", "late")
+	wantTheRestUnaffected(t, a, r, other)
+	etcd.Members[0].Start(t)
+	r.waitWritable(t, "after")
+	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
+		t.Errorf("when the Store was back there are %v", got)
+	}
+}
+
+func TestStoresOfTwoReplicas(t *testing.T) {
+	t.Parallel()
+	own := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true})
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	flag := "--etcd-servers=" + own.Endpoints()[0]
+	a, b := startAnnex(t, flag), startAnnex(t, flag)
+	a.addStore(t, "shared", etcd)
+	r := a.installOn(t, "shared")
+	there := *r
+	there.annex = b
+	there.waitServed(t)
+	events, err := there.in("v1").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	for i := range 20 {
+		through := []*resource{r, &there}[i%2]
+		name := fmt.Sprintf("w%02d", i)
+		through.create(t, "v1", name, "spec: {}")
+		if got := there.get(t, "v1", name); got.GetName() != name {
+			t.Errorf("read %q", got.GetName())
+		}
+		if event := nextEvent(t, events); !strings.Contains(describe(event), name) {
+			t.Errorf("event %s, want %s", describe(event), name)
+		}
+	}
+	// The one that leads goes: the other keeps the status of the Store true.
+	a.Stop(t)
+	there.create(t, "v1", "last", "spec: {}")
+	wantNumbers(t, &there, "shared", 21)
+	etcd.Members[0].Kill(t)
+	b.waitStore(t, "shared", metav1.ConditionFalse, "")
+}
