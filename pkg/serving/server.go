@@ -163,11 +163,25 @@ func (s *Server) run(stopped <-chan struct{}) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.options.ShutdownTimeout)
 	defer cancel()
-	if err := s.http.Shutdown(ctx); err != nil {
+	if err := s.shutDown(ctx); err != nil {
 		klog.Background().V(1).Info("Closing connections with requests that did not end in time", "timeout", s.options.ShutdownTimeout)
 		return errors.Join(s.http.Close(), <-served)
 	}
 	return <-served
+}
+
+// shutDown ends all connections that have no requests, and waits for the others. It
+// begins again and again: net/http tells connections that it ends, but none whose
+// handshake ends later.
+func (s *Server) shutDown(ctx context.Context) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, leaveInterval)
+		err := s.http.Shutdown(attempt)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // stand stands where upstream expects a listener. It never has a connection, and

@@ -323,3 +323,38 @@ func TestClientsWithoutALoginAreServed(t *testing.T) {
 		}
 	}
 }
+
+// TestConnectionThatComesAtTheEnd has a handshake end when the server has begun to
+// stop: nothing waits for the connection.
+func TestConnectionThatComesAtTheEnd(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	r := s.start(t, "a", echo("a"), Options{ShutdownTimeout: time.Hour})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(s.cert)
+	conn, err := tls.Dial("tcp", r.address, &tls.Config{
+		RootCAs: roots, ServerName: "annex.annex-system.svc", NextProtos: []string{http2.NextProtoTLS},
+		VerifyConnection: func(tls.ConnectionState) error {
+			go r.stop()
+			for { // until the server listens no more
+				other, err := net.Dial("tcp", r.address)
+				if err != nil {
+					return nil
+				}
+				other.Close()
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := (&http2.Transport{}).NewClientConn(conn); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-r.ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the server waits for a connection without requests")
+	}
+}

@@ -157,7 +157,12 @@ func (f *fleet) restart(t testing.TB, r *replica) time.Duration {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if code, err := r.Process.Wait(ctx); err != nil || code != 0 {
+	code, err := r.Process.Wait(ctx)
+	if err != nil { // it says what it waits for
+		_ = r.Process.Signal(syscall.SIGQUIT)
+		<-r.Process.Exited()
+	}
+	if err != nil || code != 0 {
 		t.Errorf("a replica ended with code %d, error %v, stderr: %s", code, err, r.Process.Stderr())
 	}
 	took := time.Since(began)
