@@ -72,6 +72,7 @@ func labelled(w *world) {
 
 	w.label("widgets." + w.group)
 	w.published("v1")
+	w.asksAnnex("widgets", "v1")
 	w.create("widgets", "v1", "one")
 
 	w.has(w.annexObjects, "widgets", "v1", "one")
@@ -123,7 +124,7 @@ func objectsExist(w *world) {
 
 func mixedGroup(w *world) {
 	widgets, gadgets := "widgets."+w.group, "gadgets."+w.group
-	w.define(hosted(w.crd("widgets", "v1")), w.crd("gadgets", "v1"))
+	w.define(w.crd("gadgets", "v1"), hosted(w.crd("widgets", "v1")))
 	w.says(widgets, metav1.ConditionFalse, "GroupIncomplete", "kubectl label crd "+gadgets+" annex.dev/hosted=true")
 	w.isMains("v1")
 	w.notInAnnex(widgets)

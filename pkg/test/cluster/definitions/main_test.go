@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -159,6 +160,24 @@ func (w *world) published(version string) {
 	if err := w.annex.WaitPublished(w.Context(), w.group, version); err != nil {
 		w.Fatalf("%v\n%s", err, w.everything())
 	}
+}
+
+// asksAnnex waits until the main cluster does what published says, which it does a
+// moment later: its lists are then at a version of annex.
+func (w *world) asksAnnex(plural, version string) {
+	w.Helper()
+	listed := func(ctx context.Context, client dynamic.Interface) uint64 {
+		list, err := w.in(client, plural, version).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return 0
+		}
+		at, _ := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
+		return at
+	}
+	w.eventually("the main cluster asks annex for "+plural, func(ctx context.Context) (bool, string) {
+		before, through, after := listed(ctx, w.annexObjects), listed(ctx, w.mainObjects), listed(ctx, w.annexObjects)
+		return before > 0 && before <= through && through <= after, fmt.Sprintf("annex is at %d to %d, the main cluster at %d", before, after, through)
+	})
 }
 
 // isMains fails if an APIService is not one that kube-apiserver keeps.
