@@ -93,10 +93,14 @@ func (w *world) addStore(mainHosting hostingclient.Interface, name string, etcd 
 	w.no(err)
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
-			Endpoints: etcd.Endpoints(),
-			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
-		}},
+		Spec: hostingv1alpha1.StoreSpec{
+			Etcd: &hostingv1alpha1.EtcdStore{
+				Endpoints: etcd.Endpoints(),
+				TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
+			},
+			// The resources of other stories are not to go down with it.
+			Unschedulable: true,
+		},
 	}
 	_, err = mainHosting.HostingV1alpha1().Stores().Create(w.Context(), store, metav1.CreateOptions{})
 	w.no(err)
