@@ -336,13 +336,13 @@ func TestConnectionThatComesAtTheEnd(t *testing.T) {
 		RootCAs: roots, ServerName: "annex.annex-system.svc", NextProtos: []string{http2.NextProtoTLS},
 		VerifyConnection: func(tls.ConnectionState) error {
 			go r.stop()
-			for { // until the server listens no more
+			for listens := true; listens; {
 				other, err := net.Dial("tcp", r.address)
-				if err != nil {
-					return nil
+				if listens = err == nil; listens {
+					other.Close()
 				}
-				other.Close()
 			}
+			return nil
 		},
 	})
 	if err != nil {

@@ -56,7 +56,7 @@ func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	o.login.AddFlags(fs, login.AnnexOrMain)
-	o.offline.addFlags(fs)
+	o.addFlags(fs)
 	fs.StringVar(&o.store, "store", o.store, "The Store to restore to. If not set, the one that held each resource.")
 	fs.StringVar(&o.resource, "resource", o.resource, "The only resource to restore, as PLURAL.GROUP.")
 	fs.BoolVar(&o.skipUnreadable, "skip-unreadable", o.skipUnreadable, "Leave objects behind that cannot be read, and say which, instead of restoring nothing.")
