@@ -286,6 +286,24 @@ func (s *subject) UpdatePrefixTransformer(modify storagetesting.PrefixTransforme
 	})
 }
 
+// unreadable is a subject that is listed once its objects cannot be read. Where most
+// cannot, a routed storage fails as upstream's does; of few, it would leave those out
+// that one watch failed at, and the watches that begin later go on.
+type unreadable struct {
+	*subject
+	t *testing.T
+}
+
+// UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
+func (u unreadable) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {
+	revert := u.subject.UpdatePrefixTransformer(modify)
+	options := storage.ListOptions{Predicate: storage.Everything, Recursive: true}
+	if err := u.GetList(u.t.Context(), resourcePrefix, options, newPodList()); err == nil {
+		u.t.Error("a list of objects that cannot be read did not fail")
+	}
+	return revert
+}
+
 // UpdateTransformer implements storagetesting.InterfaceWithTransformerOverride.
 func (s *subject) UpdateTransformer(modify storagetesting.TransformerModifier) func() {
 	current := s.transformer.current.Load()

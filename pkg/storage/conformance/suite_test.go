@@ -209,7 +209,9 @@ var suite = map[string]entry{
 	"RunWatchSemantics":                         watchList(storagetesting.RunWatchSemantics),
 	"RunWatchSemanticInitialEventsExtended":     watchList(storagetesting.RunWatchSemanticInitialEventsExtended),
 	"RunWatchListMatchSingle":                   watchList(storagetesting.RunWatchListMatchSingle),
-	"RunWatchErrorIsBlockingFurtherEvents":      transformed(storagetesting.RunWatchErrorIsBlockingFurtherEvents).excusedFromCached(fromMemory),
+	"RunWatchErrorIsBlockingFurtherEvents": {notCached: fromMemory, run: func(ctx context.Context, t *testing.T, s *subject) {
+		storagetesting.RunWatchErrorIsBlockingFurtherEvents(ctx, t, unreadable{s, t})
+	}},
 }
 
 // corruptError is the error, of a type that is not exported, that the API server
