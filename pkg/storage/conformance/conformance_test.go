@@ -24,9 +24,6 @@ const shifted = 1_000_000_000_000
 // variant is a way in which annex builds storage.
 type variant struct {
 	cached bool
-	// routed is what is placed on a Store, with all that lies between; values are
-	// compressed and encrypted.
-	routed bool
 	offset int64
 }
 
@@ -38,10 +35,6 @@ func TestCachedStorage(t *testing.T) { runSuite(t, variant{cached: true}) }
 func TestShiftedRawStorage(t *testing.T) { runSuite(t, variant{offset: shifted}) }
 
 func TestShiftedCachedStorage(t *testing.T) { runSuite(t, variant{cached: true, offset: shifted}) }
-
-func TestRoutedRawStorage(t *testing.T) { runSuite(t, variant{routed: true}) }
-
-func TestRoutedCachedStorage(t *testing.T) { runSuite(t, variant{routed: true, cached: true}) }
 
 func runSuite(t *testing.T, v variant) {
 	for _, name := range slices.Sorted(maps.Keys(suite)) {
@@ -62,14 +55,10 @@ func runSuite(t *testing.T, v variant) {
 }
 
 func (e entry) excuse(v variant) string {
-	switch {
-	case v.routed && e.notRouted != "":
-		return e.notRouted
-	case v.cached:
+	if v.cached {
 		return e.notCached
-	default:
-		return e.notRaw
 	}
+	return e.notRaw
 }
 
 // TestSuiteIsComplete fails when upstream has a function that is not in the suite.

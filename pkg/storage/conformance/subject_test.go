@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
@@ -67,7 +66,7 @@ type subject struct {
 	etcd        *embeddedetcd.Server
 	transformer *transformerSwitch
 	codec       *failingCodec
-	recorder    *storagetesting.KubernetesRecorder // only of one made of parts
+	recorder    *storagetesting.KubernetesRecorder
 }
 
 // shape is how the storage of one test differs from the usual one.
@@ -75,26 +74,22 @@ type shape struct {
 	clusterScoped bool
 	indexed       bool
 	shortLeases   bool
-	parts         bool
 	// small leaves objects as small as they are, so that they are not compressed.
 	small bool
 }
 
-// newSubject builds the storage as annex builds it for each of its resources: by
-// way of its options, their REST options, and the decorator among these.
+// newSubject builds the storage of a resource over an etcd of its own, out of annex's
+// default options.
 func newSubject(t *testing.T, v variant, s shape) *subject {
 	t.Helper()
 	subject := &subject{
 		cached:      v.cached,
 		offset:      v.offset,
-		first:       1,
 		etcd:        etcdtest.Start(t, nil),
 		transformer: newTransformerSwitch(),
 		codec:       &failingCodec{Codec: codec},
 	}
-	subject.stored = subject.transformer
 	etcdOptions := options.NewEtcd().Served([]string{subject.etcd.Endpoint()})
-	etcdOptions.EnableWatchCache = v.cached
 	etcdOptions.StorageConfig.Codec = subject.codec
 	etcdOptions.StorageConfig.Transformer = subject.transformer
 	if s.shortLeases {
@@ -103,44 +98,8 @@ func newSubject(t *testing.T, v variant, s shape) *subject {
 	}
 	// The suite compares whole keys, in errors and continue tokens, with its own.
 	etcdOptions.StorageConfig.Prefix = ""
-	switch {
-	case v.routed:
-		buildRouted(t, subject, &etcdOptions, s)
-	case s.parts || v.offset != 0:
-		buildOfParts(t, subject, &etcdOptions, s)
-	default:
-		build(t, subject, &etcdOptions, s)
-	}
-	waitReady(t, subject)
+	build(t, subject, &etcdOptions, s)
 	return subject
-}
-
-// waitReady waits for a watch cache. While that fills, it answers that the client
-// should come again.
-func waitReady(t *testing.T, subject *subject) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
-		return subject.ReadinessCheck() == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("storage did not become ready: %v", err)
-	}
-}
-
-func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions, s shape) {
-	t.Helper()
-	factory := &genericoptions.SimpleStorageFactory{StorageConfig: etcdOptions.StorageConfig}
-	rest, err := etcdOptions.CreateRESTOptionsGetter(factory, nil).GetRESTOptions(pods, newPod())
-	if err != nil {
-		t.Fatal(err)
-	}
-	triggers, indexers := s.indexes()
-	built, destroy, err := rest.Decorator(rest.StorageConfig, resourcePrefix, s.keyFunc(), newPod, newPodList, podAttrs, triggers, indexers)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(destroy)
-	subject.Interface = built
 }
 
 func (s shape) keyFunc() func(runtime.Object) (string, error) {
@@ -287,7 +246,7 @@ func (s *subject) UpdatePrefixTransformer(modify storagetesting.PrefixTransforme
 }
 
 // unreadable is a subject that is listed once its objects cannot be read. Where most
-// cannot, a routed storage fails as upstream's does; of few, it would leave those out
+// cannot, the storage fails as upstream's does; of few, it would leave those out
 // that one watch failed at, and the watches that begin later go on.
 type unreadable struct {
 	*subject

@@ -5,14 +5,12 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
-	"k8s.io/apiserver/pkg/storage/value"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
 )
@@ -27,16 +25,16 @@ type entry struct {
 	run     func(ctx context.Context, t *testing.T, s *subject)
 	// notRaw and notCached say why it is not run without or with the watch cache.
 	notRaw, notCached string
-	// notRouted says so of what is built as annex does it, and upstream too.
-	notRouted string
 }
 
-// Upstream leaves the same functions out for its own watch cache.
+// Upstream leaves the same functions out for its own watch cache, and builds the
+// storage of its servers with such a transformer too.
 const (
-	fromMemory = "the watch cache answers from memory what the function makes fail while it is read from etcd"
-	notPaged   = "the function wants pages at resource version 0, which the watch cache answers whole, as documented"
-	progress   = "progress notifications are what the watch cache gets from etcd; its own watches have bookmarks"
-	bookmarks  = "without the watch cache nothing sends bookmarks between events"
+	fromMemory  = "the watch cache answers from memory what the function makes fail while it is read from etcd"
+	notPaged    = "the function wants pages at resource version 0, which the watch cache answers whole, as documented"
+	progress    = "progress notifications are what the watch cache gets from etcd; its own watches have bookmarks"
+	bookmarks   = "without the watch cache nothing sends bookmarks between events"
+	uncorrupted = "the function wants a transformer whose errors are not all taken for those of corrupt objects"
 )
 
 func plain(run func(context.Context, *testing.T, storage.Interface)) entry {
@@ -116,7 +114,7 @@ var suite = map[string]entry{
 		storagetesting.RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError(ctx, t, s)
 	}},
 
-	"RunTestList": {shape: shape{parts: true}, run: func(ctx context.Context, t *testing.T, s *subject) {
+	"RunTestList": {run: func(ctx context.Context, t *testing.T, s *subject) {
 		storagetesting.RunTestList(ctx, t, s, s.compact, s.cached, s.recorder)
 	}},
 	"RunTestConsistentList": {run: func(ctx context.Context, t *testing.T, s *subject) {
@@ -134,16 +132,9 @@ var suite = map[string]entry{
 	"RunTestListInconsistentContinuation": {notCached: notPaged, run: func(ctx context.Context, t *testing.T, s *subject) {
 		storagetesting.RunTestListInconsistentContinuation(ctx, t, s, s.compact)
 	}},
-	"RunTestListResourceVersionMatch": transformed(storagetesting.RunTestListResourceVersionMatch),
-	"RunTestNamespaceScopedList":      indexed(storagetesting.RunTestNamespaceScopedList),
-	"RunTestGetListWithErrorAggregation": {
-		shape:     shape{parts: true},
-		notCached: fromMemory,
-		notRouted: "the function wants a transformer whose errors are not all taken for those of corrupt objects",
-		run: func(ctx context.Context, t *testing.T, s *subject) {
-			storagetesting.RunTestGetListWithErrorAggregation(ctx, t, s, corruptError(ctx, t))
-		},
-	},
+	"RunTestListResourceVersionMatch":    transformed(storagetesting.RunTestListResourceVersionMatch),
+	"RunTestNamespaceScopedList":         indexed(storagetesting.RunTestNamespaceScopedList),
+	"RunTestGetListWithErrorAggregation": {notRaw: uncorrupted, notCached: uncorrupted},
 	"RunTestGetListWithoutErrorAggregation": {
 		gateOff:   features.AllowUnsafeMalformedObjectDeletion,
 		notCached: fromMemory,
@@ -212,17 +203,4 @@ var suite = map[string]entry{
 	"RunWatchErrorIsBlockingFurtherEvents": {notCached: fromMemory, run: func(ctx context.Context, t *testing.T, s *subject) {
 		storagetesting.RunWatchErrorIsBlockingFurtherEvents(ctx, t, unreadable{s, t})
 	}},
-}
-
-// corruptError is the error, of a type that is not exported, that the API server
-// takes for that of a corrupt object.
-func corruptError(ctx context.Context, t *testing.T) error {
-	t.Helper()
-	failing := newTransformerSwitch()
-	failing.fail.Store(true)
-	_, _, err := etcd3.WithCorruptObjErrorHandlingTransformer(failing).TransformFromStorage(ctx, nil, value.DefaultContext{})
-	if err == nil || errors.Is(err, context.Canceled) {
-		t.Fatalf("no error of a corrupt object: %v", err)
-	}
-	return err
 }

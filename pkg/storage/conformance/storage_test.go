@@ -43,11 +43,11 @@ const (
 	paddingBytes = 2000
 )
 
-// buildRouted builds the storage as annex builds it for a resource that is placed on
+// build builds the storage as annex builds it for a resource that is placed on
 // a Store: the router finds that through the resource's HostedResource, and what it
 // puts between is there, an offset of revisions among it. Values are compressed with
 // a dictionary that was trained for them, and encrypted.
-func buildRouted(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions, s shape) {
+func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptions, s shape) {
 	t.Helper()
 	prefix := etcdOptions.StorageConfig.Prefix
 	dictionary := trainedDictionary(t)
