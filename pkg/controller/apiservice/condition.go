@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
 )
 
 // report has the HostedResources of a group say how its versions stand. It returns
@@ -26,7 +26,7 @@ func (r *reconciler) report(ctx context.Context, v *view, standings map[string]s
 	for _, resource := range v.hosted {
 		before := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
 		after := publishedCondition(resource, v, standings)
-		if !isNews(before, &after) {
+		if !conditions.Date(&after, before, r.now()) {
 			continue
 		}
 		if !isUrgent(before, &after) {
@@ -35,9 +35,8 @@ func (r *reconciler) report(ctx context.Context, v *view, standings map[string]s
 				continue
 			}
 		}
-		setTransition(before, &after, r.now())
-		if err := r.applyCondition(ctx, resource.Name, after); err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("writing condition %s of hosted resource %s: %w", after.Type, resource.Name, err))
+		if err := r.writeCondition(ctx, resource.Name, &after); err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		r.messages.Mark(resource.Name)
@@ -76,20 +75,8 @@ func publishedCondition(resource *hosted, v *view, standings map[string]standing
 	return condition
 }
 
-// isNews reports whether a condition says anything that the one before does not.
-func isNews(before, after *metav1.Condition) bool {
-	return isUrgent(before, after) || before.Message != after.Message
-}
-
-// isUrgent reports whether that is more than another message.
+// isUrgent reports whether a condition says more than another message than the one
+// before.
 func isUrgent(before, after *metav1.Condition) bool {
 	return before == nil || before.Status != after.Status || before.Reason != after.Reason || before.ObservedGeneration != after.ObservedGeneration
-}
-
-// setTransition dates a condition: from when on its status is what it is.
-func setTransition(before, after *metav1.Condition, now time.Time) {
-	after.LastTransitionTime = metav1.NewTime(now)
-	if before != nil && before.Status == after.Status {
-		after.LastTransitionTime = before.LastTransitionTime
-	}
 }

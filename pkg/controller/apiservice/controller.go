@@ -123,9 +123,9 @@ func newReconciler(config Config, c *Controller) *reconciler {
 			return err
 		},
 		delete: config.MainAPIServices.Delete,
-		applyCondition: func(ctx context.Context, name string, published metav1.Condition) error {
-			return conditions.Apply(ctx, config.AnnexHostedResources, name, fieldManager, &published)
-		},
+		writeCondition: conditions.Writer{
+			Type: hostingv1alpha1.HostedResourcePublished, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
+		}.Write,
 		allGroups: c.enqueueAll,
 		gate:      newGate(config.SettlePeriod),
 		nudges:    nudges{last: map[schema.GroupVersion]nudge{}},

@@ -51,7 +51,7 @@ type reconciler struct {
 	create         func(ctx context.Context, wanted *apiService) error
 	update         func(ctx context.Context, wanted *apiService) error
 	delete         func(ctx context.Context, name string, options metav1.DeleteOptions) error
-	applyCondition func(ctx context.Context, name string, condition metav1.Condition) error
+	writeCondition func(ctx context.Context, name string, condition *metav1.Condition) error
 
 	// allGroups has every group reconciled.
 	allGroups func()

@@ -24,6 +24,7 @@ import (
 	apiregistrationlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
 	"github.com/annex-dev/annex/pkg/controller/internal/follow"
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
@@ -94,7 +95,12 @@ func New(config Config) (*Controller, error) {
 			return err
 		},
 		giveBack: main.giveBack,
-		reporter: &reporter{annexHostedResources: config.AnnexHostedResources, list: readers.hostedOf, now: time.Now},
+		reporter: &reporter{
+			annexHostedResources: config.AnnexHostedResources, list: readers.hostedOf, now: time.Now,
+			writer: conditions.Writer{
+				Type: hostingv1alpha1.HostedResourceDefinitionFollowed, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
+			},
+		},
 	}
 	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
 	return c, c.follow(config)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,6 +29,8 @@ type reporter struct {
 	// list are the HostedResources of a group.
 	list func(group string) ([]*hosted, error)
 	now  func() time.Time
+	// writer is of the condition DefinitionFollowed.
+	writer conditions.Writer
 }
 
 // report has the HostedResources of a group say the verdicts. Those of definitions
@@ -68,19 +69,13 @@ func (r *reporter) say(ctx context.Context, resource *hosted, name string, of ve
 		Type:               hostingv1alpha1.HostedResourceDefinitionFollowed,
 		Status:             of.status,
 		ObservedGeneration: resource.Generation,
-		LastTransitionTime: metav1.NewTime(r.now()),
 		Reason:             of.reason,
 		Message:            of.message,
 	}
-	if before := meta.FindStatusCondition(resource.Status.Conditions, said.Type); before != nil {
-		if before.Status == said.Status {
-			said.LastTransitionTime = before.LastTransitionTime
-		}
-		if *before == said {
-			return nil
-		}
+	if !conditions.Date(&said, r.writer.Said(resource), r.now()) {
+		return nil
 	}
-	return r.apply(ctx, name, &said)
+	return r.writer.Write(ctx, name, &said)
 }
 
 // make makes the HostedResource of a definition that annex may never get. The
@@ -103,8 +98,8 @@ func (r *reporter) make(ctx context.Context, name string) (*hosted, error) {
 // release takes back what was said, and lets go of a HostedResource that was kept
 // for it.
 func (r *reporter) release(ctx context.Context, resource *hosted) error {
-	if meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionFollowed) != nil {
-		if err := r.apply(ctx, resource.Name, nil); err != nil {
+	if r.writer.Said(resource) != nil {
+		if err := r.writer.Write(ctx, resource.Name, nil); err != nil {
 			return err
 		}
 	}
@@ -115,15 +110,6 @@ func (r *reporter) release(ctx context.Context, resource *hosted) error {
 	_, err := r.annexHostedResources.Patch(ctx, resource.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("letting go of hosted resource %s: %w", resource.Name, err)
-	}
-	return nil
-}
-
-// apply makes one condition all that this controller says in a status; nil: nothing.
-func (r *reporter) apply(ctx context.Context, name string, said *metav1.Condition) error {
-	err := conditions.Apply(ctx, r.annexHostedResources, name, fieldManager, said)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing condition %s of hosted resource %s: %w", hostingv1alpha1.HostedResourceDefinitionFollowed, name, err)
 	}
 	return nil
 }

@@ -6,10 +6,9 @@ package intact
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -54,6 +53,7 @@ type Config struct {
 // Controller reports which objects cannot be read.
 type Controller struct {
 	config Config
+	writer conditions.Writer
 	queue  *queue.Queue[string]
 	lister hostinglisters.HostedResourceLister
 	synced []cache.DoneChecker
@@ -63,6 +63,9 @@ type Controller struct {
 // before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{config: config, lister: config.HostedResources.Lister()}
+	c.writer = conditions.Writer{
+		Type: hostingv1alpha1.HostedResourceIntact, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
+	}
 	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
 	var err error
 	c.synced, err = follow.All(follow.Source{
@@ -84,13 +87,9 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 // enqueue queues a HostedResource that something was said or is to be said about.
 func (c *Controller) enqueue(obj any) {
 	hosted, ok := obj.(*hostingv1alpha1.HostedResource)
-	if ok && (said(hosted) != nil || len(c.unreadable(hosted)) > 0) {
+	if ok && (c.writer.Said(hosted) != nil || len(c.unreadable(hosted)) > 0) {
 		c.queue.Add(hosted.Name)
 	}
-}
-
-func said(hosted *hostingv1alpha1.HostedResource) *metav1.Condition {
-	return meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceIntact)
 }
 
 func (c *Controller) unreadable(hosted *hostingv1alpha1.HostedResource) []quarantine.Object {
@@ -105,28 +104,22 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 	if hosted == nil {
 		return queue.Result{}, nil
 	}
-	unreadable, before := c.unreadable(hosted), said(hosted)
+	unreadable, before := c.unreadable(hosted), c.writer.Said(hosted)
 	switch {
 	case len(unreadable) > 0:
 	case before == nil:
 		return queue.Result{}, nil
 	case hosted.Status.DefinitionUID == "":
-		return queue.Result{}, c.say(ctx, name, nil) // of objects that are gone
+		return queue.Result{}, c.writer.Write(ctx, name, nil) // of objects that are gone
 	case !c.config.Unreadable.Listed(schema.ParseGroupResource(name)):
 		return queue.Result{}, nil // what was said before annex started may still be true
 	}
 	now := condition(unreadable)
 	now.ObservedGeneration = hosted.Generation
-	now.LastTransitionTime = metav1.Now()
-	if before != nil {
-		if before.Status == now.Status {
-			now.LastTransitionTime = before.LastTransitionTime
-		}
-		if *before == now {
-			return queue.Result{}, nil
-		}
+	if !conditions.Date(&now, before, time.Now()) {
+		return queue.Result{}, nil
 	}
-	if err := c.say(ctx, name, &now); err != nil {
+	if err := c.writer.Write(ctx, name, &now); err != nil {
 		return queue.Result{}, err
 	}
 	if before == nil || before.Status != now.Status || before.Message != now.Message {
@@ -142,12 +135,4 @@ func (c *Controller) record(hosted *hostingv1alpha1.HostedResource, unreadable [
 		return
 	}
 	c.config.Events.Eventf(hosted, nil, corev1.EventTypeWarning, now.Reason, "Read", "%s: %s", summary(unreadable), quarantine.Names(unreadable))
-}
-
-func (c *Controller) say(ctx context.Context, name string, now *metav1.Condition) error {
-	err := conditions.Apply(ctx, c.config.AnnexHostedResources, name, fieldManager, now)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing which objects of hosted resource %s cannot be read: %w", name, err)
-	}
-	return nil
 }

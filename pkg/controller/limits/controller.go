@@ -9,8 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +59,7 @@ type Config struct {
 // Controller reports how full limits are.
 type Controller struct {
 	config Config
+	writer conditions.Writer
 	queue  *queue.Queue[string]
 	lister hostinglisters.HostedResourceLister
 	pace   *pace.Pace
@@ -72,6 +71,9 @@ type Controller struct {
 func New(config Config) (*Controller, error) {
 	registerMetrics()
 	c := &Controller{config: config, lister: config.HostedResources.Lister(), pace: pace.New(usageInterval, time.Now)}
+	c.writer = conditions.Writer{
+		Type: hostingv1alpha1.HostedResourceWithinLimits, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
+	}
 	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
 	var err error
 	c.synced, err = follow.All(follow.Source{
@@ -95,7 +97,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 // never blocks for long.
 func (c *Controller) UsageChanged(resource schema.GroupResource) {
 	name := resource.String()
-	if hosted, err := c.lister.Get(name); err == nil && concerns(hosted) {
+	if hosted, err := c.lister.Get(name); err == nil && c.concerns(hosted) {
 		c.queue.AddAfter(name, c.pace.Wait(name))
 	}
 }
@@ -117,19 +119,15 @@ func (c *Controller) enqueue(obj any) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj
 	}
-	if hosted, ok := obj.(*hostingv1alpha1.HostedResource); ok && concerns(hosted) {
+	if hosted, ok := obj.(*hostingv1alpha1.HostedResource); ok && c.concerns(hosted) {
 		c.queue.Add(hosted.Name)
 	}
 }
 
 // concerns reports whether a HostedResource has limits, or a condition from when it
 // had some.
-func concerns(hosted *hostingv1alpha1.HostedResource) bool {
-	return !limits.Of(hosted).None() || said(hosted) != nil
-}
-
-func said(hosted *hostingv1alpha1.HostedResource) *metav1.Condition {
-	return meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceWithinLimits)
+func (c *Controller) concerns(hosted *hostingv1alpha1.HostedResource) bool {
+	return !limits.Of(hosted).None() || c.writer.Said(hosted) != nil
 }
 
 func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
@@ -140,10 +138,10 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 	if hosted == nil || limits.Of(hosted).None() {
 		c.pace.Forget(name)
 		filled.DeletePartialMatch(map[string]string{"hostedresource": name})
-		if hosted == nil || said(hosted) == nil {
+		if hosted == nil || c.writer.Said(hosted) == nil {
 			return queue.Result{}, nil
 		}
-		return queue.Result{}, c.say(ctx, name, nil)
+		return queue.Result{}, c.writer.Write(ctx, name, nil)
 	}
 	used, known := c.config.Usage.In(hosted.Spec.StoreName, schema.ParseGroupResource(name))
 	if !known {
@@ -160,22 +158,16 @@ func (c *Controller) report(ctx context.Context, hosted *hostingv1alpha1.HostedR
 	namespaces := of.FillsOfNamespaces(c.config.Usage.Namespaces(schema.ParseGroupResource(hosted.Name)))
 	observe(hosted.Name, whole, namespaces)
 
-	before, now := said(hosted), condition(whole, namespaces)
+	before, now := c.writer.Said(hosted), condition(whole, namespaces)
 	now.ObservedGeneration = hosted.Generation
-	now.LastTransitionTime = metav1.Now()
-	if before != nil {
-		if before.Status == now.Status {
-			now.LastTransitionTime = before.LastTransitionTime
-		}
-		if *before == now {
-			return queue.Result{}, nil
-		}
-		numbers := before.Status == now.Status && before.Reason == now.Reason && before.ObservedGeneration == now.ObservedGeneration
-		if wait := c.pace.Wait(hosted.Name); numbers && wait > 0 {
-			return queue.Result{RequeueAfter: wait}, nil
-		}
+	if !conditions.Date(&now, before, time.Now()) {
+		return queue.Result{}, nil
 	}
-	if err := c.say(ctx, hosted.Name, &now); err != nil {
+	numbers := before != nil && before.Status == now.Status && before.Reason == now.Reason && before.ObservedGeneration == now.ObservedGeneration
+	if wait := c.pace.Wait(hosted.Name); numbers && wait > 0 {
+		return queue.Result{RequeueAfter: wait}, nil
+	}
+	if err := c.writer.Write(ctx, hosted.Name, &now); err != nil {
 		return queue.Result{}, err
 	}
 	c.pace.Mark(hosted.Name)
@@ -183,12 +175,4 @@ func (c *Controller) report(ctx context.Context, hosted *hostingv1alpha1.HostedR
 		c.config.Events.Eventf(hosted, nil, corev1.EventTypeWarning, now.Reason, "Limit", "%s", now.Message)
 	}
 	return queue.Result{}, nil
-}
-
-func (c *Controller) say(ctx context.Context, name string, now *metav1.Condition) error {
-	err := conditions.Apply(ctx, c.config.AnnexHostedResources, name, fieldManager, now)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing how full the limits of hosted resource %s are: %w", name, err)
-	}
-	return nil
 }
