@@ -14,39 +14,32 @@ import (
 
 	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 
+	"github.com/annex-dev/annex/pkg/cmd/etcdflags"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
-	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
 // offline says where a whole Store is restored to while no annex runs.
 type offline struct {
 	dataDir string
-	etcd    storagebackend.TransportConfig
+	etcd    etcdflags.Options
 }
 
 func (o *offline) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.dataDir, "data-dir", o.dataDir, "The data directory to restore a whole Store to. It has no etcd yet, and no annex uses it.")
-	fs.StringSliceVar(&o.etcd.ServerList, "etcd-servers", o.etcd.ServerList, "The etcd to restore a whole Store to. It has no keys of annex yet, and no annex uses it.")
-	fs.StringVar(&o.etcd.TrustedCAFile, "etcd-cafile", o.etcd.TrustedCAFile, "The authority of that etcd's certificates.")
-	fs.StringVar(&o.etcd.CertFile, "etcd-certfile", o.etcd.CertFile, "The client certificate for that etcd.")
-	fs.StringVar(&o.etcd.KeyFile, "etcd-keyfile", o.etcd.KeyFile, "The key of the client certificate.")
+	o.etcd.AddFlags(fs, "The etcd to restore a whole Store to. It has no keys of annex yet, and no annex uses it.")
 }
 
-func (o *offline) enabled() bool { return o.dataDir != "" || len(o.etcd.ServerList) > 0 }
+func (o *offline) enabled() bool { return o.dataDir != "" || o.etcd.Given() }
 
 func (o *offline) validate() error {
-	if o.dataDir != "" && len(o.etcd.ServerList) > 0 {
+	if o.dataDir != "" && o.etcd.Given() {
 		return errors.New("give either --data-dir or --etcd-servers")
 	}
-	if len(o.etcd.ServerList) == 0 && (o.etcd.TrustedCAFile != "" || o.etcd.CertFile != "" || o.etcd.KeyFile != "") {
-		return errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are for --etcd-servers")
-	}
-	return nil
+	return o.etcd.Validate()
 }
 
 // What fitted into the etcd that was backed up, whatever its limits were, fits into
@@ -136,10 +129,7 @@ func place(unfinished, final, dir string) error {
 }
 
 func (o *offline) toEtcd(ctx context.Context, a *archive, errOut io.Writer) (string, error) {
-	if err := externaletcd.Check(ctx, o.etcd); err != nil {
-		return "", err
-	}
-	etcd, err := externaletcd.NewClient(o.etcd)
+	etcd, err := o.etcd.Connect(ctx)
 	if err != nil {
 		return "", err
 	}

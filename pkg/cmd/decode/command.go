@@ -15,8 +15,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 
+	"github.com/annex-dev/annex/pkg/cmd/etcdflags"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 )
 
@@ -29,7 +29,7 @@ type options struct {
 	dictionaryFile string
 	dataDir        string
 	prefix         string
-	etcd           storagebackend.TransportConfig
+	etcd           etcdflags.Options
 
 	in io.Reader
 }
@@ -61,16 +61,13 @@ func NewCommand(in io.Reader, out io.Writer) *cobra.Command {
 	fs.StringVar(&o.dictionaryFile, "dictionary-file", o.dictionaryFile, "A file with the dictionary, as it is in etcd.")
 	fs.StringVar(&o.dataDir, "data-dir", o.dataDir, "The data directory of a running annex, in whose etcd the dictionary is.")
 	fs.StringVar(&o.prefix, "etcd-prefix", o.prefix, "What the keys begin with in that etcd: --etcd-prefix of annex, or spec.etcd.keyPrefix of a Store.")
-	fs.StringSliceVar(&o.etcd.ServerList, "etcd-servers", o.etcd.ServerList, "The etcd in which the dictionary is.")
-	fs.StringVar(&o.etcd.TrustedCAFile, "etcd-cafile", o.etcd.TrustedCAFile, "The authority of that etcd's certificates.")
-	fs.StringVar(&o.etcd.CertFile, "etcd-certfile", o.etcd.CertFile, "The client certificate for that etcd.")
-	fs.StringVar(&o.etcd.KeyFile, "etcd-keyfile", o.etcd.KeyFile, "The key of the client certificate.")
+	o.etcd.AddFlags(fs, "The etcd in which the dictionary is.")
 	return cmd
 }
 
 func (o *options) validate() error {
 	sources := 0
-	for _, given := range []bool{o.dictionaryFile != "", o.dataDir != "", len(o.etcd.ServerList) > 0} {
+	for _, given := range []bool{o.dictionaryFile != "", o.dataDir != "", o.etcd.Given()} {
 		if given {
 			sources++
 		}
@@ -78,10 +75,7 @@ func (o *options) validate() error {
 	if sources > 1 {
 		return errors.New("give one of --dictionary-file, --data-dir and --etcd-servers")
 	}
-	if len(o.etcd.ServerList) == 0 && (o.etcd.TrustedCAFile != "" || o.etcd.CertFile != "" || o.etcd.KeyFile != "") {
-		return errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are for --etcd-servers")
-	}
-	return nil
+	return o.etcd.Validate()
 }
 
 // run decodes and prints.

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/compression"
@@ -28,7 +29,7 @@ func (o *options) dictionary(ctx context.Context, id uint32) ([]byte, error) {
 	switch {
 	case o.dictionaryFile != "":
 		return o.dictionaryOfFile(id)
-	case o.dataDir != "" || len(o.etcd.ServerList) > 0:
+	case o.dataDir != "" || o.etcd.Given():
 		return o.dictionaryOfEtcd(ctx, id)
 	default:
 		return nil, fmt.Errorf("it is in the Store that the value is from: give --data-dir, --etcd-servers or --dictionary-file")
@@ -53,17 +54,7 @@ func (o *options) dictionaryOfFile(id uint32) ([]byte, error) {
 }
 
 func (o *options) dictionaryOfEtcd(ctx context.Context, id uint32) ([]byte, error) {
-	config := o.etcd
-	if o.dataDir != "" {
-		socket, err := runningSocket(ctx, o.dataDir)
-		if err != nil {
-			return nil, err
-		}
-		config.ServerList = []string{"unix://" + socket}
-	} else if err := externaletcd.Check(ctx, config); err != nil {
-		return nil, err
-	}
-	annexEtcd, err := externaletcd.NewClient(config)
+	annexEtcd, err := o.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +62,17 @@ func (o *options) dictionaryOfEtcd(ctx context.Context, id uint32) ([]byte, erro
 	ctx, cancel := context.WithTimeout(ctx, externaletcd.Timeout)
 	defer cancel()
 	return o.find(ctx, annexEtcd, id)
+}
+
+func (o *options) connect(ctx context.Context) (*clientv3.Client, error) {
+	if o.dataDir == "" {
+		return o.etcd.Connect(ctx)
+	}
+	socket, err := runningSocket(ctx, o.dataDir)
+	if err != nil {
+		return nil, err
+	}
+	return externaletcd.NewClient(storagebackend.TransportConfig{ServerList: []string{"unix://" + socket}})
 }
 
 // find looks for a dictionary among those of all resources: from the value alone

@@ -461,15 +461,21 @@ var rules = []rule{
 		others:   append(flags, clients...),
 	},
 	{
+		packages: "pkg/cmd/etcdflags",
+		duty:     "How commands that go to an etcd themselves are told which.",
+		ours:     []string{"pkg/storage/externaletcd"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, flags...),
+	},
+	{
 		packages: "pkg/cmd/backup",
 		duty:     "`annex backup` and `annex restore`: clients of a running annex, and what fills an etcd that nobody uses.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/embeddedetcd", "pkg/storage/externaletcd", "pkg/storage/revision"},
-		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, clients...)...),
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/decode",
 		duty:     "`annex decode`: turns a value of etcd back without annex; reads dictionaries and nothing else.",
-		ours:     []string{"pkg/datadir", "pkg/storage/compression", "pkg/storage/externaletcd", "pkg/storage/keys"},
+		ours:     []string{"pkg/cmd/etcdflags", "pkg/datadir", "pkg/storage/compression", "pkg/storage/externaletcd", "pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, machinery...)...),
 	},
 	{
