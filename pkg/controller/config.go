@@ -35,15 +35,15 @@ import (
 type UsageTracker interface {
 	// AddHandler has changes reported to a handler until remove is called.
 	AddHandler(handler usage.Handler) (remove func())
+	// AddStoreHandler has them reported to one that asks in which Store.
+	AddStoreHandler(handler usage.StoreHandler) (remove func())
 	// Usage is the usage of one resource.
 	Usage(resource schema.GroupResource) usage.Usage
 	// Namespaces is the usage of one resource in every namespace that has some of it.
 	Namespaces(resource schema.GroupResource) map[string]usage.Usage
 	// In is the usage of one resource in one Store, and false while that is not known.
 	In(store string, resource schema.GroupResource) (usage usage.Usage, known bool)
-	// Total is the usage of all resources together.
-	Total() usage.Usage
-	// Store is that in one Store, and false while it is not known.
+	// Store is the usage of all resources in one Store, and false while it is not known.
 	Store(store string) (total usage.Usage, known bool)
 }
 

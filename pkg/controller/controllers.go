@@ -337,6 +337,9 @@ func New(config Config) (*Controllers, error) {
 		if handler, ok := made.(usage.Handler); ok {
 			c.term.undo = append(c.term.undo, config.Usage.AddHandler(handler))
 		}
+		if handler, ok := made.(usage.StoreHandler); ok {
+			c.term.undo = append(c.term.undo, config.Usage.AddStoreHandler(handler))
+		}
 		c.entries = append(c.entries, entry{controller: made, workers: d.workers})
 	}
 	return c, nil

@@ -54,7 +54,7 @@ func (t *tracker) AddHandler(handler usage.Handler) (remove func()) {
 	}
 }
 
-func (t *tracker) Total() usage.Usage { return t.Usage(schema.GroupResource{}) }
+func (t *tracker) AddStoreHandler(usage.StoreHandler) (remove func()) { return func() {} }
 
 func (t *tracker) Namespaces(schema.GroupResource) map[string]usage.Usage { return nil }
 
@@ -62,7 +62,7 @@ func (t *tracker) In(_ string, resource schema.GroupResource) (usage.Usage, bool
 	return t.Usage(resource), true
 }
 
-func (t *tracker) Store(string) (usage.Usage, bool) { return t.Total(), true }
+func (t *tracker) Store(string) (usage.Usage, bool) { return t.Usage(schema.GroupResource{}), true }
 
 func (t *tracker) Usage(schema.GroupResource) usage.Usage {
 	t.mu.Lock()

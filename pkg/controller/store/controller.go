@@ -9,11 +9,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
@@ -36,12 +36,6 @@ type Connection interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
-// Recorder records events; an events.EventRecorder is one.
-type Recorder interface {
-	// Eventf records an event of an object.
-	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
-}
-
 // Config holds what the controller depends on.
 type Config struct {
 	AnnexStores          hostingclient.StoreInterface
@@ -57,7 +51,7 @@ type Config struct {
 	// while that is not known.
 	Objects func(store string) (objects int64, known bool)
 	// Events takes what is to be said of a Store.
-	Events Recorder
+	Events events.EventRecorder
 }
 
 // Controller keeps the status of Stores.
@@ -90,15 +84,12 @@ func New(config Config) (*Controller, error) {
 			return countOn(store, all)
 		},
 		livePlaced: func(ctx context.Context, store string) (int32, error) {
-			all, err := config.AnnexHostedResources.List(ctx, metav1.ListOptions{})
+			placed := fields.OneTermEqualSelector(hostingv1alpha1.HostedResourceStoreNameField, store)
+			all, err := config.AnnexHostedResources.List(ctx, metav1.ListOptions{FieldSelector: placed.String()})
 			if err != nil {
 				return 0, fmt.Errorf("listing what is placed on store %s: %w", store, err)
 			}
-			count := int32(0)
-			for i := range all.Items {
-				count += on(store, &all.Items[i])
-			}
-			return count, nil
+			return int32(len(all.Items)), nil
 		},
 		events:  config.Events,
 		pace:    c.pace,
@@ -115,16 +106,11 @@ func New(config Config) (*Controller, error) {
 func countOn(store string, hosted []*hostingv1alpha1.HostedResource) int32 {
 	count := int32(0)
 	for _, resource := range hosted {
-		count += on(store, resource)
+		if resource.Spec.StoreName == store {
+			count++
+		}
 	}
 	return count
-}
-
-func on(store string, hosted *hostingv1alpha1.HostedResource) int32 {
-	if hosted.Spec.StoreName == store {
-		return 1
-	}
-	return 0
 }
 
 func (c *Controller) follow(config Config) error {
@@ -161,13 +147,8 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	c.queue.Run(ctx, workers, c.stores, c.hostedResources)
 }
 
-// UsageChanged is to be called when the usage of a resource changed.
-func (c *Controller) UsageChanged(schema.GroupResource) {}
-
-// AllUsageChanged is to be called when the usage of any resource may have changed.
-func (c *Controller) AllUsageChanged() {}
-
-// StoreUsageChanged is to be called when what a Store holds changed.
+// StoreUsageChanged is to be called when what a Store holds changed. It never blocks
+// for long.
 func (c *Controller) StoreUsageChanged(store string) {
 	c.queue.AddAfter(store, c.pace.Wait(store))
 }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -45,7 +46,7 @@ type reconciler struct {
 	// livePlaced asks.
 	placed     func(store string) int32
 	livePlaced func(ctx context.Context, store string) (int32, error)
-	events     Recorder
+	events     events.EventRecorder
 	pace       *pace.Pace
 	now        func() time.Time
 

@@ -244,23 +244,24 @@ func TestSum(t *testing.T) {
 	t.Parallel()
 	first, second := startEtcd(t), startEtcd(t)
 	first.put(t, "/annex/configmaps/a/x", 10)
+	second.put(t, "/two/configmaps/a/x", 5)
 	second.put(t, "/two/example.com/widgets/a/w", 30)
 	sum := NewSum()
-	if sum.Total() != (Usage{}) {
+	if sum.Usage(widgets) != (Usage{}) {
 		t.Error("a sum of nothing is not zero")
 	}
 	seen := &storeRecorder{recorder: recorder{changed: map[schema.GroupResource]int{}}, stores: make(chan string, 1000)}
-	remove := sum.AddHandler(seen)
+	remove, removeStores := sum.AddHandler(seen), sum.AddStoreHandler(seen)
 	a, b := first.track(t, "annex"), second.track(t, "two")
 	down := NewTracker(stalled{}, "annex", nil)
 	sum.Add("default", a)
 	sum.Add("second", b)
 	first.caughtUp(t, a)
 	second.caughtUp(t, b)
-	if got, want := sum.Total(), plain(2, 40); got != want {
-		t.Errorf("total %+v, want %+v", got, want)
+	if got, want := sum.Usage(configMaps), plain(2, 15); got != want {
+		t.Errorf("configmaps in both: %+v, want %+v", got, want)
 	}
-	if got, known := sum.Store("second"); got != plain(1, 30) || !known {
+	if got, known := sum.Store("second"); got != plain(2, 35) || !known {
 		t.Errorf("second has %+v (%t)", got, known)
 	}
 	sum.Add("down", down)
@@ -285,8 +286,8 @@ func TestSum(t *testing.T) {
 	sum.Remove("down")
 	sum.Remove("second")
 	sum.Remove("second")
-	if got, want := sum.Total(), plain(1, 10); got != want {
-		t.Errorf("total %+v, want %+v", got, want)
+	if got, want := sum.Usage(configMaps), plain(1, 10); got != want {
+		t.Errorf("configmaps in what is left: %+v, want %+v", got, want)
 	}
 	before, _ := seen.of(widgets)
 	second.put(t, "/two/example.com/widgets/a/u", 1)
@@ -294,8 +295,10 @@ func TestSum(t *testing.T) {
 	if after, _ := seen.of(widgets); after != before {
 		t.Error("a Store that was removed is reported")
 	}
-	remove()
-	remove()
+	for range 2 {
+		remove()
+		removeStores()
+	}
 }
 
 type storeRecorder struct {

@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// StoreHandler is a Handler that wants to know in which Store something changed.
+// StoreHandler is told in which Store something changed. It must not block.
 type StoreHandler interface {
 	// StoreUsageChanged says that what a Store holds is another than before, or
-	// that the Store came or went. It must not block.
+	// that the Store came or went.
 	StoreUsageChanged(store string)
 }
 
@@ -20,8 +20,9 @@ type StoreHandler interface {
 // and go while it is read.
 type Sum struct {
 	// handling is as that of a Tracker. It is never waited for with mu locked.
-	handling sync.Mutex
-	handlers map[*registration]struct{}
+	handling      sync.Mutex
+	handlers      map[*registration]struct{}
+	storeHandlers map[*storeRegistration]struct{}
 
 	mu     sync.RWMutex
 	stores map[string]*summand
@@ -34,9 +35,14 @@ type summand struct {
 	leave func()
 }
 
+// storeRegistration is as registration.
+type storeRegistration struct{ StoreHandler }
+
 // NewSum returns a sum of no Store.
 func NewSum() *Sum {
-	return &Sum{handlers: map[*registration]struct{}{}, stores: map[string]*summand{}}
+	return &Sum{
+		handlers: map[*registration]struct{}{}, storeHandlers: map[*storeRegistration]struct{}{}, stores: map[string]*summand{},
+	}
 }
 
 // Add counts a Store in, in place of the Tracker it may have had before. The
@@ -66,17 +72,24 @@ func (s *Sum) Remove(store string) {
 	forward{s, store}.AllUsageChanged()
 }
 
-// AddHandler is as that of a Tracker, for all Stores. A handler that is a
-// StoreHandler too is told of the Store as well.
+// AddHandler is as that of a Tracker, for all Stores.
 func (s *Sum) AddHandler(handler Handler) (remove func()) {
-	r := &registration{handler}
+	return register(s, s.handlers, &registration{handler})
+}
+
+// AddStoreHandler is AddHandler for who asks where something changed, not of what.
+func (s *Sum) AddStoreHandler(handler StoreHandler) (remove func()) {
+	return register(s, s.storeHandlers, &storeRegistration{handler})
+}
+
+func register[R any](s *Sum, among map[*R]struct{}, r *R) (remove func()) {
 	s.handling.Lock()
 	defer s.handling.Unlock()
-	s.handlers[r] = struct{}{}
+	among[r] = struct{}{}
 	return func() {
 		s.handling.Lock()
 		defer s.handling.Unlock()
-		delete(s.handlers, r)
+		delete(among, r)
 	}
 }
 
@@ -98,15 +111,6 @@ func (s *Sum) Namespaces(resource schema.GroupResource) map[string]Usage {
 			usage.add(sum[namespace])
 			sum[namespace] = usage
 		}
-	}
-	return sum
-}
-
-// Total is the usage of all resources in all Stores together.
-func (s *Sum) Total() Usage {
-	var sum Usage
-	for _, tracker := range s.trackers() {
-		sum.add(tracker.Total())
 	}
 	return sum
 }
@@ -167,8 +171,8 @@ func (f forward) tell(call func(Handler)) {
 	defer f.sum.handling.Unlock()
 	for r := range f.sum.handlers {
 		call(r.Handler)
-		if handler, ok := r.Handler.(StoreHandler); ok {
-			handler.StoreUsageChanged(f.store)
-		}
+	}
+	for r := range f.sum.storeHandlers {
+		r.StoreUsageChanged(f.store)
 	}
 }

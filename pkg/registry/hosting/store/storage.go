@@ -13,11 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
@@ -97,15 +99,14 @@ func (r *REST) held(ctx context.Context, store string) ([]string, error) {
 	if r.resources == nil {
 		return nil, nil
 	}
-	list, err := r.resources.List(ctx, &internalversion.ListOptions{})
+	placed := fields.OneTermEqualSelector(v1alpha1.HostedResourceStoreNameField, store)
+	list, err := r.resources.List(ctx, &internalversion.ListOptions{FieldSelector: placed})
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for _, resource := range list.(*hosting.HostedResourceList).Items {
-		if resource.Spec.StoreName == store {
-			names = append(names, resource.Name)
-		}
+		names = append(names, resource.Name)
 	}
 	return names, nil
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -106,8 +107,11 @@ type resources struct {
 	items []hosting.HostedResource
 }
 
-func (r *resources) List(context.Context, *internalversion.ListOptions) (runtime.Object, error) {
-	return &hosting.HostedResourceList{Items: r.items}, nil
+func (r *resources) List(_ context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	placed := slices.DeleteFunc(slices.Clone(r.items), func(resource hosting.HostedResource) bool {
+		return !options.FieldSelector.Matches(fields.Set{"spec.storeName": resource.Spec.StoreName})
+	})
+	return &hosting.HostedResourceList{Items: placed}, nil
 }
 
 func TestStoreWithResourcesCannotBeDeleted(t *testing.T) {
