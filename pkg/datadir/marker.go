@@ -97,7 +97,7 @@ func writeMarker(path string) (err error) {
 	if err := os.Rename(path+tempSuffix, path); err != nil {
 		return fmt.Errorf("writing the marker: %w", err)
 	}
-	return syncDir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
 func writeSynced(path string, raw []byte) (err error) {
@@ -112,7 +112,8 @@ func writeSynced(path string, raw []byte) (err error) {
 	return f.Sync()
 }
 
-func syncDir(path string) (err error) {
+// SyncDir has what was made, renamed or removed in a directory survive a power cut.
+func SyncDir(path string) (err error) {
 	dir, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("syncing the directory: %w", err)

@@ -17,6 +17,18 @@ const restoringName = "etcd.restoring"
 // becomes EtcdDir when it is whole.
 func (d *Dir) RestoringDir() string { return filepath.Join(d.path, restoringName) }
 
+// PlaceRestored gives a restored etcd its place, so that it is there after a power cut
+// too. In that place there is a socket at most.
+func (d *Dir) PlaceRestored() error {
+	if err := os.RemoveAll(d.EtcdDir()); err != nil {
+		return err
+	}
+	if err := os.Rename(d.RestoringDir(), d.EtcdDir()); err != nil {
+		return err
+	}
+	return SyncDir(d.path)
+}
+
 // CheckRestored returns an error if a restore did not come to its end: the etcd that
 // annex would start with is not the one that somebody wants back.
 func (d *Dir) CheckRestored() error {

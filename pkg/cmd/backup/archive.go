@@ -33,9 +33,11 @@ type archive struct {
 
 // saved is one resource of a backup.
 type saved struct {
-	name         string
-	definition   *unstructured.Unstructured // nil if it has none
-	storedAt     []string
+	name string
+	// definition is made as it was, whatever is in it. Nil if there is none.
+	definition *unstructured.Unstructured
+	// crd is what is known of it here.
+	crd          apiextensionsv1.CustomResourceDefinition
 	hosted       *hostingv1alpha1.HostedResource
 	dictionaries []backup.Record
 	objects      int64
@@ -95,11 +97,9 @@ func (a *archive) manifest(record backup.Record) error {
 		if err := found.definition.UnmarshalJSON(record.Value); err != nil {
 			return fmt.Errorf("read its customresourcedefinition %s: %w", name, err)
 		}
-		var crd apiextensionsv1.CustomResourceDefinition
-		if err := json.Unmarshal(record.Value, &crd); err != nil {
+		if err := json.Unmarshal(record.Value, &found.crd); err != nil {
 			return fmt.Errorf("read its customresourcedefinition %s: %w", name, err)
 		}
-		found.storedAt = crd.Status.StoredVersions
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func TestParts(t *testing.T) {
 	var got []string
 	err = a.parts(wanted, func(resource *saved, part []byte, count, _ int64) error {
 		dictionaries, keys := 0, []string{}
-		header, _, err := readPart(part, func(record backup.Record) error {
+		header, _, err := readRecords(bytes.NewReader(part), func(record backup.Record) error {
 			if record.Kind == backup.KindDictionary {
 				dictionaries++
 			} else {

@@ -78,8 +78,9 @@ func raw(result restclient.Result) ([]byte, error) {
 	return result.Raw()
 }
 
-// readPart asks for a part of a backup, of a Store or of a HostedResource.
-func (c *client) readPart(ctx context.Context, kind, name string, revision int64, after string) (part []byte, err error) {
+// readPart asks for a part of a backup, of a Store or of a HostedResource. It has
+// arrived whole.
+func (c *client) readPart(ctx context.Context, kind, name string, revision int64, after string) (part []byte, header backup.Header, err error) {
 	err = c.again(ctx, func() error {
 		request := c.rest.Get().Resource(kind).Name(name).SubResource("backup").SetHeader("Accept", "*/*")
 		if after != "" {
@@ -88,15 +89,10 @@ func (c *client) readPart(ctx context.Context, kind, name string, revision int64
 		if part, err = raw(request.Do(ctx)); err != nil {
 			return err
 		}
-		_, _, err = readPart(part, func(backup.Record) error { return nil })
+		header, _, err = readRecords(bytes.NewReader(part), func(backup.Record) error { return nil })
 		return err
 	})
-	return part, err
-}
-
-// readPart reads a part that is whole.
-func readPart(part []byte, each func(backup.Record) error) (backup.Header, backup.Trailer, error) {
-	return readRecords(bytes.NewReader(part), each)
+	return part, header, err
 }
 
 // readRecords calls back with every record of a backup.

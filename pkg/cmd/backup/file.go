@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/annex-dev/annex/pkg/datadir"
 )
 
 // file is a new file that appears under its name once it is whole, and that only its
@@ -38,14 +40,13 @@ func (f *file) finish() error {
 	if err == nil {
 		err = os.Link(f.Name(), f.path)
 	}
+	if err == nil {
+		err = datadir.SyncDir(filepath.Dir(f.path))
+	}
 	if err != nil {
 		return fmt.Errorf("write the backup to %s: %w", f.path, err)
 	}
-	folder, err := os.Open(filepath.Dir(f.path))
-	if err != nil {
-		return fmt.Errorf("write the backup to %s: %w", f.path, err)
-	}
-	return errors.Join(folder.Sync(), folder.Close())
+	return nil
 }
 
 // discard removes what is left of it under its temporary name.

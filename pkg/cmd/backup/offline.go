@@ -81,9 +81,9 @@ func (o *offline) toDataDir(ctx context.Context, a *archive, errOut io.Writer) (
 		return "", err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	final, unfinished := dir.EtcdDir(), dir.RestoringDir()
+	unfinished := dir.RestoringDir()
 	// A folder without this has at most the socket of an interrupted restore.
-	if _, err := os.Lstat(filepath.Join(final, "member")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(dir.EtcdDir(), "member")); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = errors.New("there is an etcd already: move it away, or name another directory")
 		}
@@ -104,28 +104,12 @@ func (o *offline) toDataDir(ctx context.Context, a *archive, errOut io.Writer) (
 	}
 	err = errors.Join(fill(ctx, server.Client(), a, errOut), server.Close())
 	if err == nil {
-		err = place(unfinished, final, dir.Path())
+		err = dir.PlaceRestored()
 	}
 	if err != nil {
 		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
 	}
 	return o.dataDir, nil
-}
-
-// place gives an etcd its place, so that it is there after a crash too. The socket may
-// have been in the folder.
-func place(unfinished, final, dir string) error {
-	if err := os.RemoveAll(final); err != nil {
-		return err
-	}
-	if err := os.Rename(unfinished, final); err != nil {
-		return err
-	}
-	folder, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
 }
 
 func (o *offline) toEtcd(ctx context.Context, a *archive, errOut io.Writer) (string, error) {

@@ -105,20 +105,13 @@ func fresh(definition *unstructured.Unstructured) *unstructured.Unstructured {
 
 // waitServed returns when the objects can be read.
 func (r *restorer) waitServed(ctx context.Context, resource *saved) error {
-	var crd apiextensionsv1.CustomResourceDefinition
-	body, err := resource.definition.MarshalJSON()
-	if err == nil {
-		err = json.Unmarshal(body, &crd)
-	}
-	if err != nil {
-		return fmt.Errorf("read its customresourcedefinition: %w", err)
-	}
+	crd := resource.crd
 	served := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Served })
 	if served < 0 {
 		return nil
 	}
 	last := errors.New("nothing was tried")
-	err = wait.PollUntilContextTimeout(ctx, pollInterval, servedTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, servedTimeout, true, func(ctx context.Context) (bool, error) {
 		last = r.annex.rest.Get().AbsPath("/apis", crd.Spec.Group, crd.Spec.Versions[served].Name, crd.Spec.Names.Plural).
 			Param("limit", "1").Do(ctx).Error()
 		// Who may restore need not be allowed to look.
@@ -147,7 +140,7 @@ func (r *restorer) keepStoredVersions(ctx context.Context, resource *saved) erro
 			return err
 		}
 		all := slices.Clone(versions)
-		for _, version := range resource.storedAt {
+		for _, version := range resource.crd.Status.StoredVersions {
 			if !slices.Contains(all, version) {
 				all = append(all, version)
 			}

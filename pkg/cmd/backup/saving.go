@@ -4,6 +4,7 @@
 package backup
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func (s *saving) run(ctx context.Context, manifests []backup.Record, target io.W
 	}
 	var objects, size int64
 	for after := ""; ; {
-		part, err := s.annex.readPart(ctx, kind, name, s.header.Revision, after)
+		part, header, err := s.annex.readPart(ctx, kind, name, s.header.Revision, after)
 		switch {
 		case apierrors.IsResourceExpired(err):
 			return backup.Trailer{}, fmt.Errorf("%s: %w; begin again, nearer to annex or with a longer --etcd-compaction-interval", what, err)
@@ -41,13 +42,14 @@ func (s *saving) run(ctx context.Context, manifests []backup.Record, target io.W
 			return backup.Trailer{}, fmt.Errorf("%s: %w", what, err)
 		}
 		if s.writer == nil {
-			if err := s.begin(target, part, manifests); err != nil {
+			s.header = header
+			if err := s.begin(target, manifests); err != nil {
 				return backup.Trailer{}, fmt.Errorf("write the backup: %w", err)
 			}
 			s.bar = newProgress(s.errOut, name, s.header.Expected)
 			defer s.bar.end()
 		}
-		_, trailer, err := readPart(part, s.write)
+		_, trailer, err := readRecords(bytes.NewReader(part), s.write)
 		if err != nil {
 			return backup.Trailer{}, fmt.Errorf("write the backup: %w", err)
 		}
@@ -65,11 +67,8 @@ func (s *saving) run(ctx context.Context, manifests []backup.Record, target io.W
 }
 
 // begin writes what comes before the first object.
-func (s *saving) begin(target io.Writer, part []byte, manifests []backup.Record) error {
+func (s *saving) begin(target io.Writer, manifests []backup.Record) error {
 	var err error
-	if s.header, _, err = readPart(part, func(backup.Record) error { return nil }); err != nil {
-		return err
-	}
 	if s.writer, err = backup.NewWriter(target, s.header); err != nil {
 		return err
 	}
