@@ -5,7 +5,9 @@ package page
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -154,6 +156,11 @@ func (r *reader) serve(t *testing.T, step Step) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(r.address(t, annexAddress)) // a listener gave it
 	out := filepath.Join(r.shell.own, "annex.out")
+	// The shell empties it only after it has gone on: it may say that the annex before
+	// is ready.
+	if err := os.Remove(out); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
 	r.run(t, fmt.Sprintf("%s --secure-port=%s >%s 2>&1 &\nannex_of_the_page=$!", step.Text, port, out))
 	r.serves = true
 	var printed string
