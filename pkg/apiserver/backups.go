@@ -10,7 +10,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	storagevalue "k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
@@ -95,14 +94,14 @@ func (b backups) Defined(ctx context.Context, name string) (bool, error) {
 	return found.Count > 0, nil
 }
 
-// available is a Store that answers.
+// available is a Store that answers. The errors are API statuses that name it.
 func (b backups) available(name string) (routing.Store, error) {
 	store, err := b.store(name)
-	if err == nil {
-		err = store.Available()
-	}
 	if err != nil {
-		return nil, apierrors.NewServiceUnavailable(err.Error()) // it names the Store
+		return nil, err
+	}
+	if err := store.Available(); err != nil {
+		return nil, err
 	}
 	return store, nil
 }

@@ -103,7 +103,7 @@ func isUnavailable(err error) bool {
 
 // refuseCluster shuts the gate because an answer came from another cluster.
 func (s *Store) refuseCluster(g *gate, found uint64) error {
-	return s.refuse(g, ReasonWrongCluster, wrongCluster(found, g.cluster))
+	return s.refuse(g, ReasonWrongCluster, wrongCluster("its endpoints lead", found, g.cluster))
 }
 
 // fenceGone shuts the gate because annex's mark is not where it was left.
@@ -123,8 +123,9 @@ func (s *Store) refuse(g *gate, reason, message string) error {
 
 const dataReplaced = "its etcd cluster no longer has the mark that annex left there: its data were replaced or removed"
 
-func wrongCluster(found, pinned uint64) string {
-	return fmt.Sprintf("its endpoints lead to the etcd cluster %s, but its data is in the cluster %s", FormatClusterID(found), FormatClusterID(pinned))
+// wrongCluster says where what leads, as in "its endpoints lead", and where it should.
+func wrongCluster(what string, found, pinned uint64) string {
+	return fmt.Sprintf("%s to the etcd cluster %s, but its data is in the cluster %s", what, FormatClusterID(found), FormatClusterID(pinned))
 }
 
 // FormatClusterID writes the ID of an etcd cluster as etcd's own tools do.

@@ -220,8 +220,7 @@ func (s *Store) judge(ctx context.Context, conn *connection, w wanted, seen *Sna
 		}
 		answers++
 		if found := answer.Status.Header.GetClusterId(); w.pinned != 0 && found != w.pinned {
-			return s.unavailable(ReasonWrongCluster, fmt.Sprintf("its endpoint %s leads to the etcd cluster %s, but its data is in the cluster %s",
-				answer.Endpoint, FormatClusterID(found), FormatClusterID(w.pinned)))
+			return s.unavailable(ReasonWrongCluster, wrongCluster(fmt.Sprintf("its endpoint %s leads", answer.Endpoint), found, w.pinned))
 		}
 		found, err := version.ParseSemantic(answer.Status.Version)
 		if err != nil || found.LessThan(minimumVersion) {
@@ -251,7 +250,7 @@ func (s *Store) judgeMark(w wanted, seen *Snapshot) *UnavailableError {
 	case seen.Cluster == 0:
 		return s.unavailable(ReasonWrongCluster, "its endpoints lead to different etcd clusters")
 	case w.pinned != 0 && seen.Cluster != w.pinned:
-		return s.unavailable(ReasonWrongCluster, wrongCluster(seen.Cluster, w.pinned))
+		return s.unavailable(ReasonWrongCluster, wrongCluster("its endpoints lead", seen.Cluster, w.pinned))
 	case s.name == hosting.DefaultStoreName && mark == nil && s.gate.Load().fence == 0:
 		return nil // a full etcd took no mark
 	case mark != nil && (mark.Store != s.name || w.uid != "" && mark.UID != w.uid):

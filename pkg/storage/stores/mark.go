@@ -35,7 +35,7 @@ func (s *Store) Claim(ctx context.Context, uid types.UID, take bool) (cluster ui
 		return 0, err
 	}
 	if found != seen.Cluster {
-		return 0, s.unavailable(ReasonWrongCluster, wrongCluster(found, seen.Cluster))
+		return 0, s.unavailable(ReasonWrongCluster, wrongCluster("its endpoints lead", found, seen.Cluster))
 	}
 	return found, nil
 }

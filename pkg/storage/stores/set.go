@@ -152,13 +152,6 @@ func (s *Set) Get(name string) (*Store, error) {
 	return nil, &UnavailableError{Store: name, Reason: ReasonNotFound, Message: "it does not exist"}
 }
 
-// All returns all Stores by their names.
-func (s *Set) All() map[string]*Store {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return maps.Clone(s.stores)
-}
-
 // AddListener has a function called with the name of a Store that came or went, or
 // whose requests begin or cease to pass, until remove is called. It must not block.
 func (s *Set) AddListener(listener func(store string)) (remove func()) {
@@ -280,7 +273,10 @@ func (s *Set) renew(store *Store) {
 // Everything that uses them must have stopped.
 func (s *Set) Close() {
 	s.stop()
-	for _, store := range s.All() {
+	s.mu.RLock()
+	all := maps.Clone(s.stores)
+	s.mu.RUnlock()
+	for _, store := range all {
 		store.close(store.unavailable(ReasonConnecting, errStopped.Error()))
 	}
 	s.closing.Wait()
@@ -292,17 +288,14 @@ var errStopped = errors.New("annex stops")
 // watch caches answer consistent reads. That is one switch for the whole process, and
 // one etcd that is too old would switch it off for all: those are refused, so that
 // any other stands for all.
-func (s *Set) allowProgress(seen *Snapshot) bool {
+func (s *Set) allowProgress(seen *Snapshot) {
 	for _, answer := range seen.Endpoints {
-		if answer.Err != nil {
-			continue
+		if answer.Err == nil {
+			s.progress.Do(func() {
+				etcdfeature.DefaultFeatureSupportChecker.CheckClient(s.ctx, verified{answer.Endpoint, answer.Status}, storage.RequestWatchProgress)
+			})
 		}
-		s.progress.Do(func() {
-			etcdfeature.DefaultFeatureSupportChecker.CheckClient(s.ctx, verified{answer.Endpoint, answer.Status}, storage.RequestWatchProgress)
-		})
-		return true
 	}
-	return false
 }
 
 // verified is an endpoint that has answered.

@@ -6,6 +6,7 @@ package stores
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -156,23 +157,14 @@ func (s *Snapshot) summarize() {
 }
 
 func (s *Snapshot) addAlarm(alarm string) {
-	for _, known := range s.Alarms {
-		if known == alarm {
-			return
-		}
+	if s.hasAlarm(alarm) {
+		return
 	}
 	s.Alarms = append(s.Alarms, alarm)
 	s.NoSpace = s.NoSpace || alarm == "NOSPACE"
 }
 
-func (s *Snapshot) hasAlarm(alarm string) bool {
-	for _, raised := range s.Alarms {
-		if raised == alarm {
-			return true
-		}
-	}
-	return false
-}
+func (s *Snapshot) hasAlarm(alarm string) bool { return slices.Contains(s.Alarms, alarm) }
 
 // Largest is what the member with the largest database answered, which is the one
 // that reaches the quota first; nil if none answered.

@@ -299,7 +299,11 @@ func TestDownAndBack(t *testing.T) {
 	if message := store.Available().Error(); !strings.Contains(message, "connection refused") {
 		t.Errorf("it does not say why: %s", message)
 	}
-	if _, err := get(t, set.All()["default"], "a"); err != nil {
+	other, err := set.Get("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(t, other, "a"); err != nil {
 		t.Errorf("another store: %v", err)
 	}
 
