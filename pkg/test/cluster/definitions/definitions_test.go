@@ -68,7 +68,7 @@ func TestDefinitions(t *testing.T) {
 // what the main cluster did.
 func labelled(w *world) {
 	w.define(w.crd("widgets", "v1"))
-	before := w.mainDocument("v1")
+	before := w.mainDocument("v1", "widgets")
 
 	w.label("widgets." + w.group)
 	w.published("v1")
@@ -78,7 +78,7 @@ func labelled(w *world) {
 	w.has(w.annexObjects, "widgets", "v1", "one")
 	w.stored(0)
 	w.followed("widgets." + w.group)
-	w.sameDocuments("v1", before)
+	w.sameDocuments("v1", before, "widgets")
 	resource, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(w.Context(), "widgets."+w.group, metav1.GetOptions{})
 	w.no(err)
 	if resource.Status.Phase != hostingv1alpha1.HostedResourceHosted {
@@ -163,7 +163,7 @@ func upgraded(w *world) {
 	w.has(w.mainObjects, "widgets", "v1", "two")
 	w.stored(0)
 	w.followed(name)
-	w.sameDocuments("v2", w.mainDocument("v2"))
+	w.sameDocuments("v2", w.mainDocument("v2", "widgets"), "widgets")
 
 	own, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(w.Context(), name, metav1.GetOptions{})
 	w.no(err)

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,21 +36,23 @@ func certManager(t *testing.T, annex *behind.Annex) {
 		w.define(crd)
 	}
 	for group, w := range worlds {
-		before := w.mainDocument("v1")
 		list, err := w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().List(t.Context(), metav1.ListOptions{})
 		w.no(err)
-		var names []string
+		var names, plurals []string
 		for _, crd := range list.Items {
 			if crd.Spec.Group == group {
-				names = append(names, crd.Name)
-				w.label(crd.Name)
+				names, plurals = append(names, crd.Name), append(plurals, crd.Spec.Names.Plural)
 			}
+		}
+		before := w.mainDocument("v1", plurals...)
+		for _, name := range names {
+			w.label(name)
 		}
 		w.published("v1")
 		for _, name := range names {
 			w.followed(name)
 		}
-		w.sameDocuments("v1", before)
+		w.sameDocuments("v1", before, plurals...)
 	}
 	if len(worlds) < 2 {
 		t.Errorf("cert-manager has %d groups, want 2", len(worlds))
@@ -73,18 +76,18 @@ func load(t *testing.T, name string) []crds.Manifest {
 }
 
 // mainDocument and annexDocument are the OpenAPI v3 documents of a version of the
-// group, as either side has them.
-func (w *world) mainDocument(version string) []byte {
+// group, as either side has them once all of these resources are in them.
+func (w *world) mainDocument(version string, plurals ...string) []byte {
 	w.Helper()
-	return w.document(mainCluster.Config, version)
+	return w.document(mainCluster.Config, version, plurals)
 }
 
-func (w *world) annexDocument(version string) []byte {
+func (w *world) annexDocument(version string, plurals ...string) []byte {
 	w.Helper()
-	return w.document(w.annex.AnnexConfig, version)
+	return w.document(w.annex.AnnexConfig, version, plurals)
 }
 
-func (w *world) document(config *restclient.Config, version string) []byte {
+func (w *world) document(config *restclient.Config, version string, plurals []string) []byte {
 	w.Helper()
 	discovery, err := kubernetes.NewForConfig(config)
 	w.no(err)
@@ -92,19 +95,23 @@ func (w *world) document(config *restclient.Config, version string) []byte {
 	w.eventually("the OpenAPI document of "+version, func(ctx context.Context) (bool, string) {
 		raw, err := discovery.Discovery().RESTClient().Get().AbsPath("/openapi/v3/apis/"+w.group+"/"+version).SetHeader("Accept", "application/json").DoRaw(ctx)
 		document = raw
-		return err == nil && bytes.Contains(raw, []byte("/apis/"+w.group+"/"+version+"/")), string(raw)
+		missing := slices.DeleteFunc(slices.Clone(plurals), func(plural string) bool {
+			// "/apis/<group>/<version>/<plural>", of those with a namespace also below it.
+			return bytes.Contains(raw, []byte(`"/apis/`+w.group+"/"+version+"/"+plural+`"`))
+		})
+		return err == nil && len(missing) == 0, fmt.Sprintf("%v, without %q", err, missing)
 	})
 	return document
 }
 
 // sameDocuments fails unless the main cluster's document is what it was before the
 // group was taken over, byte for byte, and annex's says the same about the group.
-func (w *world) sameDocuments(version string, before []byte) {
+func (w *world) sameDocuments(version string, before []byte, plurals ...string) {
 	w.Helper()
-	if after := w.mainDocument(version); !bytes.Equal(before, after) {
+	if after := w.mainDocument(version, plurals...); !bytes.Equal(before, after) {
 		w.Errorf("the main cluster's OpenAPI document of %s/%s has changed: %s", w.group, version, firstDifference(before, after))
 	}
-	main, annex := w.ofGroup(before), w.ofGroup(w.annexDocument(version))
+	main, annex := w.ofGroup(before), w.ofGroup(w.annexDocument(version, plurals...))
 	if !bytes.Equal(main, annex) {
 		w.Errorf("the OpenAPI documents of %s/%s differ between the main cluster and annex: %s", w.group, version, firstDifference(main, annex))
 	}
