@@ -123,23 +123,22 @@ func TestLimitsBelowWhatThereIs(t *testing.T) {
 	_, err = r.apply(t, "user", "spec: {color: red, more: "+strings.Repeat("and more", 100)+"}", false)
 	wantExceeded(t, err, "limited: storage=1")
 
-	for what, allowed := range map[string]func() error{
-		"to apply what there is":    func() error { _, err := r.apply(t, "user", applied, false); return err },
-		"to update the status of a": func() error { _, err := r.patch(t, "v1", "a", `{"status": {"phase": "Ready"}}`, "status"); return err },
-		"to apply the status of a": func() error {
-			_, err := r.apply(t, "controller", "status: {reason: none}", false, "status")
-			return err
-		},
-		"to shrink b": func() error { _, err := r.patch(t, "v1", "b", `{"spec": {"text": "short"}}`); return err },
-		"to delete b": func() error { return r.in("v1").Delete(t.Context(), "b", metav1.DeleteOptions{}) },
-		"to mark what is held deleted": func() error {
-			return r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{})
-		},
-	} {
-		if err := allowed(); err != nil {
+	allowed := func(what string, err error) {
+		t.Helper()
+		if err != nil {
 			t.Errorf("it was refused %s: %v", what, err)
 		}
 	}
+	_, err = r.apply(t, "user", applied, false)
+	allowed("to apply what there is", err)
+	_, err = r.patch(t, "v1", "a", `{"status": {"phase": "Ready"}}`, "status")
+	allowed("to update the status of a", err)
+	_, err = r.apply(t, "controller", "status: {reason: none}", false, "status")
+	allowed("to apply the status of a", err)
+	_, err = r.patch(t, "v1", "b", `{"spec": {"text": "short"}}`)
+	allowed("to shrink b", err)
+	allowed("to delete b", r.in("v1").Delete(t.Context(), "b", metav1.DeleteOptions{}))
+	allowed("to mark what is held deleted", r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{}))
 	if _, err := r.patch(t, "v1", "held", `{"metadata": {"annotations": {"stage": "`+strings.Repeat("cleaning ", 20)+`"}}}`); err != nil {
 		t.Errorf("the controller of what is deleted is refused to note its progress: %v", err)
 	}
