@@ -25,7 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
-	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/quarantine"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -71,15 +71,15 @@ type Config struct {
 	AnnexHosting       annexclient.Interface
 	AnnexMetadata      metadata.Interface
 
-	// AnnexDefinitionInformer and AnnexNamespaceInformer belong to the server,
-	// which starts them. There are no namespaces behind a main cluster.
-	AnnexDefinitionInformer definitioninformers.CustomResourceDefinitionInformer
-	AnnexNamespaceInformer  coreinformers.NamespaceInformer
+	// These belong to the server, which starts them. There are no namespaces behind a
+	// main cluster.
+	AnnexHostedResourceInformer hostinginformers.HostedResourceInformer
+	AnnexStoreInformer          hostinginformers.StoreInformer
+	AnnexDefinitionInformer     definitioninformers.CustomResourceDefinitionInformer
+	AnnexNamespaceInformer      coreinformers.NamespaceInformer
 	// AnnexInformers watch the Kubernetes kinds where annex serves them. They belong
 	// to the server too, which starts those that RequestInformers asked for.
 	AnnexInformers informers.SharedInformerFactory
-	// AnnexHostingInformers are the term's: New makes them.
-	AnnexHostingInformers annexinformers.SharedInformerFactory
 
 	// AnnexMetadataInformers follow all objects that annex serves. They are the
 	// term's: New makes them where annex stands alone, and they run if a controller
@@ -119,6 +119,8 @@ type Config struct {
 // RequestInformers asks the server's informers for all that controllers watch
 // through them, before they are started.
 func (c Config) RequestInformers() {
+	c.AnnexHostedResourceInformer.Informer()
+	c.AnnexStoreInformer.Informer()
 	c.AnnexDefinitionInformer.Informer()
 	if c.AnnexNamespaceInformer != nil {
 		c.AnnexNamespaceInformer.Informer()

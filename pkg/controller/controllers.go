@@ -106,13 +106,12 @@ func descriptors() []descriptor {
 }
 
 func newMetadataInformers(config Config) (*metadatainformers.Informers, error) {
-	hostedResources := config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources()
 	return metadatainformers.New(metadatainformers.Config{
 		AnnexMetadata:             config.AnnexMetadata,
 		Discover:                  config.AnnexKube.Discovery().ServerGroupsAndResourcesWithContext,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
-		Stored:                    stored(hostedResources.Lister(), config.Usage),
-		Synced:                    []cache.DoneChecker{hostedResources.Informer().HasSyncedChecker()},
+		Stored:                    stored(config.AnnexHostedResourceInformer.Lister(), config.Usage),
+		Synced:                    []cache.DoneChecker{config.AnnexHostedResourceInformer.Informer().HasSyncedChecker()},
 	})
 }
 
@@ -207,8 +206,8 @@ func newHostedResource(config Config) (controller, error) {
 	return hostedresource.New(hostedresource.Config{
 		AnnexHostedResources:      config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		AnnexDefinitions:          config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
-		HostedResources:           config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
-		Stores:                    config.AnnexHostingInformers.Hosting().V1alpha1().Stores(),
+		HostedResources:           config.AnnexHostedResourceInformer,
+		Stores:                    config.AnnexStoreInformer,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
 		CompiledIn:                config.CompiledIn,
 		Usage:                     config.Usage.In,
@@ -218,7 +217,7 @@ func newHostedResource(config Config) (controller, error) {
 func newLimits(config Config) (controller, error) {
 	return limits.New(limits.Config{
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
-		HostedResources:      config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
+		HostedResources:      config.AnnexHostedResourceInformer,
 		Usage:                config.Usage,
 		Events:               config.recorder(limits.ControllerName),
 	})
@@ -227,30 +226,28 @@ func newLimits(config Config) (controller, error) {
 func newIntact(config Config) (controller, error) {
 	return intact.New(intact.Config{
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
-		HostedResources:      config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
+		HostedResources:      config.AnnexHostedResourceInformer,
 		Unreadable:           config.Unreadable,
 		Events:               config.recorder(intact.ControllerName),
 	})
 }
 
 func newScheduler(config Config) (controller, error) {
-	hosting := config.AnnexHostingInformers.Hosting().V1alpha1()
 	return scheduler.New(scheduler.Config{
 		Name:                 hostingv1alpha1.DefaultSchedulerName,
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
-		HostedResources:      hosting.HostedResources(),
-		Stores:               hosting.Stores(),
+		HostedResources:      config.AnnexHostedResourceInformer,
+		Stores:               config.AnnexStoreInformer,
 		Events:               config.recorder(hostingv1alpha1.DefaultSchedulerName),
 	})
 }
 
 func newStore(config Config) (controller, error) {
-	hosting := config.AnnexHostingInformers.Hosting().V1alpha1()
 	return store.New(store.Config{
 		AnnexStores:          config.AnnexHosting.HostingV1alpha1().Stores(),
 		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
-		Stores:               hosting.Stores(),
-		HostedResources:      hosting.HostedResources(),
+		Stores:               config.AnnexStoreInformer,
+		HostedResources:      config.AnnexHostedResourceInformer,
 		Connection:           func(name string) (store.Connection, error) { return config.Stores.Get(name) },
 		AddListener:          config.Stores.AddListener,
 		Objects: func(name string) (objects int64, known bool) {
@@ -262,7 +259,6 @@ func newStore(config Config) (controller, error) {
 }
 
 func newAPIService(config Config) (controller, error) {
-	hosting := config.AnnexHostingInformers.Hosting().V1alpha1()
 	return apiservice.New(apiservice.Config{
 		MainAPIServices:         config.Main.APIRegistration.ApiregistrationV1().APIServices(),
 		ReadStoreThroughMain:    apiservice.ReadStore(config.Main.Dynamic),
@@ -272,8 +268,8 @@ func newAPIService(config Config) (controller, error) {
 		MainAPIServiceInformer:  config.Main.APIRegistrationInformers.Apiregistration().V1().APIServices(),
 		MainDefinitionInformer:  config.Main.APIExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
 		AnnexDefinitionInformer: config.AnnexDefinitionInformer,
-		AnnexHostedInformer:     hosting.HostedResources(),
-		AnnexStoreInformer:      hosting.Stores(),
+		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
+		AnnexStoreInformer:      config.AnnexStoreInformer,
 		Service:                 apiservice.Service(config.Main.PublishService),
 		CABundle:                config.Main.CABundle,
 	})
@@ -290,8 +286,8 @@ func newDefinition(config Config) (controller, error) {
 		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		AnnexDefinitionInformer: config.AnnexDefinitionInformer,
-		AnnexHostedInformer:     config.AnnexHostingInformers.Hosting().V1alpha1().HostedResources(),
-		AnnexStoreInformer:      config.AnnexHostingInformers.Hosting().V1alpha1().Stores(),
+		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
+		AnnexStoreInformer:      config.AnnexStoreInformer,
 	})
 }
 

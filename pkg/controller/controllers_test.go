@@ -26,6 +26,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/storage/quarantine"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -91,32 +92,37 @@ func (noStores) AddListener(func(store string)) (remove func()) { return func() 
 type annex struct {
 	config Config
 	usage  *tracker
-	kube   informers.SharedInformerFactory
-	crds   apiextensionsinformers.SharedInformerFactory
+
+	kube    informers.SharedInformerFactory
+	crds    apiextensionsinformers.SharedInformerFactory
+	hosting annexinformers.SharedInformerFactory
 }
 
 // newAnnex is a server over clients that keep objects in memory.
 func newAnnex(t *testing.T) *annex {
 	t.Helper()
-	annexKube := fake.NewClientset()
+	annexKube, annexHosting := fake.NewClientset(), annexfake.NewClientset()
 	annexAPIExtensions := apiextensionsfake.NewClientset(&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: widgets}})
 	a := &annex{
-		usage: &tracker{},
-		kube:  informers.NewSharedInformerFactory(annexKube, 0),
-		crds:  apiextensionsinformers.NewSharedInformerFactory(annexAPIExtensions, 0),
+		usage:   &tracker{},
+		kube:    informers.NewSharedInformerFactory(annexKube, 0),
+		crds:    apiextensionsinformers.NewSharedInformerFactory(annexAPIExtensions, 0),
+		hosting: annexinformers.NewSharedInformerFactory(annexHosting, 0),
 	}
 	a.config = Config{
-		AnnexKube:               annexKube,
-		AnnexAPIExtensions:      annexAPIExtensions,
-		AnnexHosting:            annexfake.NewClientset(),
-		AnnexMetadata:           metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
-		AnnexNamespaceInformer:  a.kube.Core().V1().Namespaces(),
-		AnnexInformers:          a.kube,
-		AnnexDefinitionInformer: a.crds.Apiextensions().V1().CustomResourceDefinitions(),
-		Usage:                   a.usage,
-		Stores:                  noStores{},
-		Unreadable:              quarantine.NewRegistry(),
-		DefaultStore:            hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
+		AnnexKube:                   annexKube,
+		AnnexAPIExtensions:          annexAPIExtensions,
+		AnnexHosting:                annexHosting,
+		AnnexMetadata:               metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
+		AnnexNamespaceInformer:      a.kube.Core().V1().Namespaces(),
+		AnnexInformers:              a.kube,
+		AnnexHostedResourceInformer: a.hosting.Hosting().V1alpha1().HostedResources(),
+		AnnexStoreInformer:          a.hosting.Hosting().V1alpha1().Stores(),
+		AnnexDefinitionInformer:     a.crds.Apiextensions().V1().CustomResourceDefinitions(),
+		Usage:                       a.usage,
+		Stores:                      noStores{},
+		Unreadable:                  quarantine.NewRegistry(),
+		DefaultStore:                hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
 	}
 	a.config.RequestInformers()
 	return a
@@ -128,10 +134,12 @@ func (a *annex) start(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	a.kube.StartWithContext(ctx)
 	a.crds.StartWithContext(ctx)
+	a.hosting.StartWithContext(ctx)
 	return func() {
 		cancel()
 		a.kube.Shutdown()
 		a.crds.Shutdown()
+		a.hosting.Shutdown()
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
-	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler"
 )
 
@@ -36,7 +36,8 @@ func (t *term) end() {
 // those that outlive it wrapped so that the term knows what was registered.
 func (c Config) forTerm(t *term) Config {
 	c.term = t
-	c.AnnexHostingInformers = annexinformers.NewSharedInformerFactory(c.AnnexHosting, informerResync)
+	c.AnnexHostedResourceInformer = hostedResourceInformer{c.AnnexHostedResourceInformer, t}
+	c.AnnexStoreInformer = storeInformer{c.AnnexStoreInformer, t}
 	c.AnnexDefinitionInformer = definitionInformer{c.AnnexDefinitionInformer, t}
 	if c.AnnexNamespaceInformer != nil {
 		c.AnnexNamespaceInformer = namespaceInformer{c.AnnexNamespaceInformer, t}
@@ -55,20 +56,40 @@ func (c Config) forTerm(t *term) Config {
 	return c
 }
 
-// startInformers starts the term's informers, and returns what waits for them to
-// stop after ctx is done.
+// startInformers starts the term's informers, which are those of the main cluster, and
+// returns what waits for them to stop after ctx is done.
 func (c Config) startInformers(ctx context.Context) (wait func()) {
-	c.AnnexHostingInformers.StartWithContext(ctx)
 	if c.Main == nil {
-		return c.AnnexHostingInformers.Shutdown
+		return func() {}
 	}
 	c.Main.APIExtensionsInformers.StartWithContext(ctx)
 	c.Main.APIRegistrationInformers.StartWithContext(ctx)
 	return func() {
-		c.AnnexHostingInformers.Shutdown()
 		c.Main.APIExtensionsInformers.Shutdown()
 		c.Main.APIRegistrationInformers.Shutdown()
 	}
+}
+
+// hostedResourceInformer is the server's informer of hosted resources, used in a term.
+type hostedResourceInformer struct {
+	hostinginformers.HostedResourceInformer
+	term *term
+}
+
+// Informer has handlers removed when the term ends.
+func (i hostedResourceInformer) Informer() cache.SharedIndexInformer {
+	return termInformer{i.HostedResourceInformer.Informer(), i.term}
+}
+
+// storeInformer is the server's informer of stores, used in a term.
+type storeInformer struct {
+	hostinginformers.StoreInformer
+	term *term
+}
+
+// Informer has handlers removed when the term ends.
+func (i storeInformer) Informer() cache.SharedIndexInformer {
+	return termInformer{i.StoreInformer.Informer(), i.term}
 }
 
 // definitionInformer is the server's informer of definitions, used in a term.

@@ -110,15 +110,18 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 // controllerConfig makes the clients that controllers use: of annex itself, with
 // the rights of the loopback, and those of the main cluster, with annex's there.
 func (s *server) controllerConfig() (controller.Config, error) {
+	hosting := s.config.Extra.HostingInformers.Hosting().V1alpha1()
 	config := controller.Config{
-		AnnexHosting:            s.config.Extra.AnnexHosting,
-		AnnexDefinitionInformer: s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
-		CollectGarbage:          s.options.Etcd.EnableGarbageCollection,
-		CompiledIn:              s.chain.CompiledIn,
-		Usage:                   s.store.Usage,
-		Stores:                  s.store.Stores,
-		Unreadable:              s.config.Extra.Unreadable,
-		DefaultStore:            s.store.Spec(),
+		AnnexHosting:                s.config.Extra.AnnexHosting,
+		AnnexHostedResourceInformer: hosting.HostedResources(),
+		AnnexStoreInformer:          hosting.Stores(),
+		AnnexDefinitionInformer:     s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
+		CollectGarbage:              s.options.Etcd.EnableGarbageCollection,
+		CompiledIn:                  s.chain.CompiledIn,
+		Usage:                       s.store.Usage,
+		Stores:                      s.store.Stores,
+		Unreadable:                  s.config.Extra.Unreadable,
+		DefaultStore:                s.store.Spec(),
 	}
 	if s.main != nil {
 		config.Main = s.mainConfig()
