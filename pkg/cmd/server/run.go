@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -31,6 +32,9 @@ const startGracePeriod = 10 * time.Second
 // readiness does not wait for them, and a stop before they have looked is an error to
 // them.
 const settlePeriod = 300 * time.Millisecond
+
+// startEnded is how long after it is ready annex has done all that belongs to a start.
+const startEnded = 5 * time.Second
 
 // Ready is what a caller needs to use a server that has become ready.
 type Ready struct {
@@ -175,6 +179,7 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 			onReady()
 			sleep(serving, settlePeriod)
 			close(settled)
+			returnMemory(serving)
 		}
 	})
 	if err := s.chain.Run(serving); err != nil {
@@ -204,6 +209,16 @@ func (s *server) stopWhenDone(ctx, serving context.Context, settled <-chan struc
 	case <-time.After(startGracePeriod):
 	}
 	stop(context.Cause(ctx))
+}
+
+// returnMemory gives back to the system what only the start needed. By itself that would
+// happen after the next garbage collection, which a server with little to do has two
+// minutes later, and then slowly.
+func returnMemory(serving context.Context) {
+	sleep(serving, startEnded)
+	if serving.Err() == nil {
+		debug.FreeOSMemory()
+	}
 }
 
 // sleep returns after d, or when ctx is done before.
