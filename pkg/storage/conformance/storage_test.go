@@ -33,6 +33,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/storage/stores"
+	"github.com/annex-dev/annex/pkg/storage/usage"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -149,6 +150,10 @@ type recordedStore struct {
 	*stores.Store
 	client *kubernetes.Client
 }
+
+// Usage implements routing.Store. Where it is not known, a watch cache answers all reads
+// as soon as it is filled, as the suite expects.
+func (*recordedStore) Usage() *usage.Tracker { return nil }
 
 // Client implements routing.Store.
 func (s *recordedStore) Client() *kubernetes.Client { return s.client }

@@ -121,7 +121,7 @@ func (b *backend) addCache(r recipe, versioner storage.Versioner) (stop func(), 
 		return nil, fmt.Errorf("making the watch cache of %s: %w", r.config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(watchCache, b.Interface)
-	b.Interface = delegator
+	b.Interface = newYoung(delegator, b.Interface, func() bool { return r.few(b.store) })
 	return func() {
 		delegator.Stop()
 		watchCache.Stop()
