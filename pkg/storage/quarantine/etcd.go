@@ -122,6 +122,7 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 	go func() {
 		defer close(filtered)
 		for answer := range answers {
+			w.q.complete(ctx, answer.Events)
 			if len(answer.Events) > 0 && !w.q.isEmpty() {
 				answer.Events = w.q.translate(answer.Events)
 				if len(answer.Events) == 0 {
@@ -136,6 +137,21 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 		}
 	}()
 	return filtered
+}
+
+// complete adds to events what was there before, where it is missing. etcd begins to send
+// the events of a watch before it has noted that they are to come with it (recvLoop in
+// its v3rpc), and who watches would fail at them. What was compacted stays missing.
+func (q *Quarantine) complete(ctx context.Context, events []*clientv3.Event) {
+	for _, event := range events {
+		if event.IsCreate() || event.PrevKv != nil {
+			continue
+		}
+		before, err := q.config.KV.Get(ctx, string(event.Kv.Key), clientv3.WithRev(event.Kv.ModRevision-1))
+		if err == nil && len(before.Kvs) == 1 {
+			event.PrevKv = before.Kvs[0]
+		}
+	}
 }
 
 // translate changes events of values that are left out: to watches the object goes

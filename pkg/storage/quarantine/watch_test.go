@@ -4,11 +4,13 @@
 package quarantine
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
 // watchFrom watches as an informer does: on from the last event when a watch fails,
@@ -159,5 +163,62 @@ func TestWatchThatEndsAList(t *testing.T) {
 	}
 	if !s.registry.Listed(widgets) {
 		t.Error("all objects were sent, and that is not known")
+	}
+}
+
+// forgetful is an etcd that does not send what was there before.
+type forgetful struct{ clientv3.Watcher }
+
+func (f forgetful) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
+	answers := f.Watcher.Watch(ctx, key, options...)
+	forgotten := make(chan clientv3.WatchResponse)
+	go func() {
+		defer close(forgotten)
+		for answer := range answers {
+			for _, event := range answer.Events {
+				event.PrevKv = nil
+			}
+			select {
+			case forgotten <- answer:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return forgotten
+}
+
+// TestWatchThatIsBeingMade has etcd begin to send events before it has noted that the
+// watch wants to know what was before.
+func TestWatchThatIsBeingMade(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t, nil).Client()
+	q := New(Config{Prefix: "/things/", KV: etcd})
+	t.Cleanup(q.Close)
+	for _, value := range []string{"1", "2", "3"} {
+		if _, err := etcd.Put(t.Context(), "/things/a", value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := etcd.Delete(t.Context(), "/things/a"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	events := q.Watcher(forgetful{etcd}).Watch(ctx, "/things/", clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithRev(1))
+	var got []string
+	for answer := range events {
+		for _, event := range answer.Events {
+			before := "nothing"
+			if event.PrevKv != nil {
+				before = string(event.PrevKv.Value)
+			}
+			got = append(got, fmt.Sprintf("%s %s after %s", event.Type, event.Kv.Value, before))
+		}
+		if len(got) == 4 {
+			break
+		}
+	}
+	if diff := cmp.Diff([]string{"PUT 1 after nothing", "PUT 2 after 1", "PUT 3 after 2", "DELETE  after 3"}, got); diff != "" {
+		t.Errorf("watched (-want +got):\n%s", diff)
 	}
 }
