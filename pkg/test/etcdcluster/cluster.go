@@ -183,26 +183,53 @@ func (c *Cluster) Leader(t testing.TB) *Member {
 	return leader
 }
 
-// Fill writes below prefix until the cluster is out of space.
+// full is the part of the quota, in percent, that values take in a cluster that is full.
+const full = 95
+
+// Fill writes below prefix until the cluster is out of space, and nobody can make room
+// without deleting something.
 func (c *Cluster) Fill(t testing.TB, prefix string) {
 	t.Helper()
 	client := c.Client(t)
 	defer client.Close()
-	value := strings.Repeat("x", 256<<10)
+	value := strings.Repeat("x", 64<<10)
 	i := 0
 	c.retry(t, "the cluster to be out of space", func(ctx context.Context) error {
 		// etcd compares the size of what it has committed, which it does every
 		// 100 ms: it takes more than fits.
 		for ; ; i++ {
 			_, err := client.Put(ctx, fmt.Sprintf("%s/%06d", prefix, i), value)
-			switch {
-			case errors.Is(err, rpctypes.ErrNoSpace):
-				return nil
-			case err != nil:
+			if errors.Is(err, rpctypes.ErrNoSpace) {
+				return c.makeRoom(ctx, client)
+			}
+			if err != nil {
 				return err
 			}
 		}
 	})
+}
+
+// makeRoom gives the free space in the members' files back, and returns nil if there is
+// none.
+func (c *Cluster) makeRoom(ctx context.Context, client *clientv3.Client) error {
+	isFull := true
+	for _, m := range c.Members {
+		if _, err := client.Defragment(ctx, m.Endpoint()); err != nil {
+			return fmt.Errorf("defragmenting member %s: %w", m.Name, err)
+		}
+		status, err := client.Status(ctx, m.Endpoint())
+		if err != nil {
+			return fmt.Errorf("asking member %s for its size: %w", m.Name, err)
+		}
+		isFull = isFull && status.DbSize > c.config.QuotaBytes/100*full
+	}
+	if isFull {
+		return nil
+	}
+	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
+		return fmt.Errorf("taking back alarms: %w", err)
+	}
+	return errors.New("there was room in the files of its members")
 }
 
 // retry calls do until it succeeds.
