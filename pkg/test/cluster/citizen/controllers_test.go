@@ -169,12 +169,20 @@ func TestResourceQuota(t *testing.T) {
 	}
 	eventually(t, "the quota controller has looked at the quota", func() string { return used(0) })
 	eventually(t, "annex knows the quota", func() string {
-		tried := w.object("first")
+		tried := w.object("zeroth")
 		if _, err := w.by(mainClients).Create(t.Context(), tried, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err.Error()
 		}
 		return used(1)
 	})
+	// What the controller had to do since it started, which is to count all quotas
+	// anew, it has done once it has counted a deletion.
+	if err := w.by(mainClients).Delete(t.Context(), "zeroth", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the quota controller has counted a deletion", func() string { return used(0) })
+
+	w.create(t, "first")
 	w.create(t, "second")
 	if problem := used(2); problem != "" {
 		t.Errorf("right after the second: %s", problem)
