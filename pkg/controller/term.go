@@ -9,12 +9,9 @@ import (
 	"time"
 
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
-	definitioninformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
-	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler"
 )
 
@@ -36,11 +33,11 @@ func (t *term) end() {
 // those that outlive it wrapped so that the term knows what was registered.
 func (c Config) forTerm(t *term) Config {
 	c.term = t
-	c.AnnexHostedResourceInformer = hostedResourceInformer{c.AnnexHostedResourceInformer, t}
-	c.AnnexStoreInformer = storeInformer{c.AnnexStoreInformer, t}
-	c.AnnexDefinitionInformer = definitionInformer{c.AnnexDefinitionInformer, t}
+	c.AnnexHostedResourceInformer = typedInTerm(c.AnnexHostedResourceInformer, t)
+	c.AnnexStoreInformer = typedInTerm(c.AnnexStoreInformer, t)
+	c.AnnexDefinitionInformer = typedInTerm(c.AnnexDefinitionInformer, t)
 	if c.AnnexNamespaceInformer != nil {
-		c.AnnexNamespaceInformer = namespaceInformer{c.AnnexNamespaceInformer, t}
+		c.AnnexNamespaceInformer = typedInTerm(c.AnnexNamespaceInformer, t)
 	}
 	eventsClient := c.AnnexKube
 	if c.Main != nil {
@@ -70,48 +67,25 @@ func (c Config) startInformers(ctx context.Context) (wait func()) {
 	}
 }
 
-// hostedResourceInformer is the server's informer of hosted resources, used in a term.
-type hostedResourceInformer struct {
-	hostinginformers.HostedResourceInformer
+// typedInformer is an informer of one kind with its lister L, as they are generated.
+type typedInformer[L any] interface {
+	Informer() cache.SharedIndexInformer
+	Lister() L
+}
+
+// typedTermInformer is one of the server's informers, used in a term.
+type typedTermInformer[L any] struct {
+	typedInformer[L]
 	term *term
 }
 
-// Informer has handlers removed when the term ends.
-func (i hostedResourceInformer) Informer() cache.SharedIndexInformer {
-	return termInformer{i.HostedResourceInformer.Informer(), i.term}
-}
-
-// storeInformer is the server's informer of stores, used in a term.
-type storeInformer struct {
-	hostinginformers.StoreInformer
-	term *term
+func typedInTerm[L any](informer typedInformer[L], t *term) typedTermInformer[L] {
+	return typedTermInformer[L]{informer, t}
 }
 
 // Informer has handlers removed when the term ends.
-func (i storeInformer) Informer() cache.SharedIndexInformer {
-	return termInformer{i.StoreInformer.Informer(), i.term}
-}
-
-// definitionInformer is the server's informer of definitions, used in a term.
-type definitionInformer struct {
-	definitioninformers.CustomResourceDefinitionInformer
-	term *term
-}
-
-// Informer has handlers removed when the term ends.
-func (i definitionInformer) Informer() cache.SharedIndexInformer {
-	return termInformer{i.CustomResourceDefinitionInformer.Informer(), i.term}
-}
-
-// namespaceInformer is the server's informer of namespaces, used in a term.
-type namespaceInformer struct {
-	coreinformers.NamespaceInformer
-	term *term
-}
-
-// Informer has handlers removed when the term ends.
-func (i namespaceInformer) Informer() cache.SharedIndexInformer {
-	return termInformer{i.NamespaceInformer.Informer(), i.term}
+func (i typedTermInformer[L]) Informer() cache.SharedIndexInformer {
+	return termInformer{i.typedInformer.Informer(), i.term}
 }
 
 // termInformer removes what was added to it when the term ends.
