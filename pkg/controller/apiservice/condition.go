@@ -29,7 +29,7 @@ func (r *reconciler) report(ctx context.Context, v *view, standings map[string]s
 		if !conditions.Date(&after, before, r.now()) {
 			continue
 		}
-		if !isUrgent(before, &after) {
+		if !conditions.IsUrgent(&after, before) {
 			if wait := r.messages.Wait(resource.Name); wait > 0 {
 				again = soonest(again, wait)
 				continue
@@ -73,10 +73,4 @@ func publishedCondition(resource *hosted, v *view, standings map[string]standing
 		condition.Message = "The main cluster sends requests to annex: " + strings.Join(versions, ", ")
 	}
 	return condition
-}
-
-// isUrgent reports whether a condition says more than another message than the one
-// before.
-func isUrgent(before, after *metav1.Condition) bool {
-	return before == nil || before.Status != after.Status || before.Reason != after.Reason || before.ObservedGeneration != after.ObservedGeneration
 }

@@ -163,8 +163,7 @@ func (c *Controller) report(ctx context.Context, hosted *hostingv1alpha1.HostedR
 	if !conditions.Date(&now, before, time.Now()) {
 		return queue.Result{}, nil
 	}
-	numbers := before != nil && before.Status == now.Status && before.Reason == now.Reason && before.ObservedGeneration == now.ObservedGeneration
-	if wait := c.pace.Wait(hosted.Name); numbers && wait > 0 {
+	if wait := c.pace.Wait(hosted.Name); wait > 0 && !conditions.IsUrgent(&now, before) {
 		return queue.Result{RequeueAfter: wait}, nil
 	}
 	if err := c.writer.Write(ctx, hosted.Name, &now); err != nil {

@@ -68,3 +68,9 @@ func Date(condition, before *metav1.Condition, now time.Time) (news bool) {
 	}
 	return *condition != *before
 }
+
+// IsUrgent reports whether a condition says more than another message than before, the
+// one that it replaces.
+func IsUrgent(condition, before *metav1.Condition) bool {
+	return before == nil || before.Status != condition.Status || before.Reason != condition.Reason || before.ObservedGeneration != condition.ObservedGeneration
+}
