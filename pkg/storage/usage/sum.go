@@ -19,10 +19,9 @@ type StoreHandler interface {
 // Sum is the usage of several Stores, each with its Tracker, together. Stores come
 // and go while it is read.
 type Sum struct {
-	// handling is as that of a Tracker. It is never waited for with mu locked.
-	handling      sync.Mutex
-	handlers      map[*registration]struct{}
-	storeHandlers map[*storeRegistration]struct{}
+	// Handlers are never told anything with mu locked.
+	handlers      handlers[Handler]
+	storeHandlers handlers[StoreHandler]
 
 	mu     sync.RWMutex
 	stores map[string]*summand
@@ -35,15 +34,8 @@ type summand struct {
 	leave func()
 }
 
-// storeRegistration is as registration.
-type storeRegistration struct{ StoreHandler }
-
 // NewSum returns a sum of no Store.
-func NewSum() *Sum {
-	return &Sum{
-		handlers: map[*registration]struct{}{}, storeHandlers: map[*storeRegistration]struct{}{}, stores: map[string]*summand{},
-	}
-}
+func NewSum() *Sum { return &Sum{stores: map[string]*summand{}} }
 
 // Add counts a Store in, in place of the Tracker it may have had before. The
 // Tracker is the caller's to run.
@@ -74,23 +66,12 @@ func (s *Sum) Remove(store string) {
 
 // AddHandler is as that of a Tracker, for all Stores.
 func (s *Sum) AddHandler(handler Handler) (remove func()) {
-	return register(s, s.handlers, &registration{handler})
+	return s.handlers.add(handler)
 }
 
 // AddStoreHandler is AddHandler for who asks where something changed, not of what.
 func (s *Sum) AddStoreHandler(handler StoreHandler) (remove func()) {
-	return register(s, s.storeHandlers, &storeRegistration{handler})
-}
-
-func register[R any](s *Sum, among map[*R]struct{}, r *R) (remove func()) {
-	s.handling.Lock()
-	defer s.handling.Unlock()
-	among[r] = struct{}{}
-	return func() {
-		s.handling.Lock()
-		defer s.handling.Unlock()
-		delete(among, r)
-	}
+	return s.storeHandlers.add(handler)
 }
 
 // Usage is the usage of one resource, wherever it is.
@@ -167,12 +148,6 @@ func (f forward) UsageChanged(resource schema.GroupResource) {
 func (f forward) AllUsageChanged() { f.tell(Handler.AllUsageChanged) }
 
 func (f forward) tell(call func(Handler)) {
-	f.sum.handling.Lock()
-	defer f.sum.handling.Unlock()
-	for r := range f.sum.handlers {
-		call(r.Handler)
-	}
-	for r := range f.sum.storeHandlers {
-		r.StoreUsageChanged(f.store)
-	}
+	f.sum.handlers.tell(call)
+	f.sum.storeHandlers.tell(func(handler StoreHandler) { handler.StoreUsageChanged(f.store) })
 }

@@ -59,10 +59,7 @@ type Tracker struct {
 	synced     chan struct{}
 	syncedOnce sync.Once
 
-	// handling keeps handlers from being told while they change: who was removed
-	// is not called any more.
-	handling sync.Mutex
-	handlers map[*registration]struct{}
+	handlers handlers[Handler]
 
 	mu       sync.RWMutex
 	counts   *counts
@@ -70,9 +67,6 @@ type Tracker struct {
 	// moved, if not nil, is closed when the revision changes.
 	moved chan struct{}
 }
-
-// registration makes one of two equal handlers removable.
-type registration struct{ Handler }
 
 // NewTracker returns a Tracker of the keys below prefix, which does nothing before
 // Run. The prefix is the one given to the API server, with or without slashes
@@ -87,7 +81,6 @@ func NewTracker(annexEtcd Etcd, prefix string, measure Measure) *Tracker {
 		root:      root,
 		scale:     scale{root: root, measure: measure, unknown: map[string]struct{}{}},
 		counts:    newCounts(root),
-		handlers:  map[*registration]struct{}{},
 		synced:    make(chan struct{}),
 		retry:     wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 5 * time.Second},
 	}
@@ -97,24 +90,7 @@ func NewTracker(annexEtcd Etcd, prefix string, measure Measure) *Tracker {
 // returns when the last call of the handler has. It must not be called by a
 // handler. What changed before is for the caller to read.
 func (t *Tracker) AddHandler(handler Handler) (remove func()) {
-	r := &registration{handler}
-	t.handling.Lock()
-	defer t.handling.Unlock()
-	t.handlers[r] = struct{}{}
-	return func() {
-		t.handling.Lock()
-		defer t.handling.Unlock()
-		delete(t.handlers, r)
-	}
-}
-
-// tell calls each handler.
-func (t *Tracker) tell(call func(Handler)) {
-	t.handling.Lock()
-	defer t.handling.Unlock()
-	for r := range t.handlers {
-		call(r.Handler)
-	}
+	return t.handlers.add(handler)
 }
 
 // HasSynced reports whether the usage is known.
@@ -237,7 +213,7 @@ func (t *Tracker) replace(fresh *counts, revision int64) {
 	t.setRevision(revision)
 	t.mu.Unlock()
 	t.syncedOnce.Do(func() { close(t.synced) })
-	t.tell(Handler.AllUsageChanged)
+	t.handlers.tell(Handler.AllUsageChanged)
 }
 
 // apply counts the events of one response, all or none.
@@ -247,7 +223,7 @@ func (t *Tracker) apply(events []*clientv3.Event, revision int64) error {
 		return err
 	}
 	for _, resource := range t.count(events, deltas, revision) {
-		t.tell(func(handler Handler) { handler.UsageChanged(resource) })
+		t.handlers.tell(func(handler Handler) { handler.UsageChanged(resource) })
 	}
 	return nil
 }
