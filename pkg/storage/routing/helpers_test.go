@@ -68,7 +68,7 @@ func (s *fakeStore) Compactor() etcd3.Compactor { return nil }
 
 func (s *fakeStore) Gone() <-chan struct{} { return s.gone }
 
-// Usage is asked only where there are limits.
+// Usage is not known: nothing here has limits, and watch caches are not young.
 func (s *fakeStore) Usage() *usage.Tracker { return nil }
 
 func (s *fakeStore) Available() error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -65,21 +66,10 @@ func (y *young) GetList(ctx context.Context, key string, options storage.ListOpt
 // that, for as long as one takes that has little to read.
 func (y *young) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
 	if y.ReadinessCheck() != nil && y.few() {
-		y.waitReady(ctx)
+		// Where it is not ready by then, the cache itself says so.
+		_ = wait.PollUntilContextTimeout(ctx, readyInterval, youth, false, func(context.Context) (bool, error) {
+			return y.ReadinessCheck() == nil, nil
+		})
 	}
 	return y.Interface.Watch(ctx, key, options)
-}
-
-func (y *young) waitReady(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, youth)
-	defer cancel()
-	ticker := time.NewTicker(readyInterval)
-	defer ticker.Stop()
-	for y.ReadinessCheck() != nil {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
 }
