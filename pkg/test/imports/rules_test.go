@@ -93,6 +93,7 @@ var rules = []rule{
 	{
 		packages: "pkg/pki",
 		duty:     "The certificates and the kubeconfig that annex makes for itself.",
+		ours:     []string{"pkg/datadir"},
 		others:   append([]string{"k8s.io/client-go/...", "k8s.io/component-base/..."}, machinery...),
 	},
 	{
