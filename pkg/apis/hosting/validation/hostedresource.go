@@ -64,7 +64,8 @@ func ValidateHostedResourceStatusUpdate(newHosted, oldHosted *hosting.HostedReso
 }
 
 // validateHostedResourceName checks that a name is "<plural>.<group>". The parts
-// are held to what a CustomResourceDefinition allows for them.
+// are held to what a CustomResourceDefinition allows for them. A group without a dot
+// would be where Kubernetes' kinds are kept: in etcd, a.secrets is namespace a's Secrets.
 func validateHostedResourceName(name string, _ bool) []string {
 	plural, group, found := strings.Cut(name, ".")
 	if !found {
@@ -74,7 +75,11 @@ func validateHostedResourceName(name string, _ bool) []string {
 	for _, msg := range validation.IsDNS1035Label(plural) {
 		msgs = append(msgs, "plural: "+msg)
 	}
-	for _, msg := range validation.IsDNS1123Subdomain(group) {
+	invalidGroup := validation.IsDNS1123Subdomain(group)
+	if len(invalidGroup) == 0 && !strings.Contains(group, ".") {
+		invalidGroup = []string{"must have at least one dot"}
+	}
+	for _, msg := range invalidGroup {
 		msgs = append(msgs, "group: "+msg)
 	}
 	if len(name) > validation.DNS1123SubdomainMaxLength {

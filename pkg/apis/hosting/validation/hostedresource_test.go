@@ -48,7 +48,8 @@ func TestValidateHostedResource(t *testing.T) {
 	}{
 		{name: "valid", change: func(*hosting.HostedResource) {}},
 		{name: "placed", change: func(h *hosting.HostedResource) { h.Spec.StoreName = "default" }},
-		{name: "group of one word", change: withName("deployments.apps")},
+		{name: "group of one word", change: withName("deployments.apps"), want: []string{at("metadata.name", invalid)}},
+		{name: "Secrets of a namespace", change: withName("kube-system.secrets"), want: []string{at("metadata.name", invalid)}},
 		{name: "namespace", change: func(h *hosting.HostedResource) { h.Namespace = "a" }, want: []string{at("metadata.namespace", forbidden)}},
 		{name: "no group", change: withName("widgets"), want: []string{at("metadata.name", invalid)}},
 		{name: "empty group", change: withName("widgets."), want: []string{at("metadata.name", invalid)}},

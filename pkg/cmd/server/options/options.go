@@ -151,6 +151,7 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if err := o.Data.Complete(); err != nil {
 		return CompletedOptions{}, err
 	}
+	o.Etcd.Complete()
 	if o.Main.Enabled() {
 		o.useMainCluster()
 	}
