@@ -17,6 +17,7 @@ import (
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 
+	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
@@ -31,6 +32,7 @@ func Order() []string {
 
 		// What annex refuses itself it refuses before it asks anybody else.
 		localapiservice.PluginName,
+		compiledin.PluginName,
 
 		// What users say, by objects of annex or of the main cluster. Policies come
 		// before webhooks, as in kube-apiserver: they are evaluated here and cost no
@@ -53,6 +55,7 @@ func NewPlugins() *admission.Plugins {
 		return lifecycle.NewLifecycle(sets.New(hosting.SystemNamespaces()...))
 	})
 	localapiservice.Register(plugins)
+	compiledin.Register(plugins)
 	mutatingpolicy.Register(plugins)
 	mutatingwebhook.Register(plugins)
 	validatingpolicy.Register(plugins)

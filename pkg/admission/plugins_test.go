@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	"k8s.io/apiserver/pkg/server/options"
 
+	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
 )
 
@@ -45,8 +46,8 @@ func TestUpstreamDefaults(t *testing.T) {
 		t.Errorf("upstream's default plugins changed (-decided +upstream):\n%s", diff)
 	}
 	added := sets.New(
-		localapiservice.PluginName, // annex's own
-		resourcequota.PluginName,   // in upstream's library, but only kube-apiserver has it on
+		localapiservice.PluginName, compiledin.PluginName, // annex's own
+		resourcequota.PluginName, // in upstream's library, but only kube-apiserver has it on
 	)
 	inherited := slices.DeleteFunc(Order(), added.Has)
 	if diff := cmp.Diff(decided, inherited); diff != "" {

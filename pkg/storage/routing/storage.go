@@ -267,7 +267,8 @@ func (s *routed) isEmpty(ctx context.Context) bool {
 	}
 	to, ok := s.route.(*placement)
 	if !ok {
-		return false
+		_, none := s.route.(shadowed)
+		return none
 	}
 	_, err := to.find()
 	var missing *notPlacedError

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/admission"
+	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/maincluster"
 )
@@ -32,7 +33,7 @@ type Admission struct {
 
 // NewAdmission returns annex's plugins, in their order.
 func NewAdmission() *Admission {
-	return &Admission{&genericoptions.AdmissionOptions{
+	return &Admission{AdmissionOptions: &genericoptions.AdmissionOptions{
 		Plugins:                admission.NewPlugins(),
 		RecommendedPluginOrder: admission.Order(),
 		DefaultOffPlugins:      sets.New[string](),
@@ -91,6 +92,7 @@ func (o *Admission) applyTo(generic *genericapiserver.Config, sharedInformers in
 	if err := admission.CheckConfigFile(o.ConfigFile); err != nil {
 		return fmt.Errorf("--admission-control-config-file: %w", err)
 	}
+	more = append(more, compiledin.Groups(apiserver.CompiledInGroups()))
 	err := o.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion,
 		append(more, admission.Initializers()...)...)
 	if err != nil {
