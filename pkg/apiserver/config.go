@@ -49,6 +49,8 @@ type ExtraConfig struct {
 	// Etcd names the etcd that objects are kept in. Its codec and tracing are
 	// set for each server.
 	Etcd genericoptions.EtcdOptions
+	// EtcdShared says that other replicas may serve from the same etcd.
+	EtcdShared bool
 	// APIEnablement says which of the versions are served.
 	APIEnablement *genericoptions.APIEnablementOptions
 	// MainAPIs is what the main cluster serves itself, the Kubernetes kinds among
@@ -91,6 +93,16 @@ type ExtraConfig struct {
 
 // behindMain reports whether another cluster has the Kubernetes kinds.
 func (e *ExtraConfig) behindMain() bool { return e.MainAPIs != nil }
+
+// servers is what upstream asks for as the number of API servers on one etcd. With
+// more than one it waits for five seconds between accepting a CRD and Established, so
+// that all of them serve its resource by then. It makes no difference how many there are.
+func (e *ExtraConfig) servers() int {
+	if e.EtcdShared {
+		return 2
+	}
+	return 1
+}
 
 type completedConfig struct {
 	generic        *genericapiserver.Config

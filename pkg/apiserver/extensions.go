@@ -17,10 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 )
 
-// replicas is how many servers may accept a CRD's first object. Upstream holds
-// a new CRD back for five seconds if there are several.
-const replicas = 1
-
 func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*apiextensionsapiserver.CustomResourceDefinitions, error) {
 	generic := c.copyForDelegate()
 	etcd := c.extra.Etcd
@@ -49,7 +45,7 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
 		ExtraConfig: apiextensionsapiserver.ExtraConfig{
 			CRDRESTOptionsGetter: c.router.Custom(custom, definition),
-			MasterCount:          replicas,
+			MasterCount:          c.extra.servers(),
 			ServiceResolver:      c.serviceResolver(),
 			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, generic.LoopbackClientConfig, generic.TracerProvider),
 		},

@@ -280,6 +280,7 @@ func newDefinition(config Config) (controller, error) {
 		PublishedBy:             hostingv1alpha1.PublishedBy(config.Main.PublishService.Namespace, config.Main.PublishService.Name),
 		MainObjects:             config.Main.Dynamic,
 		MainAPIServices:         config.Main.APIRegistration.ApiregistrationV1().APIServices(),
+		MainDefinitions:         config.Main.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		MainDefinitionInformer:  config.Main.APIExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
 		MainAPIServiceInformer:  config.Main.APIRegistrationInformers.Apiregistration().V1().APIServices(),
 		AnnexObjects:            config.AnnexMetadata,

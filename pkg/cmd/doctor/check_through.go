@@ -78,7 +78,7 @@ func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
 			continue // sums up the others
 		}
 		report := fail
-		if condition.Status == metav1.ConditionUnknown {
+		if condition.Status == metav1.ConditionUnknown || condition.Reason == "Terminating" {
 			report = warn
 		}
 		message, mend := splitCommand(condition.Message)

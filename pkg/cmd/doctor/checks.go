@@ -37,6 +37,7 @@ var checks = []check{
 	{name: "groups-rbac", after: []string{mainCluster}, run: checkGroupsRBAC},
 	{name: "front-proxy", after: []string{mainCluster}, run: checkFrontProxy},
 	{name: "leader", after: []string{mainCluster}, run: checkLeader},
+	{name: "deletions", after: []string{mainCluster}, run: checkDeletions},
 	{name: apiService, after: []string{mainCluster}, run: checkAPIService},
 	{name: "certificates", after: []string{mainCluster}, run: checkCertificates},
 	{name: throughMain, after: []string{mainCluster, apiService}, run: checkThroughMain},

@@ -59,11 +59,13 @@ func TestResources(t *testing.T) {
 		"a command": {world{annexObjects: []runtime.Object{hosted("a.example.com",
 			says("DefinitionFollowed", "False", "GroupIncomplete", "not labelled: b. Label them: kubectl label crd b annex.dev/hosted=true"), says("Ready", "False", "NotPublished", "m"))}},
 			[]want{{statusFail, "a.example.com: DefinitionFollowed is False: GroupIncomplete: not labelled: b. Label them", "kubectl label crd b annex.dev/hosted=true"}}},
-		"waiting":   {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "Unknown", "TakingOver", "m"))}}, []want{{statusWarn, "TakingOver: m", "kubectl describe hostedresource a.example.com"}}},
-		"objects":   {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "MoveNeeded", "m"))}}, []want{{statusFail, "MoveNeeded", "kubectl get a.example.com -A"}}},
-		"refused":   {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "Refused", "m"))}}, []want{{statusFail, "Refused", "kubectl edit crd a.example.com"}}},
-		"foreign":   {world{annexObjects: []runtime.Object{hosted("a.example.com", says("Published", "False", "ForeignAPIService", "m"))}}, []want{{statusFail, "ForeignAPIService", "kubectl get apiservices | grep example.com"}}},
-		"gone":      {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "MainDefinitionDeleted", "m"))}}, []want{{statusFail, "MainDefinitionDeleted", "kubectl get hostedresource a.example.com"}}},
+		"waiting": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "Unknown", "TakingOver", "m"))}}, []want{{statusWarn, "TakingOver: m", "kubectl describe hostedresource a.example.com"}}},
+		"objects": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "MoveNeeded", "m"))}}, []want{{statusFail, "MoveNeeded", "kubectl get a.example.com -A"}}},
+		"refused": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "Refused", "m"))}}, []want{{statusFail, "Refused", "kubectl edit crd a.example.com"}}},
+		"foreign": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("Published", "False", "ForeignAPIService", "m"))}}, []want{{statusFail, "ForeignAPIService", "kubectl get apiservices | grep example.com"}}},
+		"gone":    {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "MainDefinitionDeleted", "m"))}}, []want{{statusFail, "MainDefinitionDeleted", "kubectl get hostedresource a.example.com"}}},
+		"terminating": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "Terminating", "1 left"), says("Ready", "False", "Terminating", "m"))}},
+			[]want{{statusWarn, "Terminating: 1 left", "kubectl describe hostedresource a.example.com"}}},
 		"not ready": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("Ready", "False", "StoreNotReady", "m"))}}, []want{{statusFail, "Ready is False: StoreNotReady", "kubectl describe"}}},
 	}
 	for name, test := range tests {

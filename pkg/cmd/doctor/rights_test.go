@@ -97,8 +97,8 @@ func TestRBAC(t *testing.T) {
 		denied []string
 		want   []want
 	}{
-		"all":        {tooMany, []want{{statusOK, "annex (annex-system/annex) has the 59 rights", ""}}},
-		"too much":   {tooMany[1:], []want{{statusOK, "has the 59 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
+		"all":        {tooMany, []want{{statusOK, "annex (annex-system/annex) has the 60 rights", ""}}},
+		"too much":   {tooMany[1:], []want{{statusOK, "has the 60 rights", ""}, {statusWarn, "may get secrets anywhere", "kubectl get clusterrolebindings,rolebindings"}}},
 		"no proxy":   {append(tooMany, "list configmaps extension-apiserver-authentication in kube-system"), []want{{statusFail, "list configmaps extension-apiserver-authentication", "kubectl -n kube-system create rolebinding annex-authentication-reader --role=extension-apiserver-authentication-reader --serviceaccount=annex-system:annex"}}},
 		"no reviews": {append(tooMany, "create tokenreviews.authentication.k8s.io"), []want{{statusFail, "create tokenreviews", "kubectl create clusterrolebinding annex-auth-delegator --clusterrole=system:auth-delegator --serviceaccount=annex-system:annex"}}},
 		"two roles": {append(tooMany, "get namespaces", "watch namespaces", "create leases.coordination.k8s.io in annex-system"), []want{

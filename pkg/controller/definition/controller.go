@@ -43,6 +43,7 @@ type Config struct {
 	// MainObjects reads the objects of definitions in the main cluster.
 	MainObjects            dynamic.Interface
 	MainAPIServices        apiregistrationclient.APIServiceInterface
+	MainDefinitions        apiextensionsclient.CustomResourceDefinitionInterface
 	MainDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
 	MainAPIServiceInformer apiregistrationinformers.APIServiceInformer
 
@@ -66,6 +67,7 @@ type Controller struct {
 // before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{}
+	finalizer := hostingv1alpha1.Finalizer(config.PublishedBy)
 	main := &mainRoutes{publishedBy: config.PublishedBy, mainAPIServices: config.MainAPIServices}
 	c.guards = &guards{
 		main:   config.MainObjects,
@@ -86,15 +88,10 @@ func New(config Config) (*Controller, error) {
 		read:   readers.read,
 		guards: c.guards,
 		annex:  annexObjects{client: config.AnnexObjects},
-		create: func(ctx context.Context, crd *definition) error {
-			_, err := config.AnnexDefinitions.Create(ctx, crd, metav1.CreateOptions{FieldManager: fieldManager})
-			return err
-		},
-		update: func(ctx context.Context, crd *definition) error {
-			_, err := config.AnnexDefinitions.Update(ctx, crd, metav1.UpdateOptions{FieldManager: fieldManager})
-			return err
-		},
-		giveBack: main.giveBack,
+
+		annexDefinitions: config.AnnexDefinitions,
+		mainDefinitions:  mainDefinitions{client: config.MainDefinitions, finalizer: finalizer},
+		giveBack:         main.giveBack,
 		reporter: &reporter{
 			annexHostedResources: config.AnnexHostedResources, list: readers.hostedOf, now: time.Now,
 			writer: conditions.Writer{
@@ -188,7 +185,10 @@ type readers struct {
 
 // read returns a group but for what was seen of objects.
 func (r readers) read(name string) (*group, error) {
-	g := &group{name: name, routes: map[string]route{}, reported: map[string]metav1.Condition{}}
+	g := &group{
+		name: name, finalizer: hostingv1alpha1.Finalizer(r.publishedBy),
+		routes: map[string]route{}, listed: map[string][]string{}, reported: map[string]metav1.Condition{},
+	}
 	var err error
 	if g.main, err = definitionsOf(r.main, name); err != nil {
 		return nil, fmt.Errorf("listing definitions of the main cluster: %w", err)
@@ -208,6 +208,7 @@ func (r readers) read(name string) (*group, error) {
 	for _, current := range apiServices {
 		if current.Spec.Group == name {
 			g.routes[current.Spec.Version] = annex.routeOf(current)
+			g.listed[current.Spec.Version] = listedBy(current)
 		}
 	}
 	resources, err := r.hostedOf(name)

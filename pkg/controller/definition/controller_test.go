@@ -72,6 +72,7 @@ func run(t *testing.T, mainObjects ...runtime.Object) *running {
 		PublishedBy:             publishedBy,
 		MainObjects:             r.mainObjects,
 		MainAPIServices:         r.mainAPIServices.ApiregistrationV1().APIServices(),
+		MainDefinitions:         r.main.ApiextensionsV1().CustomResourceDefinitions(),
 		MainDefinitionInformer:  main.Apiextensions().V1().CustomResourceDefinitions(),
 		MainAPIServiceInformer:  apiServices.Apiregistration().V1().APIServices(),
 		AnnexObjects:            r.annexObjects,

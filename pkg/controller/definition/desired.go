@@ -47,6 +47,7 @@ func desired(main, current *definition, cleared bool) *definition {
 		setAnnotation(wanted, key, main.Annotations[key])
 	}
 	setAnnotation(wanted, hostingv1alpha1.DefinitionFromAnnotation, hostingv1alpha1.DefinitionFromMain)
+	setAnnotation(wanted, hostingv1alpha1.DefinitionUIDAnnotation, string(main.UID))
 	clearTakeover(wanted, cleared)
 	return wanted
 }

@@ -45,7 +45,7 @@ func TestDesired(t *testing.T) {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]string{
-		"note": "kept", apiextensionsv1.KubeAPIApprovedAnnotation: "https://example.com/1", "annex.dev/definition-from": "main",
+		"note": "kept", apiextensionsv1.KubeAPIApprovedAnnotation: "https://example.com/1", "annex.dev/definition-uid": "main", "annex.dev/definition-from": "main",
 	}, got.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}

@@ -15,8 +15,10 @@
 // given back. A version that a hosted group gets later is taken over the same way.
 //
 // From then on the main cluster's definition is the source, and annex's follows.
-// Nothing that is served is ever taken away because a definition in the main
-// cluster lost its label or is gone.
+// It has annex's finalizer. When it is deleted, annex deletes its own definition with
+// its objects, and removes the finalizer after the main cluster has forgotten the
+// resource. Nothing is deleted because a definition in the main cluster lost its label
+// or is missing.
 //
 // What happens to a group is decided by plan, a function of what there is. All
 // that is remembered is in the objects: the annotations of annex's definitions,

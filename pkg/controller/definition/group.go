@@ -88,13 +88,21 @@ type group struct {
 	name string
 	// main and annex are the definitions on either side, by name.
 	main, annex map[string]*definition
+	// finalizer is what annex puts on the main cluster's definitions.
+	finalizer string
 	// routes are the group's versions, as far as the main cluster has APIServices.
 	routes map[string]route
+	// listed are the plural names of the resources that annex has the main cluster
+	// list, by version.
+	listed map[string][]string
 	// seen are the objects that the main cluster keeps, by definition, as far as
 	// somebody looked.
 	seen map[string]observation
 	// reported are the present conditions DefinitionFollowed, by HostedResource.
 	reported map[string]metav1.Condition
+	// remaining says which objects keep a definition of annex's from being gone, by
+	// definition.
+	remaining map[string]string
 	// annexHolds is whether annex keeps any object of the group; nil if nobody
 	// looked.
 	annexHolds *bool
@@ -168,6 +176,15 @@ func (g *group) lookAt(name string, versions []string) look {
 }
 
 func isLabelled(crd *definition) bool { return crd.Labels[hostingv1alpha1.HostedLabel] == "true" }
+
+// isHeld reports whether a definition of the main cluster has annex's finalizer.
+func (g *group) isHeld(crd *definition) bool { return slices.Contains(crd.Finalizers, g.finalizer) }
+
+// isOf reports whether a definition of annex's follows this one of the main cluster,
+// and not another of its name.
+func isOf(follower, main *definition) bool {
+	return follower != nil && isFollower(follower) && follower.Annotations[hostingv1alpha1.DefinitionUIDAnnotation] == string(main.UID)
+}
 
 func isLeaving(crd *definition) bool { return !crd.DeletionTimestamp.IsZero() }
 

@@ -7,12 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // nobody is a name that no object is expected to have.
@@ -40,6 +43,39 @@ func (a annexObjects) holds(ctx context.Context, definitions []*definition) (boo
 		}
 	}
 	return false, nil
+}
+
+// remaining says which objects keep annex's definitions from being gone that are
+// deleted because the main cluster's are.
+func (a annexObjects) remaining(ctx context.Context, g *group) map[string]string {
+	remaining := map[string]string{}
+	for _, name := range g.leaving() {
+		if current := g.annex[name]; current != nil && isLeaving(current) {
+			remaining[name] = a.describe(ctx, current)
+		}
+	}
+	return remaining
+}
+
+// describe counts the objects of a definition and names one.
+func (a annexObjects) describe(ctx context.Context, crd *definition) string {
+	versions := servedVersions(crd)
+	if len(versions) == 0 {
+		return "it serves no version, so that they cannot be counted"
+	}
+	list, err := a.client.Resource(versions[0]).List(ctx, metav1.ListOptions{Limit: 1})
+	switch {
+	case err != nil:
+		return fmt.Sprintf("what is left cannot be listed: %v", err)
+	case len(list.Items) == 0:
+		return "none is left"
+	}
+	first := &list.Items[0]
+	text := fmt.Sprintf("%d left, among them %q", ptr.Deref(list.RemainingItemCount, 0)+1, cache.MetaObjectToName(first))
+	if len(first.Finalizers) > 0 {
+		text += ", which has the finalizers " + strings.Join(first.Finalizers, ", ")
+	}
+	return text
 }
 
 // serves fails unless annex answers for every version of a definition. The first

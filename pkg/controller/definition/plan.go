@@ -17,6 +17,14 @@ type plan struct {
 	count bool
 	// write are definitions to make or update in annex, in this order.
 	write []*definition
+	// hold and release are definitions of the main cluster that get annex's finalizer,
+	// or lose it.
+	hold, release []string
+	// explain are definitions of the main cluster whose status is to be written.
+	explain []*definition
+	// delete are definitions of annex's, which go with their objects because they were
+	// deleted in the main cluster.
+	delete []string
 	// giveBack are versions that the main cluster is to answer for again.
 	giveBack []string
 	// verdicts are what is said, by HostedResource. Nothing is said on others.
@@ -53,6 +61,8 @@ func (g *group) plan() *plan {
 			p.verdicts[name] = noLongerLabelled(name)
 		}
 	}
+	g.planFinalizers(p)
+	g.planDeletions(p)
 	if slipped := g.slipped(); slipped != "" {
 		if g.annexHolds == nil {
 			return &plan{count: true}
@@ -134,17 +144,23 @@ func (g *group) planFresh(p *plan) {
 	if len(obstacles) > 0 {
 		maps.Copy(p.verdicts, obstacles)
 		g.withdraw(p)
+		g.letGo(p, obstacles)
 		return
 	}
 	missing := g.notYetServed(labelled)
+	unheld := g.hold(p, labelled)
+	ready := len(missing) == 0 && len(unheld) == 0
 	for _, name := range labelled {
 		current := g.annex[name]
-		if wanted := desired(g.main[name], current, len(missing) == 0); differs(current, wanted) {
+		if wanted := desired(g.main[name], current, ready); differs(current, wanted) {
 			p.write = append(p.write, wanted)
 		}
-		if len(missing) > 0 {
+		switch {
+		case len(missing) > 0:
 			p.verdicts[name] = wait("Waiting until annex serves every definition of the group; not yet: %s", strings.Join(missing, ", "))
-		} else {
+		case len(unheld) > 0:
+			p.verdicts[name] = wait("Waiting until annex's finalizer is on every definition of the group; not yet: %s", strings.Join(unheld, ", "))
+		default:
 			p.verdicts[name] = wait("Waiting until the main cluster sends requests to annex")
 		}
 	}

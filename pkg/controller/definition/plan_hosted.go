@@ -33,6 +33,7 @@ func (g *group) planHosted(p *plan) {
 			p.write = append(p.write, wanted)
 		}
 	}
+	g.hold(p, labelled)
 	if !allSafe {
 		g.withdrawOthers(p, labelled)
 	}

@@ -59,9 +59,17 @@ func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, statu
 	}
 }
 
+// labelled is what annex is asked to follow, and has put its finalizer on.
 func labelled(crd *definition) {
 	metav1.SetMetaDataLabel(&crd.ObjectMeta, hostingv1alpha1.HostedLabel, "true")
+	withFinalizer(crd)
 }
+
+func withFinalizer(crd *definition) {
+	crd.Finalizers = append(crd.Finalizers, hostingv1alpha1.Finalizer(publishedBy))
+}
+
+func withoutFinalizer(crd *definition) { crd.Finalizers = nil }
 
 func leaving(crd *definition) { crd.DeletionTimestamp = ptr.To(metav1.NewTime(time.Unix(1, 0))) }
 
@@ -136,7 +144,7 @@ type planCase struct {
 func (tc *planCase) check(t *testing.T) {
 	t.Helper()
 	g := &tc.group
-	g.name = groupName
+	g.name, g.finalizer = groupName, hostingv1alpha1.Finalizer(publishedBy)
 	var looks []string
 	for _, l := range g.looks() {
 		looks = append(looks, l.name+" "+l.resource.Version+": "+strings.Join(l.versions, ","))
@@ -353,7 +361,7 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"being deleted in main": {
 			group:    group{main: byName(crd(widgets, labelled, leaving)), annex: byName(crd(widgets, cleared)), routes: switched},
-			verdicts: []string{widgets + " False MainDefinitionDeleted"},
+			verdicts: []string{widgets + " False Terminating"},
 		},
 		"deleted in main": {
 			group:    group{annex: byName(crd(widgets, cleared)), routes: switched},

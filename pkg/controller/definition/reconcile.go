@@ -10,7 +10,9 @@ import (
 	"slices"
 	"time"
 
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
@@ -34,8 +36,8 @@ type reconciler struct {
 	guards *guards
 	annex  annexObjects
 
-	create func(ctx context.Context, crd *definition) error
-	update func(ctx context.Context, crd *definition) error
+	mainDefinitions  mainDefinitions
+	annexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
 	// giveBack makes the main cluster answer for a version itself.
 	giveBack func(ctx context.Context, apiServiceName string) error
 	reporter *reporter
@@ -49,6 +51,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	}
 	looks := g.looks()
 	g.seen = r.guards.seen(name)
+	g.remaining = r.annex.remaining(ctx, g)
 	var errs []error
 	for _, order := range looks {
 		of := r.guards.look(ctx, order)
@@ -88,7 +91,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 // act writes definitions, verdicts and APIServices. Before anything is given back
 // it is said why, so that a replica that goes on from here knows.
 func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
-	var errs []error
+	errs := r.actInMain(ctx, g, p)
 	if len(p.giveBack) > 0 {
 		errs = append(errs, r.reporter.report(ctx, g, p.verdicts))
 	}
@@ -126,13 +129,13 @@ func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*v
 		}
 	}
 	if current == nil {
-		if err = r.create(ctx, wanted); apierrors.IsAlreadyExists(err) {
+		if _, err = r.annexDefinitions.Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager}); apierrors.IsAlreadyExists(err) {
 			// It has not reached the cache yet; it will.
 			return nil, nil
 		}
 		err = wrap(err, "making custom resource definition %s in annex: %w", wanted.Name)
 	} else {
-		if err = r.update(ctx, wanted); apierrors.IsNotFound(err) {
+		if _, err = r.annexDefinitions.Update(ctx, wanted, metav1.UpdateOptions{FieldManager: fieldManager}); apierrors.IsNotFound(err) {
 			return nil, nil
 		}
 		err = wrap(err, "updating custom resource definition %s in annex: %w", wanted.Name)

@@ -30,6 +30,16 @@ type mainRoutes struct {
 	mainAPIServices apiregistrationclient.APIServiceInterface
 }
 
+// listedBy are the plural names of the resources that annex wrote on an APIService.
+func listedBy(current *apiService) []string {
+	var plurals []string
+	for _, resource := range strings.Split(current.Annotations[hostingv1alpha1.ResourcesAnnotation], ",") {
+		plural, _, _ := strings.Cut(resource, ":")
+		plurals = append(plurals, plural)
+	}
+	return plurals
+}
+
 // isMain asks the main cluster whether it answers for a group version itself.
 func (m *mainRoutes) isMain(ctx context.Context, version schema.GroupVersion) (bool, error) {
 	current, err := m.mainAPIServices.Get(ctx, version.Version+"."+version.Group, metav1.GetOptions{})

@@ -54,10 +54,10 @@ func followed() verdict {
 	return verdict{status: metav1.ConditionTrue, reason: reasonFollowed, message: "annex follows the definition in the main cluster"}
 }
 
-// needsLook reports whether only time or the main cluster's objects can change the
-// verdict, of which annex is not told.
+// needsLook reports whether something can change the verdict that annex is not told
+// of: time, rights, or objects.
 func (v verdict) needsLook() bool {
-	return v.reason == reasonMoveNeeded || v.reason == reasonNotAllowed
+	return v.reason == reasonMoveNeeded || v.reason == reasonNotAllowed || v.reason == reasonTerminating
 }
 
 // labelCommand has annex follow some definitions.
@@ -138,7 +138,19 @@ func refused(err error) verdict {
 }
 
 func mainDefinitionDeleted() verdict {
-	return no(reasonMainDefinitionDeleted, "The main cluster no longer has the definition. annex keeps its own, and all objects")
+	return no(reasonMainDefinitionDeleted, "The main cluster no longer has the definition. annex keeps its own, and all objects, and goes on serving them. Make the definition again, or delete the one at annex's own endpoint, which deletes the objects")
+}
+
+// terminating is about a definition whose deletion in the main cluster waits for annex.
+func terminating(format string, args ...any) verdict {
+	of := no(reasonTerminating, format, args...)
+	of.message = "The definition is being deleted in the main cluster. " + of.message
+	return of
+}
+
+// cannotHold is about a definition that annex may not put its finalizer on.
+func cannotHold(err error) verdict {
+	return no(reasonNotAllowed, "annex may not put its finalizer on the definition in the main cluster, so that deleting it there would not delete the objects in annex: %v. Allow it: kubectl annex doctor --print-rbac | kubectl apply -f -", err)
 }
 
 func noLongerLabelled(name string) verdict {

@@ -157,6 +157,15 @@ func (c *Cluster) PutEtcdKey(ctx context.Context, key, value string) error {
 	return nil
 }
 
+// DeleteEtcdKey deletes a key of the cluster's etcd, past every API server: so it is
+// after an older copy of the cluster was restored.
+func (c *Cluster) DeleteEtcdKey(ctx context.Context, key string) error {
+	if _, err := c.etcd.Client().Delete(ctx, key); err != nil {
+		return fmt.Errorf("deleting key %s of the main cluster's etcd: %w", key, err)
+	}
+	return nil
+}
+
 // Logs are the ends of the logs of the cluster's programs, for a test that failed.
 // The whole ones are in Dir.
 func (c *Cluster) Logs() string {

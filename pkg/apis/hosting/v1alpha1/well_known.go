@@ -55,6 +55,24 @@ const (
 	// DefinitionFromMain is the value of DefinitionFromAnnotation.
 	DefinitionFromMain = "main"
 
+	// DefinitionUIDAnnotation on a CustomResourceDefinition in annex is the UID of the
+	// main cluster's that it follows. Only the deletion of that one deletes objects.
+	DefinitionUIDAnnotation = "annex.dev/definition-uid"
+
+	// DeletionPolicyAnnotation on a CustomResourceDefinition of the main cluster says
+	// what becomes of the objects in annex when it is deleted.
+	DeletionPolicyAnnotation = "annex.dev/deletion-policy"
+
+	// DeletionPolicyDelete, the default, deletes them, as any cluster does.
+	DeletionPolicyDelete = "Delete"
+
+	// DeletionPolicyKeep keeps them, and annex's definition.
+	DeletionPolicyKeep = "Keep"
+
+	// FinalizerPrefix is what the finalizers begin with that annex puts on the
+	// CustomResourceDefinitions of the main cluster that it follows.
+	FinalizerPrefix = "annex.dev/"
+
 	// DefinitionCompiledIn is what status.definitionUID of a HostedResource says of a
 	// resource that needs no CustomResourceDefinition.
 	DefinitionCompiledIn = "compiled-in"
@@ -67,6 +85,9 @@ const (
 	// cluster, annex the rights of that role: RBAC adds them to annex's own.
 	AggregateLabel = "annex.dev/aggregate-to-annex"
 )
+
+// Finalizer is that of the annex with a value of PublishedByLabel.
+func Finalizer(publishedBy string) string { return FinalizerPrefix + publishedBy }
 
 // PublishedBy is the value of PublishedByLabel of the annex that the main cluster
 // reaches through a Service: "<namespace>.<name>", or, where that is too long for

@@ -41,6 +41,12 @@ func TestDefinitions(t *testing.T) {
 		"edited so that annex refuses":  {"refused.example.com", refused},
 		"label removed":                 {"unlabelled.example.com", labelRemoved},
 		"deleted in main":               {"deleted.example.com", deletedInMain},
+		"one of two deleted in main":    {"half.example.com", oneOfTwoDeleted},
+		"deleted with finalizers":       {"stuck.example.com", deletedWithFinalizers},
+		"deleted, to be kept":           {"kept.example.com", deletedAndKept},
+		"deleted without its label":     {"released.example.com", deletedWithoutLabel},
+		"missing in main":               {"missing.example.com", missingInMain},
+		"older than what is followed":   {"older.example.com", olderDeletion},
 		"deleted in annex":              {"remade.example.com", deletedInAnnex},
 		"an unlabelled one joins":       {"joined.example.com", unlabelledJoins},
 		"defined in annex by somebody":  {"defined.example.com", definedInAnnex},
@@ -226,27 +232,6 @@ func labelRemoved(w *world) {
 
 	w.label(name)
 	w.followed(name)
-}
-
-func deletedInMain(w *world) {
-	name := "widgets." + w.group
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.published("v1")
-	w.create("widgets", "v1", "one")
-	w.no(w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().Delete(w.Context(), name, metav1.DeleteOptions{}))
-	w.gone("the main cluster's definition", func(ctx context.Context) error {
-		_, err := w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
-	w.says(name, metav1.ConditionFalse, "MainDefinitionDeleted", "all objects")
-	w.published("v1")
-	w.has(w.mainObjects, "widgets", "v1", "one")
-
-	// A chart that is installed again finds everything as it was.
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.followed(name)
-	w.has(w.mainObjects, "widgets", "v1", "one")
-	w.stored(0)
 }
 
 func deletedInAnnex(w *world) {

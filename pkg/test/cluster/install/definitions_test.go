@@ -271,30 +271,6 @@ func TestFrontProxyRotated(t *testing.T) {
 	}
 }
 
-// TestStopped: with annex stopped and its APIService deleted by hand the doctor
-// says so, and all is well when annex is back.
-func TestStopped(t *testing.T) {
-	t.Parallel()
-	cluster := ownCluster(t)
-	annex := behind.Start(t, cluster)
-	healthy(t, cluster)
-	annex.Stop(t)
-	finds(t, cluster, "leader", "FAIL", "no replica runs the controllers")
-	// The main cluster itself notices within half a minute.
-	finds(t, cluster, "through-main", "FAIL", "cannot be read through the main cluster")
-	if err := aggregator(t, cluster.Config).ApiregistrationV1().APIServices().Delete(t.Context(), hosting, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	finds(t, cluster, "apiservice", "FAIL", "there is no APIService")
-
-	again, err := annex.Launch(annex.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Stop(t)
-	healthy(t, cluster)
-}
-
 // ownCluster is for tests that break it.
 func ownCluster(t *testing.T) *maincluster.Cluster {
 	t.Helper()

@@ -26,7 +26,7 @@ func TestDoctor(t *testing.T) {
 	annex := behind.Start(t, mainCluster)
 	first := healthy(t, mainCluster)
 	for _, check := range []string{
-		"main-cluster", "service", "endpoints", "rbac", "groups-rbac", "front-proxy", "leader", "apiservice", "certificates",
+		"main-cluster", "service", "endpoints", "rbac", "groups-rbac", "front-proxy", "leader", "deletions", "apiservice", "certificates",
 		"through-main", "published", "resources", "discovery", "openapi", "clock",
 	} {
 		if _, is := first.find(check, "ok"); !is {
