@@ -151,14 +151,27 @@ func claim(t *testing.T, set *Set, store *hostingv1alpha1.Store) *Store {
 		t.Fatal(err)
 	}
 	awaitReason(t, s, ReasonUnclaimed)
-	cluster, err := s.Claim(t.Context(), store.UID, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store.Status.ClusterID = FormatClusterID(cluster)
+	note(t, store, s, false)
 	set.follow(store)
 	awaitReason(t, s, "")
 	return s
+}
+
+// note claims the prefix of a Store and notes in its API object what came of it.
+func note(t *testing.T, object *hostingv1alpha1.Store, s *Store, adopt bool) {
+	t.Helper()
+	eventually(t, func() string {
+		if s.Snapshot().Unavailable == nil { // a request may have met it before
+			return "the last look found nothing wrong"
+		}
+		return ""
+	})
+	claimed, err := s.Claim(t.Context(), object.UID, adopt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.Status.ClusterID = FormatClusterID(claimed.Cluster)
+	object.Status.History = &hostingv1alpha1.StoreHistory{Epoch: claimed.History.Epoch, Revision: claimed.History.Revision}
 }
 
 // awaitReason waits until a Store is unavailable for a reason, or is available.
@@ -368,7 +381,7 @@ func TestReplacedBehindItsBack(t *testing.T) {
 	honest := store.gate.Load()
 
 	// A gate that believes in another cluster than the connection leads to.
-	deceived := func(cluster uint64, fence int64) {
+	deceived := func(cluster uint64, fence *fence) {
 		conn := newConnection(target{endpoints: []string{wrong.url}, prefix: "/annex"}, nil, dialDirectly(t, wrong.url), true)
 		store.gate.Store(newGate(nil, conn, cluster, fence))
 	}
@@ -396,7 +409,7 @@ func TestReplacedBehindItsBack(t *testing.T) {
 		t.Errorf("a watch: %+v", response)
 	}
 	// A cluster with the right ID whose data were replaced has no mark.
-	deceived(uint64(wrong.Server.Cluster().ID()), 1)
+	deceived(uint64(wrong.Server.Cluster().ID()), honest.fence)
 	if _, err := put(t, store, "b", "1"); err == nil || !strings.Contains(err.Error(), "mark") {
 		t.Errorf("a write to a cluster whose data are gone: %v", err)
 	}
@@ -437,9 +450,8 @@ func TestOtherDataAreAnotherStore(t *testing.T) {
 		t.Fatal("it is another Store before its owner says so")
 	default:
 	}
-	if _, err := before.Claim(t.Context(), far.UID, true); err != nil {
-		t.Fatal(err)
-	}
+	note(t, far, before, true)
+	set.follow(far)
 	<-before.Gone()
 	after, err := set.Get("far")
 	if err != nil {

@@ -153,7 +153,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/stores",
 		duty:     "The connections to the etcds that Stores name, and whether requests may pass.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
 		others: append([]string{
 			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",

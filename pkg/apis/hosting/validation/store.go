@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,6 +65,7 @@ func ValidateStoreStatusUpdate(newStore, oldStore *hosting.Store) field.ErrorLis
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Objects, statusPath.Child("objects"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(status.Resources), statusPath.Child("resources"))...)
 	errs = append(errs, validateClusterID(newStore, oldStore, statusPath.Child("clusterID"))...)
+	errs = append(errs, validateHistory(status.History, statusPath.Child("history"))...)
 	return append(errs, validateMembers(status.Members, statusPath.Child("members"))...)
 }
 
@@ -84,6 +86,20 @@ func validateClusterID(newStore, oldStore *hosting.Store, idPath *field.Path) fi
 	}
 	return apivalidation.ValidateImmutableField(newID, oldID, idPath)
 }
+
+func validateHistory(history *hosting.StoreHistory, historyPath *field.Path) field.ErrorList {
+	if history == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if history.Epoch == "" {
+		errs = append(errs, field.Required(historyPath.Child("epoch"), ""))
+	}
+	errs = append(errs, apivalidation.ValidateNonnegativeField(history.Revision, historyPath.Child("revision"))...)
+	return append(errs, apivalidation.ValidateNonnegativeField(history.CheckpointRevision, historyPath.Child("checkpointRevision"))...)
+}
+
+var defragmentations = []hosting.Defragmentation{hosting.DefragmentationNever, hosting.DefragmentationWhenFull}
 
 func validateStoreSpec(spec *hosting.StoreSpec, specPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -113,6 +129,9 @@ func validateEtcdStore(etcd *hosting.EtcdStore, etcdPath *field.Path) field.Erro
 	errs := validateEndpoints(etcd.Endpoints, etcdPath.Child("endpoints"))
 	if etcd.TLS != nil {
 		errs = append(errs, validateSecretReference(&etcd.TLS.SecretRef, etcdPath.Child("tls", "secretRef"))...)
+	}
+	if etcd.Defragmentation != "" && !slices.Contains(defragmentations, etcd.Defragmentation) {
+		errs = append(errs, field.NotSupported(etcdPath.Child("defragmentation"), etcd.Defragmentation, defragmentations))
 	}
 	return errs
 }

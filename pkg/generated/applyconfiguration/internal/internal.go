@@ -41,6 +41,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.EtcdStore
   map:
     fields:
+    - name: defragmentation
+      type:
+        scalar: string
     - name: endpoints
       type:
         list:
@@ -183,6 +186,22 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreStatus
       default: {}
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreHistory
+  map:
+    fields:
+    - name: checkpoint
+      type:
+        scalar: string
+    - name: checkpointRevision
+      type:
+        scalar: numeric
+    - name: epoch
+      type:
+        scalar: string
+      default: ""
+    - name: revision
+      type:
+        scalar: numeric
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreMember
   map:
     fields:
@@ -248,6 +267,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: history
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreHistory
     - name: members
       type:
         list:
