@@ -19,6 +19,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
+	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
 
@@ -33,6 +34,7 @@ func Order() []string {
 		// What annex refuses itself it refuses before it asks anybody else.
 		localapiservice.PluginName,
 		compiledin.PluginName,
+		storeaccess.PluginName,
 
 		// What users say, by objects of annex or of the main cluster. Policies come
 		// before webhooks, as in kube-apiserver: they are evaluated here and cost no
@@ -56,6 +58,7 @@ func NewPlugins() *admission.Plugins {
 	})
 	localapiservice.Register(plugins)
 	compiledin.Register(plugins)
+	storeaccess.Register(plugins)
 	mutatingpolicy.Register(plugins)
 	mutatingwebhook.Register(plugins)
 	validatingpolicy.Register(plugins)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
+	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
 )
 
 func TestOrderNamesEveryRegisteredPluginOnce(t *testing.T) {
@@ -46,7 +47,7 @@ func TestUpstreamDefaults(t *testing.T) {
 		t.Errorf("upstream's default plugins changed (-decided +upstream):\n%s", diff)
 	}
 	added := sets.New(
-		localapiservice.PluginName, compiledin.PluginName, // annex's own
+		localapiservice.PluginName, compiledin.PluginName, storeaccess.PluginName, // annex's own
 		resourcequota.PluginName, // in upstream's library, but only kube-apiserver has it on
 	)
 	inherited := slices.DeleteFunc(Order(), added.Has)

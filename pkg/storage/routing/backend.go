@@ -45,6 +45,7 @@ type recipe struct {
 type backend struct {
 	storage.Interface
 	store   Store
+	place   place
 	cached  bool
 	destroy func()
 }

@@ -254,7 +254,7 @@ func (r *Router) compressed(resource schema.GroupResource) func() bool {
 // pinned is the route to the Store default.
 type pinned struct{}
 
-func (pinned) find() (string, error)    { return hostingv1alpha1.DefaultStoreName, nil }
+func (pinned) find() (place, error)     { return place{store: hostingv1alpha1.DefaultStoreName}, nil }
 func (pinned) changed() <-chan struct{} { return nil }
 func (pinned) limits() limits.Limits    { return limits.Unlimited() }
 
@@ -264,8 +264,8 @@ type undefined struct {
 	err      error
 }
 
-func (u undefined) find() (string, error) {
-	return "", notPlaced(u.resource, fmt.Sprintf("is not routed: %v", u.err), true)
+func (u undefined) find() (place, error) {
+	return place{}, notPlaced(u.resource, fmt.Sprintf("is not routed: %v", u.err), true)
 }
 func (undefined) changed() <-chan struct{} { return nil }
 func (undefined) limits() limits.Limits    { return limits.Unlimited() }
@@ -275,8 +275,8 @@ func (undefined) limits() limits.Limits    { return limits.Unlimited() }
 // already nothing is read, and nothing deleted when it goes.
 type shadowed struct{ resource schema.GroupResource }
 
-func (s shadowed) find() (string, error) {
-	return "", notPlaced(s.resource, "is not routed: the resource is compiled into annex, delete its CustomResourceDefinition", true)
+func (s shadowed) find() (place, error) {
+	return place{}, notPlaced(s.resource, "is not routed: the resource is compiled into annex, delete its CustomResourceDefinition", true)
 }
 func (shadowed) changed() <-chan struct{} { return nil }
 func (shadowed) limits() limits.Limits    { return limits.Unlimited() }

@@ -35,6 +35,9 @@ func ValidateHostedResourceUpdate(newHosted, oldHosted *hosting.HostedResource) 
 	specPath := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateHostedResourceSpec(&newHosted.Spec, specPath)...)
+	if !newHosted.DeletionTimestamp.IsZero() && len(newHosted.Finalizers) == 0 && newHosted.Status.DefinitionUID != "" {
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"), "the last one stays while this says in which Store the objects of a resource are"))
+	}
 	return append(errs, validateStoreNameUpdate(newHosted.Spec.StoreName, oldHosted.Spec.StoreName, specPath.Child("storeName"))...)
 }
 
@@ -60,6 +63,9 @@ func ValidateHostedResourceBinding(binding *hosting.HostedResourceBinding, name 
 // status.
 func ValidateHostedResourceStatusUpdate(newHosted, oldHosted *hosting.HostedResource) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
+	if uid := newHosted.Status.DefinitionUID; !newHosted.DeletionTimestamp.IsZero() && uid != "" && uid != oldHosted.Status.DefinitionUID {
+		errs = append(errs, field.Forbidden(field.NewPath("status", "definitionUID"), "may not be set while the HostedResource is being deleted: the next one may name another Store"))
+	}
 	return append(errs, validateHostedResourceStatus(&newHosted.Status, field.NewPath("status"))...)
 }
 

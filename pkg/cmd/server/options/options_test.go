@@ -128,6 +128,7 @@ func TestRefusedFlags(t *testing.T) {
 		"negative quota":            {[]string{"--quota-backend-bytes=-1"}, "--quota-backend-bytes"},
 		"quota of a foreign etcd":   {[]string{"--quota-backend-bytes=1", "--etcd-servers=http://127.0.0.1:1"}, "--quota-backend-bytes"},
 		"unknown media type":        {[]string{"--storage-media-type=text/plain"}, "--storage-media-type"},
+		"Store endpoint as a URL":   {[]string{"--store-endpoints=etcd:2379,https://etcd:2379"}, "--store-endpoints: \"https://etcd:2379\""},
 		"unknown plugin":            {[]string{"--enable-admission-plugins=NoSuchPlugin"}, "NoSuchPlugin"},
 		"plugin both on and off":    {[]string{"--enable-admission-plugins=LocalAPIService", "--disable-admission-plugins=LocalAPIService"}, "LocalAPIService"},
 		"debug socket":              {[]string{"--debug-socket-path=/tmp/socket"}, "--debug-socket-path"},
