@@ -79,21 +79,24 @@ func (w *webhook) Decode(data []byte, defaults *schema.GroupVersionKind, into ru
 	return w.Codec.Decode(data, defaults, into)
 }
 
-// counted counts the ranges that are read.
+// counted counts the ranges that are read, and has the context of the last.
 type counted struct {
 	clientv3.KV
 	ranges atomic.Int64
+	last   atomic.Pointer[context.Context]
 }
 
 func (c *counted) Get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	if op := clientv3.OpGet(key, options...); len(op.RangeBytes()) > 0 {
 		c.ranges.Add(1)
+		c.last.Store(&ctx)
 	}
 	return c.KV.Get(ctx, key, options...)
 }
 
 func (c *counted) GetStream(ctx context.Context, key string, options ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
 	c.ranges.Add(1)
+	c.last.Store(&ctx)
 	return c.KV.GetStream(ctx, key, options...)
 }
 
@@ -414,6 +417,9 @@ func TestNotDamaged(t *testing.T) {
 			fail(s)
 			if got := s.list(t.Context()); strings.Contains(got, ",") || strings.HasPrefix(got, "StorageReadError") {
 				t.Errorf("listed %q, want an error, and not of damaged objects", got)
+			}
+			if (*s.kv.last.Load()).Err() == nil {
+				t.Error("what the list reads from etcd goes on after it failed")
 			}
 			if err := s.Get(t.Context(), key("b"), storage.GetOptions{}, &unstructured.Unstructured{}); err == nil || apierrors.IsStoreReadError(err) {
 				t.Errorf("reading one: got %v, want an error, and not of a damaged object", err)

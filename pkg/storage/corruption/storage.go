@@ -45,6 +45,10 @@ func (s *uncached) GetList(ctx context.Context, key string, options storage.List
 	if err := s.stillUnreadable(ctx, key, options.Recursive); err != nil {
 		return err
 	}
+	// Upstream leaves the stream of a list that fails as it is, and a watch cache lists
+	// with a context that does not end.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	err := s.Interface.GetList(ctx, key, options, list)
 	found := map[string]string{}
 	for inEtcd, reason := range unreadableCauses(err) {
