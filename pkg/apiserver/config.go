@@ -30,7 +30,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/serviceaccount"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -70,7 +70,7 @@ type ExtraConfig struct {
 	// Compression says how what is stored is compressed. Who makes the Manager runs it.
 	Compression routing.Compression
 	// Unreadable knows which objects cannot be read.
-	Unreadable *quarantine.Registry
+	Unreadable *corruption.Registry
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
 	// Tokens says which tokens service accounts get.

@@ -28,8 +28,8 @@ import (
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/maincluster"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
@@ -88,7 +88,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 			Resources:        kinds.kube.Discovery(),
 			AnnexHosting:     annexHosting,
 			HostingInformers: annexinformers.NewSharedInformerFactory(annexHosting, informerResync),
-			Unreadable:       quarantine.NewRegistry(),
+			Unreadable:       corruption.NewRegistry(),
 			ObjectSize:       routing.ObjectSize{MaxBytes: o.Etcd.MaxObjectBytes.Value(), Budget: budget},
 			Compression:      routing.Compression{Manager: compression.NewManager(), Default: hostingv1alpha1.Compression(o.Etcd.Compression)},
 		},

@@ -23,9 +23,9 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -62,7 +62,7 @@ type Config struct {
 	// Compression says how what is written is compressed.
 	Compression Compression
 	// Unreadable is told which objects cannot be read.
-	Unreadable *quarantine.Registry
+	Unreadable *corruption.Registry
 }
 
 // Compression says which values are compressed, and who does it.
@@ -87,7 +87,7 @@ type Router struct {
 	routes *routes
 
 	compression Compression
-	unreadable  *quarantine.Registry
+	unreadable  *corruption.Registry
 
 	mu    sync.Mutex
 	typed []schema.GroupResource

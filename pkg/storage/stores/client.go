@@ -170,6 +170,11 @@ func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOptio
 	}
 	checked := make(chan clientv3.RangeStreamResponse)
 	go func() {
+		defer func() {
+			// Its sender does not look at the context.
+			for range stream {
+			}
+		}()
 		defer c.end()
 		defer cancel()
 		defer close(checked)

@@ -190,8 +190,8 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/protobuf/proto", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
 	},
 	{
-		packages: "pkg/storage/quarantine",
-		duty:     "Which objects cannot be read, and that others are served in spite of them.",
+		packages: "pkg/storage/corruption",
+		duty:     "Which objects cannot be read: that errors name them, and that they are counted.",
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...",
 			"k8s.io/apiserver/...", "k8s.io/component-base/metrics/...",
@@ -418,7 +418,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/intact",
 		duty:     "The controller that says which objects of HostedResources cannot be read.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/quarantine"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/corruption"},
 		others:   clients,
 	},
 	{
@@ -430,7 +430,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller",
 		duty:     "The table of controllers.",
-		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/quarantine", "pkg/storage/stores", "pkg/storage/usage"},
+		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/corruption", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   clients,
 	},
 	{
