@@ -202,6 +202,7 @@ var rules = []rule{
 		duty:     "How large objects may be, and how many large ones are written at the same time.",
 		others: append([]string{
 			"go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/endpoints/request",
 			"k8s.io/apiserver/pkg/storage/...", "k8s.io/component-base/metrics/...",
 		}, machinery...),
 	},
@@ -311,7 +312,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/apiserver/heavywrites",
-		duty:     "What requests with large bodies wait for, and count for.",
+		duty:     "Receives the bodies of requests, within limits.",
 		ours:     []string{"pkg/storage/objectsize"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
