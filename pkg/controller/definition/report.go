@@ -17,11 +17,16 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
+	hostingapply "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
-// fieldManager owns the condition DefinitionFollowed.
-const fieldManager = "annex-definitions"
+const (
+	// fieldManager owns the condition DefinitionFollowed.
+	fieldManager = "annex-definitions"
+	// takeoverManager owns status.takeover.
+	takeoverManager = "annex-takeover"
+)
 
 // reporter writes verdicts into HostedResources.
 type reporter struct {
@@ -76,6 +81,21 @@ func (r *reporter) say(ctx context.Context, resource *hosted, name string, of ve
 		return nil
 	}
 	return r.writer.Write(ctx, name, &said)
+}
+
+// clear writes which definition of annex's may be published, or none.
+func (r *reporter) clear(ctx context.Context, name string, takeover *hostingv1alpha1.HostedResourceTakeover) error {
+	status := hostingapply.HostedResourceStatus()
+	if takeover != nil {
+		status.WithTakeover(hostingapply.HostedResourceTakeover().
+			WithDefinitionUID(takeover.DefinitionUID).WithDefinitionGeneration(takeover.DefinitionGeneration))
+	}
+	_, err := r.annexHostedResources.ApplyStatus(ctx, hostingapply.HostedResource(name).WithStatus(status),
+		metav1.ApplyOptions{FieldManager: takeoverManager, Force: true})
+	if takeover == nil && apierrors.IsNotFound(err) {
+		return nil
+	}
+	return wrap(err, "writing whether custom resource definition %s may be published: %w", name)
 }
 
 // make makes the HostedResource of a definition that annex may never get. The
