@@ -278,6 +278,9 @@ func TestObjectsFirstThenNone(t *testing.T) {
 		if r.hosted(widgets).Annotations[hostingv1alpha1.DefinitionFromAnnotation] == "" {
 			t.Error("nothing keeps the hosted resource")
 		}
+		if store := r.hosted(widgets).Spec.StoreName; store != "" {
+			t.Errorf("it is on store %q, which the scheduler has not chosen", store)
+		}
 		r.no(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "old", metav1.DeleteOptions{}))
 		time.Sleep(lookInterval)
 		settle()

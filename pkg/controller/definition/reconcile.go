@@ -107,7 +107,10 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 		}
 	}
 	for _, name := range p.clear {
-		errs = append(errs, r.clear(ctx, g.annex[name]))
+		if err := r.clear(ctx, g.annex[name]); err != nil {
+			p.verdicts[name] = wait("Waiting until annex serves the definition: %v", err)
+			errs = append(errs, err)
+		}
 	}
 	if len(p.giveBack) == 0 {
 		return append(errs, r.reporter.report(ctx, g, p.verdicts))

@@ -99,7 +99,8 @@ func (r *reporter) clear(ctx context.Context, name string, takeover *hostingv1al
 }
 
 // make makes the HostedResource of a definition that annex may never get. The
-// annotation keeps it: nothing in annex defines it.
+// annotation keeps it: nothing in annex defines it. Where it goes is the scheduler's
+// to say, as for any other.
 func (r *reporter) make(ctx context.Context, name string) (*hosted, error) {
 	made, err := r.annexHostedResources.Create(ctx, &hosted{
 		ObjectMeta: metav1.ObjectMeta{
@@ -107,7 +108,6 @@ func (r *reporter) make(ctx context.Context, name string) (*hosted, error) {
 			Labels:      map[string]string{hostingv1alpha1.AutomanagedLabel: "true"},
 			Annotations: map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain},
 		},
-		Spec: hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		return r.annexHostedResources.Get(ctx, name, metav1.GetOptions{})
