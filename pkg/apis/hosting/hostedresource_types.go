@@ -143,6 +143,12 @@ const (
 	HostedResourceTerminating HostedResourcePhase = "Terminating"
 )
 
+// HostedResourceTakeover names a definition in annex, by one generation of it.
+type HostedResourceTakeover struct {
+	DefinitionUID        types.UID
+	DefinitionGeneration int64
+}
+
 // HostedResourceStatus is what annex last saw of a resource.
 type HostedResourceStatus struct {
 	Phase      HostedResourcePhase
@@ -150,6 +156,9 @@ type HostedResourceStatus struct {
 	// DefinitionUID is the UID of the CustomResourceDefinition whose objects the
 	// Store holds.
 	DefinitionUID types.UID
+	// Takeover is the definition that may be published although the main cluster has
+	// one of the same name.
+	Takeover *HostedResourceTakeover
 	// Objects is the number of objects of the resource, in all namespaces.
 	Objects int64
 	// Bytes is the size of those objects before compression.

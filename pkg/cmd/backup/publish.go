@@ -93,7 +93,7 @@ func fresh(definition *unstructured.Unstructured) *unstructured.Unstructured {
 	unstructured.RemoveNestedField(fresh.Object, "status")
 	annotations := fresh.GetAnnotations()
 	delete(annotations, hostingv1alpha1.DefinitionFromAnnotation)
-	delete(annotations, hostingv1alpha1.TakeoverAnnotation)
+	delete(annotations, hostingv1alpha1.DefinitionUIDAnnotation)
 	fresh.Object["metadata"] = map[string]any{}
 	fresh.SetName(definition.GetName())
 	fresh.SetLabels(definition.GetLabels())

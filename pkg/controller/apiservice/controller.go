@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
+	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
@@ -112,6 +113,7 @@ func newReconciler(config Config, c *Controller) *reconciler {
 		getAPIService:        c.caches.mainAPIServices.Get,
 		getStore:             config.AnnexStoreInformer.Lister().Get,
 		listAnnexDefinitions: listDefinitions(config.AnnexDefinitions),
+		listAnnexHosted:      listHosted(config.AnnexHostedResources),
 		readStoreThroughMain: config.ReadStoreThroughMain,
 		answeredBy:           config.AnsweredBy,
 		create: func(ctx context.Context, wanted *apiService) error {
@@ -149,6 +151,21 @@ func listDefinitions(annexDefinitions apiextensionsclient.CustomResourceDefiniti
 			definitions = append(definitions, &list.Items[i])
 		}
 		return definitions, nil
+	}
+}
+
+// listHosted asks annex for all its HostedResources.
+func listHosted(annexHostedResources hostingclient.HostedResourceInterface) func(ctx context.Context) ([]*hosted, error) {
+	return func(ctx context.Context) ([]*hosted, error) {
+		list, err := annexHostedResources.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		resources := make([]*hosted, 0, len(list.Items))
+		for i := range list.Items {
+			resources = append(resources, &list.Items[i])
+		}
+		return resources, nil
 	}
 }
 
@@ -225,6 +242,7 @@ func saysTheSame(before, after any) bool {
 	a, aOK := before.(*hosted)
 	b, bOK := after.(*hosted)
 	return aOK && bOK && a.ResourceVersion != b.ResourceVersion && a.Generation == b.Generation && a.UID == b.UID &&
+		ptr.Equal(a.Status.Takeover, b.Status.Takeover) &&
 		equality.Semantic.DeepEqual(
 			meta.FindStatusCondition(a.Status.Conditions, hostingv1alpha1.HostedResourcePublished),
 			meta.FindStatusCondition(b.Status.Conditions, hostingv1alpha1.HostedResourcePublished))

@@ -436,10 +436,12 @@ func TestTakingOver(t *testing.T) {
 		w.wantWrites("not cleared")
 		w.wantCondition(widgets, "False", "GroupInMain", widgets)
 		annexDefinitions := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions()
-		if _, err := annexDefinitions.Update(t.Context(), cleared(crd(widgets, "v1")), metav1.UpdateOptions{}); err != nil {
+		if _, err := annexDefinitions.Update(t.Context(), follower(crd(widgets, "v1")), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		wait(time.Minute)
+		w.wantWrites("followed, not cleared")
+		w.clear(takeover(follower(crd(widgets, "v1"))).Status.Takeover)
 		w.wantWrites("cleared", "update v1.example.com")
 		w.wantCondition(widgets, "False", "Unavailable", notCheckedMessage)
 		w.lag(true)
@@ -450,9 +452,7 @@ func TestTakingOver(t *testing.T) {
 		w.wantCondition(widgets, "True", "Published", "v1")
 
 		// As when whoever cleared it sees an object that slipped in.
-		if _, err := annexDefinitions.Update(t.Context(), crd(widgets, "v1"), metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		w.clear(nil)
 		w.edit("v1.example.com", func(a *apiService) { *a = *localOf("v1") })
 		wait(time.Minute)
 		w.wantWrites("given back", "update v1.example.com")
@@ -460,10 +460,28 @@ func TestTakingOver(t *testing.T) {
 	})
 }
 
+// clear writes the takeover of the widgets.
+func (w *world) clear(takeover *hostingv1alpha1.HostedResourceTakeover) {
+	w.t.Helper()
+	resources := w.annex.HostingV1alpha1().HostedResources()
+	resource, err := resources.Get(w.t.Context(), widgets, metav1.GetOptions{})
+	if err == nil {
+		resource.Status.Takeover = takeover
+		_, err = resources.UpdateStatus(w.t.Context(), resource, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
 func TestAClearanceThatIsNoMoreIsNotUsed(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{
-		listAnnexDefinitions: func(context.Context) ([]*definition, error) { return []*definition{crd(widgets, "v1")}, nil },
+		listAnnexDefinitions: func(context.Context) ([]*definition, error) { return []*definition{cleared(crd(widgets, "v1"))}, nil },
+		listAnnexHosted: func(context.Context) ([]*hosted, error) {
+			return []*hosted{{ObjectMeta: metav1.ObjectMeta{Name: widgets}}}, nil
+		},
 		update: func(context.Context, *apiService) error {
 			t.Error("took over what is not cleared")
 			return nil

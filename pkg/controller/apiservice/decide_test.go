@@ -48,8 +48,23 @@ func crd(name string, versions ...string) *definition {
 	return made
 }
 
+// follower follows a definition of the main cluster.
+func follower(of *definition) *definition {
+	of.UID, of.Generation = "uid", 3
+	of.Annotations = map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain}
+	return of
+}
+
+// cleared is a follower that viewOf clears.
 func cleared(of *definition) *definition {
-	of.Annotations = map[string]string{hostingv1alpha1.TakeoverAnnotation: hostingv1alpha1.TakeoverCleared}
+	follower(of).Annotations["test/cleared"] = "yes"
+	return of
+}
+
+// takeover is what annex says of a definition that is cleared.
+func takeover(crd *definition) *hosted {
+	of := &hosted{ObjectMeta: metav1.ObjectMeta{Name: crd.Name}}
+	of.Status.Takeover = &hostingv1alpha1.HostedResourceTakeover{DefinitionUID: crd.UID, DefinitionGeneration: crd.Generation}
 	return of
 }
 
@@ -107,6 +122,11 @@ func elsewhere(version schema.GroupVersion, namespace, name string) *apiService 
 
 func viewOf(annexDefinitions, mainDefinitions []*definition, apiServices ...*apiService) *view {
 	v := &view{group: group, annexDefinitions: annexDefinitions, mainDefinitions: mainDefinitions, apiServices: map[string]*apiService{}}
+	for _, crd := range annexDefinitions {
+		if crd.Annotations["test/cleared"] != "" {
+			v.hosted = append(v.hosted, takeover(crd))
+		}
+	}
 	for _, current := range apiServices {
 		v.apiServices[current.Spec.Version] = current
 		if ours.ownerOf(current) == annex {
@@ -316,5 +336,39 @@ func TestLeftovers(t *testing.T) {
 	}
 	if got := v.leftovers(publication{service: ourService}); len(got) > 0 {
 		t.Errorf("leftovers %v although it is not known what data this is", got)
+	}
+}
+
+// TestClearance: nothing that users may write takes a definition over.
+func TestClearance(t *testing.T) {
+	t.Parallel()
+	main := labelled(crd(widgets, "v1"))
+	of := func(change func(*hosted)) *hosted {
+		resource := takeover(follower(crd(widgets, "v1")))
+		change(resource)
+		return resource
+	}
+	annotated := crd(widgets, "v1")
+	annotated.Annotations = map[string]string{"annex.dev/takeover": "cleared"}
+	for name, tc := range map[string]struct {
+		main, annex *definition
+		hosted      *hosted
+		want        bool
+	}{
+		"cleared":            {main, follower(crd(widgets, "v1")), of(func(*hosted) {}), true},
+		"annotation only":    {main, annotated, &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}}, false},
+		"follower only":      {main, follower(crd(widgets, "v1")), &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}}, false},
+		"not a follower":     {main, crd(widgets, "v1"), takeover(crd(widgets, "v1")), false},
+		"main not labelled":  {crd(widgets, "v1"), follower(crd(widgets, "v1")), of(func(*hosted) {}), false},
+		"another definition": {main, follower(crd(widgets, "v1")), of(func(h *hosted) { h.Status.Takeover.DefinitionUID = "before" }), false},
+		"another generation": {main, follower(crd(widgets, "v1")), of(func(h *hosted) { h.Status.Takeover.DefinitionGeneration = 2 }), false},
+		"another resource":   {main, follower(crd(widgets, "v1")), of(func(h *hosted) { h.Name = gadgets }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := isCleared(tc.main, []*definition{tc.annex}, []*hosted{tc.hosted}); got != tc.want {
+				t.Errorf("cleared %t, want %t", got, tc.want)
+			}
+		})
 	}
 }

@@ -43,8 +43,9 @@ type reconciler struct {
 	getAPIService func(name string) (*apiService, error)
 	getStore      func(name string) (*hostingv1alpha1.Store, error)
 
-	// listAnnexDefinitions asks annex itself.
+	// listAnnexDefinitions and listAnnexHosted ask annex itself.
 	listAnnexDefinitions func(ctx context.Context) ([]*definition, error)
+	listAnnexHosted      func(ctx context.Context) ([]*hosted, error)
 	readStoreThroughMain func(ctx context.Context) (types.UID, error)
 	answeredBy           func(ctx context.Context, version schema.GroupVersion) (string, error)
 
@@ -146,7 +147,11 @@ func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schem
 		if err != nil {
 			return fmt.Errorf("making sure that group %s may be taken over: %w", v.group, err)
 		}
-		if inTheWay := v.notCleared(live); len(inTheWay) > 0 {
+		resources, err := r.listAnnexHosted(ctx)
+		if err != nil {
+			return fmt.Errorf("making sure that group %s may be taken over: %w", v.group, err)
+		}
+		if inTheWay := v.notCleared(live, resources); len(inTheWay) > 0 {
 			return fmt.Errorf("taking over group %s: the takeover of %s is no longer cleared", v.group, inTheWay[0].Name)
 		}
 	}

@@ -97,12 +97,12 @@ func otherDataMessage(current *apiService) string {
 }
 
 // notCleared are the definitions of the main cluster that stand in the way, because
-// none of annex's clears their takeover, in the order of their names: all of a group
-// are taken over together.
-func (v *view) notCleared(annexDefinitions []*definition) []*definition {
+// their takeover is not cleared, in the order of their names: all of a group are taken
+// over together.
+func (v *view) notCleared(annexDefinitions []*definition, annexHosted []*hosted) []*definition {
 	var names []*definition
 	for _, crd := range v.mainDefinitions {
-		if len(versionsServedBy(crd)) > 0 && !isCleared(annexDefinitions, crd.Name) {
+		if len(versionsServedBy(crd)) > 0 && !isCleared(crd, annexDefinitions, annexHosted) {
 			names = append(names, crd)
 		}
 	}
@@ -110,11 +110,23 @@ func (v *view) notCleared(annexDefinitions []*definition) []*definition {
 	return names
 }
 
-// isCleared reports whether the takeover of a definition is cleared among annex's.
-func isCleared(annexDefinitions []*definition, name string) bool {
-	return slices.ContainsFunc(annexDefinitions, func(crd *definition) bool {
-		return crd.Name == name && crd.Annotations[hostingv1alpha1.TakeoverAnnotation] == hostingv1alpha1.TakeoverCleared
-	})
+// isCleared reports whether requests for a definition of the main cluster may go to
+// annex: annex was asked to take it over, follows it, and has found that no object
+// would be hidden by the definition as annex has it now. Whoever may write definitions
+// can write their annotations, so that those prove nothing; the status of a
+// HostedResource is written by annex alone.
+func isCleared(main *definition, annexDefinitions []*definition, annexHosted []*hosted) bool {
+	named := func(crd *definition) bool { return crd.Name == main.Name }
+	index := slices.IndexFunc(annexDefinitions, named)
+	if index < 0 || main.Labels[hostingv1alpha1.HostedLabel] != "true" {
+		return false
+	}
+	crd := annexDefinitions[index]
+	wanted := hostingv1alpha1.HostedResourceTakeover{DefinitionUID: crd.UID, DefinitionGeneration: crd.Generation}
+	return crd.Annotations[hostingv1alpha1.DefinitionFromAnnotation] == hostingv1alpha1.DefinitionFromMain &&
+		slices.ContainsFunc(annexHosted, func(resource *hosted) bool {
+			return resource.Name == main.Name && resource.Status.Takeover != nil && *resource.Status.Takeover == wanted
+		})
 }
 
 // blocked says why the main cluster's own state forbids to publish a version that
@@ -129,7 +141,7 @@ func (v *view) blocked(p publication, version schema.GroupVersion) (standing, bo
 				"The main cluster serves %s/%s itself, not from a CustomResourceDefinition that annex could take over", v.group, of)), true
 		}
 	}
-	if inTheWay := v.notCleared(v.annexDefinitions); len(inTheWay) > 0 {
+	if inTheWay := v.notCleared(v.annexDefinitions, v.hosted); len(inTheWay) > 0 {
 		return notPublished(reasonGroupInMain, notClearedMessage(version.Group, inTheWay)), true
 	}
 	if p.ownerOf(v.apiServices[version.Version]) == mainDefinitions && !definedIn(v.mainDefinitions, version) {

@@ -22,6 +22,7 @@ import (
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	apiregistrationinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 	apiregistrationlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
@@ -163,6 +164,9 @@ func saysTheSame(before, after any) bool {
 	if a.Annotations[key] != b.Annotations[key] {
 		return false
 	}
+	if !ptr.Equal(a.Status.Takeover, b.Status.Takeover) {
+		return false
+	}
 	conditionA, conditionB := followedCondition(a), followedCondition(b)
 	if conditionA == nil || conditionB == nil {
 		return conditionA == conditionB
@@ -188,6 +192,7 @@ func (r readers) read(name string) (*group, error) {
 	g := &group{
 		name: name, finalizer: hostingv1alpha1.Finalizer(r.publishedBy),
 		routes: map[string]route{}, listed: map[string][]string{}, reported: map[string]metav1.Condition{},
+		takeovers: map[string]hostingv1alpha1.HostedResourceTakeover{},
 	}
 	var err error
 	if g.main, err = definitionsOf(r.main, name); err != nil {
@@ -218,6 +223,9 @@ func (r readers) read(name string) (*group, error) {
 	for _, resource := range resources {
 		if condition := followedCondition(resource); condition != nil {
 			g.reported[resource.Name] = *condition
+		}
+		if takeover := resource.Status.Takeover; takeover != nil {
+			g.takeovers[resource.Name] = *takeover
 		}
 	}
 	return g, nil

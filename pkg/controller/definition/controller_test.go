@@ -160,6 +160,13 @@ func (r *running) followerOf(name string) *definition {
 	return crd
 }
 
+// isCleared reports whether the widgets may be published.
+func (r *running) isCleared() bool {
+	r.Helper()
+	of := r.hosted(widgets).Status.Takeover
+	return of != nil && *of == takeoverOf(r.followerOf(widgets))
+}
+
 // establish does what annex's server does with a definition.
 func (r *running) establish(name string) {
 	r.Helper()
@@ -175,8 +182,8 @@ func (r *running) takenOver() {
 	r.Helper()
 	r.define(crd(widgets, labelled))
 	r.establish(widgets)
-	if !isCleared(r.followerOf(widgets)) {
-		r.Fatalf("not cleared: %+v", r.followerOf(widgets).ObjectMeta)
+	if !r.isCleared() {
+		r.Fatalf("not cleared: %+v", r.hosted(widgets).Status)
 	}
 	r.publish()
 	r.says(widgets, reasonFollowed)
@@ -271,6 +278,9 @@ func TestObjectsFirstThenNone(t *testing.T) {
 		if r.hosted(widgets).Annotations[hostingv1alpha1.DefinitionFromAnnotation] == "" {
 			t.Error("nothing keeps the hosted resource")
 		}
+		if store := r.hosted(widgets).Spec.StoreName; store != "" {
+			t.Errorf("it is on store %q, which the scheduler has not chosen", store)
+		}
 		r.no(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "old", metav1.DeleteOptions{}))
 		time.Sleep(lookInterval)
 		settle()
@@ -286,12 +296,12 @@ func TestSlipsInBeforeTheSwitch(t *testing.T) {
 		r.establish(widgets)
 		r.slipIn("late")
 		r.says(widgets, reasonObjectsAppeared)
-		if isCleared(r.followerOf(widgets)) {
+		if r.isCleared() {
 			t.Error("the takeover is still cleared")
 		}
 		r.no(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "late", metav1.DeleteOptions{}))
 		settle()
-		if !isCleared(r.followerOf(widgets)) {
+		if !r.isCleared() {
 			t.Error("the takeover is not cleared again")
 		}
 	})
@@ -304,7 +314,7 @@ func TestSlipsInAfterTheSwitch(t *testing.T) {
 		r.takenOver()
 		r.slipIn("late")
 		r.says(widgets, reasonObjectsAppeared)
-		if isCleared(r.followerOf(widgets)) {
+		if r.isCleared() {
 			t.Error("the takeover is still cleared")
 		}
 		back, err := r.mainAPIServices.ApiregistrationV1().APIServices().Get(t.Context(), "v1."+groupName, metav1.GetOptions{})
@@ -351,8 +361,8 @@ func TestWatchEnds(t *testing.T) {
 		first := <-watches
 		first.Stop()
 		settle()
-		if len(watches) != 1 || !isCleared(r.followerOf(widgets)) {
-			t.Fatalf("%d more watches after the first ended, cleared: %v; want 1, cleared", len(watches), isCleared(r.followerOf(widgets)))
+		if len(watches) != 1 || !r.isCleared() {
+			t.Fatalf("%d more watches after the first ended, cleared: %v; want 1, cleared", len(watches), r.isCleared())
 		}
 		second := <-watches
 		// This one is not seen by a watch.
@@ -360,7 +370,7 @@ func TestWatchEnds(t *testing.T) {
 		second.Error(&metav1.Status{Code: 410})
 		settle()
 		r.says(widgets, reasonMoveNeeded)
-		if isCleared(r.followerOf(widgets)) {
+		if r.isCleared() {
 			t.Error("cleared although there is an object")
 		}
 	})
@@ -432,13 +442,13 @@ func TestServesBeforeItIsCleared(t *testing.T) {
 		})
 		r.define(crd(widgets, labelled))
 		r.establish(widgets)
-		if isCleared(r.followerOf(widgets)) {
+		if r.isCleared() {
 			t.Error("cleared although annex does not serve it")
 		}
 		failing.Store(false)
 		time.Sleep(time.Minute)
 		settle()
-		if !isCleared(r.followerOf(widgets)) {
+		if !r.isCleared() {
 			t.Error("not cleared although annex serves it")
 		}
 	})

@@ -122,7 +122,7 @@ func TestPlanDeletions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := &tc.group
-			g.name, g.finalizer = groupName, hostingv1alpha1.Finalizer(publishedBy)
+			g.complete()
 			p := g.plan()
 			var explain []string
 			for _, crd := range p.explain {
@@ -173,7 +173,7 @@ func TestMayNotHold(t *testing.T) {
 		r.define(crd(widgets, labelled, withoutFinalizer))
 		r.establish(widgets)
 		r.says(widgets, reasonNotAllowed)
-		if isCleared(r.followerOf(widgets)) {
+		if r.isCleared() {
 			t.Error("cleared without annex's finalizer")
 		}
 		allowed = true
@@ -182,7 +182,7 @@ func TestMayNotHold(t *testing.T) {
 		if held, err := r.main.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets, metav1.GetOptions{}); err != nil || len(held.Finalizers) != 1 {
 			t.Errorf("%v, finalizers %v", err, held.Finalizers)
 		}
-		if !isCleared(r.followerOf(widgets)) {
+		if !r.isCleared() {
 			t.Error("not cleared")
 		}
 	})

@@ -27,7 +27,7 @@ var copiedAnnotations = []string{
 
 // desired is annex's definition that follows one of the main cluster's. The
 // current one, if any, keeps what is annex's own.
-func desired(main, current *definition, cleared bool) *definition {
+func desired(main, current *definition) *definition {
 	wanted := &definition{ObjectMeta: metav1.ObjectMeta{Name: main.Name}}
 	if current != nil {
 		wanted = current.DeepCopy()
@@ -48,23 +48,7 @@ func desired(main, current *definition, cleared bool) *definition {
 	}
 	setAnnotation(wanted, hostingv1alpha1.DefinitionFromAnnotation, hostingv1alpha1.DefinitionFromMain)
 	setAnnotation(wanted, hostingv1alpha1.DefinitionUIDAnnotation, string(main.UID))
-	clearTakeover(wanted, cleared)
 	return wanted
-}
-
-// withClearance is a definition of annex's with nothing changed but the clearance.
-func withClearance(current *definition, cleared bool) *definition {
-	wanted := current.DeepCopy()
-	clearTakeover(wanted, cleared)
-	return wanted
-}
-
-func clearTakeover(crd *definition, cleared bool) {
-	value := ""
-	if cleared {
-		value = hostingv1alpha1.TakeoverCleared
-	}
-	setAnnotation(crd, hostingv1alpha1.TakeoverAnnotation, value)
 }
 
 // setAnnotation sets an annotation, or removes it if the value is empty.

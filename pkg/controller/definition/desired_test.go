@@ -22,7 +22,7 @@ func TestDesired(t *testing.T) {
 	main.Annotations = map[string]string{
 		apiextensionsv1.KubeAPIApprovedAnnotation:          "https://example.com/1",
 		"kubectl.kubernetes.io/last-applied-configuration": "{}",
-		hostingv1alpha1.TakeoverAnnotation:                 "cleared",
+		hostingv1alpha1.DeletionPolicyAnnotation:           hostingv1alpha1.DeletionPolicyKeep,
 	}
 	main.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,
@@ -37,7 +37,7 @@ func TestDesired(t *testing.T) {
 	current.Labels = map[string]string{"stale": "x", "annex.dev/own": "y"}
 	current.Annotations = map[string]string{"note": "kept", "controller-gen.kubebuilder.io/version": "v0"}
 
-	got := desired(main, current, false)
+	got := desired(main, current)
 	if got.UID != "annex" || got.ResourceVersion != "5" || len(got.Status.Conditions) != len(current.Status.Conditions) {
 		t.Errorf("identity and status became those of the main cluster: %+v", got)
 	}
@@ -57,13 +57,10 @@ func TestDesired(t *testing.T) {
 	if diff := cmp.Diff(before, main); diff != "" {
 		t.Errorf("the cached definition was changed (-before +after):\n%s", diff)
 	}
-	if !differs(current, got) || differs(got, desired(main, got, false)) {
+	if !differs(current, got) || differs(got, desired(main, got)) {
 		t.Error("what is as desired differs, or what is not does not")
 	}
-	if given := desired(main, got, true); !isCleared(given) || isCleared(desired(main, given, false)) {
-		t.Error("the clearance does not come and go")
-	}
-	if made := desired(main, nil, false); made.Name != widgets || made.UID != "" || !isFollower(made) || !differs(nil, made) {
+	if made := desired(main, nil); made.Name != widgets || made.UID != "" || !isFollower(made) || !differs(nil, made) {
 		t.Errorf("a new one is %+v", made.ObjectMeta)
 	}
 }

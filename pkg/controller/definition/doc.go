@@ -8,7 +8,7 @@
 // definitions of a group go together. Annex takes a group over when all of its
 // definitions are labelled and the main cluster keeps no object of any of them.
 // It makes the same definitions in annex, and once all are established it clears
-// the takeover by an annotation on them: the controller that publishes
+// the takeover in the status of their HostedResources: the controller that publishes
 // APIServices goes by that. Until the main cluster sends its requests to annex,
 // and some time longer, watches that began at the very revision at which there
 // were no objects stay open. An object that slips in nevertheless has the group
@@ -22,5 +22,5 @@
 //
 // What happens to a group is decided by plan, a function of what there is. All
 // that is remembered is in the objects: the annotations of annex's definitions,
-// the APIServices, and the condition DefinitionFollowed of the HostedResources.
+// the APIServices, and the status of the HostedResources.
 package definition

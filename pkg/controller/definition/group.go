@@ -98,6 +98,8 @@ type group struct {
 	// seen are the objects that the main cluster keeps, by definition, as far as
 	// somebody looked.
 	seen map[string]observation
+	// takeovers are those that are cleared, by HostedResource.
+	takeovers map[string]hostingv1alpha1.HostedResourceTakeover
 	// reported are the present conditions DefinitionFollowed, by HostedResource.
 	reported map[string]metav1.Condition
 	// remaining says which objects keep a definition of annex's from being gone, by
@@ -177,6 +179,18 @@ func (g *group) lookAt(name string, versions []string) look {
 
 func isLabelled(crd *definition) bool { return crd.Labels[hostingv1alpha1.HostedLabel] == "true" }
 
+// isCleared reports whether annex's definition may be published as it is now, although
+// the main cluster has one too.
+func (g *group) isCleared(name string) bool {
+	of, cleared := g.takeovers[name]
+	return cleared && g.annex[name] != nil && of == takeoverOf(g.annex[name])
+}
+
+// takeoverOf clears a definition of annex's.
+func takeoverOf(crd *definition) hostingv1alpha1.HostedResourceTakeover {
+	return hostingv1alpha1.HostedResourceTakeover{DefinitionUID: crd.UID, DefinitionGeneration: crd.Generation}
+}
+
 // isHeld reports whether a definition of the main cluster has annex's finalizer.
 func (g *group) isHeld(crd *definition) bool { return slices.Contains(crd.Finalizers, g.finalizer) }
 
@@ -190,10 +204,6 @@ func isLeaving(crd *definition) bool { return !crd.DeletionTimestamp.IsZero() }
 
 func isFollower(crd *definition) bool {
 	return crd.Annotations[hostingv1alpha1.DefinitionFromAnnotation] == hostingv1alpha1.DefinitionFromMain
-}
-
-func isCleared(crd *definition) bool {
-	return crd.Annotations[hostingv1alpha1.TakeoverAnnotation] == hostingv1alpha1.TakeoverCleared
 }
 
 func isEstablished(crd *definition) bool {

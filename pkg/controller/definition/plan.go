@@ -17,6 +17,9 @@ type plan struct {
 	count bool
 	// write are definitions to make or update in annex, in this order.
 	write []*definition
+	// withdraw and clear are definitions of annex's that may not be published any more,
+	// or may be as they are.
+	withdraw, clear []string
 	// hold and release are definitions of the main cluster that get annex's finalizer,
 	// or lose it.
 	hold, release []string
@@ -120,9 +123,16 @@ func (g *group) planReturn(p *plan, slipped string) {
 // withdraw takes back the clearance of every definition in annex.
 func (g *group) withdraw(p *plan) {
 	for _, name := range g.followers() {
-		if current := g.annex[name]; isCleared(current) {
-			p.write = append(p.write, withClearance(current, false))
+		if g.isCleared(name) {
+			p.withdraw = append(p.withdraw, name)
 		}
+	}
+}
+
+// clear clears a definition of annex's, unless it is.
+func (g *group) clear(p *plan, name string) {
+	if !g.isCleared(name) {
+		p.clear = append(p.clear, name)
 	}
 }
 
@@ -149,10 +159,12 @@ func (g *group) planFresh(p *plan) {
 	}
 	missing := g.notYetServed(labelled)
 	unheld := g.hold(p, labelled)
-	ready := len(missing) == 0 && len(unheld) == 0
+	if len(missing) > 0 || len(unheld) > 0 {
+		g.withdraw(p)
+	}
 	for _, name := range labelled {
 		current := g.annex[name]
-		if wanted := desired(g.main[name], current, ready); differs(current, wanted) {
+		if wanted := desired(g.main[name], current); differs(current, wanted) {
 			p.write = append(p.write, wanted)
 		}
 		switch {
@@ -161,6 +173,7 @@ func (g *group) planFresh(p *plan) {
 		case len(unheld) > 0:
 			p.verdicts[name] = wait("Waiting until annex's finalizer is on every definition of the group; not yet: %s", strings.Join(unheld, ", "))
 		default:
+			g.clear(p, name)
 			p.verdicts[name] = wait("Waiting until the main cluster sends requests to annex")
 		}
 	}
@@ -170,7 +183,7 @@ func (g *group) planFresh(p *plan) {
 func (g *group) notYetServed(labelled []string) []string {
 	return slices.DeleteFunc(slices.Clone(labelled), func(name string) bool {
 		current := g.annex[name]
-		return current != nil && isEstablished(current) && sameSpec(current, desired(g.main[name], current, false))
+		return current != nil && isEstablished(current) && sameSpec(current, desired(g.main[name], current))
 	})
 }
 

@@ -3,10 +3,7 @@
 
 package definition
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // planHosted is for a group of which the main cluster sends at least one version
 // to annex. Definitions are followed each for itself; versions that the main
@@ -29,35 +26,17 @@ func (g *group) planHosted(p *plan) {
 		if g.ownObstacle(name) != nil {
 			continue
 		}
-		if wanted := desired(g.main[name], current, allSafe); differs(current, wanted) {
+		wanted := desired(g.main[name], current)
+		if differs(current, wanted) {
 			p.write = append(p.write, wanted)
+		}
+		if allSafe && sameSpec(current, wanted) {
+			g.clear(p, name)
 		}
 	}
 	g.hold(p, labelled)
 	if !allSafe {
-		g.withdrawOthers(p, labelled)
-	}
-	// A clearance is withdrawn everywhere before a version is added anywhere.
-	slices.SortStableFunc(p.write, func(a, b *definition) int {
-		return rank(sameSpec(g.annex[a.Name], a)) - rank(sameSpec(g.annex[b.Name], b))
-	})
-}
-
-// rank sorts what is true first.
-func rank(is bool) int {
-	if is {
-		return 0
-	}
-	return 1
-}
-
-// withdrawOthers takes back the clearance of definitions that follow nothing any
-// more.
-func (g *group) withdrawOthers(p *plan, labelled []string) {
-	for _, name := range g.followers() {
-		if current := g.annex[name]; isCleared(current) && !slices.Contains(labelled, name) && g.main[name] != nil {
-			p.write = append(p.write, withClearance(current, false))
-		}
+		g.withdraw(p)
 	}
 }
 

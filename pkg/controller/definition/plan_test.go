@@ -81,9 +81,12 @@ func follower(crd *definition) {
 	setAnnotation(crd, hostingv1alpha1.DefinitionFromAnnotation, hostingv1alpha1.DefinitionFromMain)
 }
 
+// clearedInTest marks the definitions whose HostedResources have a takeover.
+const clearedInTest = "test/cleared"
+
 func cleared(crd *definition) {
 	follower(crd)
-	clearTakeover(crd, true)
+	setAnnotation(crd, clearedInTest, "yes")
 }
 
 // v2 adds a version.
@@ -134,17 +137,29 @@ type planCase struct {
 	verdicts []string
 	// says is in every message.
 	says string
-	// write are "<name>", with "+" if it is new, " cleared" if it is.
+	// write are "<name> withdrawn", then "<name>" with "+" if it is new, then
+	// "<name> cleared".
 	write    []string
 	giveBack []string
 	count    bool
+}
+
+// complete adds what the definitions of a group imply.
+func (g *group) complete() {
+	g.name, g.finalizer = groupName, hostingv1alpha1.Finalizer(publishedBy)
+	g.takeovers = map[string]hostingv1alpha1.HostedResourceTakeover{}
+	for name, crd := range g.annex {
+		if crd.Annotations[clearedInTest] != "" {
+			g.takeovers[name] = takeoverOf(crd)
+		}
+	}
 }
 
 // check compares a plan with what a case says.
 func (tc *planCase) check(t *testing.T) {
 	t.Helper()
 	g := &tc.group
-	g.name, g.finalizer = groupName, hostingv1alpha1.Finalizer(publishedBy)
+	g.complete()
 	var looks []string
 	for _, l := range g.looks() {
 		looks = append(looks, l.name+" "+l.resource.Version+": "+strings.Join(l.versions, ","))
@@ -161,6 +176,9 @@ func (tc *planCase) check(t *testing.T) {
 			t.Errorf("%s: message %q, want one with %q", name, of.message, tc.says)
 		}
 	}
+	for _, name := range p.withdraw {
+		write = append(write, name+" withdrawn")
+	}
 	for _, crd := range p.write {
 		line := crd.Name
 		if g.annex[crd.Name] == nil {
@@ -168,10 +186,10 @@ func (tc *planCase) check(t *testing.T) {
 		} else if !differs(g.annex[crd.Name], crd) {
 			t.Errorf("%s is written although nothing changes", crd.Name)
 		}
-		if isCleared(crd) {
-			line += " cleared"
-		}
 		write = append(write, line)
+	}
+	for _, name := range p.clear {
+		write = append(write, name+" cleared")
 	}
 	for what, diff := range map[string]string{
 		"verdicts":  cmp.Diff(tc.verdicts, verdicts),
@@ -219,7 +237,7 @@ func TestPlanFresh(t *testing.T) {
 		},
 		"cleared, but changed meanwhile": {
 			group: group{main: byName(crd(widgets, labelled, shortName)), annex: byName(crd(widgets, cleared)), seen: seesNone},
-			looks: lookAtWidgets, write: []string{widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
+			looks: lookAtWidgets, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
 		},
 		"one of two established in annex": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower)), seen: seesNoneOfBoth},
@@ -236,11 +254,11 @@ func TestPlanFresh(t *testing.T) {
 		},
 		"mixed after it was cleared": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets)), annex: byName(crd(widgets, cleared)), seen: seesNone},
-			write: []string{widgets}, verdicts: []string{widgets + " False GroupIncomplete"},
+			write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False GroupIncomplete"},
 		},
 		"label removed after it was cleared": {
 			group: group{main: byName(crd(widgets)), annex: byName(crd(widgets, cleared))},
-			write: []string{widgets}, verdicts: []string{widgets + " False NotLabelled"}, says: "kubectl label crd " + widgets,
+			write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False NotLabelled"}, says: "kubectl label crd " + widgets,
 		},
 		"objects": {
 			group: group{main: byName(crd(widgets, labelled)), seen: map[string]observation{widgets: found}},
@@ -252,11 +270,11 @@ func TestPlanFresh(t *testing.T) {
 		},
 		"objects after it was cleared": {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: map[string]observation{widgets: found}},
-			looks: lookAtWidgets, write: []string{widgets}, verdicts: []string{widgets + " False MoveNeeded"},
+			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False MoveNeeded"},
 		},
 		"an object slipped in before the switch": {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: map[string]observation{widgets: appeared("v1")}},
-			looks: lookAtWidgets, write: []string{widgets}, verdicts: []string{widgets + " False ObjectsAppeared"}, says: `"ns/late"`,
+			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False ObjectsAppeared"}, says: `"ns/late"`,
 		},
 		"an object of one of two slipped in": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), seen: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}},
@@ -269,7 +287,7 @@ func TestPlanFresh(t *testing.T) {
 		},
 		"objects cannot be seen now": {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: map[string]observation{widgets: {err: errors.New("timeout")}}},
-			looks: lookAtWidgets, write: []string{widgets}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "timeout",
+			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "timeout",
 		},
 		"served by main in no version": {
 			group:    group{main: byName(crd(widgets, labelled, unserved))},
@@ -341,11 +359,11 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"changed in main": {
 			group: group{main: byName(crd(widgets, labelled, shortName)), annex: byName(crd(widgets, cleared)), routes: switched},
-			write: []string{widgets + " cleared"}, verdicts: []string{widgets + " True Followed"},
+			write: []string{widgets}, verdicts: []string{widgets + " True Followed"},
 		},
 		"changed in annex": {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared, shortName)), routes: switched},
-			write: []string{widgets + " cleared"}, verdicts: []string{widgets + " True Followed"},
+			write: []string{widgets}, verdicts: []string{widgets + " True Followed"},
 		},
 		"clearance removed by hand": {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), routes: switched},
@@ -357,7 +375,7 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"label removed from one of two, the other changed": {
 			group: group{main: byName(crd(widgets), crd(gadgets, labelled, shortName)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched},
-			write: []string{gadgets + " cleared"}, verdicts: []string{gadgets + " True Followed", widgets + " False NotLabelled"},
+			write: []string{gadgets}, verdicts: []string{gadgets + " True Followed", widgets + " False NotLabelled"},
 		},
 		"being deleted in main": {
 			group:    group{main: byName(crd(widgets, labelled, leaving)), annex: byName(crd(widgets, cleared)), routes: switched},
@@ -369,7 +387,7 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"deleted in annex": {
 			group: group{main: byName(crd(widgets, labelled)), routes: switched},
-			write: []string{"+" + widgets + " cleared"}, verdicts: []string{widgets + " True Followed"},
+			write: []string{"+" + widgets}, verdicts: []string{widgets + " True Followed"},
 		},
 		"being deleted in annex": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared, leaving)), routes: switched},
@@ -377,7 +395,7 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"another one, labelled": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched},
-			write: []string{"+" + gadgets + " cleared"}, verdicts: []string{gadgets + " True Followed", widgets + " True Followed"},
+			write: []string{"+" + gadgets}, verdicts: []string{gadgets + " True Followed", widgets + " True Followed"},
 		},
 		"another one, labelled, not established in main yet": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled, notEstablishedYet)), annex: byName(crd(widgets, cleared)), routes: switched},
@@ -385,7 +403,7 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"another one, not labelled, while the first changes": {
 			group: group{main: byName(crd(widgets, labelled, shortName), crd(gadgets)), annex: byName(crd(widgets, cleared)), routes: switched},
-			write: []string{widgets + " cleared"}, verdicts: []string{gadgets + " False NotLabelled", widgets + " True Followed"},
+			write: []string{widgets}, verdicts: []string{gadgets + " False NotLabelled", widgets + " True Followed"},
 		},
 		"another one, not labelled, that main still answers for": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, func(c *definition) { c.Spec.Versions[0].Name = "v3" })),
@@ -398,24 +416,24 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"new version, not looked at": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched},
-			looks: []string{widgets + " v2: v2"}, write: []string{widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
+			looks: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
 		},
 		"new version, no objects": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: none("v2")}},
-			looks: []string{widgets + " v2: v2"}, write: []string{widgets + " cleared"}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "v2",
+			looks: []string{widgets + " v2: v2"}, write: []string{widgets}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "v2",
 		},
 		"new version, objects: cleared nowhere before it is served": {
 			group: group{main: byName(crd(gadgets, labelled, v2), crd(widgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)),
 				routes: switched, seen: map[string]observation{gadgets: found}},
-			looks: []string{gadgets + " v2: v2"}, write: []string{widgets, gadgets}, verdicts: []string{gadgets + " False MoveNeeded", widgets + " True Followed"},
+			looks: []string{gadgets + " v2: v2"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn", gadgets}, verdicts: []string{gadgets + " False MoveNeeded", widgets + " True Followed"},
 		},
 		"new version, with a definition that follows no more": {
 			group: group{main: byName(crd(gadgets), crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched},
-			write: []string{gadgets, widgets}, verdicts: []string{gadgets + " False NotLabelled", widgets + " False GroupIncomplete"}, says: "kubectl label crd " + gadgets,
+			write: []string{gadgets + " withdrawn", widgets + " withdrawn", widgets}, verdicts: []string{gadgets + " False NotLabelled", widgets + " False GroupIncomplete"}, says: "kubectl label crd " + gadgets,
 		},
 		"new version, objects may not be seen": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: forbidden()}},
-			looks: []string{widgets + " v2: v2"}, write: []string{widgets}, verdicts: []string{widgets + " False NotAllowed"}, says: "still answers for v2",
+			looks: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " False NotAllowed"}, says: "still answers for v2",
 		},
 		"new version, taken over": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeAnnex),
@@ -442,13 +460,13 @@ func TestPlanHosted(t *testing.T) {
 		"an object slipped in, annex has none": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched,
 				seen: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}, annexHolds: ptr.To(false)},
-			giveBack: []string{"v1"}, write: []string{gadgets, widgets}, says: `"ns/late" of widgets.example.com`,
+			giveBack: []string{"v1"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn"}, says: `"ns/late" of widgets.example.com`,
 			verdicts: []string{gadgets + " False ObjectsAppeared", widgets + " False ObjectsAppeared"},
 		},
 		"an object slipped in through a new version, annex has none": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeAnnex),
 				seen: map[string]observation{widgets: appeared("v2")}, annexHolds: ptr.To(false)},
-			giveBack: []string{"v2"}, write: []string{widgets}, verdicts: []string{widgets + " False ObjectsAppeared"},
+			giveBack: []string{"v2"}, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False ObjectsAppeared"},
 		},
 		"an object slipped in, annex has some": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched,

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/controller/internal/queue"
 )
@@ -95,10 +96,19 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 	if len(p.giveBack) > 0 {
 		errs = append(errs, r.reporter.report(ctx, g, p.verdicts))
 	}
+	for _, name := range p.withdraw {
+		errs = append(errs, r.reporter.clear(ctx, name, nil))
+	}
 	for _, crd := range p.write {
 		if of, err := r.write(ctx, g.annex[crd.Name], crd); of != nil {
 			p.verdicts[crd.Name] = *of
 		} else {
+			errs = append(errs, err)
+		}
+	}
+	for _, name := range p.clear {
+		if err := r.clear(ctx, g.annex[name]); err != nil {
+			p.verdicts[name] = wait("Waiting until annex serves the definition: %v", err)
 			errs = append(errs, err)
 		}
 	}
@@ -123,11 +133,6 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*verdict, error) {
 	var err error
 	logger := klog.FromContext(ctx).WithValues("definition", wanted.Name)
-	if isNewlyCleared(current, wanted) {
-		if err := r.annex.serves(ctx, current); err != nil {
-			return nil, err
-		}
-	}
 	if current == nil {
 		if _, err = r.annexDefinitions.Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager}); apierrors.IsAlreadyExists(err) {
 			// It has not reached the cache yet; it will.
@@ -146,14 +151,17 @@ func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*v
 		return &of, nil
 	}
 	if err == nil {
-		logger.V(1).Info("Wrote the main cluster's definition into annex", "cleared", isCleared(wanted), "new", current == nil)
+		logger.V(1).Info("Wrote the main cluster's definition into annex", "new", current == nil)
 	}
 	return nil, err
 }
 
-// isNewlyCleared reports whether a definition that annex has gets its clearance.
-func isNewlyCleared(current, wanted *definition) bool {
-	return current != nil && !isCleared(current) && isCleared(wanted)
+// clear lets a definition of annex's be published as it is, once annex serves it.
+func (r *reconciler) clear(ctx context.Context, current *definition) error {
+	if err := r.annex.serves(ctx, current); err != nil {
+		return err
+	}
+	return r.reporter.clear(ctx, current.Name, ptr.To(takeoverOf(current)))
 }
 
 // isRefusal reports whether trying again will not help.

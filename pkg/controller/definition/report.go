@@ -17,11 +17,16 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
+	hostingapply "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
-// fieldManager owns the condition DefinitionFollowed.
-const fieldManager = "annex-definitions"
+const (
+	// fieldManager owns the condition DefinitionFollowed.
+	fieldManager = "annex-definitions"
+	// takeoverManager owns status.takeover.
+	takeoverManager = "annex-takeover"
+)
 
 // reporter writes verdicts into HostedResources.
 type reporter struct {
@@ -78,8 +83,24 @@ func (r *reporter) say(ctx context.Context, resource *hosted, name string, of ve
 	return r.writer.Write(ctx, name, &said)
 }
 
+// clear writes which definition of annex's may be published, or none.
+func (r *reporter) clear(ctx context.Context, name string, takeover *hostingv1alpha1.HostedResourceTakeover) error {
+	status := hostingapply.HostedResourceStatus()
+	if takeover != nil {
+		status.WithTakeover(hostingapply.HostedResourceTakeover().
+			WithDefinitionUID(takeover.DefinitionUID).WithDefinitionGeneration(takeover.DefinitionGeneration))
+	}
+	_, err := r.annexHostedResources.ApplyStatus(ctx, hostingapply.HostedResource(name).WithStatus(status),
+		metav1.ApplyOptions{FieldManager: takeoverManager, Force: true})
+	if takeover == nil && apierrors.IsNotFound(err) {
+		return nil
+	}
+	return wrap(err, "writing whether custom resource definition %s may be published: %w", name)
+}
+
 // make makes the HostedResource of a definition that annex may never get. The
-// annotation keeps it: nothing in annex defines it.
+// annotation keeps it: nothing in annex defines it. Where it goes is the scheduler's
+// to say, as for any other.
 func (r *reporter) make(ctx context.Context, name string) (*hosted, error) {
 	made, err := r.annexHostedResources.Create(ctx, &hosted{
 		ObjectMeta: metav1.ObjectMeta{
@@ -87,7 +108,6 @@ func (r *reporter) make(ctx context.Context, name string) (*hosted, error) {
 			Labels:      map[string]string{hostingv1alpha1.AutomanagedLabel: "true"},
 			Annotations: map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain},
 		},
-		Spec: hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		return r.annexHostedResources.Get(ctx, name, metav1.GetOptions{})

@@ -29,6 +29,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &hostingv1alpha1.HostedResourceSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("HostedResourceStatus"):
 		return &hostingv1alpha1.HostedResourceStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("HostedResourceTakeover"):
+		return &hostingv1alpha1.HostedResourceTakeoverApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretReference"):
 		return &hostingv1alpha1.SecretReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Store"):

@@ -40,6 +40,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.HostedResourceList{}.OpenAPIModelName():                       schema_pkg_apis_hosting_v1alpha1_HostedResourceList(ref),
 		v1alpha1.HostedResourceSpec{}.OpenAPIModelName():                       schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref),
 		v1alpha1.HostedResourceStatus{}.OpenAPIModelName():                     schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref),
+		v1alpha1.HostedResourceTakeover{}.OpenAPIModelName():                   schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref),
 		v1alpha1.SecretReference{}.OpenAPIModelName():                          schema_pkg_apis_hosting_v1alpha1_SecretReference(ref),
 		v1alpha1.Store{}.OpenAPIModelName():                                    schema_pkg_apis_hosting_v1alpha1_Store(ref),
 		v1alpha1.StoreHistory{}.OpenAPIModelName():                             schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref),
@@ -900,6 +901,12 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 							Format:      "",
 						},
 					},
+					"takeover": {
+						SchemaProps: spec.SchemaProps{
+							Description: "takeover is set while the main cluster may be made to send requests for the resource to annex although it has a definition of it too: annex saw that it keeps no objects of the group. Only annex writes it.",
+							Ref:         ref(v1alpha1.HostedResourceTakeover{}.OpenAPIModelName()),
+						},
+					},
 					"objects": {
 						SchemaProps: spec.SchemaProps{
 							Description: "objects is the number of objects of the resource, in all namespaces.",
@@ -935,7 +942,37 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 			},
 		},
 		Dependencies: []string{
-			metav1.Condition{}.OpenAPIModelName()},
+			v1alpha1.HostedResourceTakeover{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "HostedResourceTakeover names the definition in annex that may be published although the main cluster has one of the same name.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"definitionUID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "definitionUID is the UID of that CustomResourceDefinition.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"definitionGeneration": {
+						SchemaProps: spec.SchemaProps{
+							Description: "definitionGeneration is the only generation of it that may be published: another may serve versions of which the main cluster keeps objects.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"definitionUID", "definitionGeneration"},
+			},
+		},
 	}
 }
 

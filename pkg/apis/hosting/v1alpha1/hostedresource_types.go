@@ -223,6 +223,17 @@ const (
 	HostedResourceTerminating HostedResourcePhase = "Terminating"
 )
 
+// HostedResourceTakeover names the definition in annex that may be published although
+// the main cluster has one of the same name.
+type HostedResourceTakeover struct {
+	// definitionUID is the UID of that CustomResourceDefinition.
+	DefinitionUID types.UID `json:"definitionUID"`
+
+	// definitionGeneration is the only generation of it that may be published: another
+	// may serve versions of which the main cluster keeps objects.
+	DefinitionGeneration int64 `json:"definitionGeneration"`
+}
+
 // HostedResourceStatus is what annex last saw of a resource.
 type HostedResourceStatus struct {
 	// phase is Pending while nothing defines the resource, Hosted while it is
@@ -249,6 +260,12 @@ type HostedResourceStatus struct {
 	// another definition of the same name. It is "compiled-in" for resources without one.
 	// +optional
 	DefinitionUID types.UID `json:"definitionUID,omitempty"`
+
+	// takeover is set while the main cluster may be made to send requests for the
+	// resource to annex although it has a definition of it too: annex saw that it
+	// keeps no objects of the group. Only annex writes it.
+	// +optional
+	Takeover *HostedResourceTakeover `json:"takeover,omitempty"`
 
 	// objects is the number of objects of the resource, in all namespaces.
 	// +optional

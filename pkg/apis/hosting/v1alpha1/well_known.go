@@ -38,14 +38,6 @@ const (
 	// in its version, each with the generation of its definition.
 	ResourcesAnnotation = "annex.dev/resources"
 
-	// TakeoverAnnotation says, with the value TakeoverCleared on a
-	// CustomResourceDefinition in annex, that the main cluster may be made
-	// to send requests for it to annex although it has such a definition too.
-	TakeoverAnnotation = "annex.dev/takeover"
-
-	// TakeoverCleared is the value of TakeoverAnnotation.
-	TakeoverCleared = "cleared"
-
 	// DefinitionFromAnnotation marks, with the value DefinitionFromMain, the
 	// CustomResourceDefinitions in annex that follow those of the main cluster,
 	// and the HostedResources that exist because the main cluster has a

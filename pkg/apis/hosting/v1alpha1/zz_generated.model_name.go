@@ -49,6 +49,11 @@ func (in HostedResourceStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in HostedResourceTakeover) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.HostedResourceTakeover"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in SecretReference) OpenAPIModelName() string {
 	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.SecretReference"
 }

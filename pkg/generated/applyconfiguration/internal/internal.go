@@ -155,6 +155,20 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 0
+    - name: takeover
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.HostedResourceTakeover
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.HostedResourceTakeover
+  map:
+    fields:
+    - name: definitionGeneration
+      type:
+        scalar: numeric
+      default: 0
+    - name: definitionUID
+      type:
+        scalar: string
+      default: ""
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.SecretReference
   map:
     fields:

@@ -50,6 +50,7 @@ func TestDefinitions(t *testing.T) {
 		"deleted in annex":              {"remade.example.com", deletedInAnnex},
 		"an unlabelled one joins":       {"joined.example.com", unlabelledJoins},
 		"defined in annex by somebody":  {"defined.example.com", definedInAnnex},
+		"forged":                        {"forged.example.com", forged},
 		"an object slips in":            {"slipped.example.com", objectSlipsIn},
 		"a late object is hidden":       {"hidden.example.com", lateObjectIsHidden},
 		"restored from a backup":        {"restored.example.com", restored},
@@ -311,10 +312,10 @@ func objectSlipsIn(w *world) {
 	})
 	w.isMains("v1")
 	w.has(w.mainObjects, "widgets", "v1", "late")
-	own, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(w.Context(), widgets, metav1.GetOptions{})
+	own, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(w.Context(), widgets, metav1.GetOptions{})
 	w.no(err)
-	if own.Annotations[hostingv1alpha1.TakeoverAnnotation] != "" {
-		w.Errorf("the takeover is still cleared: %v", own.Annotations)
+	if own.Status.Takeover != nil {
+		w.Errorf("the takeover is still cleared: %+v", own.Status.Takeover)
 	}
 
 	w.no(w.in(w.mainObjects, "widgets", "v1").Delete(w.Context(), "late", metav1.DeleteOptions{}))

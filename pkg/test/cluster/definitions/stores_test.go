@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,12 +17,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/behind"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 )
 
@@ -32,7 +35,8 @@ func onAnotherStore(w *world) {
 	etcd := etcdcluster.Start(w.T, etcdcluster.Config{Members: 1})
 	mainHosting, err := hostingclient.NewForConfig(mainCluster.Config)
 	w.no(err)
-	w.addStore(mainHosting, "far", etcd)
+	// The resources of other stories are not to go down with it.
+	w.addStore(mainHosting, "far", etcd, func(spec *hostingv1alpha1.StoreSpec) { spec.Unschedulable = true })
 	placed := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets." + w.group},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "far"},
@@ -78,9 +82,41 @@ func onAnotherStore(w *world) {
 	w.storeIs(mainHosting, "far", metav1.ConditionTrue, "")
 }
 
+// TestScheduled: a definition of the main cluster goes where the scheduler puts it,
+// whether annex follows it or only says why not.
+func TestScheduled(t *testing.T) {
+	annex := behind.Start(t, mainCluster)
+	w := newWorld(t, annex, "scheduled.example.com")
+	widgets := "widgets." + w.group
+	stores := w.annexHosting.HostingV1alpha1().Stores()
+	taint := `{"spec":{"taints":[{"key":"example.com/full","effect":"NoSchedule"}]}}`
+	_, err := stores.Patch(w.Context(), hostingv1alpha1.DefaultStoreName, types.MergePatchType, []byte(taint), metav1.PatchOptions{})
+	w.no(err)
+	other := newWorld(t, annex, "unscheduled.example.com")
+	other.define(other.crd("gadgets", "v1"), hosted(other.crd("widgets", "v1")))
+	other.says("widgets."+other.group, metav1.ConditionFalse, "GroupIncomplete")
+	w.define(hosted(w.crd("widgets", "v1")))
+	w.says(widgets, metav1.ConditionUnknown, "TakingOver", "has no Store", "taint")
+	w.isMains("v1")
+
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	mainHosting, err := hostingclient.NewForConfig(mainCluster.Config)
+	w.no(err)
+	w.addStore(mainHosting, "near", etcd, func(*hostingv1alpha1.StoreSpec) {})
+	w.published("v1")
+	w.followed(widgets)
+	w.create("widgets", "v1", "one")
+	for _, name := range []string{widgets, "widgets." + other.group} {
+		w.eventually(name+" is on the Store that takes it", func(ctx context.Context) (bool, string) {
+			resource, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
+			return err == nil && resource.Spec.StoreName == "near", fmt.Sprintf("%v on %q", err, resource.Spec.StoreName)
+		})
+	}
+}
+
 // addStore makes a Store with certificates in a Secret of the main cluster. annex may
 // read no Secret there that is not its own, until somebody allows it to.
-func (w *world) addStore(mainHosting hostingclient.Interface, name string, etcd *etcdcluster.Cluster) {
+func (w *world) addStore(mainHosting hostingclient.Interface, name string, etcd *etcdcluster.Cluster, change func(*hostingv1alpha1.StoreSpec)) {
 	w.Helper()
 	const namespace = hosting.NamespaceAnnexSystem
 	kube, err := kubernetes.NewForConfig(mainCluster.Config)
@@ -98,10 +134,9 @@ func (w *world) addStore(mainHosting hostingclient.Interface, name string, etcd 
 				Endpoints: etcd.Endpoints(),
 				TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
 			},
-			// The resources of other stories are not to go down with it.
-			Unschedulable: true,
 		},
 	}
+	change(&store.Spec)
 	_, err = mainHosting.HostingV1alpha1().Stores().Create(w.Context(), store, metav1.CreateOptions{})
 	w.no(err)
 	w.storeIs(mainHosting, name, metav1.ConditionFalse, "cannot get resource")

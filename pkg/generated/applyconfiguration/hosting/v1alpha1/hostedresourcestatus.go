@@ -31,6 +31,10 @@ type HostedResourceStatusApplyConfiguration struct {
 	// Store holds. Nothing is read from or written to the Store in the name of
 	// another definition of the same name. It is "compiled-in" for resources without one.
 	DefinitionUID *types.UID `json:"definitionUID,omitempty"`
+	// takeover is set while the main cluster may be made to send requests for the
+	// resource to annex although it has a definition of it too: annex saw that it
+	// keeps no objects of the group. Only annex writes it.
+	Takeover *HostedResourceTakeoverApplyConfiguration `json:"takeover,omitempty"`
 	// objects is the number of objects of the resource, in all namespaces.
 	Objects *int64 `json:"objects,omitempty"`
 	// bytes is the size of those objects before compression.
@@ -74,6 +78,14 @@ func (b *HostedResourceStatusApplyConfiguration) WithConditions(values ...*v1.Co
 // If called multiple times, the DefinitionUID field is set to the value of the last call.
 func (b *HostedResourceStatusApplyConfiguration) WithDefinitionUID(value types.UID) *HostedResourceStatusApplyConfiguration {
 	b.DefinitionUID = &value
+	return b
+}
+
+// WithTakeover sets the Takeover field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Takeover field is set to the value of the last call.
+func (b *HostedResourceStatusApplyConfiguration) WithTakeover(value *HostedResourceTakeoverApplyConfiguration) *HostedResourceStatusApplyConfiguration {
+	b.Takeover = value
 	return b
 }
 
