@@ -171,7 +171,7 @@ func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOptio
 	checked := make(chan clientv3.RangeStreamResponse)
 	go func() {
 		defer func() {
-			// Its sender does not look at the context.
+			// The sender of the stream ignores the context: it is stuck until somebody receives.
 			for range stream {
 			}
 		}()
@@ -189,9 +189,6 @@ func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOptio
 				err = ctx.Err()
 			}
 			if err != nil {
-				cancel()
-				for range stream { // its sender does not look at the context
-				}
 				return
 			}
 		}
