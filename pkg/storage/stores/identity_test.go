@@ -92,11 +92,20 @@ func TestOtherDataAtTheSameEndpoint(t *testing.T) {
 		}, ReasonDiverged},
 	} {
 		for what, request := range map[string]func(t *testing.T, s *Store) error{
-			"get":    func(t *testing.T, s *Store) error { _, err := get(t, s, "a"); return err },
-			"list":   func(t *testing.T, s *Store) error { _, err := s.Client().KV.Get(t.Context(), "/annex/", clientv3.WithPrefix()); return err },
+			"get": func(t *testing.T, s *Store) error { _, err := get(t, s, "a"); return err },
+			"list": func(t *testing.T, s *Store) error {
+				_, err := s.Client().KV.Get(t.Context(), "/annex/", clientv3.WithPrefix())
+				return err
+			},
 			"create": func(t *testing.T, s *Store) error { _, err := put(t, s, "new", "1"); return err },
-			"put":    func(t *testing.T, s *Store) error { _, err := s.Client().KV.Put(t.Context(), "/annex/new", "1"); return err },
-			"delete": func(t *testing.T, s *Store) error { _, err := s.Client().KV.Delete(t.Context(), "/annex/a"); return err },
+			"put": func(t *testing.T, s *Store) error {
+				_, err := s.Client().KV.Put(t.Context(), "/annex/new", "1")
+				return err
+			},
+			"delete": func(t *testing.T, s *Store) error {
+				_, err := s.Client().KV.Delete(t.Context(), "/annex/a")
+				return err
+			},
 			"read-only transaction": func(t *testing.T, s *Store) error {
 				_, err := revision.Load(t.Context(), s.Client().KV, "/annex", schema.GroupResource{Resource: "any"})
 				return err
