@@ -65,6 +65,9 @@ type ExtraConfig struct {
 	// ServiceResolver finds the Services that conversion webhooks name; nil where
 	// there are none.
 	ServiceResolver webhook.ServiceResolver
+	// WebhookCredentials are what conversion webhooks are logged in to with; nil where
+	// kubernetes.default.svc is annex itself.
+	WebhookCredentials webhook.AuthenticationInfoResolverWrapper
 	// ObjectSize bounds what is stored.
 	ObjectSize routing.ObjectSize
 	// Compression says how what is stored is compressed. Who makes the Manager runs it.

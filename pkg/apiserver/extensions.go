@@ -47,7 +47,7 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 			CRDRESTOptionsGetter: c.router.Custom(custom, definition),
 			MasterCount:          c.extra.servers(),
 			ServiceResolver:      c.serviceResolver(),
-			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, generic.LoopbackClientConfig, generic.TracerProvider),
+			AuthResolverWrapper:  c.webhookCredentials(),
 		},
 	}
 	server, err := config.Complete().New(delegate)
@@ -56,6 +56,15 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	}
 	definitions = server.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister()
 	return server, nil
+}
+
+// webhookCredentials never has the loopback's, which are good for everything, shown to
+// another cluster.
+func (c CompletedConfig) webhookCredentials() webhook.AuthenticationInfoResolverWrapper {
+	if c.extra.WebhookCredentials != nil {
+		return c.extra.WebhookCredentials
+	}
+	return webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.generic.LoopbackClientConfig, c.generic.TracerProvider)
 }
 
 func (c CompletedConfig) serviceResolver() webhook.ServiceResolver {

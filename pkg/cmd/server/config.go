@@ -174,6 +174,7 @@ func applyMain(ctx context.Context, o options.CompletedOptions, config *apiserve
 	}
 	config.Extra.MainAPIs = mainAPIs
 	config.Extra.ServiceResolver = main.ServiceResolver()
+	config.Extra.WebhookCredentials = main.WebhookCredentials(config.Generic.TracerProvider)
 	wrapFilters(config.Generic, o.Main.PublishService)
 	return o.Admission.ApplyMainTo(ctx, config.Generic, main)
 }

@@ -332,7 +332,7 @@ var rules = []rule{
 	{
 		packages: "pkg/maincluster",
 		duty:     "The connection to the cluster that annex stands behind: clients of it, and whom it lets log in and act.",
-		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
+		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
 		packages: "pkg/authentication",

@@ -88,10 +88,8 @@ func (o *Admission) ApplyMainTo(ctx context.Context, generic *genericapiserver.C
 	if err := o.useMain(ctx, unserved); err != nil {
 		return err
 	}
-	// A webhook at kubernetes.default.svc is the main cluster itself.
-	credentials := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, main.Config, generic.TracerProvider)
 	return o.applyTo(generic, main.Informers, main.Kube, main.Dynamic,
-		webhookinitializer.NewPluginInitializer(credentials, main.ServiceResolver()))
+		webhookinitializer.NewPluginInitializer(main.WebhookCredentials(generic.TracerProvider), main.ServiceResolver()))
 }
 
 // useMain switches on the plugins that do what the main cluster says. Those whose
