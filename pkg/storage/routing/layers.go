@@ -44,7 +44,8 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 	client.Watcher = ownStream(client.Watcher, client.KV, r.config.GroupResource.String())
 
 	// 2. The limits of the HostedResource, on what is really stored.
-	client.KV = limits.KV(limits.Config{
+	var forgetLimits func()
+	client.KV, forgetLimits = limits.KV(limits.Config{
 		KV: client.KV, Prefix: store.Prefix(), Resource: r.config.GroupResource, Usage: store.Usage(), Limits: r.limits,
 	})
 
@@ -63,6 +64,7 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 		transformer: transformer,
 		close: func() {
 			release()
+			forgetLimits()
 			cancel()
 		},
 	}, nil

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/compression"
 )
 
 const (
@@ -251,7 +253,7 @@ func (s *routed) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
-	ctx, update = passLimits(ctx, update)
+	ctx, update = passLimits(compression.ForUpdate(ctx), update)
 	return s.do(ctx, func(b storage.Interface) error {
 		return b.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	})

@@ -191,11 +191,19 @@ func TestCompressionInsideEncryption(t *testing.T) {
 	t.Parallel()
 	definition := newDefinition(t, anySchema)
 	flag := "--encryption-provider-config=" + writeFile(t, "encryption.yaml",
-		encryptionConfig("widgets."+definition.Spec.Group, provider("secretbox", "first")))
-	widgets := startAnnex(t, flag).install(t, definition)
+		encryptionConfig("widgets."+definition.Spec.Group, provider("secretbox", "first"), "{identity: {}}"))
+	widgets := startAnnex(t).install(t, definition)
 	widgets.write(t)
-	key := widgets.learn(t)
-	values := map[string][]byte{key: widgets.dictionaries(t)[key], "w-7": widgets.raw(t, "w-7")}
+	key := widgets.learn(t) // of what is encrypted nothing is learned
+	widgets.annex = widgets.annex.restart(t, flag)
+	widgets.touch(t, looked)
+	eventually(t, "the dictionary is encrypted", func() string {
+		if value := widgets.dictionaries(t)[key]; !bytes.HasPrefix(value, []byte("k8s:enc:")) {
+			return fmt.Sprintf("it is %.40q", value)
+		}
+		return ""
+	})
+	values := map[string][]byte{key: widgets.dictionaries(t)[key], "w-3": widgets.raw(t, "w-3")}
 	for what, value := range values {
 		if !bytes.HasPrefix(value, []byte("k8s:enc:secretbox:v1:first:")) {
 			t.Errorf("%s is %.40q", what, value)
@@ -206,11 +214,11 @@ func TestCompressionInsideEncryption(t *testing.T) {
 			}
 		}
 	}
-	plain, err := widgets.get(t, "v1", "w-7").MarshalJSON()
+	plain, err := widgets.get(t, "v1", "w-3").MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := len(values["w-7"]); got*3 > len(plain) {
+	if got := len(values["w-3"]); got*3 > len(plain) {
 		t.Errorf("an object of %d bytes takes %d", len(plain), got)
 	}
 	widgets.waitExact(t)
