@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -332,7 +333,7 @@ func TestDownAndBack(t *testing.T) {
 		if response.Err() != nil {
 			t.Fatalf("the watch ended: %v", response.Err())
 		}
-		if len(response.Events) > 0 && string(response.Events[len(response.Events)-1].Kv.Key) == "/annex/b" {
+		if slices.ContainsFunc(response.Events, func(event *clientv3.Event) bool { return string(event.Kv.Key) == "/annex/b" }) {
 			break
 		}
 	}
