@@ -96,7 +96,7 @@ func (c *call) checkRevision(header *etcdserverpb.ResponseHeader) error {
 }
 
 const (
-	dataReplaced = "its etcd cluster does not have the mark that annex left there: its data were replaced or removed"
+	dataReplaced = "its etcd cluster no longer has the mark that annex left there: its data were replaced or removed"
 	diverged     = "its etcd cluster has another history than the one that annex knows: it is a copy, or was restored from one"
 )
 
