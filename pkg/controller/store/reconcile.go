@@ -31,9 +31,9 @@ const (
 	// nobody writes to; annex looks at its etcd a little more often.
 	refreshInterval = 10 * time.Second
 
-	// historyInterval is how often the history of a Store is written down that changes:
-	// what happened since is lost on annex if it ends.
-	historyInterval = time.Minute
+	// historyInterval is how often the history of a Store is written down that changes.
+	// If annex ends, it does not know what happened since.
+	historyInterval = refreshInterval
 
 	// troubleInterval is how often that is of one that is not ready.
 	troubleInterval = 5 * time.Second

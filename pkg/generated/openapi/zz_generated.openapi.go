@@ -1059,7 +1059,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StoreHistory is how far annex knows what happened in a store's etcd. It is written about once a minute while something happens there.",
+				Description: "StoreHistory is how far annex knows what happened in a store's etcd. It is written every few seconds while something happens there.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"epoch": {

@@ -248,6 +248,9 @@ func (s *Store) claimDefault(ctx context.Context, conn *connection, w wanted, se
 	if seen.readErr == nil && seen.rawMark == "" && seen.Cluster == w.pinned && s.loop.fence == nil && w.known.Epoch == "" {
 		s.markDefault(ctx, conn, seen)
 	}
+	if s.embedded && seen.Mark != nil && seen.Mark.Store != s.name && w.known.Epoch == "" {
+		s.mendEmbedded(ctx, conn, seen)
+	}
 	if seen.Mark != nil && seen.Mark.Store == s.name && w.known.Epoch == "" {
 		w.known.Epoch = seen.Mark.Epoch
 	}
@@ -255,6 +258,22 @@ func (s *Store) claimDefault(ctx context.Context, conn *connection, w wanted, se
 	defer s.mu.Unlock()
 	s.wanted.pinned, s.wanted.known = w.pinned, w.known
 	return w
+}
+
+// mendEmbedded takes back a prefix in the etcd inside the process, at the start. A release
+// that did not keep Stores off it let them take it, and nobody else can reach that etcd.
+func (s *Store) mendEmbedded(ctx context.Context, conn *connection, seen *Snapshot) {
+	value, err := newMark(s.name, uuid.NewUUID()).encode()
+	if err == nil {
+		key := keys.Store(s.prefix)
+		_, err = conn.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", seen.rawMark)).Then(clientv3.OpPut(key, value)).Commit()
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The mark of another Store in annex's own etcd was not replaced", "of", seen.Mark.Store)
+		return
+	}
+	klog.FromContext(ctx).Info("Replaced the mark of another Store in annex's own etcd", "of", seen.Mark.Store, "uid", seen.Mark.UID)
+	conn.readMark(ctx, seen)
 }
 
 func (s *Store) markDefault(ctx context.Context, conn *connection, seen *Snapshot) {

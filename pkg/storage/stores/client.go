@@ -81,7 +81,8 @@ func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clie
 		}
 		return response, err
 	}
-	fenced := clientv3.OpTxn(c.fence.compares(c.checkpoint), []clientv3.Op{op}, c.fence.reads())
+	ops := c.fence.withCheckpoint([]clientv3.Op{op})
+	fenced := clientv3.OpTxn(c.fence.compares(c.checkpoint), ops, c.fence.reads())
 	if response, err = c.perform(ctx, fenced, op.IsGet()); err != nil {
 		return clientv3.OpResponse{}, err
 	}
@@ -92,6 +93,9 @@ func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clie
 	}
 	if err = c.checkRevision(txn.Header); err != nil {
 		return clientv3.OpResponse{}, err
+	}
+	if len(ops) > 1 {
+		c.fence.wroteCheckpoint(txn.Header)
 	}
 	return unwrap(txn), nil
 }
@@ -131,7 +135,7 @@ func headerOf(response clientv3.OpResponse) *etcdserverpb.ResponseHeader {
 	return nil
 }
 
-// unwrap returns the answer to the only operation of a transaction.
+// unwrap returns the answer to the first operation of a transaction.
 func unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
 	inner := txn.Responses[0]
 	switch {

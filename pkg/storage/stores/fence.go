@@ -5,6 +5,7 @@ package stores
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -41,6 +42,28 @@ func (f *fence) compares(checkpoint int64) []clientv3.Cmp {
 	return compares
 }
 
+// withCheckpoint adds to operations that put something the one that writes the checkpoint:
+// an etcd without it is one that lost what was written. etcd takes no put when it is full,
+// but deletes.
+func (f *fence) withCheckpoint(ops []clientv3.Op) []clientv3.Op {
+	if !slices.ContainsFunc(ops, clientv3.Op.IsPut) {
+		return ops
+	}
+	return append(slices.Clip(ops), clientv3.OpPut(f.checkpointKey, ""))
+}
+
+// wroteCheckpoint notes at which revision the checkpoint was written.
+func (f *fence) wroteCheckpoint(header *etcdserverpb.ResponseHeader) {
+	raise(&f.checkpoint, header.GetRevision())
+}
+
+// raise makes the highest revision at least this.
+func raise(highest *atomic.Int64, revision int64) {
+	for known := highest.Load(); revision > known && !highest.CompareAndSwap(known, revision); {
+		known = highest.Load()
+	}
+}
+
 // reads are the operations that tell why the conditions do not hold.
 func (f *fence) reads() []clientv3.Op {
 	return []clientv3.Op{clientv3.OpGet(f.markKey), clientv3.OpGet(f.checkpointKey, clientv3.WithKeysOnly())}
@@ -68,22 +91,12 @@ func (c *call) checkRevision(header *etcdserverpb.ResponseHeader) error {
 	if header.GetRevision() < c.floor {
 		return c.store.refuse(c.gate, ReasonRolledBack, rolledBack(c.floor))
 	}
-	c.store.sawRevision(header.GetRevision())
+	raise(&c.store.highest, header.GetRevision())
 	return nil
 }
 
-// sawRevision remembers the highest revision of the etcd that was seen.
-func (s *Store) sawRevision(revision int64) {
-	for {
-		highest := s.highest.Load()
-		if revision <= highest || s.highest.CompareAndSwap(highest, revision) {
-			return
-		}
-	}
-}
-
 const (
-	dataReplaced = "its etcd cluster does not have the mark that annex left there: its data were replaced or removed"
+	dataReplaced = "its etcd cluster no longer has the mark that annex left there: its data were replaced or removed"
 	diverged     = "its etcd cluster has another history than the one that annex knows: it is a copy, or was restored from one"
 )
 

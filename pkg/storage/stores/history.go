@@ -29,8 +29,8 @@ type History struct {
 	CheckpointRevision int64
 }
 
-// checkpointInterval is how often a checkpoint is written while something happens. A copy
-// that was made since the last one is known by its revision alone.
+// checkpointInterval is how often a checkpoint is written while others write. What this
+// process puts writes it too.
 const checkpointInterval = time.Minute
 
 // maxCheckpoints is how many checkpoints are kept: each process has one, and leaves it
@@ -38,7 +38,8 @@ const checkpointInterval = time.Minute
 const maxCheckpoints = 64
 
 // writeCheckpoint writes a key of this process where anything else was written since it
-// last did, so that an etcd that is idle stays so.
+// last did, so that an etcd that is idle stays so. Every put of the process writes it as
+// well.
 //
 // The key proves a history: a copy of the etcd that was made before the key was written
 // does not have it, whatever else was written to the copy.
@@ -67,8 +68,8 @@ func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence,
 		// An etcd that is full, say. It is tried again with the next look.
 		klog.FromContext(ctx).V(1).Info("No checkpoint was written", "err", err)
 	case response.Succeeded:
-		f.checkpoint.Store(response.Header.GetRevision())
-		s.sawRevision(response.Header.GetRevision())
+		f.wroteCheckpoint(response.Header)
+		raise(&s.highest, response.Header.GetRevision())
 		s.loop.checkpointed = time.Now()
 	}
 }

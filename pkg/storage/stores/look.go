@@ -207,7 +207,7 @@ func (s *Store) open(ctx context.Context, conn *connection, w wanted, seen *Snap
 	if seen.Unavailable == nil {
 		s.loop.missed = 0
 		s.set.allowProgress(seen)
-		s.sawRevision(seen.revision)
+		raise(&s.highest, seen.revision)
 		s.holdFence(ctx, conn, w, seen)
 	}
 	s.changeGate(seen.Unavailable, conn, w.pinned, s.loop.fence)

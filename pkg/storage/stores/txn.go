@@ -57,12 +57,13 @@ func (t *txn) Commit() (response *clientv3.TxnResponse, err error) {
 	}
 	defer c.end()
 	defer t.kv.store.metrics.observe("txn")(&err)
-	cmps, els := t.cmps, t.els
+	cmps, then, els := t.cmps, t.then, t.els
 	if c.fence != nil {
+		then = c.fence.withCheckpoint(t.then)
 		// Where a condition does not hold, it has to be known whether that is the fence.
 		cmps, els = slices.Concat(t.cmps, c.fence.compares(c.checkpoint)), slices.Concat(t.els, c.fence.reads())
 	}
-	response, err = c.connection.client.Txn(ctx).If(cmps...).Then(t.then...).Else(els...).Commit()
+	response, err = c.connection.client.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
 	if err = c.check((*etcdserverpb.TxnResponse)(response).GetHeader(), err); err != nil {
 		return nil, err
 	}
@@ -74,6 +75,10 @@ func (t *txn) Commit() (response *clientv3.TxnResponse, err error) {
 	}
 	if err = c.checkRevision(response.Header); err != nil {
 		return nil, err
+	}
+	if own := len(t.then); response.Succeeded && len(then) > own {
+		c.fence.wroteCheckpoint(response.Header)
+		response.Responses = response.Responses[:own]
 	}
 	return response, nil
 }

@@ -268,7 +268,7 @@ type StoreStatus struct {
 }
 
 // StoreHistory is how far annex knows what happened in a store's etcd. It is
-// written about once a minute while something happens there.
+// written every few seconds while something happens there.
 type StoreHistory struct {
 	// epoch is the one that the mark in the etcd has. It is random, and another
 	// one after the store was claimed or adopted.
