@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/freeze"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/quarantine"
 	"github.com/annex-dev/annex/pkg/storage/revision"
@@ -48,15 +49,19 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 	// 1. A stream of its own, so that no resource waits for the events of another.
 	client.Watcher = ownStream(client.Watcher, r.config.GroupResource.String())
 
-	// 2. The limits of the HostedResource, on what is really stored.
+	// 2. No writes while the resource is frozen, at any replica.
+	target := freeze.Target{KV: client.KV, Prefix: store.Prefix(), Resource: r.config.GroupResource}
+	client.KV = target.Guard()
+
+	// 3. The limits of the HostedResource, on what is really stored.
 	client.KV = limits.KV(limits.Config{
 		KV: client.KV, Prefix: store.Prefix(), Resource: r.config.GroupResource, Usage: store.Usage(), Limits: r.limits,
 	})
 
-	// 3. Revisions that go on above what clients saw before a restore.
+	// 4. Revisions that go on above what clients saw before a restore.
 	ofResource := revision.Client(&kubernetes.Client{Client: client}, offset)
 
-	// 4. Objects that cannot be read are left out, so that others can.
+	// 5. Objects that cannot be read are left out, so that others can.
 	transformer, release := r.transformer(store)
 	unreadable := quarantine.New(quarantine.Config{
 		Resource: r.config.GroupResource, Prefix: path.Join("/", store.Prefix(), r.resourcePrefix) + "/", KV: ofResource.KV,
