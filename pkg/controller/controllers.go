@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -33,6 +34,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/tokencleaner"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler"
+	"github.com/annex-dev/annex/pkg/storage/freeze"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -284,12 +286,32 @@ func newDefinition(config Config) (controller, error) {
 		MainDefinitionInformer:  config.Main.APIExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
 		MainAPIServiceInformer:  config.Main.APIRegistrationInformers.Apiregistration().V1().APIServices(),
 		AnnexObjects:            config.AnnexMetadata,
+		AnnexStored:             annexStored(config),
 		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		AnnexDefinitionInformer: config.AnnexDefinitionInformer,
 		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
 		AnnexStoreInformer:      config.AnnexStoreInformer,
 	})
+}
+
+// annexStored finds a resource in its Store, by its name.
+func annexStored(config Config) func(name string) (definition.Freezable, error) {
+	hostedResources := config.AnnexHostedResourceInformer.Lister()
+	return func(name string) (definition.Freezable, error) {
+		hosted, err := hostedResources.Get(name)
+		if apierrors.IsNotFound(err) || err == nil && hosted.Spec.StoreName == "" {
+			return nil, definition.ErrNotPlaced
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading hosted resource %s: %w", name, err)
+		}
+		in, err := config.Stores.Get(hosted.Spec.StoreName)
+		if err != nil {
+			return nil, fmt.Errorf("finding store %s of %s: %w", hosted.Spec.StoreName, name, err)
+		}
+		return freeze.Target{KV: in.Client().KV, Prefix: in.Prefix(), Resource: schema.ParseGroupResource(name)}, nil
+	}
 }
 
 // Controllers are all controllers of one term, ready to run.

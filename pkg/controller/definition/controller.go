@@ -48,7 +48,10 @@ type Config struct {
 	MainDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
 	MainAPIServiceInformer apiregistrationinformers.APIServiceInformer
 
-	AnnexObjects            metadata.Interface
+	AnnexObjects metadata.Interface
+	// AnnexStored finds a resource where annex keeps it, by the name of its definition. It
+	// returns ErrNotPlaced for one without a Store.
+	AnnexStored             func(name string) (Freezable, error)
 	AnnexDefinitions        apiextensionsclient.CustomResourceDefinitionInterface
 	AnnexHostedResources    hostingclient.HostedResourceInterface
 	AnnexDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
@@ -59,17 +62,18 @@ type Config struct {
 // Controller has annex follow definitions of the main cluster. Its keys are API
 // groups.
 type Controller struct {
-	queue  *queue.Queue[string]
-	guards *guards
-	synced []cache.DoneChecker
+	queue   *queue.Queue[string]
+	guards  *guards
+	freezes *freezes
+	synced  []cache.DoneChecker
 }
 
 // New returns a controller that follows the informers of config and does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
-	c := &Controller{}
+	c := &Controller{freezes: &freezes{at: config.AnnexStored, known: map[frozenKey]int64{}}}
 	finalizer := hostingv1alpha1.Finalizer(config.PublishedBy)
-	main := &mainRoutes{publishedBy: config.PublishedBy, mainAPIServices: config.MainAPIServices}
+	main := &mainRoutes{mainAPIServices: config.MainAPIServices}
 	c.guards = &guards{
 		main:   config.MainObjects,
 		isMain: main.isMain,
@@ -86,9 +90,10 @@ func New(config Config) (*Controller, error) {
 		stores:      config.AnnexStoreInformer.Lister(),
 	}
 	r := &reconciler{
-		read:   readers.read,
-		guards: c.guards,
-		annex:  annexObjects{client: config.AnnexObjects},
+		read:    readers.read,
+		guards:  c.guards,
+		annex:   annexObjects{client: config.AnnexObjects},
+		freezes: c.freezes,
 
 		annexDefinitions: config.AnnexDefinitions,
 		mainDefinitions:  mainDefinitions{client: config.MainDefinitions, finalizer: finalizer},
@@ -191,7 +196,7 @@ type readers struct {
 func (r readers) read(name string) (*group, error) {
 	g := &group{
 		name: name, finalizer: hostingv1alpha1.Finalizer(r.publishedBy),
-		routes: map[string]route{}, listed: map[string][]string{}, reported: map[string]metav1.Condition{},
+		apiServices: map[string]*apiService{}, routes: map[string]route{}, listed: map[string][]string{}, reported: map[string]metav1.Condition{},
 		takeovers: map[string]hostingv1alpha1.HostedResourceTakeover{},
 	}
 	var err error
@@ -212,6 +217,7 @@ func (r readers) read(name string) (*group, error) {
 	annex := identity{publishedBy: r.publishedBy, store: string(store.UID)}
 	for _, current := range apiServices {
 		if current.Spec.Group == name {
+			g.apiServices[current.Spec.Version] = current
 			g.routes[current.Spec.Version] = annex.routeOf(current)
 			g.listed[current.Spec.Version] = listedBy(current)
 		}

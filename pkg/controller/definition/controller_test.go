@@ -5,6 +5,7 @@ package definition
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,6 +46,63 @@ type running struct {
 	mainAPIServices        *aggregatorfake.Clientset
 	annexObjects           *metadatafake.FakeMetadataClient
 	annex                  *annexfake.Clientset
+	stored                 stored
+}
+
+// stored is where annex keeps the widgets.
+type stored struct {
+	mu sync.Mutex
+	// objects are there, and late come as soon as the widgets are frozen.
+	objects, late int64
+	// frozen is since when, and freezes counts how often.
+	frozen, freezes int64
+}
+
+func (s *stored) Freeze(context.Context) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.freezes++
+	s.frozen, s.objects, s.late = s.freezes, s.objects+s.late, 0
+	return s.frozen, nil
+}
+
+func (s *stored) Thaw(_ context.Context, revision int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.frozen == revision {
+		s.frozen = 0
+	}
+	return nil
+}
+
+func (s *stored) Frozen(context.Context) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.frozen, nil
+}
+
+func (s *stored) Objects(context.Context) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects, nil
+}
+
+// wantFrozen fails unless the widgets are frozen, or are not.
+func (r *running) wantFrozen(want bool) {
+	r.Helper()
+	if revision, _ := r.stored.Frozen(r.Context()); revision != 0 != want {
+		r.Errorf("frozen: %t, want %t", revision != 0, want)
+	}
+}
+
+// wantRoute fails unless the main cluster answers for the widgets itself, or annex does.
+func (r *running) wantRoute(annex bool) {
+	r.Helper()
+	current, err := r.mainAPIServices.ApiregistrationV1().APIServices().Get(r.Context(), "v1."+groupName, metav1.GetOptions{})
+	r.no(err)
+	if is := current.Spec.Service != nil; is != annex {
+		r.Errorf("annex answers: %t, want %t", is, annex)
+	}
 }
 
 // run starts a controller for as long as the test lasts.
@@ -76,6 +134,7 @@ func run(t *testing.T, mainObjects ...runtime.Object) *running {
 		MainDefinitionInformer:  main.Apiextensions().V1().CustomResourceDefinitions(),
 		MainAPIServiceInformer:  apiServices.Apiregistration().V1().APIServices(),
 		AnnexObjects:            r.annexObjects,
+		AnnexStored:             func(string) (Freezable, error) { return &r.stored, nil },
 		AnnexDefinitions:        r.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    r.annex.HostingV1alpha1().HostedResources(),
 		AnnexDefinitionInformer: definitions.Apiextensions().V1().CustomResourceDefinitions(),
@@ -331,15 +390,12 @@ func TestSlipsInAfterAnnexHasObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
 		r.takenOver()
-		own := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "own", Namespace: "ns"}}
-		own.SetGroupVersionKind(schema.GroupVersionKind{Group: groupName, Version: "v1", Kind: "Widget"})
-		r.no(r.annexObjects.Tracker().Create(widgetsV1, own, "ns"))
+		r.stored.objects = 1
 		r.slipIn("late")
 		r.says(widgets, reasonObjectsAppeared)
-		kept, err := r.mainAPIServices.ApiregistrationV1().APIServices().Get(t.Context(), "v1."+groupName, metav1.GetOptions{})
-		r.no(err)
-		if kept.Spec.Service == nil {
-			t.Error("annex's objects were hidden")
+		r.wantRoute(true)
+		if r.stored.freezes > 0 {
+			t.Error("writes were stopped for nothing")
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -347,6 +403,81 @@ func TestSlipsInAfterAnnexHasObjects(t *testing.T) {
 		r.no(r.annex.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets, metav1.DeleteOptions{}))
 		settle()
 		r.says(widgets, reasonFollowed)
+	})
+}
+
+// TestWrittenWhileGivenBack: what was written after the first look has annex keep the
+// group.
+func TestWrittenWhileGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		r.takenOver()
+		r.stored.late = 1
+		r.slipIn("late")
+		r.says(widgets, reasonObjectsAppeared)
+		r.wantRoute(true)
+		r.wantFrozen(false)
+	})
+}
+
+// TestFrozenUntilTakenOver: writes that come late are not acknowledged.
+func TestFrozenUntilTakenOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		r.takenOver()
+		r.slipIn("late")
+		r.wantRoute(false)
+		time.Sleep(time.Hour)
+		settle()
+		r.wantFrozen(true)
+		r.no(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "late", metav1.DeleteOptions{}))
+		time.Sleep(lookInterval)
+		settle()
+		if !r.isCleared() {
+			t.Error("not cleared again")
+		}
+		r.wantFrozen(false)
+	})
+}
+
+// TestFinishesAReturn: another replica had frozen the group and got no further.
+func TestFinishesAReturn(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		objects   int64
+		wantAnnex bool
+	}{"no objects": {0, false}, "objects": {1, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := run(t)
+				r.takenOver()
+				// This term has yet to look.
+				r.freezes.known = map[frozenKey]int64{}
+				r.stored.frozen, r.stored.freezes, r.stored.objects = 7, 7, tc.objects
+				r.redefine(crd(widgets, labelled, shortName))
+				r.wantRoute(tc.wantAnnex)
+				// Without objects on either side the group is taken over once more.
+				r.wantFrozen(false)
+			})
+		})
+	}
+}
+
+// TestThawsWhatIsAnnexsOwn: once the main cluster has no definition there is nothing to
+// give back.
+func TestThawsWhatIsAnnexsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t)
+		r.takenOver()
+		r.slipIn("late")
+		r.wantFrozen(true)
+		r.no(r.main.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}))
+		settle()
+		r.wantFrozen(false)
 	})
 }
 

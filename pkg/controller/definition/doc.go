@@ -11,8 +11,9 @@
 // the takeover in the status of their HostedResources: the controller that publishes
 // APIServices goes by that. Until the main cluster sends its requests to annex,
 // and some time longer, watches that began at the very revision at which there
-// were no objects stay open. An object that slips in nevertheless has the group
-// given back. A version that a hosted group gets later is taken over the same way.
+// were no objects stay open. If an object slips in nevertheless, all writes of the
+// group are stopped, and if annex keeps no object of it the group is given back. A
+// version that a hosted group gets later is taken over the same way.
 //
 // From then on the main cluster's definition is the source, and annex's follows.
 // It has annex's finalizer. When it is deleted, annex deletes its own definition with

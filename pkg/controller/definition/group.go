@@ -90,8 +90,9 @@ type group struct {
 	main, annex map[string]*definition
 	// finalizer is what annex puts on the main cluster's definitions.
 	finalizer string
-	// routes are the group's versions, as far as the main cluster has APIServices.
-	routes map[string]route
+	// apiServices are those of the main cluster, by version, and routes where they lead.
+	apiServices map[string]*apiService
+	routes      map[string]route
 	// listed are the plural names of the resources that annex has the main cluster
 	// list, by version.
 	listed map[string][]string
@@ -105,8 +106,10 @@ type group struct {
 	// remaining says which objects keep a definition of annex's from being gone, by
 	// definition.
 	remaining map[string]string
+	// returning: somebody has begun to give the group back.
+	returning bool
 	// annexHolds is whether annex keeps any object of the group; nil if nobody
-	// looked.
+	// looked. If it is false the group is frozen.
 	annexHolds *bool
 }
 

@@ -26,25 +26,6 @@ type annexObjects struct {
 	client metadata.Interface
 }
 
-// holds reports whether annex keeps any object of some definitions.
-func (a annexObjects) holds(ctx context.Context, definitions []*definition) (bool, error) {
-	for _, crd := range definitions {
-		versions := servedVersions(crd)
-		if len(versions) == 0 {
-			continue
-		}
-		// All versions are the same objects.
-		list, err := a.client.Resource(versions[0]).List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil {
-			return false, fmt.Errorf("listing %s: %w", crd.Name, err)
-		}
-		if len(list.Items) > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 // remaining says which objects keep annex's definitions from being gone that are
 // deleted because the main cluster's are.
 func (a annexObjects) remaining(ctx context.Context, g *group) map[string]string {

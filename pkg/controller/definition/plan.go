@@ -28,8 +28,9 @@ type plan struct {
 	// delete are definitions of annex's, which go with their objects because they were
 	// deleted in the main cluster.
 	delete []string
-	// giveBack are versions that the main cluster is to answer for again.
-	giveBack []string
+	// giveBack are the APIServices of versions that the main cluster is to answer for
+	// again.
+	giveBack []*apiService
 	// verdicts are what is said, by HostedResource. Nothing is said on others.
 	verdicts map[string]verdict
 }
@@ -66,7 +67,7 @@ func (g *group) plan() *plan {
 	}
 	g.planFinalizers(p)
 	g.planDeletions(p)
-	if slipped := g.slipped(); slipped != "" {
+	if slipped := g.slipped(); slipped != "" || g.returning && g.isHosted() {
 		if g.annexHolds == nil {
 			return &plan{count: true}
 		}
@@ -105,17 +106,22 @@ func (g *group) switched(of observation) []string {
 	return versions
 }
 
-// planReturn gives back what was switched while the group was guarded.
+// planReturn gives back all that the main cluster sends to annex, which keeps no object
+// of the group. Somebody else may have begun with that; what was said then goes on.
 func (g *group) planReturn(p *plan, slipped string) {
-	versions := map[string]bool{}
-	for _, of := range g.seen {
-		for _, version := range g.switched(of) {
-			versions[version] = true
-		}
+	for _, version := range g.routedTo(routeAnnex) {
+		p.giveBack = append(p.giveBack, g.apiServices[version])
 	}
-	p.giveBack = slices.Sorted(maps.Keys(versions))
 	for _, name := range g.labelled() {
-		p.verdicts[name] = objectsAppeared(slipped, g.seen[slipped].object)
+		before, reported := g.reported[name]
+		switch {
+		case slipped != "":
+			p.verdicts[name] = objectsAppeared(slipped, g.seen[slipped].object)
+		case reported && before.Reason == reasonObjectsAppeared:
+			p.verdicts[name] = verdict{status: before.Status, reason: before.Reason, message: before.Message}
+		default:
+			p.verdicts[name] = wait("annex gives the group back to the main cluster")
+		}
 	}
 	g.withdraw(p)
 }

@@ -33,14 +33,15 @@ const (
 // caches and is never changed.
 type reconciler struct {
 	// read returns the group but for what was seen of objects.
-	read   func(group string) (*group, error)
-	guards *guards
-	annex  annexObjects
+	read    func(group string) (*group, error)
+	guards  *guards
+	annex   annexObjects
+	freezes *freezes
 
 	mainDefinitions  mainDefinitions
 	annexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
 	// giveBack makes the main cluster answer for a version itself.
-	giveBack func(ctx context.Context, apiServiceName string) error
+	giveBack func(ctx context.Context, current *apiService) error
 	reporter *reporter
 }
 
@@ -54,6 +55,8 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	g.seen = r.guards.seen(name)
 	g.remaining = r.annex.remaining(ctx, g)
 	var errs []error
+	g.returning, err = r.freezes.settle(ctx, g)
+	errs = append(errs, err)
 	for _, order := range looks {
 		of := r.guards.look(ctx, order)
 		g.seen[order.name] = of
@@ -63,7 +66,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	}
 	p := g.plan()
 	if p.count {
-		holds, err := r.annex.holds(ctx, g.definitionsOf(g.followers()))
+		holds, err := r.freezes.holdForGood(ctx, g)
 		if err != nil {
 			return queue.Result{}, fmt.Errorf("looking for objects of group %s in annex: %w", name, err)
 		}
@@ -120,9 +123,8 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 		// taken over once more.
 		return errs
 	}
-	for _, version := range p.giveBack {
-		apiService := version + "." + g.name
-		klog.FromContext(ctx).Error(nil, "An object appeared in the main cluster while its group was taken over: giving the group back", "apiService", apiService)
+	for _, apiService := range p.giveBack {
+		klog.FromContext(ctx).Error(nil, "An object appeared in the main cluster while its group was taken over: giving the group back", "apiService", apiService.Name)
 		errs = append(errs, r.giveBack(ctx, apiService))
 	}
 	return errs
@@ -161,6 +163,9 @@ func (r *reconciler) clear(ctx context.Context, current *definition) error {
 	if err := r.annex.serves(ctx, current); err != nil {
 		return err
 	}
+	if err := r.freezes.thaw(ctx, current); err != nil {
+		return err
+	}
 	return r.reporter.clear(ctx, current.Name, ptr.To(takeoverOf(current)))
 }
 
@@ -174,15 +179,6 @@ func wrap(err error, format, name string) error {
 		return nil
 	}
 	return fmt.Errorf(format, name, err)
-}
-
-// definitionsOf are some of annex's definitions.
-func (g *group) definitionsOf(names []string) []*definition {
-	var definitions []*definition
-	for _, name := range names {
-		definitions = append(definitions, g.annex[name])
-	}
-	return definitions
 }
 
 // sooner adds a wait to a result; zero is none.

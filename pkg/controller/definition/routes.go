@@ -5,7 +5,6 @@ package definition
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 
@@ -26,7 +25,6 @@ const (
 
 // mainRoutes asks about and changes who answers the main cluster's requests.
 type mainRoutes struct {
-	publishedBy     string
 	mainAPIServices apiregistrationclient.APIServiceInterface
 }
 
@@ -53,26 +51,18 @@ func (m *mainRoutes) isMain(ctx context.Context, version schema.GroupVersion) (b
 }
 
 // giveBack makes an APIService of annex's what kube-apiserver makes for definitions
-// of its own, and leaves it to kube-apiserver again.
-func (m *mainRoutes) giveBack(ctx context.Context, name string) error {
-	current, err := m.mainAPIServices.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading APIService %s of the main cluster: %w", name, err)
-	}
-	if current.Spec.Service == nil || current.Labels[hostingv1alpha1.PublishedByLabel] != m.publishedBy {
-		return nil
-	}
+// of its own, and leaves it to kube-apiserver again. It changes only what was seen: one
+// that has changed since may lead to annex for a newer reason.
+func (m *mainRoutes) giveBack(ctx context.Context, current *apiService) error {
 	local := current.DeepCopy()
 	isOwn := func(key, _ string) bool { return strings.HasPrefix(key, ownPrefix) }
 	maps.DeleteFunc(local.Labels, isOwn)
 	maps.DeleteFunc(local.Annotations, isOwn)
 	metav1.SetMetaDataLabel(&local.ObjectMeta, automanagedLabel, automanaged)
 	local.Spec.Service, local.Spec.CABundle, local.Spec.InsecureSkipTLSVerify = nil, nil, false
-	if _, err := m.mainAPIServices.Update(ctx, local, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-		return fmt.Errorf("giving APIService %s back to the main cluster: %w", name, err)
+	_, err := m.mainAPIServices.Update(ctx, local, metav1.UpdateOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
-	return nil
+	return wrap(err, "giving APIService %s back to the main cluster: %w", current.Name)
 }

@@ -103,6 +103,11 @@ func Limit(prefix string, resource schema.GroupResource) string {
 	return of(prefix, "limits", resource)
 }
 
+// Frozen is the key that is there while nothing may write a resource.
+func Frozen(prefix string, resource schema.GroupResource) string {
+	return of(prefix, "frozen", resource)
+}
+
 // of is the key of a note of some kind about a resource.
 func of(prefix, kind string, resource schema.GroupResource) string {
 	group := resource.Group

@@ -26,6 +26,7 @@ func TestKeys(t *testing.T) {
 		"dictionary":              {Dictionary("/annex", widgets, "7"), "/annex/_annex/dictionaries/example.com/widgets/7"},
 		"revisions":               {Revisions("/annex"), "/annex/_annex/revisions/"},
 		"revision":                {Revision("/annex", widgets), "/annex/_annex/revisions/example.com/widgets"},
+		"frozen":                  {Frozen("/annex", widgets), "/annex/_annex/frozen/example.com/widgets"},
 		"limit":                   {Limit("/annex", widgets), "/annex/_annex/limits/example.com/widgets"},
 		"limit of a core kind":    {Limit("/annex", secrets), "/annex/_annex/limits/core/secrets"},
 		"all dictionaries":        {AllDictionaries("/annex"), "/annex/_annex/dictionaries/"},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/freeze"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
@@ -43,13 +44,17 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 	// 1. A stream of its own, so that no resource waits for the events of another.
 	client.Watcher = ownStream(client.Watcher, client.KV, r.config.GroupResource.String())
 
-	// 2. The limits of the HostedResource, on what is really stored.
+	// 2. No writes while the resource is frozen, at any replica.
+	target := freeze.Target{KV: client.KV, Prefix: store.Prefix(), Resource: r.config.GroupResource}
+	client.KV = target.Guard()
+
+	// 3. The limits of the HostedResource, on what is really stored.
 	var forgetLimits func()
 	client.KV, forgetLimits = limits.KV(limits.Config{
 		KV: client.KV, Prefix: store.Prefix(), Resource: r.config.GroupResource, Usage: store.Usage(), Limits: r.limits,
 	})
 
-	// 3. Revisions that go on above what clients saw before a restore.
+	// 4. Revisions that go on above what clients saw before a restore.
 	ofResource := revision.Client(&kubernetes.Client{Client: client}, offset)
 
 	// Last, as upstream has it: how long etcd took, in the audit log.

@@ -172,6 +172,12 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{
+		packages: "pkg/storage/freeze",
+		duty:     "Stops all writes of a resource in its Store, at every replica.",
+		ours:     []string{"pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/..."}, machinery...),
+	},
+	{
 		packages: "pkg/storage/limits",
 		duty:     "Keeps a resource below the limits of its HostedResource, at any number of replicas.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/keys", "pkg/storage/usage"},
@@ -431,7 +437,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller",
 		duty:     "The table of controllers.",
-		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/corruption", "pkg/storage/stores", "pkg/storage/usage"},
+		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   clients,
 	},
 	{

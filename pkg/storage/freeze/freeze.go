@@ -1,0 +1,175 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package freeze stops all writes of a resource in a Store. A key in the Store's etcd
+// says that they are stopped, and every write of every replica is a transaction that is
+// made only if there is no such key. So after Freeze has returned nothing is written,
+// however late a replica learns of it, and what is read then stays true.
+//
+// The key stays until Thaw, also if the process that made it ends. Another can find it
+// and finish what was begun.
+package freeze
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// Target is a resource in the Store that holds it.
+type Target struct {
+	// KV is the Store's etcd, with its own revisions.
+	KV clientv3.KV
+	// Prefix is what the keys of the Store begin with.
+	Prefix   string
+	Resource schema.GroupResource
+}
+
+func (t Target) key() string { return keys.Frozen(t.Prefix, t.Resource) }
+
+// Freeze stops writes and returns the revision that Thaw needs. A resource that is
+// frozen already is frozen anew: what froze it before cannot thaw it any more.
+func (t Target) Freeze(ctx context.Context) (revision int64, err error) {
+	response, err := t.KV.Txn(ctx).Then(clientv3.OpPut(t.key(), "")).Commit()
+	if err != nil {
+		return 0, fmt.Errorf("freezing %s: %w", t.Resource, err)
+	}
+	return response.Header.Revision, nil
+}
+
+// Thaw lets writes pass again. It does nothing if the resource has been frozen anew
+// since revision.
+func (t Target) Thaw(ctx context.Context, revision int64) error {
+	_, err := t.KV.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(t.key()), "=", revision)).Then(clientv3.OpDelete(t.key())).Commit()
+	if err != nil {
+		return fmt.Errorf("thawing %s: %w", t.Resource, err)
+	}
+	return nil
+}
+
+// Frozen returns the revision at which the resource was frozen, 0 if it is not.
+func (t Target) Frozen(ctx context.Context) (revision int64, err error) {
+	response, err := t.KV.Get(ctx, t.key(), clientv3.WithKeysOnly())
+	if err != nil {
+		return 0, fmt.Errorf("reading whether %s is frozen: %w", t.Resource, err)
+	}
+	if len(response.Kvs) == 0 {
+		return 0, nil
+	}
+	return response.Kvs[0].ModRevision, nil
+}
+
+// Objects counts the objects of the resource, those that cannot be read included.
+func (t Target) Objects(ctx context.Context) (int64, error) {
+	response, err := t.KV.Get(ctx, keys.Objects(t.Prefix, t.Resource), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, fmt.Errorf("counting the objects of %s: %w", t.Resource, err)
+	}
+	return response.Count, nil
+}
+
+// Guard is the target's etcd, with transactions that write nothing while the resource
+// is frozen. The API server writes objects only by transactions.
+func (t Target) Guard() clientv3.KV { return &guarded{KV: t.KV, target: t} }
+
+type guarded struct {
+	clientv3.KV
+	target Target
+}
+
+// Put implements clientv3.KV.
+func (g *guarded) Put(context.Context, string, string, ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	return nil, g.outside()
+}
+
+// Delete implements clientv3.KV.
+func (g *guarded) Delete(context.Context, string, ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	return nil, g.outside()
+}
+
+// Do implements clientv3.KV.
+func (g *guarded) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	if !op.IsGet() {
+		return clientv3.OpResponse{}, g.outside()
+	}
+	return g.KV.Do(ctx, op)
+}
+
+func (g *guarded) outside() error {
+	return fmt.Errorf("writing %s: only transactions can be guarded", g.target.Resource)
+}
+
+// Txn implements clientv3.KV.
+func (g *guarded) Txn(ctx context.Context) clientv3.Txn { return &txn{ctx: ctx, target: g.target} }
+
+type txn struct {
+	ctx             context.Context
+	target          Target
+	compares        []clientv3.Cmp
+	then, otherwise []clientv3.Op
+}
+
+// If implements clientv3.Txn.
+func (t *txn) If(compares ...clientv3.Cmp) clientv3.Txn {
+	t.compares = compares
+	return t
+}
+
+// Then implements clientv3.Txn.
+func (t *txn) Then(ops ...clientv3.Op) clientv3.Txn {
+	t.then = ops
+	return t
+}
+
+// Else implements clientv3.Txn.
+func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
+	t.otherwise = ops
+	return t
+}
+
+// Commit implements clientv3.Txn. Where a condition does not hold, it has to be known
+// whether that is the freeze.
+func (t *txn) Commit() (*clientv3.TxnResponse, error) {
+	transaction := t.target.KV.Txn(t.ctx)
+	writes := func(op clientv3.Op) bool { return !op.IsGet() }
+	if !slices.ContainsFunc(t.then, writes) && !slices.ContainsFunc(t.otherwise, writes) {
+		return transaction.If(t.compares...).Then(t.then...).Else(t.otherwise...).Commit()
+	}
+	if slices.ContainsFunc(t.otherwise, writes) {
+		return nil, fmt.Errorf("writing %s: only what is written if a condition holds can be guarded", t.target.Resource)
+	}
+	key := t.target.key()
+	response, err := transaction.
+		If(slices.Concat(t.compares, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)})...).
+		Then(t.then...).
+		Else(slices.Concat(t.otherwise, []clientv3.Op{clientv3.OpGet(key, clientv3.WithKeysOnly())})...).
+		Commit()
+	if err != nil || response.Succeeded {
+		return response, err
+	}
+	last := len(response.Responses) - 1
+	if len(response.Responses[last].GetResponseRange().GetKvs()) > 0 {
+		return nil, frozen(t.target.Resource)
+	}
+	response.Responses = response.Responses[:last]
+	return response, nil
+}
+
+// frozen is the error of a write that was not made, as clients get it.
+func frozen(resource schema.GroupResource) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusServiceUnavailable,
+		Reason:  metav1.StatusReasonServiceUnavailable,
+		Message: fmt.Sprintf("annex takes no writes of %s: it gives the resource back to the main cluster", resource),
+		Details: &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, RetryAfterSeconds: 1},
+	}}
+}

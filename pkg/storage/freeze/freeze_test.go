@@ -1,0 +1,175 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freeze
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+
+// replica is a client of an etcd with what annex puts between it and a resource.
+type replica struct {
+	*testing.T
+	Target
+	guarded *kubernetes.Client
+}
+
+func newReplica(t *testing.T, endpoint string) *replica {
+	t.Helper()
+	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	r := &replica{T: t, Target: Target{KV: client.KV, Prefix: "/annex", Resource: widgets}}
+	view := clientv3.NewCtxClient(t.Context())
+	view.KV = r.Guard()
+	r.guarded = &kubernetes.Client{Client: view}
+	return r
+}
+
+func start(t *testing.T) (endpoint string) {
+	t.Helper()
+	return etcdtest.Start(t, func(config *embeddedetcd.Config) { config.UnsafeNoFsync = true }).Endpoint()
+}
+
+func (r *replica) key(name string) string { return keys.Objects(r.Prefix, widgets) + name }
+
+// put creates an object as the API server does.
+func (r *replica) put(ctx context.Context, name string) (kubernetes.PutResponse, error) {
+	return r.guarded.OptimisticPut(ctx, r.key(name), []byte("{}"), 0, kubernetes.PutOptions{GetOnFailure: true})
+}
+
+func TestFreeze(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, start(t))
+	made, err := r.put(t.Context(), "one")
+	if err != nil || !made.Succeeded {
+		t.Fatalf("before: %v, %+v", err, made)
+	}
+	if again, err := r.put(t.Context(), "one"); err != nil || again.Succeeded || again.KV == nil {
+		t.Errorf("an object that exists: %v, %+v", err, again)
+	}
+	revision, err := r.Freeze(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := r.Frozen(t.Context()); err != nil || found != revision {
+		t.Errorf("frozen at %d: %v, want %d", found, err, revision)
+	}
+	for _, name := range []string{"one", "two"} {
+		if _, err := r.put(t.Context(), name); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("creating %s while it is frozen: %v", name, err)
+		}
+	}
+	if _, err := r.guarded.OptimisticDelete(t.Context(), r.key("one"), made.Revision, kubernetes.DeleteOptions{}); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("deleting while it is frozen: %v", err)
+	}
+	if count, err := r.Objects(t.Context()); err != nil || count != 1 {
+		t.Errorf("%d objects: %v, want 1", count, err)
+	}
+	other := *r
+	other.Resource.Resource = "gadgets"
+	if frozen, err := other.Frozen(t.Context()); err != nil || frozen != 0 {
+		t.Errorf("another resource is frozen at %d: %v", frozen, err)
+	}
+
+	again, err := r.Freeze(t.Context())
+	if err != nil || again <= revision {
+		t.Fatalf("frozen anew at %d: %v, want more than %d", again, err, revision)
+	}
+	for _, step := range []struct{ thaw, frozen int64 }{{revision, again}, {again, 0}, {again, 0}} {
+		if err := r.Thaw(t.Context(), step.thaw); err != nil {
+			t.Fatal(err)
+		}
+		if frozen, err := r.Frozen(t.Context()); err != nil || frozen != step.frozen {
+			t.Errorf("after thawing what was frozen at %d it is frozen at %d: %v, want %d", step.thaw, frozen, err, step.frozen)
+		}
+	}
+	if made, err := r.put(t.Context(), "two"); err != nil || !made.Succeeded {
+		t.Errorf("after: %v, %+v", err, made)
+	}
+}
+
+// TestOnlyTransactions: what cannot be guarded is refused.
+func TestOnlyTransactions(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, start(t))
+	kv, key := r.guarded.KV, r.key("one")
+	for what, write := range map[string]func() error{
+		"put":       func() error { _, err := kv.Put(t.Context(), key, ""); return err },
+		"delete":    func() error { _, err := kv.Delete(t.Context(), key); return err },
+		"do":        func() error { _, err := kv.Do(t.Context(), clientv3.OpPut(key, "")); return err },
+		"otherwise": func() error { _, err := kv.Txn(t.Context()).Else(clientv3.OpPut(key, "")).Commit(); return err },
+	} {
+		if err := write(); err == nil {
+			t.Errorf("%s: written", what)
+		}
+	}
+	if count, err := r.Objects(t.Context()); err != nil || count > 0 {
+		t.Errorf("%d objects: %v", count, err)
+	}
+}
+
+// TestReplicasThatLag: no replica is told, and nothing that one of them acknowledges is
+// missed by a count after the freeze.
+func TestReplicasThatLag(t *testing.T) {
+	t.Parallel()
+	endpoint := start(t)
+	leader := newReplica(t, endpoint)
+	var writers sync.WaitGroup
+	acknowledged := make([]int64, 4)
+	for i := range acknowledged {
+		other := newReplica(t, endpoint)
+		writers.Go(func() {
+			for object := 0; ; object++ {
+				made, err := other.put(t.Context(), fmt.Sprintf("%d-%d", i, object))
+				if err != nil {
+					if !apierrors.IsServiceUnavailable(err) {
+						t.Error(err)
+					}
+					return
+				}
+				if made.Succeeded {
+					acknowledged[i]++
+				}
+			}
+		})
+	}
+	for count := int64(0); count < 50; {
+		var err error
+		if count, err = leader.Objects(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := leader.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	counted, err := leader.Objects(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	writers.Wait()
+	var want int64
+	for _, of := range acknowledged {
+		want += of
+	}
+	if counted != want {
+		t.Errorf("%d objects counted, %d acknowledged", counted, want)
+	}
+}
