@@ -90,6 +90,10 @@ type Config struct {
 	// default for good.
 	CompiledIn []schema.GroupResource
 
+	// RootCA is what clients verify annex with where it stands alone; nil if it was not
+	// told.
+	RootCA CABundleSource
+
 	// Main is the cluster that annex stands behind, nil when it stands alone.
 	Main *MainCluster
 

@@ -29,6 +29,7 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/policystatus"
 	"github.com/annex-dev/annex/pkg/controller/rbac"
 	"github.com/annex-dev/annex/pkg/controller/resourcequota"
+	"github.com/annex-dev/annex/pkg/controller/rootca"
 	"github.com/annex-dev/annex/pkg/controller/serviceaccount"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/controller/tokencleaner"
@@ -82,6 +83,7 @@ func descriptors() []descriptor {
 		// Many objects may go with one, and each is some requests.
 		{garbagecollector.ControllerName, standaloneOnly, 8, newGarbageCollector},
 		{serviceaccount.ControllerName, standaloneOnly, 2, newServiceAccount},
+		{rootca.ControllerName, standaloneOnly, 2, newRootCA},
 		// There are few tokens, and they expire one at a time.
 		{tokencleaner.ControllerName, standaloneOnly, 1, newTokenCleaner},
 		// All of flow control is looked at as a whole.
@@ -151,6 +153,17 @@ func newServiceAccount(config Config) (controller, error) {
 		AnnexServiceAccounts: config.AnnexKube.CoreV1(),
 		Namespaces:           config.inTerm(core.Namespaces().Informer()),
 		ServiceAccounts:      config.inTerm(core.ServiceAccounts().Informer()),
+	})
+}
+
+func newRootCA(config Config) (controller, error) {
+	if config.RootCA == nil {
+		return nil, nil
+	}
+	return rootca.New(rootca.Config{
+		Annex:      config.AnnexKube,
+		Namespaces: config.inTerm(config.AnnexInformers.Core().V1().Namespaces().Informer()),
+		CA:         config.RootCA,
 	})
 }
 

@@ -39,6 +39,9 @@ func (c Config) forTerm(t *term) Config {
 	if c.AnnexNamespaceInformer != nil {
 		c.AnnexNamespaceInformer = typedInTerm(c.AnnexNamespaceInformer, t)
 	}
+	if c.RootCA != nil {
+		c.RootCA = caBundle{c.RootCA, t}
+	}
 	eventsClient := c.AnnexKube
 	if c.Main != nil {
 		eventsClient = c.Main.Kube

@@ -128,6 +128,9 @@ func (s *server) controllerConfig() (controller.Config, error) {
 	} else {
 		config.AnnexInformers = s.config.Extra.Informers
 		config.AnnexNamespaceInformer = config.AnnexInformers.Core().V1().Namespaces()
+		if s.identity.root != nil {
+			config.RootCA = s.identity.root
+		}
 	}
 	config.RequestInformers()
 	loopback := s.config.Generic.LoopbackClientConfig

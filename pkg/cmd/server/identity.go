@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"sync"
 
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/maincluster"
@@ -29,7 +31,26 @@ type identity struct {
 	wanted    pki.Options
 	files     *pki.Files
 	published servingca.Source // nil where annex stands alone
+	// root is what clients verify annex with, where it stands alone and was told.
+	root *rootCA
 }
+
+// rootCA follows a file of authorities.
+type rootCA struct {
+	*dynamiccertificates.DynamicFileCAContent
+}
+
+// CABundle are the authorities, in PEM.
+func (r *rootCA) CABundle() []byte { return r.CurrentCABundleContent() }
+
+// AddListener has listener called whenever CABundle changes.
+func (r *rootCA) AddListener(listener func()) { r.DynamicFileCAContent.AddListener(onChange(listener)) }
+
+// onChange implements dynamiccertificates.Listener.
+type onChange func()
+
+// Enqueue is called for each change.
+func (f onChange) Enqueue() { f() }
 
 // ensureIdentity makes or checks the certificates in the data directory and,
 // unless others are given, serves with them.
@@ -47,6 +68,9 @@ func ensureIdentity(o options.CompletedOptions, dir *datadir.Dir) (*identity, er
 		return nil, err
 	}
 	o.Serving.UseOwnCertificate(i.files.ServingCert, i.files.ServingKey, i.wanted.ServerName)
+	if err := i.openRoot(o); err != nil {
+		return nil, err
+	}
 	if !o.Main.Enabled() && o.Tokens.OwnKey() {
 		key, err := pki.EnsureTokenKey(i.dir)
 		if err != nil {
@@ -55,6 +79,24 @@ func ensureIdentity(o options.CompletedOptions, dir *datadir.Dir) (*identity, er
 		o.Tokens.UseOwnKey(key)
 	}
 	return i, nil
+}
+
+// openRoot finds out what clients verify annex with where it stands alone. A certificate
+// that others made does not tell.
+func (i *identity) openRoot(o options.CompletedOptions) error {
+	file := o.Main.PublishCAFile
+	if i.wanted.ServerName == "" {
+		file = i.files.CACert
+	}
+	if o.Main.Enabled() || file == "" {
+		return nil
+	}
+	content, err := dynamiccertificates.NewDynamicCAContentFromFile("root-ca", file)
+	if err != nil {
+		return fmt.Errorf("--publish-ca-file: %w", err)
+	}
+	i.root = &rootCA{content}
+	return nil
 }
 
 func (i *identity) ensure() (err error) {
@@ -140,6 +182,9 @@ func (i *identity) Run(ctx context.Context) {
 	defer running.Wait()
 	if i.published != nil {
 		running.Go(func() { i.published.Run(ctx) })
+	}
+	if i.root != nil {
+		running.Go(func() { i.root.Run(ctx, 1) })
 	}
 	pki.NewRenewer(i.dir, i.wanted).Run(ctx)
 }

@@ -34,14 +34,14 @@ func TestQuotaKubectl(t *testing.T) {
 			return true, description
 		})
 	}
-	described("secrets 0 1", "count/configmaps 0 2")
+	described("secrets 0 1", "count/configmaps 1 2")
 	s.kubectl.run(t, here("create", "secret", "generic", "one")...)
 	described("secrets 1 1")
 	s.kubectl.refuse(t, "", here("create", "secret", "generic", "two"),
 		`secrets "two" is forbidden: exceeded quota: objects, requested: secrets=1, used: secrets=1, limited: secrets=1`)
 	s.kubectl.run(t, here("delete", "secret", "one")...)
 	described("secrets 0 1")
-	contains(t, s.kubectl.run(t, here("get", "quota")...), "REQUEST", "count/configmaps: 0/2, secrets: 0/1")
+	contains(t, s.kubectl.run(t, here("get", "quota")...), "REQUEST", "count/configmaps: 1/2, secrets: 0/1")
 	contains(t, s.kubectl.run(t, here("describe", "namespace", namespace)...), "Resource Quotas", "count/configmaps")
 }
 

@@ -135,8 +135,8 @@ func TestNamespaceTakesItsContentsAlong(t *testing.T) {
 	for i := range 3 {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
 	}
-	eventually(t, "the namespace holds 10 objects, its default service account among them", func() string {
-		if keys := a.keysIn(t, widgets.namespace); len(keys) != 10 {
+	eventually(t, "the namespace holds 11 objects, its default service account and its authority among them", func() string {
+		if keys := a.keysIn(t, widgets.namespace); len(keys) != 11 {
 			return strings.Join(keys, " ")
 		}
 		return ""

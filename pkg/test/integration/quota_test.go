@@ -88,31 +88,32 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	ns := a.newNamespace(t)
+	a.waitRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts
 	for i := range 2 {
 		if err := a.charge(t, ns, fmt.Sprintf("before-%d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.newQuota(t, ns, "small", "configmaps=3", "count/configmaps=9", "secrets=0", "resourcequotas=2", "count/leases.coordination.k8s.io=1")
-	want := map[string]int64{"configmaps": 2, "count/configmaps": 2, "secrets": 0, "resourcequotas": 1, "count/leases.coordination.k8s.io": 0}
+	a.newQuota(t, ns, "small", "configmaps=4", "count/configmaps=9", "secrets=0", "resourcequotas=2", "count/leases.coordination.k8s.io=1")
+	want := map[string]int64{"configmaps": 3, "count/configmaps": 3, "secrets": 0, "resourcequotas": 1, "count/leases.coordination.k8s.io": 0}
 	a.waitUsage(t, ns, "small", want)
 
 	if err := a.charge(t, ns, "third"); err != nil {
 		t.Fatal(err)
 	}
 	// Admission charges before it lets the object pass: nothing has to be waited for.
-	want["configmaps"], want["count/configmaps"] = 3, 3
+	want["configmaps"], want["count/configmaps"] = 4, 4
 	if diff := cmp.Diff(want, a.usage(t, ns, "small")); diff != "" {
 		t.Errorf("usage after a create (-want +got):\n%s", diff)
 	}
-	wantExceeded(t, a.charge(t, ns, "fourth"), "exceeded quota: small, requested: configmaps=1, used: configmaps=3, limited: configmaps=3")
+	wantExceeded(t, a.charge(t, ns, "fourth"), "exceeded quota: small, requested: configmaps=1, used: configmaps=4, limited: configmaps=4")
 	_, err := a.kube.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{})
 	wantExceeded(t, err, "exceeded quota: small, requested: secrets=1, used: secrets=0, limited: secrets=0")
 
-	if err := a.kube.CoreV1().ConfigMaps(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=third"}); err != nil {
+	if err := a.kube.CoreV1().ConfigMaps(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=third,metadata.name!=" + rootCAName}); err != nil {
 		t.Fatal(err)
 	}
-	want["configmaps"], want["count/configmaps"] = 1, 1
+	want["configmaps"], want["count/configmaps"] = 2, 2
 	a.waitUsage(t, ns, "small", want)
 
 	eventually(t, "the quota is changed, whose status annex writes", func() string {
@@ -177,7 +178,8 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	a := sharedAnnex(t)
 	ns := a.newNamespace(t)
 	const hard, workers, rounds = 5, 8, 10
-	a.newQuota(t, ns, "five", fmt.Sprintf("count/configmaps=%d", hard))
+	a.waitRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts, and is no event
+	a.newQuota(t, ns, "six", fmt.Sprintf("count/configmaps=%d", hard+1))
 	configMaps := a.kube.CoreV1().ConfigMaps(ns)
 	before, err := configMaps.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -228,7 +230,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	if most > hard || live != 0 {
 		t.Errorf("at most %d objects at a time and %d in the end, want no more than %d, and none", most, live, hard)
 	}
-	a.waitUsage(t, ns, "five", map[string]int64{"count/configmaps": 0})
+	a.waitUsage(t, ns, "six", map[string]int64{"count/configmaps": 1})
 }
 
 // A create that fails after it was charged is not charged for long.
@@ -236,13 +238,14 @@ func TestQuotaOfFailedCreates(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	ns := a.newNamespace(t)
+	a.waitRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts
 	a.newQuota(t, ns, "nine", "configmaps=9")
 	for range 3 {
 		if err := a.charge(t, ns, "one"); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 	}
-	a.waitUsage(t, ns, "nine", map[string]int64{"configmaps": 1})
+	a.waitUsage(t, ns, "nine", map[string]int64{"configmaps": 2})
 }
 
 func TestQuotaIsRefused(t *testing.T) {

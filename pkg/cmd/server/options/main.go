@@ -53,7 +53,8 @@ func (o *Main) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&o.PublishService, "publish-service",
 		"The Service in the main cluster through which it reaches annex. annex's APIServices point there.")
 	fs.StringVar(&o.PublishCAFile, "publish-ca-file", o.PublishCAFile,
-		"With --tls-cert-file, the authorities that the main cluster verifies that certificate with. It is read again when it changes.")
+		"With --tls-cert-file, the authorities that the main cluster verifies that certificate with; without a main cluster, what the ConfigMaps "+
+			"kube-root-ca.crt give to clients for that. It is read again when it changes.")
 	fs.DurationVar(&o.ServingCA.CA, "serving-ca-lifetime", o.ServingCA.CA,
 		"How long a CA lives that the replicas behind a main cluster share. The next one is made when a third of it is left.")
 	fs.DurationVar(&o.ServingCA.Certificate, "serving-certificate-lifetime", o.ServingCA.Certificate,
@@ -82,8 +83,6 @@ func (o *Main) Validate(ownCertificate bool) []error {
 	switch {
 	case o.InCluster && o.Kubeconfig != "":
 		errs = append(errs, errors.New("--main-kubeconfig and --main-in-cluster cannot be combined: set one of them"))
-	case !o.Enabled() && o.PublishCAFile != "":
-		errs = append(errs, errors.New("--publish-ca-file is for annex behind a main cluster: set --main-kubeconfig or --main-in-cluster"))
 	case o.Enabled() && !ownCertificate && o.PublishCAFile == "":
 		errs = append(errs, errors.New("--tls-cert-file needs --publish-ca-file, for the main cluster to verify that certificate"))
 	case ownCertificate && o.PublishCAFile != "":

@@ -141,7 +141,7 @@ func TestRefusedFlags(t *testing.T) {
 		"policy without a log":      {[]string{"--audit-policy-file=/policy"}, "--audit-log-path"},
 		"two main clusters":         {[]string{"--main-kubeconfig=/k", "--main-in-cluster"}, "--main-in-cluster"},
 		"CA of no certificate":      {[]string{"--main-kubeconfig=/k", "--publish-ca-file=/ca"}, "--publish-ca-file"},
-		"CA without main cluster":   {[]string{"--publish-ca-file=/ca"}, "--publish-ca-file"},
+		"CA without certificate":    {[]string{"--publish-ca-file=/ca"}, "--publish-ca-file"},
 		"service without a name":    {[]string{"--publish-service=annex-system"}, "--publish-service"},
 		"no reviews":                {[]string{"--authorization-webhook-qps=0"}, "--authorization-webhook-qps"},
 		"issuer that is no URL":     {[]string{"--service-account-issuer=annex"}, "--service-account-issuer"},

@@ -1,0 +1,95 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+const rootCAName = "kube-root-ca.crt"
+
+// waitRootCA waits until a namespace has the ConfigMap as it has to be, and returns what
+// it trusts.
+func (a *annex) waitRootCA(t *testing.T, namespace, what string, want []byte) *x509.CertPool {
+	t.Helper()
+	eventually(t, rootCAName+" in "+namespace+" "+what, func() string {
+		found, err := a.kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), rootCAName, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if len(found.Data) != 1 || found.Data["ca.crt"] != string(want) {
+			return fmt.Sprint(found.Data)
+		}
+		return ""
+	})
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(want) {
+		t.Fatal("the bundle has no certificate")
+	}
+	return pool
+}
+
+// answersTo sends a request that only an annex that the pool verifies answers.
+func (a *annex) answersTo(t *testing.T, pool *x509.CertPool) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
+	if got := send(t, client, http.MethodGet, a.URL+"/readyz", ""); got.code != http.StatusOK {
+		t.Errorf("readyz: %s", got)
+	}
+}
+
+func TestRootCAIsInEveryNamespace(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	want := a.AnnexConfig.CAData
+	pool := a.waitRootCA(t, namespace, "is made", want)
+	a.waitRootCA(t, metav1.NamespaceDefault, "is made", want)
+	a.waitRootCA(t, metav1.NamespaceSystem, "is made", want)
+	a.answersTo(t, pool)
+
+	configMaps := a.kube.CoreV1().ConfigMaps(namespace)
+	for _, forged := range []string{`{"data": {"ca.crt": "forged"}}`, `{"data": {"ca.crt": null}}`, `{"data": {"more": "x"}}`, `{"data": {"ca.crt": "forged"}, "immutable": true}`} {
+		if _, err := configMaps.Patch(t.Context(), rootCAName, types.MergePatchType, []byte(forged), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		a.waitRootCA(t, namespace, "is mended after "+forged, want)
+	}
+	if err := configMaps.Delete(t.Context(), rootCAName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.waitRootCA(t, namespace, "is made again", want)
+}
+
+// A certificate that somebody else made is verified with what they say, and that may
+// change.
+func TestRootCAOfAProvidedCertificate(t *testing.T) {
+	t.Parallel()
+	first, second := newAuthority(t), newAuthority(t)
+	cert, key := first.issue(t, "annex")
+	bundle := first.file(t)
+	flags := []string{"--tls-cert-file=" + writeFile(t, "tls.crt", cert), "--tls-private-key-file=" + writeFile(t, "tls.key", key)}
+	a := newAnnex(t, testserver.Start(t, append(flags, "--publish-ca-file="+bundle)...))
+	raw, err := os.ReadFile(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.answersTo(t, a.waitRootCA(t, metav1.NamespaceDefault, "is of the file", raw))
+	both := append(raw, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: second.certificate.Raw})...)
+	if err := os.WriteFile(bundle, both, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.waitRootCA(t, metav1.NamespaceDefault, "follows the file", both)
+}
