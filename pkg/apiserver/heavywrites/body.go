@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,7 +43,8 @@ type body struct {
 	length int64
 
 	received bool
-	complete bool
+	// complete is also read by end, which does not wait for a handler that timed out.
+	complete atomic.Bool
 	err      error
 	size     int64
 	content  net.Buffers
@@ -58,9 +60,8 @@ func (b *body) receive(who user.Info, limit limit) {
 		return
 	}
 	b.received = true
-	if b.err = b.read(who, limit); b.err == nil {
-		b.complete = true
-	}
+	b.err = b.read(who, limit)
+	b.complete.Store(b.err == nil)
 }
 
 func (b *body) read(who user.Info, limit limit) error {
@@ -118,7 +119,7 @@ func (b *body) release() {
 
 // end bounds how long net/http reads what was not received.
 func (b *body) end() {
-	if !b.complete {
+	if !b.complete.Load() {
 		_ = b.control.SetReadDeadline(time.Now().Add(unreadTime))
 	}
 }

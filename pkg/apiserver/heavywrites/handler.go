@@ -93,14 +93,17 @@ func (f *flowControl) Handle(ctx context.Context, digest utilflowcontrol.Request
 	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
 	estimate func() fcrequest.WorkEstimate, noteQueued fairqueuing.QueueNoteFn, execute func()) {
 	if b, ok := ctx.Value(bodyKey{}).(*body); ok {
-		deadline, _ := ctx.Deadline() // of the wait for a seat, which begins when the body is there
+		// The context bounds the wait for a seat, which begins when the body is there.
+		deadline, bounded := ctx.Deadline()
 		patience := time.Until(deadline)
 		b.receive(digest.User, f.limits.of(digest.RequestInfo))
 		defer b.release()
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
-		defer cancel()
-		defer context.AfterFunc(b.ctx, cancel)()
+		if bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
+			defer cancel()
+			defer context.AfterFunc(b.ctx, cancel)()
+		}
 	}
 	f.Interface.Handle(ctx, digest, note, estimate, noteQueued, execute)
 }

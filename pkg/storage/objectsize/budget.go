@@ -185,12 +185,16 @@ func shareName(who user.Info) string {
 }
 
 func (b *Budget) take(ctx context.Context, from *semaphore.Weighted, bytes int64, others string) (give func(), err error) {
+	if !from.TryAcquire(bytes) && b.wait(ctx, from, bytes) != nil {
+		return nil, apierrors.NewTooManyRequests(others+" are being written, try again later", retrySeconds)
+	}
+	return sync.OnceFunc(func() { from.Release(bytes) }), nil
+}
+
+func (b *Budget) wait(ctx context.Context, from *semaphore.Weighted, bytes int64) error {
 	waiting.Inc()
 	defer waiting.Dec()
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
-	if from.Acquire(ctx, bytes) != nil {
-		return nil, apierrors.NewTooManyRequests(others+" are being written, try again later", retrySeconds)
-	}
-	return sync.OnceFunc(func() { from.Release(bytes) }), nil
+	return from.Acquire(ctx, bytes)
 }
