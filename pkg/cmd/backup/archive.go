@@ -15,11 +15,16 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
+	"github.com/annex-dev/annex/pkg/storage/compression"
 )
 
 // sentBytes is about how large a part is that is restored: decoding and writing it
 // takes seconds at the most.
 const sentBytes = 4 << 20
+
+// sentPlain is about how large its objects are together before compression. Where they
+// are encrypted, that is not known.
+const sentPlain = 256 << 20
 
 // archive is a backup that was read to its end once, so that it is known to be whole.
 type archive struct {
@@ -138,7 +143,8 @@ func (a *archive) parts(wanted []*saved, send func(resource *saved, part []byte,
 		if record.Kind != backup.KindObject || resource == nil {
 			return nil
 		}
-		if p != nil && (p.resource != resource || p.buffer.Len()+len(record.Value) > sentBytes) {
+		plain, _ := compression.PlainSize(record.Value)
+		if p != nil && (p.resource != resource || p.buffer.Len()+len(record.Value) > sentBytes || p.plain+plain > sentPlain) {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -149,6 +155,7 @@ func (a *archive) parts(wanted []*saved, send func(resource *saved, part []byte,
 				return err
 			}
 		}
+		p.plain += plain
 		return p.write(record)
 	})
 	if err == nil {
@@ -169,6 +176,7 @@ type sending struct {
 	resource *saved
 	buffer   bytes.Buffer
 	writer   *backup.Writer
+	plain    int64
 }
 
 func (a *archive) begin(resource *saved) (*sending, error) {

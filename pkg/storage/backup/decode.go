@@ -43,7 +43,7 @@ func DictionaryOf(key string) (resource schema.GroupResource, found bool) {
 	return resource, found
 }
 
-// decode returns what a value holds, once it is known to be the object of its key.
+// decode returns what a value holds, with an error if that is not the object of its key.
 func decode(ctx context.Context, decoder value.Transformer, prefix string, record Record) ([]byte, error) {
 	plain, _, err := decoder.TransformFromStorage(ctx, record.Value, value.DefaultContext(prefix+record.Key))
 	if err == nil {
@@ -51,7 +51,7 @@ func decode(ctx context.Context, decoder value.Transformer, prefix string, recor
 		err = checkObject(object, plain)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("object %s %w: %w", record.Key, ErrUnreadable, err)
+		return plain, fmt.Errorf("object %s %w: %w", record.Key, ErrUnreadable, err)
 	}
 	return plain, nil
 }
@@ -81,11 +81,20 @@ func checkObject(name string, plain []byte) error {
 	return nil
 }
 
-// decoded is a part.
+// maxPlain bounds what the values of a part are together once they are decoded. What
+// clients send is far below: parts of some MiB, or one object.
+const maxPlain = 1 << 30
+
+// ErrTooLarge marks a part whose values are too much for one request.
+var ErrTooLarge = fmt.Errorf("the objects of the part have more than %d bytes once they are decoded: send fewer", maxPlain)
+
+// decoded is a part of which every value was decoded once. They are decoded again one
+// by one when they are written: together they may be much larger than the part.
 type decoded struct {
 	header       Header
 	dictionaries []object
-	objects      []object
+	decoder      value.Transformer
+	objects      []Record
 	// unreadable are the keys of those objects that were left out.
 	unreadable []string
 }
@@ -130,19 +139,25 @@ func (t *Target) decodeObjects(ctx context.Context, resource schema.GroupResourc
 	for _, dictionary := range dictionaries {
 		byKey[dictionary.Key] = dictionary.Value
 	}
-	decoder, err := t.Decoder(resource, byKey, p.header.Prefix)
-	if err != nil {
+	var err error
+	if p.decoder, err = t.Decoder(resource, byKey, p.header.Prefix); err != nil {
 		return fmt.Errorf("%s: %w", resource, err)
 	}
+	size := 0
 	for _, record := range objects {
 		if found, _, _ := ResourceOf(record.Key); found != resource {
 			return fmt.Errorf("%w: %s is no object of %s", ErrDamaged, record.Key, resource)
 		}
-		plain, err := decode(ctx, decoder, p.header.Prefix, record)
+		plain, err := decode(ctx, p.decoder, p.header.Prefix, record)
+		if size += len(plain); size > maxPlain {
+			return ErrTooLarge
+		}
 		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
 		case err == nil:
-			p.objects = append(p.objects, object{record.Key, plain})
-		case skipUnreadable && ctx.Err() == nil:
+			p.objects = append(p.objects, record)
+		case skipUnreadable:
 			p.unreadable = append(p.unreadable, record.Key)
 		default:
 			return err

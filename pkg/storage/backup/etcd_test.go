@@ -311,6 +311,39 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// bomb makes a value of 64 MiB of each.
+type bomb struct{ sealed }
+
+func (bomb) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
+	return append(bytes.Clone(protobufMagic), make([]byte, 64<<20)...), false, nil
+}
+
+// TestBomb restores a small part whose values are very large.
+func TestBomb(t *testing.T) {
+	t.Parallel()
+	to := newEtcd(t)
+	restorer := &Target{
+		KV: to, Prefix: "/b",
+		Decoder: func(schema.GroupResource, map[string][]byte, string) (value.Transformer, error) { return bomb{}, nil },
+		Raise: func(context.Context, schema.GroupResource, int64) error {
+			return errors.New("the resource versions were raised")
+		},
+	}
+	var records []Record
+	for i := range maxPlain>>26 + 1 {
+		records = append(records, Record{Kind: KindObject, Key: fmt.Sprintf("example.com/widgets/w%d", i), Value: []byte("x")})
+	}
+	for _, check := range []bool{true, false} {
+		_, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(written(t, Header{Prefix: "/a/"}, records...)), Options{Check: check, SkipUnreadable: !check})
+		if !errors.Is(err, ErrTooLarge) {
+			t.Errorf("got %v, want %v", err, ErrTooLarge)
+		}
+	}
+	if found := contents(t, to, "/"); len(found) > 0 {
+		t.Errorf("a bomb wrote %d keys", len(found))
+	}
+}
+
 // TestTooLargeIsRefusedBefore asks an etcd that takes 1.5 MiB in a request.
 func TestTooLargeIsRefusedBefore(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,10 @@ const (
 	maxValue = 256 << 20
 )
 
+// maxResourceVersion is far above what an etcd ever reaches, and leaves room for what
+// comes after a restore.
+const maxResourceVersion = 1 << 60
+
 // Kind is the kind of a frame.
 type Kind byte
 

@@ -5,6 +5,7 @@ package backup
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"strings"
@@ -12,6 +13,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 )
 
 var (
@@ -115,6 +119,12 @@ func TestEveryCutAndFlip(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	t.Parallel()
+	header := func(fields string) string {
+		whole := written(t, Header{})
+		begin := magic + "h\x00"
+		content := `{"formatVersion":1,` + fields + "}"
+		return begin + string(rune(len(content))) + content + string(whole[len(begin):])
+	}
 	newer := bytes.Replace(written(t, sampleHeader), []byte(`"formatVersion":1`), []byte(`"formatVersion":2`), 1)
 	for name, tc := range map[string]struct {
 		content string
@@ -130,6 +140,9 @@ func TestRefuses(t *testing.T) {
 		"an endless one":  {magic + "h" + strings.Repeat("\xff", 20), ErrDamaged},
 		"only a header":   {magic + "h\x00\x13{\"formatVersion\":1}", ErrTruncated},
 		"no header":       {magic + "o\x01\x00a", ErrDamaged},
+		"highest version": {header(`"resourceVersion":9223372036854775807`), ErrDamaged},
+		"below zero":      {header(`"resourceVersion":-1`), ErrDamaged},
+		"revision below":  {header(`"revision":-1`), ErrDamaged},
 		"headless header": {magic + "h\x00\x01{", ErrDamaged},
 	} {
 		if _, _, err := Verify(strings.NewReader(tc.content)); !errors.Is(err, tc.want) {
@@ -159,6 +172,38 @@ func TestWriterRefuses(t *testing.T) {
 			t.Errorf("%s was written", name)
 		}
 	}
+}
+
+// FuzzRestore checks parts of all kinds: none makes a target panic or write.
+func FuzzRestore(f *testing.F) {
+	f.Add(written(f, Header{Prefix: "/a/"}, Record{Kind: KindDictionary, Key: "_annex/dictionaries/example.com/widgets/1", Value: []byte("d")},
+		Record{Kind: KindObject, Key: "example.com/widgets/w", Value: []byte(`{"metadata":{"name":"w","uid":"u"}}`)}))
+	f.Add(written(f, Header{Prefix: "/a/", ResourceVersion: maxResourceVersion}))
+	plain := identity.NewEncryptCheckTransformer()
+	f.Fuzz(func(t *testing.T, content []byte) {
+		// A part with a wrong checksum is refused at once: this one is right.
+		if len(content) > sumSize {
+			sum := sha256.Sum256(content[:len(content)-sumSize])
+			content = append(bytes.Clone(content[:len(content)-sumSize]), sum[:]...)
+		}
+		target := &Target{
+			Prefix:     "/b",
+			Decoder:    func(schema.GroupResource, map[string][]byte, string) (value.Transformer, error) { return plain, nil },
+			Encryption: func(schema.GroupResource) value.Transformer { return plain },
+		}
+		p, err := target.decode(t.Context(), widgets, bytes.NewReader(content), len(content)%2 == 0)
+		if err != nil {
+			return
+		}
+		if floor := p.header.ResourceVersion + RevisionGap; floor < RevisionGap {
+			t.Errorf("the resource versions would be raised to %d", floor)
+		}
+		for _, record := range p.objects {
+			if _, err := decode(t.Context(), p.decoder, p.header.Prefix, record); err != nil {
+				t.Errorf("what was decoded once cannot be decoded again: %v", err)
+			}
+		}
+	})
 }
 
 // FuzzReader makes sure that whatever is read neither panics nor is taken for a

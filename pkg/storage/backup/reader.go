@@ -46,6 +46,9 @@ func NewReader(in io.Reader) (*Reader, error) {
 		return nil, fmt.Errorf("%w: it has format %d, this annex knows %d", ErrNewer, r.header.FormatVersion, FormatVersion)
 	case r.header.FormatVersion != FormatVersion:
 		return nil, fmt.Errorf("%w: its header has format %d", ErrDamaged, r.header.FormatVersion)
+	case r.header.Revision < 0 || r.header.ResourceVersion < 0 || r.header.ResourceVersion > maxResourceVersion:
+		return nil, fmt.Errorf("%w: its header has the resource version %d at revision %d, which no etcd reaches",
+			ErrDamaged, r.header.ResourceVersion, r.header.Revision)
 	}
 	return r, nil
 }

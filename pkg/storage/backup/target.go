@@ -23,9 +23,11 @@ import (
 const RevisionGap = 1_000_000_000
 
 // etcd takes 128 operations in a transaction, and by default 1.5 MiB in a request.
+// batchPlain bounds the memory of a batch, whose values may be much smaller in etcd.
 const (
 	batchObjects = 100
 	batchBytes   = 1 << 20
+	batchPlain   = 16 << 20
 )
 
 // Target is the etcd of a Store, to restore a resource to that nobody serves.
@@ -105,8 +107,12 @@ func (t *Target) Restore(ctx context.Context, resource schema.GroupResource, in 
 		return result, fmt.Errorf("%s: %w", resource, err)
 	}
 	w := &batch{target: t, encoder: encoder, check: options.Check}
-	for _, object := range p.objects {
-		if err := w.add(ctx, object); err != nil {
+	for _, record := range p.objects {
+		plain, err := decode(ctx, p.decoder, p.header.Prefix, record)
+		if err != nil {
+			return result, err
+		}
+		if err := w.add(ctx, object{record.Key, plain}); err != nil {
 			return result, err
 		}
 	}
@@ -137,7 +143,8 @@ type batch struct {
 	check   bool
 	objects []object
 	encoded []string
-	size    int
+	size    int // of what is encoded
+	plain   int // of the objects
 	found   int64
 }
 
@@ -149,12 +156,14 @@ func (b *batch) add(ctx context.Context, o object) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", o.key, err)
 	}
-	if len(b.objects) == batchObjects || len(b.objects) > 0 && b.size+len(encoded) > batchBytes {
+	full := b.size+len(encoded) > batchBytes || b.plain+len(o.value) > batchPlain
+	if len(b.objects) == batchObjects || len(b.objects) > 0 && full {
 		if err := b.flush(ctx); err != nil {
 			return err
 		}
 	}
-	b.objects, b.encoded, b.size = append(b.objects, o), append(b.encoded, string(encoded)), b.size+len(encoded)
+	b.objects, b.encoded = append(b.objects, o), append(b.encoded, string(encoded))
+	b.size, b.plain = b.size+len(encoded), b.plain+len(o.value)
 	return nil
 }
 
@@ -187,7 +196,9 @@ func (b *batch) flush(ctx context.Context) error {
 			return fmt.Errorf("objects of the resource are being written by somebody else: %w", ErrConflict)
 		}
 	}
-	b.objects, b.encoded, b.size = b.objects[:0], b.encoded[:0], 0
+	clear(b.objects)
+	clear(b.encoded)
+	b.objects, b.encoded, b.size, b.plain = b.objects[:0], b.encoded[:0], 0, 0
 	return nil
 }
 

@@ -477,7 +477,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/backup",
 		duty:     "`annex backup` and `annex restore`: clients of a running annex, and what fills an etcd that nobody uses.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, append(flags, clients...)...),
 	},
 	{

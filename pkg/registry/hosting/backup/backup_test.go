@@ -158,7 +158,7 @@ func TestExplain(t *testing.T) {
 		err  error
 		code int32
 	}{
-		{backup.ErrCompacted, 410}, {backup.ErrConflict, 409}, {backup.ErrUnreadable, 422}, {backup.ErrTruncated, 400}, {backup.ErrDamaged, 400},
+		{backup.ErrCompacted, 410}, {backup.ErrTooLarge, 413}, {backup.ErrConflict, 409}, {backup.ErrUnreadable, 422}, {backup.ErrTruncated, 400}, {backup.ErrDamaged, 400},
 		{backup.ErrNewer, 400}, {backup.ErrNotBackup, 400}, {backup.ErrPosition, 400}, {errors.New("etcd"), 500}, {apierrors.NewServiceUnavailable("x"), 503},
 	} {
 		var status apierrors.APIStatus

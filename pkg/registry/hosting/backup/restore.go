@@ -135,6 +135,8 @@ func explain(err error) error {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a part of a backup has at most %d bytes", tooLarge.Limit))
 	case errors.As(err, &refused) && objectsize.RefusedByEtcd(refused.Err):
 		return apierrors.NewRequestEntityTooLargeError(err.Error() + ": it does not fit into a request to the etcd of the Store (its --max-request-bytes, 1.5 MiB by default)")
+	case errors.Is(err, backup.ErrTooLarge):
+		return apierrors.NewRequestEntityTooLargeError(err.Error())
 	case errors.Is(err, backup.ErrCompacted):
 		return apierrors.NewResourceExpired(err.Error())
 	case errors.Is(err, backup.ErrConflict):
