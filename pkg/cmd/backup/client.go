@@ -82,7 +82,7 @@ func raw(result restclient.Result) ([]byte, error) {
 // arrived whole.
 func (c *client) readPart(ctx context.Context, kind, name string, revision int64, after string) (part []byte, header backup.Header, err error) {
 	err = c.again(ctx, func() error {
-		request := c.rest.Get().Resource(kind).Name(name).SubResource("backup").SetHeader("Accept", "*/*")
+		request := c.rest.Post().Resource(kind).Name(name).SubResource("backup").SetHeader("Accept", "*/*")
 		if after != "" {
 			request = request.Param("revision", strconv.FormatInt(revision, 10)).Param("continue", after)
 		}

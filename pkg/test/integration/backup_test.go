@@ -353,17 +353,21 @@ func TestBackupRequests(t *testing.T) {
 	widgets := a.install(t, newDefinition(t, anySchema))
 	widgets.waitHosted(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })
 	const base = "/apis/hosting.annex.dev/v1alpha1/"
+	header := `{"formatVersion":1,"revision":7,"resourceVersion":9223372036854775807}`
+	beyond := "\x89annex\r\n\x1a\nh\x00" + string(rune(len(header))) + header
 	for name, tc := range map[string]struct {
 		method, path, body string
 		code               int
 		want               string
 	}{
-		"unknown Store":       {"GET", "stores/nowhere/backup", "", 404, `"nowhere\" not found`},
-		"unknown resource":    {"GET", "hostedresources/no.example.com/backup", "", 404, "not found"},
-		"bad revision":        {"GET", "stores/default/backup?revision=x&continue=y", "", 400, "revision"},
-		"half a position":     {"GET", "stores/default/backup?revision=7", "", 400, "together"},
-		"no such position":    {"GET", "hostedresources/" + widgets.name + "/backup?revision=7&continue=x", "", 400, "cannot go on"},
-		"the future":          {"GET", "stores/default/backup?revision=999999999&continue=a", "", 500, "future"},
+		"unknown Store":       {"POST", "stores/nowhere/backup", "", 404, `"nowhere\" not found`},
+		"unknown resource":    {"POST", "hostedresources/no.example.com/backup", "", 404, "not found"},
+		"bad revision":        {"POST", "stores/default/backup?revision=x&continue=y", "", 400, "revision"},
+		"half a position":     {"POST", "stores/default/backup?revision=7", "", 400, "together"},
+		"no such position":    {"POST", "hostedresources/" + widgets.name + "/backup?revision=7&continue=x", "", 400, "cannot go on"},
+		"the future":          {"POST", "stores/default/backup?revision=999999999&continue=a", "", 500, "future"},
+		"read by GET":         {"GET", "stores/default/backup", "", 405, ""},
+		"beyond all versions": {"POST", "stores/default/restore?resource=a.example.com", beyond, 400, "which no etcd reaches"},
 		"no resource":         {"POST", "stores/default/restore", "", 400, "PLURAL.GROUP"},
 		"Secrets":             {"POST", "stores/default/restore?resource=default.secrets", "", 400, "PLURAL.GROUP"},
 		"bad check":           {"POST", "stores/default/restore?check=no", "", 400, "check"},
@@ -384,7 +388,7 @@ func TestBackupRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := send(t, client, "GET", a.URL+base+"stores/default/backup", ""); got.code != 403 || !strings.Contains(string(got.body), `cannot get resource \"stores/backup\"`) {
+	if got := send(t, client, "POST", a.URL+base+"stores/default/backup", ""); got.code != 403 || !strings.Contains(string(got.body), `cannot create resource \"stores/backup\"`) {
 		t.Errorf("an outsider: %s", got)
 	}
 }
@@ -504,8 +508,9 @@ func TestRightsOfBackups(t *testing.T) {
 	}
 	const hosting, extensions = "hosting.annex.dev", "apiextensions.k8s.io"
 	definitions := rule(extensions, "get", "customresourcedefinitions")
-	storeKeeper := login("store-keeper", rule(hosting, "get", "stores/backup"), rule(hosting, "list", "hostedresources"), definitions)
-	resourceKeeper := login("resource-keeper", rule(hosting, "get", "hostedresources", "hostedresources/backup"), definitions)
+	storeKeeper := login("store-keeper", rule(hosting, "create", "stores/backup"), rule(hosting, "list", "hostedresources"), definitions)
+	resourceKeeper := login("resource-keeper", rule(hosting, "get", "hostedresources"), rule(hosting, "create", "hostedresources/backup"), definitions)
+	viewer := login("viewer", rule("*", "get list watch", "*"))
 	restorer := login("restorer", rule(hosting, "create", "stores/restore"), rule(hosting, "get create patch", "hostedresources"),
 		rule(extensions, "get create", "customresourcedefinitions"), rule(extensions, "patch", "customresourcedefinitions/status"))
 
@@ -529,6 +534,10 @@ func TestRightsOfBackups(t *testing.T) {
 	wantError(t, err, "forbidden")
 	_, err = run("backup", restorer, "--resource="+widgets.name, filepath.Join(dir, "x"))
 	wantError(t, err, "forbidden")
+	_, err = run("backup", viewer, "--resource="+widgets.name, filepath.Join(dir, "x"))
+	wantError(t, err, `cannot create resource "hostedresources/backup"`)
+	_, err = run("backup", viewer, "--store=default", filepath.Join(dir, "x"))
+	wantError(t, err, `cannot create resource "stores/backup"`)
 	widgets.deleteDefinition(t)
 	widgets.gone(t)
 	widgets.waitNotHosted(t)

@@ -36,8 +36,7 @@ type Backend interface {
 
 // connecter is what the endpoints have in common.
 type connecter struct {
-	new    func() runtime.Object
-	method string
+	new func() runtime.Object
 }
 
 // New implements rest.Storage.
@@ -51,8 +50,9 @@ func (connecter) NewConnectOptions() (options runtime.Object, subpath bool, key 
 	return nil, false, ""
 }
 
-// ConnectMethods implements rest.Connecter.
-func (c connecter) ConnectMethods() []string { return []string{c.method} }
+// ConnectMethods implements rest.Connecter. A backup is not read by GET: the right to
+// get everything, as many roles have it, is not to be one to read all values of a Store.
+func (connecter) ConnectMethods() []string { return []string{http.MethodPost} }
 
 // StoreREST is stores/backup.
 type StoreREST struct {
@@ -63,7 +63,7 @@ type StoreREST struct {
 
 // NewStore returns stores/backup.
 func NewStore(stores rest.Getter, backend Backend) *StoreREST {
-	return &StoreREST{connecter{func() runtime.Object { return &hosting.Store{} }, http.MethodGet}, stores, backend}
+	return &StoreREST{connecter{func() runtime.Object { return &hosting.Store{} }}, stores, backend}
 }
 
 var _ rest.Connecter = &StoreREST{}
@@ -87,7 +87,7 @@ var errNotServed = errors.New("nothing defines the resource: only one that annex
 
 // NewResource returns hostedresources/backup.
 func NewResource(resources rest.Getter, backend Backend) *ResourceREST {
-	return &ResourceREST{connecter{func() runtime.Object { return &hosting.HostedResource{} }, http.MethodGet}, resources, backend}
+	return &ResourceREST{connecter{func() runtime.Object { return &hosting.HostedResource{} }}, resources, backend}
 }
 
 var _ rest.Connecter = &ResourceREST{}

@@ -3,8 +3,8 @@
 
 // Package backup is the endpoints that backups are read from and written to:
 //
-//	GET  stores/NAME/backup            a part of a backup of a Store
-//	GET  hostedresources/NAME/backup   a part of a backup of one resource
+//	POST stores/NAME/backup            a part of a backup of a Store
+//	POST hostedresources/NAME/backup   a part of a backup of one resource
 //	POST stores/NAME/restore           a part of a resource that goes to a Store
 //
 // A request is for one part, which takes seconds: a main cluster's API server, which

@@ -37,7 +37,7 @@ type RestoreREST struct {
 
 // NewRestore returns stores/restore.
 func NewRestore(stores, resources rest.Getter, backend Backend) *RestoreREST {
-	return &RestoreREST{connecter{func() runtime.Object { return &hosting.Store{} }, http.MethodPost}, stores, resources, backend}
+	return &RestoreREST{connecter{func() runtime.Object { return &hosting.Store{} }}, stores, resources, backend}
 }
 
 var _ rest.Connecter = &RestoreREST{}
