@@ -80,11 +80,11 @@ func raw(result restclient.Result) ([]byte, error) {
 
 // readPart asks for a part of a backup, of a Store or of a HostedResource. It has
 // arrived whole.
-func (c *client) readPart(ctx context.Context, kind, name string, revision int64, after string) (part []byte, header backup.Header, err error) {
+func (c *client) readPart(ctx context.Context, kind, name string, first backup.Header, after string) (part []byte, header backup.Header, err error) {
 	err = c.again(ctx, func() error {
 		request := c.rest.Post().Resource(kind).Name(name).SubResource("backup").SetHeader("Accept", "*/*")
 		if after != "" {
-			request = request.Param("revision", strconv.FormatInt(revision, 10)).Param("continue", after)
+			request = request.Param("revision", strconv.FormatInt(first.Revision, 10)).Param("data", first.Data).Param("continue", after)
 		}
 		if part, err = raw(request.Do(ctx)); err != nil {
 			return err

@@ -34,7 +34,7 @@ func (s *saving) run(ctx context.Context, manifests []backup.Record, target io.W
 	}
 	var objects, size int64
 	for after := ""; ; {
-		part, header, err := s.annex.readPart(ctx, kind, name, s.header.Revision, after)
+		part, header, err := s.annex.readPart(ctx, kind, name, s.header, after)
 		switch {
 		case apierrors.IsResourceExpired(err):
 			return backup.Trailer{}, fmt.Errorf("%s: %w; begin again, nearer to annex or with a longer --etcd-compaction-interval", what, err)

@@ -53,7 +53,7 @@ func BenchmarkPart(b *testing.B) {
 			if !errors.Is(err, io.EOF) {
 				b.Fatal(err)
 			}
-			if at.Revision, at.After = r.Header().Revision, r.Trailer().Continue; at.After == "" {
+			if at.Revision, at.After, at.Data = r.Header().Revision, r.Trailer().Continue, r.Header().Data; at.After == "" {
 				break
 			}
 		}

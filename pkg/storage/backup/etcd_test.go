@@ -110,7 +110,7 @@ func parts(t *testing.T, s *Source, resource *schema.GroupResource) [][]byte {
 		if trailer.Continue == "" {
 			return all
 		}
-		at.Revision, at.After = header.Revision, trailer.Continue
+		at.Revision, at.After, at.Data = header.Revision, trailer.Continue, header.Data
 	}
 }
 
@@ -149,7 +149,7 @@ func TestRestoreElsewhere(t *testing.T) {
 	putWidgets(t, from, "/a", sealed{"old", "pieces"}, 150)
 	put(t, from, keys.Dictionary("/a", widgets, "1"), "pieces")
 	put(t, from, "/a/example.com/widgetsets/ns/no", "another resource")
-	put(t, from, keys.Store("/a"), "a note")
+	put(t, from, keys.Store("/a"), `{"uid":"u"}`)
 
 	all := parts(t, source(from, impatient()), &widgets)
 	if len(all) < 3 {
@@ -344,6 +344,44 @@ func TestBomb(t *testing.T) {
 	}
 }
 
+// TestReplaced replaces the data of a Store between two parts of a backup.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	mark := func(etcd *clientv3.Client, content string) { put(t, etcd, keys.Store("/a"), content) }
+	first := newEtcd(t)
+	mark(first, `{"store":"fast","uid":"u","epoch":"one"}`)
+	putWidgets(t, first, "/a", sealed{"old", "pieces"}, 20)
+	empty := newEtcd(t)
+	mark(empty, `{"store":"fast","uid":"u","epoch":"two"}`)
+	filled := newEtcd(t)
+	mark(filled, `{"store":"fast","uid":"u","epoch":"two"}`)
+	putWidgets(t, filled, "/a", sealed{"old", "pieces"}, 30)
+	for name, test := range map[string]struct {
+		second   *clientv3.Client
+		replaced bool
+	}{
+		"the same":             {second: first},
+		"an empty etcd":        {second: empty, replaced: true},
+		"an etcd with as much": {second: filled, replaced: true},
+	} {
+		s := source(first, impatient())
+		var out bytes.Buffer
+		if err := s.Part(t.Context(), &out, Position{Resource: &widgets}); err != nil {
+			t.Fatal(err)
+		}
+		header, _, trailer, err := readAll(bytes.NewReader(out.Bytes()))
+		if err != nil || trailer.Continue == "" {
+			t.Fatalf("trailer %+v, %v; want a part that is not the last", trailer, err)
+		}
+		s.KV = test.second
+		out.Reset()
+		err = s.Part(t.Context(), &out, Position{Resource: &widgets, Revision: header.Revision, After: trailer.Continue, Data: header.Data})
+		if errors.Is(err, ErrReplaced) != test.replaced || test.replaced != (out.Len() == 0) || !test.replaced && err != nil {
+			t.Errorf("%s: %v and %d bytes, want it refused: %t", name, err, out.Len(), test.replaced)
+		}
+	}
+}
+
 // TestTooLargeIsRefusedBefore asks an etcd that takes 1.5 MiB in a request.
 func TestTooLargeIsRefusedBefore(t *testing.T) {
 	t.Parallel()
@@ -439,7 +477,7 @@ func TestConsistent(t *testing.T) {
 	if _, err := etcd.Delete(t.Context(), "/a/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
-	next := Position{Resource: &widgets, Revision: header.Revision, After: trailer.Continue}
+	next := Position{Resource: &widgets, Revision: header.Revision, After: trailer.Continue, Data: header.Data}
 	if err := s.Part(t.Context(), &second, next); err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +504,7 @@ func TestCopy(t *testing.T) {
 	put(t, from, keys.Dictionary("/a", widgets, "1"), "pieces")
 	put(t, from, "/a/secrets/ns/s", "k8s:enc:bytes")
 	want := contents(t, from, "/")
-	put(t, from, keys.Store("/a"), "a note")
+	put(t, from, keys.Store("/a"), `{"uid":"u"}`)
 	put(t, from, "/other/x", "of another user")
 	lease, err := from.Grant(t.Context(), 3600)
 	if err != nil {

@@ -57,6 +57,9 @@ type Header struct {
 	// ResourceVersion is the highest resource version that clients may have seen
 	// at that revision. It is not Revision for a resource that was restored before.
 	ResourceVersion int64 `json:"resourceVersion"`
+	// Data says which etcd was read, and which history of it: its cluster, and the UID
+	// and the epoch in the Store's mark.
+	Data string `json:"data,omitempty"`
 	// Expected is how many objects there were to be read, those among them that are
 	// left out because they end by themselves. It is for showing progress.
 	Expected int64 `json:"expected,omitempty"`

@@ -5,6 +5,7 @@ package backup
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,9 @@ var ErrCompacted = errors.New("the revision that is backed up was compacted away
 // ErrPosition says that no part of the backup begins where one is wanted.
 var ErrPosition = errors.New("a backup cannot go on")
 
+// ErrReplaced says that the parts of a backup would be of different data.
+var ErrReplaced = errors.New("the data of the Store were replaced since the backup was begun: begin again")
+
 // Source is the etcd of a Store, to read backups from.
 type Source struct {
 	// Store is its name.
@@ -68,6 +72,8 @@ type Position struct {
 	Revision int64
 	// After is Continue of the part before.
 	After string
+	// Data is that of the first part.
+	Data string
 }
 
 // Part writes one part of a backup. All parts have one revision. If it fails before
@@ -154,6 +160,9 @@ func (p *part) read(ctx context.Context, r span) error {
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			return ErrCompacted
 		}
+		if errors.Is(err, rpctypes.ErrFutureRev) {
+			return ErrReplaced
+		}
 		if err != nil {
 			return fmt.Errorf("read the keys below %s: %w", key, err)
 		}
@@ -220,8 +229,15 @@ func (p *part) begin(ctx context.Context, current int64) error {
 		p.at.Revision = current
 	}
 	s := p.source
+	data, err := s.data(ctx)
+	if err != nil {
+		return err
+	}
+	if p.at.After != "" && p.at.Data != data {
+		return ErrReplaced
+	}
 	header := Header{
-		Store: s.Store, Prefix: keys.Root(s.Prefix), Revision: p.at.Revision, ResourceVersion: p.at.Revision,
+		Store: s.Store, Data: data, Prefix: keys.Root(s.Prefix), Revision: p.at.Revision, ResourceVersion: p.at.Revision,
 		Created: s.Now().UTC().Truncate(time.Second), CreatedBy: s.CreatedBy,
 	}
 	if p.at.Resource != nil {
@@ -235,14 +251,27 @@ func (p *part) begin(ctx context.Context, current int64) error {
 		header.ResourceVersion += offset
 	}
 	if p.at.After == "" {
-		var err error
 		if header.Expected, err = p.count(ctx); err != nil {
 			return err
 		}
 	}
-	var err error
 	p.writer, err = NewWriter(p.out, header)
 	return err
+}
+
+// data says which etcd is read, and which history of it.
+func (s *Source) data(ctx context.Context) (string, error) {
+	found, err := s.KV.Get(ctx, keys.Store(s.Prefix))
+	if err != nil {
+		return "", fmt.Errorf("read the mark of the Store: %w", err)
+	}
+	var mark struct{ UID, Epoch string }
+	for _, kv := range found.Kvs {
+		if err := json.Unmarshal(kv.Value, &mark); err != nil {
+			return "", fmt.Errorf("read the mark of the Store: %w", err)
+		}
+	}
+	return fmt.Sprintf("%x/%s/%s", found.Header.GetClusterId(), mark.UID, mark.Epoch), nil
 }
 
 func (p *part) count(ctx context.Context) (int64, error) {

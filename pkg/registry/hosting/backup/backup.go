@@ -148,15 +148,15 @@ func (a *answer) Write(data []byte) (int, error) {
 // position reads which part is wanted.
 func position(req *http.Request, resource *schema.GroupResource) (backup.Position, error) {
 	query := req.URL.Query()
-	at := backup.Position{Resource: resource, After: query.Get("continue")}
+	at := backup.Position{Resource: resource, After: query.Get("continue"), Data: query.Get("data")}
 	if given := query.Get("revision"); given != "" {
 		var err error
 		if at.Revision, err = strconv.ParseInt(given, 10, 64); err != nil || at.Revision <= 0 {
 			return at, apierrors.NewBadRequest(fmt.Sprintf("revision %q must be a positive number", given))
 		}
 	}
-	if (at.Revision == 0) != (at.After == "") {
-		return at, apierrors.NewBadRequest("revision and continue are given together, for a part that is not the first")
+	if first := at.After == ""; first != (at.Revision == 0) || first != (at.Data == "") {
+		return at, apierrors.NewBadRequest("revision, continue and data are given together, for a part that is not the first")
 	}
 	return at, nil
 }

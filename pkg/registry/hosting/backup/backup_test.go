@@ -95,9 +95,10 @@ func TestRefusals(t *testing.T) {
 	}{
 		"backup of no Store":             {fromStore, "none", "", 404, "none"},
 		"backup of a Store that is down": {NewStore(stores, down), "fast", "", 503, "away"},
-		"backup at no number":            {fromStore, "fast", "revision=a&continue=b", 400, "revision"},
-		"backup at a negative number":    {fromStore, "fast", "revision=-1&continue=b", 400, "revision"},
+		"backup at no number":            {fromStore, "fast", "revision=a&continue=b&data=c", 400, "revision"},
+		"backup at a negative number":    {fromStore, "fast", "revision=-1&continue=b&data=c", 400, "revision"},
 		"backup from nowhere":            {fromStore, "fast", "continue=b", 400, "together"},
+		"backup of no known data":        {fromStore, "fast", "revision=1&continue=b", 400, "together"},
 		"backup of no resource":          {fromResource, "none.example.com", "", 404, "none"},
 		"backup before it is placed":     {fromResource, "waiting.example.com", "", 409, "no Store yet"},
 		"restore to no Store":            {restore, "none", "resource=a.example.com", 404, "none"},
@@ -158,7 +159,7 @@ func TestExplain(t *testing.T) {
 		err  error
 		code int32
 	}{
-		{backup.ErrCompacted, 410}, {backup.ErrTooLarge, 413}, {backup.ErrConflict, 409}, {backup.ErrUnreadable, 422}, {backup.ErrTruncated, 400}, {backup.ErrDamaged, 400},
+		{backup.ErrCompacted, 410}, {backup.ErrReplaced, 409}, {backup.ErrTooLarge, 413}, {backup.ErrConflict, 409}, {backup.ErrUnreadable, 422}, {backup.ErrTruncated, 400}, {backup.ErrDamaged, 400},
 		{backup.ErrNewer, 400}, {backup.ErrNotBackup, 400}, {backup.ErrPosition, 400}, {errors.New("etcd"), 500}, {apierrors.NewServiceUnavailable("x"), 503},
 	} {
 		var status apierrors.APIStatus

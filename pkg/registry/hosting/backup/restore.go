@@ -139,7 +139,7 @@ func explain(err error) error {
 		return apierrors.NewRequestEntityTooLargeError(err.Error())
 	case errors.Is(err, backup.ErrCompacted):
 		return apierrors.NewResourceExpired(err.Error())
-	case errors.Is(err, backup.ErrConflict):
+	case errors.Is(err, backup.ErrConflict), errors.Is(err, backup.ErrReplaced):
 		return failed(http.StatusConflict, metav1.StatusReasonConflict, err)
 	case errors.Is(err, backup.ErrUnreadable):
 		return failed(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err)
