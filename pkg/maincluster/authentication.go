@@ -16,7 +16,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/client-go/kubernetes"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	restclient "k8s.io/client-go/rest"
 )
 
@@ -26,12 +26,15 @@ type LoginOptions struct {
 	TokenCacheTTL time.Duration
 	// TokenTimeout bounds one question about a token.
 	TokenTimeout time.Duration
+	// QPS and Burst bound the questions; what is over waits. Anybody can cause one.
+	QPS   float32
+	Burst int
 }
 
 // DefaultLoginOptions are upstream's for aggregated servers.
 func DefaultLoginOptions() LoginOptions {
 	upstream := genericoptions.NewDelegatingAuthenticationOptions()
-	return LoginOptions{TokenCacheTTL: upstream.CacheTTL, TokenTimeout: upstream.TokenRequestTimeout}
+	return LoginOptions{TokenCacheTTL: upstream.CacheTTL, TokenTimeout: upstream.TokenRequestTimeout, QPS: reviewQPS, Burst: reviewBurst}
 }
 
 // Authenticator recognises callers as the main cluster says: by the headers of
@@ -73,7 +76,7 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 		return nil, err
 	}
 	config := authenticatorfactory.DelegatingAuthenticatorConfig{
-		TokenAccessReviewClient:            mainReviews.AuthenticationV1(),
+		TokenAccessReviewClient:            mainReviews,
 		TokenAccessReviewTimeout:           o.TokenTimeout,
 		WebhookRetryBackoff:                genericoptions.DefaultAuthWebhookRetryBackoff(),
 		CacheTTL:                           o.TokenCacheTTL,
@@ -125,13 +128,14 @@ func (c *Cluster) frontProxy() (*genericoptions.DynamicRequestHeaderController, 
 }
 
 // tokenReviewClient is a client of its own: logins must not wait behind informers.
-func (c *Cluster) tokenReviewClient(o LoginOptions) (kubernetes.Interface, error) {
+func (c *Cluster) tokenReviewClient(o LoginOptions) (authenticationclient.AuthenticationV1Interface, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.TokenTimeout
+	limitReviews(config, o.QPS, o.Burst)
 	config.Wrap(onlyAnswers)
-	mainReviews, err := kubernetes.NewForConfig(config)
+	mainReviews, err := authenticationclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for TokenReviews: %w", err)
 	}
-	return mainReviews, nil
+	return newTokenReviews(mainReviews), nil
 }

@@ -31,8 +31,8 @@ func DefaultReviewOptions() ReviewOptions {
 	return ReviewOptions{
 		AllowCacheTTL: upstream.AllowCacheTTL,
 		DenyCacheTTL:  upstream.DenyCacheTTL,
-		QPS:           200,
-		Burst:         400,
+		QPS:           reviewQPS,
+		Burst:         reviewBurst,
 		Timeout:       upstream.ClientTimeout,
 	}
 }
@@ -40,7 +40,8 @@ func DefaultReviewOptions() ReviewOptions {
 // Authorizer asks the main cluster, by SubjectAccessReview, who may act.
 func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
 	config := restclient.CopyConfig(c.Config)
-	config.QPS, config.Burst, config.Timeout = o.QPS, o.Burst, o.Timeout
+	config.Timeout = o.Timeout
+	limitReviews(config, o.QPS, o.Burst)
 	config.Wrap(onlyAnswers)
 	mainReviews, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// errAway says that a question was not answered, as opposed to answered with no.
-var errAway = errors.New("the main cluster, which says who may log in and act, does not answer")
+// errAway says that a question was not answered, as opposed to answered with no. It
+// is all that callers learn, who may be strangers; the cause is logged.
+var errAway = errors.New("the main cluster, which decides who may log in and act, does not answer")
 
 // answering marks, where an answer comes in, what is none: upstream's clients of
 // reviews keep no other place for it.
@@ -43,12 +44,10 @@ func (a answering) RoundTrip(req *http.Request) (*http.Response, error) {
 
 type awayKey struct{}
 
-// unanswered holds, for one request, why the main cluster's answer is missing.
-type unanswered struct{ why atomic.Pointer[error] }
-
+// note marks a request for which the main cluster's answer is missing.
 func note(ctx context.Context, err error) {
-	if slot, ok := ctx.Value(awayKey{}).(*unanswered); ok && errors.Is(err, errAway) {
-		slot.why.Store(&err)
+	if away, ok := ctx.Value(awayKey{}).(*atomic.Bool); ok && errors.Is(err, errAway) {
+		away.Store(true)
 	}
 }
 
@@ -75,10 +74,10 @@ func noteRights(inner authorizer.Authorizer) authorizer.Authorizer {
 // good credentials away, or 500.
 func WithHonestRefusals(handler http.Handler, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		slot := &unanswered{}
-		req = req.WithContext(context.WithValue(req.Context(), awayKey{}, slot))
-		refusing := &refusalWriter{ResponseWriter: w, slot: slot, refuse: func(why error) {
-			responsewriters.ErrorNegotiated(apierrors.NewServiceUnavailable(why.Error()), serializer, schema.GroupVersion{}, w, req)
+		away := &atomic.Bool{}
+		req = req.WithContext(context.WithValue(req.Context(), awayKey{}, away))
+		refusing := &refusalWriter{ResponseWriter: w, away: away, refuse: func() {
+			responsewriters.ErrorNegotiated(apierrors.NewServiceUnavailable(errAway.Error()), serializer, schema.GroupVersion{}, w, req)
 		}}
 		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(refusing), req)
 	})
@@ -87,8 +86,8 @@ func WithHonestRefusals(handler http.Handler, serializer runtime.NegotiatedSeria
 // refusalWriter puts an honest refusal in place of the one it is given.
 type refusalWriter struct {
 	http.ResponseWriter
-	slot    *unanswered
-	refuse  func(why error)
+	away    *atomic.Bool
+	refuse  func()
 	refused bool
 }
 
@@ -99,8 +98,7 @@ func (w *refusalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader replaces the status of a refusal for want of an answer.
 func (w *refusalWriter) WriteHeader(code int) {
-	why := w.slot.why.Load()
-	if why == nil || code != http.StatusUnauthorized && code != http.StatusInternalServerError {
+	if !w.away.Load() || code != http.StatusUnauthorized && code != http.StatusInternalServerError {
 		w.ResponseWriter.WriteHeader(code)
 		return
 	}
@@ -108,7 +106,7 @@ func (w *refusalWriter) WriteHeader(code int) {
 	// These describe the body that is dropped.
 	w.Header().Del("Content-Length")
 	w.Header().Del("Content-Type")
-	w.refuse(*why)
+	w.refuse()
 }
 
 // Write drops the body of a refusal that was replaced.

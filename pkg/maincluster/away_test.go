@@ -60,14 +60,14 @@ func TestOnlyAnswers(t *testing.T) {
 
 func TestHonestRefusals(t *testing.T) {
 	t.Parallel()
-	away := fmt.Errorf("%w: %w", errAway, errors.New("connection refused"))
+	away := fmt.Errorf("%w: %w", errAway, errors.New("Post https://10.0.0.1:6443: connection refused"))
 	tests := map[string]struct {
 		err    error // of the login
 		status int   // what the handler then answers
 		want   int
 		body   string
 	}{
-		"login not answered":         {utilerrors.NewAggregate([]error{errors.New("invalid bearer token"), away}), http.StatusUnauthorized, http.StatusServiceUnavailable, "connection refused"},
+		"login not answered":         {utilerrors.NewAggregate([]error{errors.New("invalid bearer token"), away}), http.StatusUnauthorized, http.StatusServiceUnavailable, "does not answer"},
 		"rights not answered":        {away, http.StatusInternalServerError, http.StatusServiceUnavailable, "does not answer"},
 		"wrong token":                {errors.New("invalid bearer token"), http.StatusUnauthorized, http.StatusUnauthorized, "inner"},
 		"logged in in spite of it":   {away, http.StatusOK, http.StatusOK, "inner"},
@@ -90,6 +90,9 @@ func TestHonestRefusals(t *testing.T) {
 			WithHonestRefusals(inner, serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()).ServeHTTP(recorder, req)
 			if recorder.Code != tc.want || !strings.Contains(recorder.Body.String(), tc.body) {
 				t.Errorf("answered %d %q, want %d with %q", recorder.Code, recorder.Body, tc.want, tc.body)
+			}
+			if strings.Contains(recorder.Body.String(), "10.0.0.1") {
+				t.Errorf("a stranger learns where the main cluster is: %s", recorder.Body)
 			}
 		})
 	}

@@ -55,6 +55,9 @@ func TestMainClusterGoesAway(t *testing.T) {
 		if got != http.StatusServiceUnavailable || !strings.Contains(body, "the main cluster") {
 			t.Errorf("%s, with the main cluster away: %d, want 503 that names it: %s", name, got, body)
 		}
+		if strings.Contains(body, strings.TrimPrefix(cluster.Config.Host, "https://")) || strings.Contains(body, "refused") {
+			t.Errorf("%s learns where the main cluster is: %s", name, body)
+		}
 		t.Logf("%s was refused after %s", name, time.Since(started).Round(time.Millisecond))
 	}
 	for name, config := range map[string]*restclient.Config{"annex's administrator": annex.AnnexConfig, "system:masters of the main cluster": masters} {

@@ -1,0 +1,89 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package maincluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/lru"
+)
+
+// reviewQPS and reviewBurst are what upstream's aggregated servers ask at most.
+const reviewQPS, reviewBurst = 200, 400
+
+// limitReviews bounds how many reviews a client asks for. Reviews of tokens that were
+// valid before have a limit of their own: a flood of others does not delay them.
+func limitReviews(config *restclient.Config, qps float32, burst int) {
+	config.RateLimiter = reviewLimiter{
+		RateLimiter: flowcontrol.NewTokenBucketRateLimiter(qps, burst),
+		known:       flowcontrol.NewTokenBucketRateLimiter(qps, burst),
+	}
+}
+
+type reviewLimiter struct {
+	flowcontrol.RateLimiter
+	known flowcontrol.RateLimiter
+}
+
+type knownKey struct{}
+
+// Wait implements flowcontrol.RateLimiter. A review whose turn would come too late is
+// one that was not answered.
+func (l reviewLimiter) Wait(ctx context.Context) error {
+	limiter := l.RateLimiter
+	if ctx.Value(knownKey{}) != nil {
+		limiter = l.known
+	}
+	if err := limiter.Wait(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errAway, err)
+	}
+	return nil
+}
+
+// maxKnownTokens is how many tokens are remembered as valid before.
+const maxKnownTokens = 10000
+
+// tokenReviews remembers which tokens were valid.
+type tokenReviews struct {
+	authenticationclient.AuthenticationV1Interface
+	known *lru.Cache // by the SHA-256 of the token
+}
+
+func newTokenReviews(inner authenticationclient.AuthenticationV1Interface) tokenReviews {
+	return tokenReviews{inner, lru.New(maxKnownTokens)}
+}
+
+// TokenReviews implements the client.
+func (t tokenReviews) TokenReviews() authenticationclient.TokenReviewInterface {
+	return knownTokenReviews{t.AuthenticationV1Interface.TokenReviews(), t.known}
+}
+
+type knownTokenReviews struct {
+	authenticationclient.TokenReviewInterface
+	known *lru.Cache
+}
+
+// Create implements the client.
+func (t knownTokenReviews) Create(ctx context.Context, review *authenticationv1.TokenReview, options metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	token := sha256.Sum256([]byte(review.Spec.Token))
+	if _, known := t.known.Get(token); known {
+		ctx = context.WithValue(ctx, knownKey{}, true)
+	}
+	answer, err := t.TokenReviewInterface.Create(ctx, review, options)
+	switch {
+	case err != nil:
+	case answer.Status.Authenticated:
+		t.known.Add(token, nil)
+	default:
+		t.known.Remove(token)
+	}
+	return answer, err
+}
