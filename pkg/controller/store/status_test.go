@@ -90,6 +90,11 @@ func TestSaysWhatToDo(t *testing.T) {
 		"default, another one": {itself, cluster(), stores.ReasonWrongCluster, "Why. Correct --etcd-servers; only if the cluster found has the data of this Store, start annex again"},
 		"several clusters":     {far, lost, stores.ReasonWrongCluster, "Why. Correct spec.etcd.endpoints"},
 		"data replaced":        {far, cluster(), stores.ReasonDataReplaced, "Why. Restore the data; only if annex is to go on with what is there, set the annotation annex.dev/adopt-cluster=c1"},
+		"rolled back":          {far, cluster(), stores.ReasonRolledBack, "Why. Restore the data; only if annex is to go on with what is there, set the annotation annex.dev/adopt-cluster=c1"},
+		"a copy":               {far, cluster(), stores.ReasonDiverged, "Why. Restore the data; only if annex is to go on with what is there, set the annotation annex.dev/adopt-cluster=c1"},
+		"default rolled back":  {itself, cluster(), stores.ReasonRolledBack, "Why. Restore the data; only if annex is to go on with what is there, start annex again"},
+		"newer":                {far, cluster(), stores.ReasonNewerFormat, "Why. Upgrade annex"},
+		"not empty":            {far, cluster(), stores.ReasonNotEmpty, "Why. Make a Store with another keyPrefix, or delete those keys"},
 		"in use":               {far, cluster(), stores.ReasonInUse, "Why. Make a Store with another keyPrefix; only if the other one no longer exists, set the annotation annex.dev/adopt-cluster=c1"},
 		"not claimed":          {far, cluster(), stores.ReasonUnclaimed, "Why"},
 	} {

@@ -4,6 +4,7 @@
 package keys
 
 import (
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,6 +76,28 @@ func TestBeside(t *testing.T) {
 		}
 		if in(before, key) && in(after, key) {
 			t.Errorf("%s: in both parts", key)
+		}
+	}
+}
+
+func TestAbove(t *testing.T) {
+	t.Parallel()
+	for prefix, want := range map[string][]string{
+		"/": nil, "": nil, "/a": {"/"}, "a": {"/"}, "/a/b/c/": {"/a/b", "/a", "/"},
+	} {
+		if got := Above(prefix); !slices.Equal(got, want) {
+			t.Errorf("above %q are %q, want %q", prefix, got, want)
+		}
+	}
+}
+
+func TestIsStore(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]bool{
+		Store("/"): true, Store("/a"): true, Store("/a/b"): true, "/a/_annex/stores": false, "/a/_annex/limits/core/store": false, "/a/b_annex/store": false,
+	} {
+		if got := IsStore(key); got != want {
+			t.Errorf("%s: %v, want %v", key, got, want)
 		}
 	}
 }

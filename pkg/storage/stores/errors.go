@@ -74,9 +74,22 @@ type UnavailableError struct {
 	Cause error
 }
 
-// Error implements error.
+// Error implements error. What does not end by itself it says where to read on about.
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("store %q is not available: %s", e.Store, e.Message)
+	next := ""
+	if e.isOtherData() {
+		next = fmt.Sprintf(" (`kubectl describe store %s` has the next step)", e.Store)
+	}
+	return fmt.Sprintf("store %q is not available: %s%s", e.Store, e.Message, next)
+}
+
+// isOtherData reports whether an etcd does not have the data of its Store.
+func (e *UnavailableError) isOtherData() bool {
+	switch e.Reason {
+	case ReasonWrongCluster, ReasonDataReplaced, ReasonRolledBack, ReasonDiverged:
+		return true
+	}
+	return false
 }
 
 // Unwrap returns the error of etcd.

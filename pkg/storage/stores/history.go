@@ -104,7 +104,7 @@ func (s *Store) judgeHistory(w wanted, seen *Snapshot) *UnavailableError {
 		if seen.revision < seen.floor {
 			return s.unavailable(ReasonRolledBack, rolledBack(seen.floor))
 		}
-		if f := s.loop.fence; f != nil && seen.checkpoints[f.checkpointKey] < f.checkpoint.Load() {
+		if f := s.loop.fence; f != nil && seen.checkpoints[f.checkpointKey] < seen.checkpoint {
 			return s.unavailable(ReasonDiverged, diverged)
 		}
 	}

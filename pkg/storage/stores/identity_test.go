@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -644,6 +645,36 @@ func TestEmbeddedEtcdTakenOver(t *testing.T) {
 		}
 		if mark := store.Snapshot().Mark; mark.Store != "default" || store.Available() != nil {
 			t.Errorf("the mark is %+v, and requests pass: %v", mark, store.Available())
+		}
+	}
+}
+
+// TestLooksWhileWriting has an etcd looked at as often as possible while it is written to:
+// what happens while it is asked is no reason to refuse it.
+func TestLooksWhileWriting(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
+	etcd := startEtcd(t, nil)
+	store := claim(t, set, object("far", etcd.url))
+	still(t, store)
+	ctx, cancel := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer cancel()
+	for range 4 {
+		writing.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				if _, err := store.Client().Put(ctx, "/annex/a", fmt.Sprint(i)); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 200 {
+		store.look(ctx)
+		if err := store.Available(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

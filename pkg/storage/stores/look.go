@@ -109,9 +109,12 @@ func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	floor := s.highest.Load()
+	floor, checkpoint := s.highest.Load(), int64(0)
+	if s.loop.fence != nil {
+		checkpoint = s.loop.fence.checkpoint.Load()
+	}
 	seen := conn.observe(ctx)
-	seen.floor = floor
+	seen.floor, seen.checkpoint = floor, checkpoint
 	return seen
 }
 

@@ -97,23 +97,29 @@ func Open(ctx context.Context, config Config) (*Set, error) {
 	}
 	store.loop.connection = newConnection(t, creds, config.Default.Client, true)
 	store.loop.credentials = creds
-	store.look(ctx)
-	// Of one that is away it is known that it was there a moment ago.
-	if refused := store.Snapshot().Unavailable; refused != nil && isForGood(refused.Reason) {
-		s.stop()
-		return nil, fmt.Errorf("--etcd-prefix: %s", refused.Message)
+	for range firstLooks {
+		// Of one that does not answer it is known that it did a moment ago.
+		store.look(ctx)
+		refused := store.Snapshot().Unavailable
+		if refused == nil {
+			break
+		}
+		if isForGood(refused.Reason) {
+			s.stop()
+			return nil, fmt.Errorf("--etcd-prefix: %s", refused.Message)
+		}
 	}
 	s.add(store)
 	return s, nil
 }
 
+// firstLooks is how many looks in a row the Store "default" may fail to answer at the start:
+// what is kept there cannot be served without it.
+const firstLooks = 3
+
 // isForGood reports whether nothing that annex could wait for ends the reason.
 func isForGood(reason string) bool {
-	switch reason {
-	case ReasonInUse, ReasonNewerFormat, ReasonNotEmpty, ReasonDataReplaced, ReasonRolledBack, ReasonDiverged, ReasonWrongCluster:
-		return true
-	}
-	return false
+	return reason == ReasonInUse || reason == ReasonNewerFormat || reason == ReasonNotEmpty
 }
 
 // expiry is when the client certificate does that the configuration shows; zero if

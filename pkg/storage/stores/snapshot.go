@@ -61,8 +61,9 @@ type Snapshot struct {
 	markErr error
 	// claimErr is why the prefix could not be marked as annex's own.
 	claimErr *UnavailableError
-	// revision is etcd's, and floor the highest that was known before it was asked.
-	revision, floor int64
+	// revision is etcd's. floor is the highest that was known before it was asked, and
+	// checkpoint that at which this process had written its checkpoint by then.
+	revision, floor, checkpoint int64
 	// offset is the highest by which revisions are shifted, and offsetErr why it is not
 	// known.
 	offset    int64

@@ -172,17 +172,11 @@ func (s *Store) verifyStreams(ctx context.Context, g *gate) error {
 	return nil
 }
 
-// isOtherData reports whether an error says that an etcd has not the data of its Store.
+// isOtherData reports whether an error says that an etcd does not have the data of its
+// Store.
 func isOtherData(err error) bool {
 	var refused *UnavailableError
-	if !errors.As(err, &refused) {
-		return false
-	}
-	switch refused.Reason {
-	case ReasonWrongCluster, ReasonDataReplaced, ReasonRolledBack, ReasonDiverged:
-		return true
-	}
-	return false
+	return errors.As(err, &refused) && refused.isOtherData()
 }
 
 // Close implements clientv3.Watcher. Watches end with their contexts.
