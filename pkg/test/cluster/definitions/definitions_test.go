@@ -55,6 +55,7 @@ func TestDefinitions(t *testing.T) {
 		"a late object is hidden":       {"hidden.example.com", lateObjectIsHidden},
 		"restored from a backup":        {"restored.example.com", restored},
 		"on another Store":              {"far.example.com", onAnotherStore},
+		"of a compiled-in group":        {"hosting.annex.dev", ofACompiledInGroup},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

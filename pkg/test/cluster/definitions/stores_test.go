@@ -127,6 +127,7 @@ func (w *world) addStore(mainHosting hostingclient.Interface, name string, etcd 
 	}
 	_, err = kube.CoreV1().Secrets(namespace).Create(w.Context(), secret, metav1.CreateOptions{})
 	w.no(err)
+	w.refusesToAuthor(etcd, secret.Name)
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: hostingv1alpha1.StoreSpec{
