@@ -17,7 +17,9 @@ import (
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 
+	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
+	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
 
@@ -31,6 +33,8 @@ func Order() []string {
 
 		// What annex refuses itself it refuses before it asks anybody else.
 		localapiservice.PluginName,
+		compiledin.PluginName,
+		storeaccess.PluginName,
 
 		// What users say, by objects of annex or of the main cluster. Policies come
 		// before webhooks, as in kube-apiserver: they are evaluated here and cost no
@@ -53,6 +57,8 @@ func NewPlugins() *admission.Plugins {
 		return lifecycle.NewLifecycle(sets.New(hosting.SystemNamespaces()...))
 	})
 	localapiservice.Register(plugins)
+	compiledin.Register(plugins)
+	storeaccess.Register(plugins)
 	mutatingpolicy.Register(plugins)
 	mutatingwebhook.Register(plugins)
 	validatingpolicy.Register(plugins)

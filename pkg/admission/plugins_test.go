@@ -13,7 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	"k8s.io/apiserver/pkg/server/options"
 
+	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/localapiservice"
+	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
 )
 
 func TestOrderNamesEveryRegisteredPluginOnce(t *testing.T) {
@@ -45,8 +47,8 @@ func TestUpstreamDefaults(t *testing.T) {
 		t.Errorf("upstream's default plugins changed (-decided +upstream):\n%s", diff)
 	}
 	added := sets.New(
-		localapiservice.PluginName, // annex's own
-		resourcequota.PluginName,   // in upstream's library, but only kube-apiserver has it on
+		localapiservice.PluginName, compiledin.PluginName, storeaccess.PluginName, // annex's own
+		resourcequota.PluginName, // in upstream's library, but only kube-apiserver has it on
 	)
 	inherited := slices.DeleteFunc(Order(), added.Has)
 	if diff := cmp.Diff(decided, inherited); diff != "" {

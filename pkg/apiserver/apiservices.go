@@ -21,6 +21,7 @@ import (
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -51,6 +52,16 @@ var priorities = map[schema.GroupVersion]priority{
 	coordinationv1.SchemeGroupVersion:          {group: 16500, version: 15},
 	flowcontrolv1.SchemeGroupVersion:           {group: 16100, version: 21},
 	hostingv1alpha1.SchemeGroupVersion:         {group: 15000, version: 9},
+}
+
+// CompiledInGroups are those that annex serves without a CustomResourceDefinition, here
+// or where it stands alone.
+func CompiledInGroups() sets.Set[string] {
+	groups := sets.New(apiregistrationv1.GroupName)
+	for groupVersion := range priorities {
+		groups.Insert(groupVersion.Group)
+	}
+	return groups
 }
 
 // crdPriority is lower than that of any compiled-in group, and the same for

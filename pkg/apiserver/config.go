@@ -30,7 +30,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/serviceaccount"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -49,6 +49,8 @@ type ExtraConfig struct {
 	// Etcd names the etcd that objects are kept in. Its codec and tracing are
 	// set for each server.
 	Etcd genericoptions.EtcdOptions
+	// EtcdShared says that other replicas may serve from the same etcd.
+	EtcdShared bool
 	// APIEnablement says which of the versions are served.
 	APIEnablement *genericoptions.APIEnablementOptions
 	// MainAPIs is what the main cluster serves itself, the Kubernetes kinds among
@@ -63,12 +65,15 @@ type ExtraConfig struct {
 	// ServiceResolver finds the Services that conversion webhooks name; nil where
 	// there are none.
 	ServiceResolver webhook.ServiceResolver
+	// WebhookCredentials are what conversion webhooks are logged in to with; nil where
+	// kubernetes.default.svc is annex itself.
+	WebhookCredentials webhook.AuthenticationInfoResolverWrapper
 	// ObjectSize bounds what is stored.
 	ObjectSize routing.ObjectSize
 	// Compression says how what is stored is compressed. Who makes the Manager runs it.
 	Compression routing.Compression
 	// Unreadable knows which objects cannot be read.
-	Unreadable *quarantine.Registry
+	Unreadable *corruption.Registry
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
 	// Tokens says which tokens service accounts get.
@@ -91,6 +96,16 @@ type ExtraConfig struct {
 
 // behindMain reports whether another cluster has the Kubernetes kinds.
 func (e *ExtraConfig) behindMain() bool { return e.MainAPIs != nil }
+
+// servers is what upstream asks for as the number of API servers on one etcd. With
+// more than one it waits for five seconds between accepting a CRD and Established, so
+// that all of them serve its resource by then. It makes no difference how many there are.
+func (e *ExtraConfig) servers() int {
+	if e.EtcdShared {
+		return 2
+	}
+	return 1
+}
 
 type completedConfig struct {
 	generic        *genericapiserver.Config

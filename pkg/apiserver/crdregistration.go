@@ -13,6 +13,7 @@ import (
 	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -25,6 +26,7 @@ type crdRegistration struct {
 	crds         crdlisters.CustomResourceDefinitionLister
 	crdsSynced   cache.InformerSynced
 	registration autoregister.AutoAPIServiceRegistration
+	compiledIn   sets.Set[string]
 	queue        workqueue.TypedInterface[schema.GroupVersion]
 	initialSync  chan struct{}
 }
@@ -33,6 +35,7 @@ func newCRDRegistration(crds crdinformers.CustomResourceDefinitionInformer, regi
 	c := &crdRegistration{
 		crds:         crds.Lister(),
 		registration: registration,
+		compiledIn:   CompiledInGroups(),
 		queue:        workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[schema.GroupVersion]{Name: "crd-apiservice-registration"}),
 		initialSync:  make(chan struct{}),
 	}
@@ -57,7 +60,9 @@ func (c *crdRegistration) enqueue(obj any) {
 		obj = tombstone.Obj
 	}
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
-	if !ok {
+	if !ok || c.compiledIn.Has(crd.Spec.Group) {
+		// Admission refuses the second. One that is there already must not replace the
+		// APIService of the group, nor take it along when it is deleted.
 		return
 	}
 	for _, version := range crd.Spec.Versions {

@@ -17,10 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 )
 
-// replicas is how many servers may accept a CRD's first object. Upstream holds
-// a new CRD back for five seconds if there are several.
-const replicas = 1
-
 func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarget) (*apiextensionsapiserver.CustomResourceDefinitions, error) {
 	generic := c.copyForDelegate()
 	etcd := c.extra.Etcd
@@ -49,9 +45,9 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
 		ExtraConfig: apiextensionsapiserver.ExtraConfig{
 			CRDRESTOptionsGetter: c.router.Custom(custom, definition),
-			MasterCount:          replicas,
+			MasterCount:          c.extra.servers(),
 			ServiceResolver:      c.serviceResolver(),
-			AuthResolverWrapper:  webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, generic.LoopbackClientConfig, generic.TracerProvider),
+			AuthResolverWrapper:  c.webhookCredentials(),
 		},
 	}
 	server, err := config.Complete().New(delegate)
@@ -60,6 +56,15 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	}
 	definitions = server.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister()
 	return server, nil
+}
+
+// webhookCredentials never has the loopback's, which are good for everything, shown to
+// another cluster.
+func (c CompletedConfig) webhookCredentials() webhook.AuthenticationInfoResolverWrapper {
+	if c.extra.WebhookCredentials != nil {
+		return c.extra.WebhookCredentials
+	}
+	return webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.generic.LoopbackClientConfig, c.generic.TracerProvider)
 }
 
 func (c CompletedConfig) serviceResolver() webhook.ServiceResolver {

@@ -26,7 +26,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -96,7 +96,7 @@ type Config struct {
 	// Usage tracks the objects in all Stores.
 	Usage UsageTracker
 	// Unreadable knows which objects cannot be read.
-	Unreadable *quarantine.Registry
+	Unreadable *corruption.Registry
 	// Stores has the connections to Stores.
 	Stores Stores
 	// DefaultStore is the spec of the Store "default", when that has to be made.

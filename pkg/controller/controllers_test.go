@@ -27,7 +27,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -121,7 +121,7 @@ func newAnnex(t *testing.T) *annex {
 		AnnexDefinitionInformer:     a.crds.Apiextensions().V1().CustomResourceDefinitions(),
 		Usage:                       a.usage,
 		Stores:                      noStores{},
-		Unreadable:                  quarantine.NewRegistry(),
+		Unreadable:                  corruption.NewRegistry(),
 		DefaultStore:                hostingv1alpha1.StoreSpec{Embedded: &hostingv1alpha1.EmbeddedStore{}},
 	}
 	a.config.RequestInformers()

@@ -14,6 +14,8 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+
+	"github.com/annex-dev/annex/pkg/datadir"
 )
 
 const (
@@ -190,5 +192,8 @@ func replace(path string, raw []byte, mode fs.FileMode) (err error) {
 	if err = errors.Join(err, temp.Close()); err != nil {
 		return err
 	}
-	return os.Rename(temp.Name(), path)
+	if err = os.Rename(temp.Name(), path); err != nil {
+		return err
+	}
+	return datadir.SyncDir(filepath.Dir(path))
 }

@@ -70,7 +70,19 @@ type EtcdStore struct {
 	TLS *EtcdTLS
 	// KeyPrefix is put before every key, and never changes.
 	KeyPrefix string
+	// Defragmentation says whether annex makes room when the etcd is full.
+	Defragmentation Defragmentation
 }
+
+// Defragmentation says when annex defragments the members of an etcd.
+type Defragmentation string
+
+const (
+	// DefragmentationNever leaves an etcd that is full to those who run it.
+	DefragmentationNever Defragmentation = "Never"
+	// DefragmentationWhenFull makes room in an etcd that is full.
+	DefragmentationWhenFull Defragmentation = "WhenFull"
+)
 
 // EtcdTLS holds the certificates for an etcd cluster.
 type EtcdTLS struct {
@@ -135,10 +147,24 @@ type StoreStatus struct {
 	Alarms []string
 	// ClusterID is that of the etcd cluster, in hexadecimal; set once.
 	ClusterID string
+	// History is how far annex knows what happened in the etcd.
+	History *StoreHistory
 	// Members are the members of the etcd cluster.
 	Members []StoreMember
 	// Version of etcd that the store runs, the lowest of its members.
 	Version string
+}
+
+// StoreHistory is how far annex knows what happened in a store's etcd.
+type StoreHistory struct {
+	// Epoch is the one that the mark in the etcd has.
+	Epoch string
+	// Revision is the highest resource version that clients may have seen.
+	Revision int64
+	// Checkpoint names a key that annex wrote to the etcd.
+	Checkpoint string
+	// CheckpointRevision is the revision of etcd at which the checkpoint was written.
+	CheckpointRevision int64
 }
 
 // StoreMember is one member of a store's etcd cluster.

@@ -6,95 +6,143 @@ package heavywrites
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
+	"time"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	fairqueuing "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
+	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
+
+// smallBytes is upstream's limit for a request, for kinds that are compiled in.
+const smallBytes = 3 << 20
 
 // Limits are those of request bodies.
 type Limits struct {
 	// MaxBodyBytes is the size of the largest body.
 	MaxBodyBytes int64
+	// Small reports whether requests for a group are small.
+	Small func(group string) bool
 	// Budget is what large bodies share.
 	Budget *objectsize.Budget
+	// Timeout is that of a request.
+	Timeout time.Duration
 }
 
-// WithLimits holds writes to the limits. It belongs inside of flow control and of
-// authorization: who may not write takes nothing of the budget.
-func WithLimits(handler http.Handler, limits Limits, serializer runtime.NegotiatedSerializer) http.Handler {
+// limit is that of one request.
+type limit struct {
+	bytes int64
+	flag  string
+}
+
+func (l Limits) of(info *request.RequestInfo) limit {
+	if !info.IsResourceRequest || l.Small(info.APIGroup) {
+		return limit{bytes: min(smallBytes, l.MaxBodyBytes)}
+	}
+	return limit{bytes: l.MaxBodyBytes, flag: " (--max-object-bytes and a little more)"}
+}
+
+func (l limit) exceeded(size string) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the request has %s bytes, the limit is %d%s", size, l.bytes, l.flag))
+}
+
+type bodyKey struct{}
+
+// WithBodies lets FlowControl and WithLimits receive the bodies of requests. It
+// belongs outside of all other filters.
+func WithBodies(handler http.Handler, limits Limits) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		info, ok := request.RequestInfoFrom(req.Context())
-		if !ok || !info.IsResourceRequest || !brings(info.Verb) {
+		if req.ContentLength == 0 {
 			handler.ServeHTTP(w, req)
 			return
 		}
-		refuse := func(err error) {
-			responsewriters.ErrorNegotiated(err, serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
+		ctx, cancel := context.WithTimeout(req.Context(), limits.Timeout)
+		defer cancel()
+		b := &body{
+			Closer: req.Body, connection: req.Body, control: http.NewResponseController(w),
+			budget: limits.Budget, ctx: ctx, length: req.ContentLength,
 		}
-		if req.ContentLength > limits.MaxBodyBytes {
-			refuse(apierrors.NewRequestEntityTooLargeError(
-				fmt.Sprintf("the request has %d bytes, the limit is %d (--max-object-bytes and a little more)", req.ContentLength, limits.MaxBodyBytes)))
-			return
-		}
-		if req.ContentLength < 0 {
-			limits.serveUnknown(handler, w, req)
-			return
-		}
-		ctx, release, err := limits.Budget.Acquire(req.Context(), req.ContentLength)
-		if err != nil {
-			refuse(err)
-			return
-		}
-		defer release()
-		handler.ServeHTTP(w, req.WithContext(ctx))
+		defer b.end()
+		req = req.WithContext(context.WithValue(req.Context(), bodyKey{}, b))
+		req.Body = b
+		handler.ServeHTTP(w, req)
 	})
 }
 
-// brings reports whether requests of the verb bring an object, or part of one.
-func brings(verb string) bool {
-	switch verb {
-	case "create", "update", "patch":
-		return true
+// FlowControl receives the body of a request before the request waits for its seat.
+func FlowControl(inner utilflowcontrol.Interface, limits Limits) utilflowcontrol.Interface {
+	return &flowControl{inner, limits}
+}
+
+type flowControl struct {
+	utilflowcontrol.Interface
+	limits Limits
+}
+
+// Handle implements utilflowcontrol.Interface.
+func (f *flowControl) Handle(ctx context.Context, digest utilflowcontrol.RequestDigest,
+	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
+	estimate func() fcrequest.WorkEstimate, noteQueued fairqueuing.QueueNoteFn, execute func()) {
+	if b, ok := ctx.Value(bodyKey{}).(*body); ok {
+		deadline, _ := ctx.Deadline() // of the wait for a seat, which begins when the body is there
+		patience := time.Until(deadline)
+		b.receive(digest.User, f.limits.of(digest.RequestInfo))
+		defer b.release()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		defer context.AfterFunc(b.ctx, cancel)()
 	}
-	return false
+	f.Interface.Handle(ctx, digest, note, estimate, noteQueued, execute)
 }
 
-// serveUnknown serves a request whose size is not known before it is read. Only
-// when it turns out to be large does it take its part of the budget.
-func (l Limits) serveUnknown(handler http.Handler, w http.ResponseWriter, req *http.Request) {
-	body := &unknownBody{ReadCloser: req.Body, ctx: req.Context(), limits: l, release: func() {}}
-	defer func() { body.release() }()
-	req = req.Clone(req.Context())
-	req.Body = body
-	handler.ServeHTTP(w, req)
-}
-
-type unknownBody struct {
-	io.ReadCloser
-	ctx     context.Context
-	limits  Limits
-	release func()
-	read    int64
-	large   bool
-}
-
-// Read implements io.Reader.
-func (b *unknownBody) Read(p []byte) (int, error) {
-	if b.read >= objectsize.HeavyBytes && !b.large {
-		_, release, err := b.limits.Budget.Acquire(b.ctx, b.limits.MaxBodyBytes)
-		if err != nil {
-			return 0, err
+// WithLimits refuses requests whose body was not received. It belongs inside of all
+// other filters, and receives bodies itself where there is no flow control.
+func WithLimits(handler http.Handler, limits Limits, serializer runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		b, ok := req.Context().Value(bodyKey{}).(*body)
+		info, found := request.RequestInfoFrom(req.Context())
+		if !ok || !found {
+			handler.ServeHTTP(w, req)
+			return
 		}
-		b.release, b.large = release, true
-	}
-	n, err := b.ReadCloser.Read(p)
-	b.read += int64(n)
-	return n, err
+		who, _ := request.UserFrom(req.Context())
+		b.receive(who, limits.of(info))
+		defer b.release()
+		if b.err != nil {
+			responsewriters.ErrorNegotiated(b.err, serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
+			return
+		}
+		if b.part != nil {
+			req = req.WithContext(objectsize.WithPart(req.Context(), b.part))
+			w = responsewriter.WrapForHTTP1Or2(&answer{w, b.part})
+		}
+		handler.ServeHTTP(w, req)
+	})
+}
+
+// answer notes that a request was worked on: clients may read the answer slowly.
+type answer struct {
+	http.ResponseWriter
+	part *objectsize.Part
+}
+
+var _ responsewriter.UserProvidedDecorator = &answer{}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(code int) {
+	a.part.Written()
+	a.ResponseWriter.WriteHeader(code)
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	fairqueuing "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
@@ -27,116 +29,174 @@ import (
 
 const mib = 1 << 20
 
-func newRequest(t *testing.T, verb string, size int, known bool) *http.Request {
-	t.Helper()
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/apis/example.com/v1/widgets", strings.NewReader(strings.Repeat("x", size)))
-	if !known {
-		req.ContentLength = -1
+func newLimits(largest int64) Limits {
+	return Limits{
+		MaxBodyBytes: largest, Timeout: time.Minute,
+		Small:  func(group string) bool { return group == "authorization.k8s.io" },
+		Budget: objectsize.NewBudget(largest, 10*time.Millisecond),
 	}
-	info := &request.RequestInfo{IsResourceRequest: true, Verb: verb, APIGroup: "example.com", APIVersion: "v1", Resource: "widgets"}
-	return req.WithContext(request.WithRequestInfo(req.Context(), info))
 }
 
-// TestLimits sends bodies while 3 of the 4 MiB of the budget are taken.
+// hold takes parts of the budget for objects that are worked on.
+func hold(t *testing.T, budget *objectsize.Budget, who string, parts int, bytes int64) {
+	t.Helper()
+	ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: who})
+	for range parts {
+		release, err := budget.Acquire(ctx, bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(release)
+	}
+}
+
+func newRequest(t *testing.T, group string, body io.Reader, length int) *http.Request {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
+	req.ContentLength = int64(length)
+	info := &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: group, APIVersion: "v1", Resource: "widgets"}
+	return req.WithContext(request.WithUser(request.WithRequestInfo(req.Context(), info), &user.DefaultInfo{Name: "ann"}))
+}
+
+func codecs() runtime.NegotiatedSerializer {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return serializer.NewCodecFactory(scheme)
+}
+
+// TestLimits sends bodies of known and of unknown length, the latter in chunks.
 func TestLimits(t *testing.T) {
 	t.Parallel()
+	const custom, review = "example.com", "authorization.k8s.io"
 	tests := map[string]struct {
-		verb  string
+		group string
 		size  int
-		known bool
-		want  int
-		says  string
+		// busy has all objects worked on that may be, share those of the user.
+		busy, share bool
+		want        int
+		message     string
 	}{
-		"small":                           {verb: "create", size: 1000, known: true, want: http.StatusOK},
-		"small, of unknown length":        {verb: "create", size: 1000, want: http.StatusOK},
-		"nearly large, of unknown length": {verb: "patch", size: mib - 1, want: http.StatusOK},
-		"fits into the budget":            {verb: "update", size: mib, known: true, want: http.StatusOK},
-		"does not fit now":                {verb: "update", size: mib + 1, known: true, want: http.StatusTooManyRequests, says: "try again later"},
-		"does not fit, of unknown length": {verb: "patch", size: 2 * mib, want: http.StatusTooManyRequests, says: "try again later"},
-		"too large": {verb: "create", size: 5 * mib, known: true, want: http.StatusRequestEntityTooLarge,
-			says: "the request has 5242880 bytes, the limit is 4194304"},
-		"brings no object": {verb: "deletecollection", size: 2 * mib, known: true, want: http.StatusOK},
+		"small":                        {group: custom, size: 1000, busy: true, share: true, want: http.StatusOK},
+		"large":                        {group: custom, size: 4 * mib, want: http.StatusOK},
+		"large, others are too":        {group: custom, size: 2 * mib, busy: true, want: http.StatusTooManyRequests, message: "other large objects are being written"},
+		"large, others of the user":    {group: custom, size: 4 * mib, share: true, want: http.StatusTooManyRequests, message: "large objects of ann are being written"},
+		"too large":                    {group: custom, size: 5 * mib, want: http.StatusRequestEntityTooLarge, message: "the limit is 4194304 (--max-object-bytes"},
+		"large, kind is compiled in":   {group: review, size: 3 * mib, want: http.StatusOK},
+		"too large for a compiled-in":  {group: review, size: 3*mib + 1, want: http.StatusRequestEntityTooLarge, message: "the limit is 3145728"},
+		"as large as what counts":      {group: custom, size: objectsize.HeavyBytes, want: http.StatusOK},
+		"one less than what is heavy":  {group: custom, size: objectsize.HeavyBytes - 1, busy: true, share: true, want: http.StatusOK},
+		"too large for a share, alone": {group: custom, size: 4*mib - 1, want: http.StatusOK},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			budget := objectsize.NewBudget(4*mib, 10*time.Millisecond)
-			_, release, err := budget.Acquire(t.Context(), 3*mib)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer release()
-			limits := Limits{MaxBodyBytes: 4 * mib, Budget: budget}
-			scheme := runtime.NewScheme()
-			metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-			codecs := serializer.NewCodecFactory(scheme)
-			reads := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				if _, err := io.ReadAll(req.Body); err != nil {
-					http.Error(w, err.Error(), http.StatusTooManyRequests)
+		for _, known := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				limits := newLimits(4 * mib)
+				if test.share {
+					hold(t, limits.Budget, "ann", 2, 4*mib)
+				}
+				if test.busy {
+					hold(t, limits.Budget, "bob", 2, 4*mib)
+				}
+				if test.busy && !test.share {
+					hold(t, limits.Budget, "eve", 2, 4*mib)
+				}
+				var got int
+				reads := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+					content, err := io.ReadAll(req.Body)
+					if err != nil {
+						t.Error(err)
+					}
+					got = len(content)
+					if _, err := limits.Budget.Acquire(req.Context(), 4*mib); err != nil && test.size >= objectsize.HeavyBytes {
+						t.Errorf("a request that has a part waits for another: %v", err)
+					}
+				})
+				length := test.size
+				if !known {
+					length = -1
+				}
+				recorder := httptest.NewRecorder()
+				req := newRequest(t, test.group, strings.NewReader(strings.Repeat("x", test.size)), length)
+				WithBodies(WithLimits(reads, limits, codecs()), limits).ServeHTTP(recorder, req)
+				if recorder.Code != test.want || !strings.Contains(recorder.Body.String(), test.message) {
+					t.Errorf("got %d %q, want %d with %q", recorder.Code, recorder.Body, test.want, test.message)
+				}
+				if test.want == http.StatusOK && got != test.size {
+					t.Errorf("the handler read %d bytes of %d", got, test.size)
+				}
+				if !test.busy && !test.share {
+					hold(t, limits.Budget, "ann", 2, 4*mib) // the part was given back
 				}
 			})
-			recorder := httptest.NewRecorder()
-			WithLimits(reads, limits, codecs).ServeHTTP(recorder, newRequest(t, test.verb, test.size, test.known))
-			if recorder.Code != test.want || !strings.Contains(recorder.Body.String(), test.says) {
-				t.Errorf("got %d %q, want %d with %q", recorder.Code, recorder.Body, test.want, test.says)
-			}
-			if _, again, err := budget.Acquire(t.Context(), mib); err != nil {
-				t.Errorf("the part was not given back: %v", err)
-			} else {
-				again()
-			}
-		})
+		}
 	}
 }
 
-// estimator is flow control that only asks what a request costs.
-type estimator struct {
+// seats is flow control that looks at a request when it asks for a seat.
+type seats struct {
 	utilflowcontrol.Interface
-	maxSeats uint64
-	got      fcrequest.WorkEstimate
+	seat func(ctx context.Context)
 }
 
-func (e *estimator) GetMaxSeats(level string) uint64 {
-	if level != "workload" {
-		return 1
-	}
-	return e.maxSeats
+func (s seats) Handle(ctx context.Context, _ utilflowcontrol.RequestDigest, _ func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
+	_ func() fcrequest.WorkEstimate, _ fairqueuing.QueueNoteFn, execute func()) {
+	s.seat(ctx)
+	execute()
 }
 
-func (e *estimator) Handle(_ context.Context, _ utilflowcontrol.RequestDigest,
-	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
-	estimate func() fcrequest.WorkEstimate, _ fairqueuing.QueueNoteFn, _ func()) {
-	note(nil, &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "workload"}}, "")
-	e.got = estimate()
+// pausing is a body with a pause in it.
+type pausing struct {
+	io.Reader
+	pause time.Duration
 }
 
-func TestSeats(t *testing.T) {
+func (p *pausing) Read(data []byte) (int, error) {
+	time.Sleep(p.pause)
+	p.pause = 0
+	return p.Reader.Read(data)
+}
+
+// TestBodyBeforeSeat makes sure that a request waits for its seat only once its body
+// has arrived, and then as long as any other.
+func TestBodyBeforeSeat(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
-		size     int
-		maxSeats uint64
-		want     uint64
-	}{
-		"small":                        {size: 1000, want: 1},
-		"of two MiB":                   {size: 2 * mib, want: 2},
-		"of the largest size":          {size: 16 * mib, want: 9},
-		"larger than upstream's limit": {size: 64 * mib, want: 10},
-		"on a small level":             {size: 16 * mib, maxSeats: 3, want: 3},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inner := &estimator{maxSeats: test.maxSeats}
-			flow := FlowControl(inner)
-			handler := WithLength(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
-				flow.Handle(req.Context(), utilflowcontrol.RequestDigest{},
-					func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string) {},
-					func() fcrequest.WorkEstimate { return fcrequest.WorkEstimate{InitialSeats: 1, FinalSeats: 2} }, nil, nil)
-			}))
-			handler.ServeHTTP(httptest.NewRecorder(), newRequest(t, "create", test.size, true))
-			if inner.got.InitialSeats != test.want || inner.got.FinalSeats != 2 {
-				t.Errorf("%d bytes take %d and then %d seats, want %d and 2", test.size, inner.got.InitialSeats, inner.got.FinalSeats, test.want)
+	synctest.Test(t, func(t *testing.T) {
+		limits, patience := newLimits(4*mib), 15*time.Second
+		body := &pausing{strings.NewReader(strings.Repeat("x", 2*mib)), 40 * time.Second}
+		req := newRequest(t, "example.com", body, 2*mib)
+		asked := false
+		flow := FlowControl(seats{seat: func(ctx context.Context) {
+			asked = true
+			deadline, _ := ctx.Deadline()
+			if body.pause != 0 || time.Until(deadline) != patience || ctx.Err() != nil {
+				t.Errorf("body received: %t, time to wait %s, %v; want it received and %s", body.pause == 0, time.Until(deadline), ctx.Err(), patience)
 			}
+		}}, limits)
+		handler := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			info, _ := request.RequestInfoFrom(req.Context())
+			who, _ := request.UserFrom(req.Context())
+			ctx, cancel := context.WithTimeout(req.Context(), patience)
+			defer cancel()
+			flow.Handle(ctx, utilflowcontrol.RequestDigest{RequestInfo: info, User: who}, nil, nil, nil, func() {})
 		})
-	}
+		WithBodies(handler, limits).ServeHTTP(httptest.NewRecorder(), req)
+		if !asked {
+			t.Error("the request never asked for a seat")
+		}
+		hold(t, limits.Budget, "ann", 2, 4*mib) // the part was given back
+	})
+}
+
+// TestSlowReader gives back what working on a request takes when its answer begins.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	limits := newLimits(4 * mib)
+	writes := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		hold(t, limits.Budget, "bob", 2, 4*mib)
+		hold(t, limits.Budget, "eve", 2, 4*mib)
+	})
+	req := newRequest(t, "example.com", strings.NewReader(strings.Repeat("x", 4*mib)), 4*mib)
+	WithBodies(WithLimits(writes, limits, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
 }

@@ -18,6 +18,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
+	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/apiserver/heavywrites"
@@ -28,8 +29,8 @@ import (
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/maincluster"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
@@ -88,7 +89,7 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 			Resources:        kinds.kube.Discovery(),
 			AnnexHosting:     annexHosting,
 			HostingInformers: annexinformers.NewSharedInformerFactory(annexHosting, informerResync),
-			Unreadable:       quarantine.NewRegistry(),
+			Unreadable:       corruption.NewRegistry(),
 			ObjectSize:       routing.ObjectSize{MaxBytes: o.Etcd.MaxObjectBytes.Value(), Budget: budget},
 			Compression:      routing.Compression{Manager: compression.NewManager(), Default: hostingv1alpha1.Compression(o.Etcd.Compression)},
 		},
@@ -173,35 +174,32 @@ func applyMain(ctx context.Context, o options.CompletedOptions, config *apiserve
 	}
 	config.Extra.MainAPIs = mainAPIs
 	config.Extra.ServiceResolver = main.ServiceResolver()
+	config.Extra.WebhookCredentials = main.WebhookCredentials(config.Generic.TracerProvider)
 	wrapFilters(config.Generic, o.Main.PublishService)
 	return o.Admission.ApplyMainTo(ctx, config.Generic, main)
 }
 
-const (
-	// heavyObjects is how many objects of the largest size may be worked on at the
-	// same time. More would be no faster, the memory is what they cost.
-	heavyObjects = 4
-
-	// heavyPatience is the part of a request's time that it may wait for others with
-	// large objects.
-	heavyPatience = 2
-)
+// heavyPatience is the part of a request's time that it may wait for others with
+// large objects.
+const heavyPatience = 2
 
 // applyObjectSize has requests take objects of the size that flags allow, and no
 // more of them at a time than there is memory for.
 func applyObjectSize(generic *genericapiserver.Config, etcd *options.Etcd) *objectsize.Budget {
 	limits := heavywrites.Limits{
 		MaxBodyBytes: etcd.MaxBodyBytes(),
-		Budget:       objectsize.NewBudget(heavyObjects*etcd.MaxBodyBytes(), generic.RequestTimeout/heavyPatience),
+		Small:        func(group string) bool { return group != hosting.GroupName && scheme.Scheme.IsGroupRegistered(group) },
+		Budget:       objectsize.NewBudget(etcd.MaxBodyBytes(), generic.RequestTimeout/heavyPatience),
+		Timeout:      generic.RequestTimeout,
 	}
 	generic.MaxRequestBodyBytes = limits.MaxBodyBytes
 	generic.JSONPatchMaxCopyBytes = etcd.MaxObjectBytes.Value()
 	if generic.FlowControl != nil {
-		generic.FlowControl = heavywrites.FlowControl(generic.FlowControl)
+		generic.FlowControl = heavywrites.FlowControl(generic.FlowControl, limits)
 	}
 	filters := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
-		return heavywrites.WithLength(filters(heavywrites.WithLimits(handler, limits, generic.Serializer), generic))
+		return heavywrites.WithBodies(filters(heavywrites.WithLimits(handler, limits, generic.Serializer), generic), limits)
 	}
 	return limits.Budget
 }

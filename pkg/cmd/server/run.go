@@ -91,6 +91,7 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	config.Extra.Etcd = o.Etcd.Served(store.Endpoints())
+	config.Extra.EtcdShared = store.Shared()
 	config.Extra.Store = store.Store
 	config.Extra.Followers = append(config.Extra.Followers, store.followStores(config.Extra.HostingInformers))
 

@@ -45,6 +45,12 @@ type serving struct {
 // setState states everything in the status but the numbers. A nil store does not
 // exist.
 func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, by serving, store *hostingv1alpha1.Store, now time.Time) {
+	// The next HostedResource may name another Store: what is written there and here
+	// would be two halves of the same resource.
+	leaving := !resource.DeletionTimestamp.IsZero() && by.uid != "" && by.uid != status.DefinitionUID
+	if leaving {
+		by.uid = ""
+	}
 	established := establishedCondition(resource.Name, by)
 	stored := storedCondition(status, resource.Spec.StoreName, store)
 	status.Phase = phase(by.crd, established, stored)
@@ -52,6 +58,11 @@ func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, by
 	// resource wait for it.
 	status.DefinitionUID = by.uid
 	ready := readyCondition(status, established, stored)
+	if leaving {
+		status.Phase = hostingv1alpha1.HostedResourceTerminating
+		ready.Status, ready.Reason = metav1.ConditionFalse, reasonTerminating
+		ready.Message = "It is being deleted: once it is gone, one is made for the definition"
+	}
 	for _, condition := range []metav1.Condition{established, stored, ready} {
 		condition.ObservedGeneration = resource.Generation
 		condition.LastTransitionTime = metav1.NewTime(now)

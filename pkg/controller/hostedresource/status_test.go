@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/usage"
@@ -214,6 +215,28 @@ func TestSaysWhyThereIsNoStore(t *testing.T) {
 		want := "No store has been chosen yet: 0/1 Stores fit"
 		if condition.Status != metav1.ConditionFalse || condition.Reason != reasonNoStore || condition.Message != want {
 			t.Errorf("%s: %s %s: %s, want False %s: %s", kind, condition.Status, condition.Reason, condition.Message, reasonNoStore, want)
+		}
+	}
+}
+
+// TestADeletedHostedResourceIsNotPutToUse: the one that follows may name another Store.
+func TestADeletedHostedResourceIsNotPutToUse(t *testing.T) {
+	t.Parallel()
+	crd := established()
+	crd.UID = "new"
+	for before, want := range map[types.UID]types.UID{"": "", "old": "", "new": "new"} {
+		resource := &hosted{
+			ObjectMeta: metav1.ObjectMeta{Name: widgets, DeletionTimestamp: new(metav1.NewTime(epoch)), Finalizers: []string{"a.com/x"}},
+			Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
+		}
+		status := hostingv1alpha1.HostedResourceStatus{DefinitionUID: before}
+		setState(&status, resource, by(crd), ready(metav1.ConditionTrue, ""), epoch)
+		if status.DefinitionUID != want {
+			t.Errorf("from the definition %q it came to be of %q, want %q", before, status.DefinitionUID, want)
+		}
+		served := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceReady)
+		if got := served.Reason; (got == reasonTerminating) != (want == "") {
+			t.Errorf("from the definition %q: Ready is %s %s", before, served.Status, got)
 		}
 	}
 }

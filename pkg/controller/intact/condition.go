@@ -5,21 +5,18 @@ package intact
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 )
 
 // Reasons of the condition, and of events.
 const (
 	reasonReadable   = "ObjectsReadable"
 	reasonUnreadable = "UnreadableObjects"
-	// reasonNotListed is when there are too many to do without them.
-	reasonNotListed = "TooManyUnreadableObjects"
 )
 
 const (
@@ -31,7 +28,7 @@ const (
 )
 
 // condition says which objects cannot be read.
-func condition(unreadable []quarantine.Object) metav1.Condition {
+func condition(unreadable []corruption.Object) metav1.Condition {
 	c := metav1.Condition{
 		Type: hostingv1alpha1.HostedResourceIntact, Status: metav1.ConditionTrue, Reason: reasonReadable,
 		Message: "Every object can be read",
@@ -46,28 +43,17 @@ func condition(unreadable []quarantine.Object) metav1.Condition {
 	if more := len(unreadable) - len(parts); more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
-	c.Status, c.Reason = metav1.ConditionFalse, reason(unreadable)
+	c.Status, c.Reason = metav1.ConditionFalse, reasonUnreadable
 	c.Message = summary(unreadable) + ". " + strings.Join(parts, "; ")
 	return c
 }
 
-func reason(unreadable []quarantine.Object) string {
-	if slices.ContainsFunc(unreadable, func(object quarantine.Object) bool { return !object.Served }) {
-		return reasonNotListed
-	}
-	return reasonUnreadable
-}
-
 // summary is what a condition and an event begin with.
-func summary(unreadable []quarantine.Object) string {
-	what := fmt.Sprintf("%d objects cannot be read", len(unreadable))
+func summary(unreadable []corruption.Object) string {
 	if len(unreadable) == 1 {
-		what = "1 object cannot be read"
+		return "1 object cannot be read, so lists fail"
 	}
-	if reason(unreadable) == reasonNotListed {
-		return what + ", which are so many that lists fail"
-	}
-	return what + " and left out of lists"
+	return fmt.Sprintf("%d objects cannot be read, so lists fail", len(unreadable))
 }
 
 func shortened(reason string) string {

@@ -21,7 +21,7 @@ import (
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 )
 
 const (
@@ -32,12 +32,12 @@ const (
 	fieldManager = "annex-intact"
 )
 
-// Registry knows which objects cannot be read. A *quarantine.Registry is one.
+// Registry knows which objects cannot be read. A *corruption.Registry is one.
 type Registry interface {
 	// Unreadable returns these objects of a resource, in order.
-	Unreadable(resource schema.GroupResource) []quarantine.Object
-	// Listed reports whether all objects of a resource were looked at.
-	Listed(resource schema.GroupResource) bool
+	Unreadable(resource schema.GroupResource) []corruption.Object
+	// AllRead reports whether all objects of a resource were read.
+	AllRead(resource schema.GroupResource) bool
 	// AddHandler has changes reported until remove is called.
 	AddHandler(handler func(schema.GroupResource)) (remove func())
 }
@@ -92,7 +92,7 @@ func (c *Controller) enqueue(obj any) {
 	}
 }
 
-func (c *Controller) unreadable(hosted *hostingv1alpha1.HostedResource) []quarantine.Object {
+func (c *Controller) unreadable(hosted *hostingv1alpha1.HostedResource) []corruption.Object {
 	return c.config.Unreadable.Unreadable(schema.ParseGroupResource(hosted.Name))
 }
 
@@ -111,7 +111,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 		return queue.Result{}, nil
 	case hosted.Status.DefinitionUID == "":
 		return queue.Result{}, c.writer.Write(ctx, name, nil) // of objects that are gone
-	case !c.config.Unreadable.Listed(schema.ParseGroupResource(name)):
+	case !c.config.Unreadable.AllRead(schema.ParseGroupResource(name)):
 		return queue.Result{}, nil // what was said before annex started may still be true
 	}
 	now := condition(unreadable)
@@ -129,10 +129,10 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 }
 
 // record makes the event of a condition that says something else than before.
-func (c *Controller) record(hosted *hostingv1alpha1.HostedResource, unreadable []quarantine.Object, now metav1.Condition) {
+func (c *Controller) record(hosted *hostingv1alpha1.HostedResource, unreadable []corruption.Object, now metav1.Condition) {
 	if len(unreadable) == 0 {
 		c.config.Events.Eventf(hosted, nil, corev1.EventTypeNormal, now.Reason, "Read", "%s", now.Message)
 		return
 	}
-	c.config.Events.Eventf(hosted, nil, corev1.EventTypeWarning, now.Reason, "Read", "%s: %s", summary(unreadable), quarantine.Names(unreadable))
+	c.config.Events.Eventf(hosted, nil, corev1.EventTypeWarning, now.Reason, "Read", "%s: %s", summary(unreadable), corruption.Names(unreadable))
 }

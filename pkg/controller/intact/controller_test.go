@@ -18,7 +18,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 )
 
 const widgets = "widgets.example.com"
@@ -26,12 +26,12 @@ const widgets = "widgets.example.com"
 // registry is a Registry that is told what to say of Widgets.
 type registry struct {
 	mu      sync.Mutex
-	objects []quarantine.Object
+	objects []corruption.Object
 	listed  bool
 	handler func(schema.GroupResource)
 }
 
-func (r *registry) Unreadable(resource schema.GroupResource) []quarantine.Object {
+func (r *registry) Unreadable(resource schema.GroupResource) []corruption.Object {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if resource.String() != widgets {
@@ -40,7 +40,7 @@ func (r *registry) Unreadable(resource schema.GroupResource) []quarantine.Object
 	return r.objects
 }
 
-func (r *registry) Listed(schema.GroupResource) bool {
+func (r *registry) AllRead(schema.GroupResource) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.listed
@@ -51,7 +51,7 @@ func (r *registry) AddHandler(handler func(schema.GroupResource)) (remove func()
 	return func() {}
 }
 
-func (r *registry) set(listed bool, objects ...quarantine.Object) {
+func (r *registry) set(listed bool, objects ...corruption.Object) {
 	r.mu.Lock()
 	r.objects, r.listed = objects, listed
 	r.mu.Unlock()
@@ -60,8 +60,8 @@ func (r *registry) set(listed bool, objects ...quarantine.Object) {
 	}
 }
 
-func object(name string) quarantine.Object {
-	return quarantine.Object{Namespace: "default", Name: name, Reason: "it cannot be decoded: no", Served: true}
+func object(name string) corruption.Object {
+	return corruption.Object{Namespace: "default", Name: name, Reason: "it cannot be decoded: no"}
 }
 
 // running is a controller at work, between clients that keep objects in memory.
@@ -128,7 +128,7 @@ func resource(conditions ...metav1.Condition) *hostingv1alpha1.HostedResource {
 }
 
 const (
-	oneObject = "False UnreadableObjects 1 object cannot be read and left out of lists. default/b: it cannot be decoded: no"
+	oneObject = "False UnreadableObjects 1 object cannot be read, so lists fail. default/b: it cannot be decoded: no"
 	recovers  = "True ObjectsReadable Every object can be read"
 )
 
@@ -140,13 +140,13 @@ func TestController(t *testing.T) {
 		r.set(true)
 		r.want(t, "with nothing to say", "")
 		r.set(true, object("b"))
-		r.want(t, "one object", oneObject, "Warning UnreadableObjects 1 object cannot be read and left out of lists: default/b")
+		r.want(t, "one object", oneObject, "Warning UnreadableObjects 1 object cannot be read, so lists fail: default/b")
 		r.set(true, object("b"))
 		r.want(t, "the same again", oneObject)
 		r.set(true, object("b"), object("c"))
 		r.want(t, "a second one",
-			"False UnreadableObjects 2 objects cannot be read and left out of lists. default/b: it cannot be decoded: no; default/c: it cannot be decoded: no",
-			"Warning UnreadableObjects 2 objects cannot be read and left out of lists: default/b, default/c")
+			"False UnreadableObjects 2 objects cannot be read, so lists fail. default/b: it cannot be decoded: no; default/c: it cannot be decoded: no",
+			"Warning UnreadableObjects 2 objects cannot be read, so lists fail: default/b, default/c")
 		r.set(true)
 		r.want(t, "none any more", recovers, "Normal ObjectsReadable Every object can be read")
 	})
@@ -155,7 +155,7 @@ func TestController(t *testing.T) {
 // TestStart finds what was said by an annex that ran before.
 func TestStart(t *testing.T) {
 	t.Parallel()
-	before := condition([]quarantine.Object{object("b")})
+	before := condition([]corruption.Object{object("b")})
 	t.Run("keeps it until all was looked at", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
@@ -170,16 +170,16 @@ func TestStart(t *testing.T) {
 	t.Run("knows before the informer does", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			known := &registry{objects: []quarantine.Object{object("b")}}
+			known := &registry{objects: []corruption.Object{object("b")}}
 			run(t, known, resource()).want(t, "at first", oneObject,
-				"Warning UnreadableObjects 1 object cannot be read and left out of lists: default/b")
+				"Warning UnreadableObjects 1 object cannot be read, so lists fail: default/b")
 		})
 	})
 	t.Run("takes it back with the definition", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			r := run(t, &registry{objects: []quarantine.Object{object("b")}}, resource())
-			r.want(t, "at first", oneObject, "Warning UnreadableObjects 1 object cannot be read and left out of lists: default/b")
+			r := run(t, &registry{objects: []corruption.Object{object("b")}}, resource())
+			r.want(t, "at first", oneObject, "Warning UnreadableObjects 1 object cannot be read, so lists fail: default/b")
 			r.set(false)
 			hostedResources := r.annex.HostingV1alpha1().HostedResources()
 			hosted, err := hostedResources.Get(t.Context(), widgets, metav1.GetOptions{})
@@ -197,7 +197,7 @@ func TestStart(t *testing.T) {
 
 func TestCondition(t *testing.T) {
 	t.Parallel()
-	var many []quarantine.Object
+	var many []corruption.Object
 	for i := range 12 {
 		one := object(fmt.Sprintf("w%02d", i))
 		one.Reason = strings.Repeat("é", 5000)
@@ -206,9 +206,5 @@ func TestCondition(t *testing.T) {
 	c := condition(many)
 	if len(c.Message) > 10*(longestReason+50) || !strings.HasPrefix(c.Message, "12 objects cannot be read") || !strings.HasSuffix(c.Message, "…; and 2 more") {
 		t.Errorf("of many with long reasons it says %q", c.Message)
-	}
-	many[3].Served = false
-	if c := condition(many[:4]); c.Reason != reasonNotListed || !strings.HasPrefix(c.Message, "4 objects cannot be read, which are so many that lists fail. ") {
-		t.Errorf("where lists fail: %s %q", c.Reason, c.Message)
 	}
 }

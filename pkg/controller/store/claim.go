@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,8 +19,9 @@ import (
 // claimTimeout bounds a write to the etcd of a Store.
 const claimTimeout = 5 * time.Second
 
-// claim notes in the status which etcd cluster the store is, when it is reached for
-// the first time or when its owner has said that it is another one from now on.
+// claim notes in the status which etcd cluster the store is, and how far its history is
+// known, when it is reached for the first time or when its owner has said that it is what
+// is there from now on.
 func (r *reconciler) claim(ctx context.Context, store *hostingv1alpha1.Store, connection Connection, seen *stores.Snapshot) (claimed bool) {
 	if store.Name == hostingv1alpha1.DefaultStoreName {
 		// The command line says which it is, and annex holds to it while it runs.
@@ -28,19 +30,64 @@ func (r *reconciler) claim(ctx context.Context, store *hostingv1alpha1.Store, co
 		}
 		return false
 	}
+	if seen.Unavailable == nil {
+		setHistory(&store.Status, seen.History)
+		return false
+	}
 	adopted := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation] == stores.FormatClusterID(seen.Cluster)
 	if !toBeClaimed(store, seen, adopted) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
+	if adopted && seen.Mark != nil {
+		if err := r.ownerIsGone(ctx, store, seen.Mark); err != nil {
+			failed(store, seen, err)
+			return false
+		}
+	}
 	found, err := connection.Claim(ctx, store.UID, adopted)
 	if err != nil {
 		failed(store, seen, err)
 		return false
 	}
-	store.Status.ClusterID = stores.FormatClusterID(found)
+	store.Status.ClusterID = stores.FormatClusterID(found.Cluster)
+	setHistory(&store.Status, found.History)
 	return true
+}
+
+// setHistory notes how far the history of the etcd is known.
+func setHistory(status *hostingv1alpha1.StoreStatus, known stores.History) {
+	if known.Epoch == "" {
+		return
+	}
+	if before := status.History; before != nil && before.Epoch == known.Epoch {
+		known.Revision = max(known.Revision, before.Revision)
+		if known.CheckpointRevision == 0 { // none was written yet
+			known.Checkpoint, known.CheckpointRevision = before.Checkpoint, before.CheckpointRevision
+		}
+	}
+	status.History = &hostingv1alpha1.StoreHistory{
+		Epoch: known.Epoch, Revision: known.Revision,
+		Checkpoint: known.Checkpoint, CheckpointRevision: known.CheckpointRevision,
+	}
+}
+
+// ownerIsGone returns an error if the store whose mark is to be replaced still exists. It
+// cannot know of the stores of other annexes.
+func (r *reconciler) ownerIsGone(ctx context.Context, store *hostingv1alpha1.Store, mark *stores.Mark) error {
+	if mark.UID == store.UID {
+		return nil
+	}
+	owner, err := r.liveOwner(ctx, mark.UID)
+	if err != nil {
+		return err
+	}
+	if owner != "" {
+		return &stores.UnavailableError{Store: store.Name, Reason: stores.ReasonInUse, Message: fmt.Sprintf(
+			"the prefix is that of the Store %q, which exists: its data cannot be adopted", owner)}
+	}
+	return nil
 }
 
 func toBeClaimed(store *hostingv1alpha1.Store, seen *stores.Snapshot, adopted bool) bool {
@@ -50,7 +97,7 @@ func toBeClaimed(store *hostingv1alpha1.Store, seen *stores.Snapshot, adopted bo
 	switch seen.Unavailable.Reason {
 	case stores.ReasonUnclaimed:
 		return store.Status.ClusterID == "" // else it was claimed a moment ago
-	case stores.ReasonWrongCluster, stores.ReasonDataReplaced, stores.ReasonInUse:
+	case stores.ReasonWrongCluster, stores.ReasonDataReplaced, stores.ReasonRolledBack, stores.ReasonDiverged, stores.ReasonInUse:
 		return adopted
 	}
 	return false

@@ -30,8 +30,9 @@ const ControllerName = "store"
 type Connection interface {
 	// Snapshot is what the last look at the etcd found.
 	Snapshot() *stores.Snapshot
-	// Claim marks the prefix in the cluster as the Store's.
-	Claim(ctx context.Context, uid types.UID, take bool) (cluster uint64, err error)
+	// Claim marks the prefix in the cluster as the Store's, with adopt also in the place
+	// of the mark that is there.
+	Claim(ctx context.Context, uid types.UID, adopt bool) (stores.Claimed, error)
 	// Release takes the mark away.
 	Release(ctx context.Context, uid types.UID) error
 }
@@ -91,10 +92,23 @@ func New(config Config) (*Controller, error) {
 			}
 			return int32(len(all.Items)), nil
 		},
+		liveOwner: func(ctx context.Context, uid types.UID) (string, error) {
+			all, err := config.AnnexStores.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return "", fmt.Errorf("list stores: %w", err)
+			}
+			for _, store := range all.Items {
+				if store.UID == uid {
+					return store.Name, nil
+				}
+			}
+			return "", nil
+		},
 		events:  config.Events,
 		pace:    c.pace,
 		now:     time.Now,
 		trouble: map[string]string{},
+		noted:   map[string]time.Time{},
 	}
 	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
 	if err := c.follow(config); err != nil {

@@ -51,6 +51,12 @@ func refused(seen *stores.Snapshot, reason, message string) *stores.Snapshot {
 	return seen
 }
 
+// marked is what was seen, with the mark of a store.
+func marked(seen *stores.Snapshot, store string, uid types.UID) *stores.Snapshot {
+	seen.Mark = &stores.Mark{Store: store, UID: uid}
+	return seen
+}
+
 // down is what was seen of a cluster that is away.
 func down() *stores.Snapshot {
 	seen := refused(cluster(silence(1)), stores.ReasonUnreachable, "no endpoint answers: https://etcd-1: refused")
@@ -76,11 +82,11 @@ func (c *connection) Snapshot() *stores.Snapshot {
 	return &seen
 }
 
-func (c *connection) Claim(_ context.Context, _ types.UID, take bool) (uint64, error) {
+func (c *connection) Claim(_ context.Context, _ types.UID, adopt bool) (stores.Claimed, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.claims = append(c.claims, take)
-	return c.seen.Cluster, c.claimErr
+	c.claims = append(c.claims, adopt)
+	return stores.Claimed{Cluster: c.seen.Cluster, History: stores.History{Epoch: "new"}}, c.claimErr
 }
 
 func (c *connection) Release(context.Context, types.UID) error {

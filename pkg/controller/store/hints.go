@@ -37,8 +37,12 @@ func hint(store *hostingv1alpha1.Store, seen *stores.Snapshot, reason string) st
 			return "Correct " + endpoints
 		}
 		return fmt.Sprintf("Correct %s; only if the cluster found has the data of this Store, %s", endpoints, adopt)
-	case stores.ReasonDataReplaced:
+	case stores.ReasonDataReplaced, stores.ReasonRolledBack, stores.ReasonDiverged:
 		return "Restore the data; only if annex is to go on with what is there, " + adopt
+	case stores.ReasonNewerFormat:
+		return "Upgrade annex"
+	case stores.ReasonNotEmpty:
+		return "Make a Store with another keyPrefix, or delete those keys"
 	case stores.ReasonInUse:
 		return "Make a Store with another keyPrefix; only if the other one no longer exists, " + adopt
 	}

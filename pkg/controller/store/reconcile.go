@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
@@ -28,6 +30,10 @@ const (
 	// refreshInterval is how often the status is brought up to date of a Store that
 	// nobody writes to; annex looks at its etcd a little more often.
 	refreshInterval = 10 * time.Second
+
+	// historyInterval is how often the history of a Store is written down that changes.
+	// If annex ends, it does not know what happened since.
+	historyInterval = refreshInterval
 
 	// troubleInterval is how often that is of one that is not ready.
 	troubleInterval = 5 * time.Second
@@ -46,13 +52,17 @@ type reconciler struct {
 	// livePlaced asks.
 	placed     func(store string) int32
 	livePlaced func(ctx context.Context, store string) (int32, error)
-	events     events.EventRecorder
-	pace       *pace.Pace
-	now        func() time.Time
+	// liveOwner asks which store has a UID, none if it is empty.
+	liveOwner func(ctx context.Context, uid types.UID) (name string, err error)
+	events    events.EventRecorder
+	pace      *pace.Pace
+	now       func() time.Time
 
 	mu sync.Mutex
 	// trouble is the message with which each store was last not ready.
 	trouble map[string]string
+	// noted is when the history of each store was last written down.
+	noted map[string]time.Time
 }
 
 // reconcile writes down what is news of one store.
@@ -153,14 +163,27 @@ func (r *reconciler) endAdoption(ctx context.Context, store *hostingv1alpha1.Sto
 
 // write writes the status if it is news.
 func (r *reconciler) write(ctx context.Context, store *hostingv1alpha1.Store, before *hostingv1alpha1.StoreStatus) (written bool, err error) {
-	if !isNews(before, &store.Status) {
+	if !isNews(before, &store.Status) && !r.historyIsDue(store, before) {
 		return false, nil
 	}
 	_, err = r.updateStatus(ctx, store)
+	if err == nil {
+		r.mu.Lock()
+		r.noted[store.Name] = r.now()
+		r.mu.Unlock()
+	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("writing status of store %s: %w", store.Name, err)
 	}
 	return err == nil, nil
+}
+
+// historyIsDue reports whether the history of a store is to be written down that is news
+// by nothing else.
+func (r *reconciler) historyIsDue(store *hostingv1alpha1.Store, before *hostingv1alpha1.StoreStatus) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !equality.Semantic.DeepEqual(before.History, store.Status.History) && r.now().Sub(r.noted[store.Name]) >= historyInterval
 }
 
 // announce logs when a store ceases to be ready, does so for another reason, or
@@ -184,4 +207,5 @@ func (r *reconciler) forget(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.trouble, name)
+	delete(r.noted, name)
 }

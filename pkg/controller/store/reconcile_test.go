@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/internal/pace"
@@ -86,6 +87,7 @@ func TestReconcile(t *testing.T) {
 				pace:    p,
 				now:     func() time.Time { return epoch },
 				trouble: map[string]string{},
+				noted:   map[string]time.Time{},
 			}
 			result, err := r.reconcile(t.Context(), "default")
 			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
@@ -130,6 +132,13 @@ func newOne(store *hostingv1alpha1.Store, seen *stores.Snapshot) *one {
 		pace:       pace.New(0, time.Now),
 		now:        func() time.Time { return epoch },
 		trouble:    map[string]string{},
+		noted:      map[string]time.Time{},
+		liveOwner: func(_ context.Context, uid types.UID) (string, error) {
+			if uid == "of-one-that-exists" {
+				return "near", nil
+			}
+			return "", nil
+		},
 	}
 	return o
 }
@@ -145,6 +154,7 @@ func (o *one) look(t *testing.T, seen *stores.Snapshot) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	well := func() *stores.Snapshot { return cluster(answer(1, mebi, nil)) }
+	const inUse = "Make a Store with another keyPrefix; only if the other one no longer exists, set the annotation annex.dev/adopt-cluster=c1"
 	for name, tc := range map[string]struct {
 		seen     *stores.Snapshot
 		known    string
@@ -164,13 +174,20 @@ func TestClaims(t *testing.T) {
 		"another cluster":            {seen: refused(well(), stores.ReasonWrongCluster, "another"), known: "c0", wantID: "c0"},
 		"another cluster, adopted":   {seen: refused(well(), stores.ReasonWrongCluster, "another"), known: "c0", adopt: "c1", want: []bool{true}, wantID: "c1"},
 		"another adopted than there": {seen: refused(well(), stores.ReasonWrongCluster, "another"), known: "c0", adopt: "c2", wantID: "c0"},
-		"emptied, adopted":           {seen: refused(well(), stores.ReasonDataReplaced, "empty"), known: "c1", adopt: "c1", want: []bool{true}, wantID: "c1"},
-		"too old":                    {seen: refused(well(), stores.ReasonTooOld, "too old"), adopt: "c1"},
-		"cannot be marked":           {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), claimErr: errors.New("read-only"), want: []bool{false}, wantWhy: "ClaimFailed: Read-only"},
+		"rolled back, adopted":       {seen: refused(well(), stores.ReasonRolledBack, "earlier"), known: "c1", adopt: "c1", want: []bool{true}, wantID: "c1"},
+		"a copy, adopted":            {seen: refused(well(), stores.ReasonDiverged, "a copy"), known: "c1", adopt: "c1", want: []bool{true}, wantID: "c1"},
+		"newer":                      {seen: refused(well(), stores.ReasonNewerFormat, "newer"), known: "c1", adopt: "c1", wantID: "c1"},
+		"another's that exists, to be adopted": {
+			seen:  refused(marked(well(), "near", "of-one-that-exists"), stores.ReasonInUse, "another's"),
+			adopt: "c1", wantWhy: `InUse: The prefix is that of the Store "near", which exists: its data cannot be adopted. ` + inUse,
+		},
+		"emptied, adopted": {seen: refused(well(), stores.ReasonDataReplaced, "empty"), known: "c1", adopt: "c1", want: []bool{true}, wantID: "c1"},
+		"too old":          {seen: refused(well(), stores.ReasonTooOld, "too old"), adopt: "c1"},
+		"cannot be marked": {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), claimErr: errors.New("read-only"), want: []bool{false}, wantWhy: "ClaimFailed: Read-only"},
 		"above another's": {
 			seen:     refused(well(), stores.ReasonUnclaimed, "not yet"),
 			claimErr: &stores.UnavailableError{Reason: stores.ReasonInUse, Message: "it is another's"}, want: []bool{false},
-			wantWhy: "InUse: It is another's. Make a Store with another keyPrefix; only if the other one no longer exists, set the annotation annex.dev/adopt-cluster=c1",
+			wantWhy: "InUse: It is another's. " + inUse,
 		},
 		"is being deleted": {seen: refused(well(), stores.ReasonUnclaimed, "not yet"), deleted: true},
 	} {

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -48,6 +49,9 @@ const (
 	// expiresSoon is how long before its end a client certificate is worth a warning.
 	expiresSoon = 7 * 24 * time.Hour
 
+	// selfMade is what is left to those who run an etcd.
+	selfMade = "Then defragment its members and disarm the alarm, or set spec.etcd.defragmentation to WhenFull"
+
 	// leastNews and newsFraction are how much a size must change to be news by
 	// itself. Many writes of this status fit in, so that none is caused by the
 	// one before; and nobody reads the fourth digit.
@@ -88,7 +92,7 @@ func readiness(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Tim
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, refused.Reason, notReady(store, seen, refused)
 	case seen.NoSpace:
 		ready.Status, ready.Reason = metav1.ConditionFalse, stores.ReasonNoSpace
-		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. " + sentence(seen.Reclaiming)
+		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. " + cmp.Or(sentence(seen.Reclaiming), selfMade)
 	case seen.SecretErr != nil:
 		ready.Reason, ready.Message = stores.ReasonBadCredentials, "Etcd takes reads and writes with the credentials of before: "+seen.SecretErr.Error()
 	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now):
@@ -220,6 +224,9 @@ func isNews(before, after *hostingv1alpha1.StoreStatus) bool {
 	}
 	same := after.DeepCopy()
 	same.Size, same.SizeInUse = before.Size, before.SizeInUse
+	if before.History != nil && same.History != nil && before.History.Epoch == same.History.Epoch {
+		same.History = before.History // it is written down now and then
+	}
 	return !equality.Semantic.DeepEqual(before, same)
 }
 

@@ -35,6 +35,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &hostingv1alpha1.SecretReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Store"):
 		return &hostingv1alpha1.StoreApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("StoreHistory"):
+		return &hostingv1alpha1.StoreHistoryApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StoreMember"):
 		return &hostingv1alpha1.StoreMemberApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StoreSpec"):

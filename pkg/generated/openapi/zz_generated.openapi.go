@@ -43,6 +43,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.HostedResourceTakeover{}.OpenAPIModelName():                   schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref),
 		v1alpha1.SecretReference{}.OpenAPIModelName():                          schema_pkg_apis_hosting_v1alpha1_SecretReference(ref),
 		v1alpha1.Store{}.OpenAPIModelName():                                    schema_pkg_apis_hosting_v1alpha1_Store(ref),
+		v1alpha1.StoreHistory{}.OpenAPIModelName():                             schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref),
 		v1alpha1.StoreList{}.OpenAPIModelName():                                schema_pkg_apis_hosting_v1alpha1_StoreList(ref),
 		v1alpha1.StoreMember{}.OpenAPIModelName():                              schema_pkg_apis_hosting_v1alpha1_StoreMember(ref),
 		v1alpha1.StoreSpec{}.OpenAPIModelName():                                schema_pkg_apis_hosting_v1alpha1_StoreSpec(ref),
@@ -560,6 +561,14 @@ func schema_pkg_apis_hosting_v1alpha1_EtcdStore(ref common.ReferenceCallback) co
 							Format:      "",
 						},
 					},
+					"defragmentation": {
+						SchemaProps: spec.SchemaProps{
+							Description: "defragmentation says whether annex makes room when etcd refuses writes because it is full: WhenFull has it remove history and defragment every member, one after the other, which then answers nobody. Never, the default, leaves that to those who run the etcd.\n\nPossible enum values:\n - `\"Never\"` leaves an etcd that is full to those who run it.\n - `\"WhenFull\"` makes room in an etcd that is full.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Never", "WhenFull"},
+						},
+					},
 				},
 				Required: []string{"endpoints"},
 			},
@@ -1046,6 +1055,49 @@ func schema_pkg_apis_hosting_v1alpha1_Store(ref common.ReferenceCallback) common
 	}
 }
 
+func schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "StoreHistory is how far annex knows what happened in a store's etcd. It is written every few seconds while something happens there.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"epoch": {
+						SchemaProps: spec.SchemaProps{
+							Description: "epoch is the one that the mark in the etcd has. It is random, and another one after the store was claimed or adopted.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"revision": {
+						SchemaProps: spec.SchemaProps{
+							Description: "revision is the highest resource version that clients may have seen. After an adoption resource versions are above it.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"checkpoint": {
+						SchemaProps: spec.SchemaProps{
+							Description: "checkpoint names a key that annex wrote to the etcd, for the last time at checkpointRevision or later.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"checkpointRevision": {
+						SchemaProps: spec.SchemaProps{
+							Description: "checkpointRevision is the revision of etcd at which the checkpoint was written. An etcd that has it earlier, or not at all, is another one.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"epoch"},
+			},
+		},
+	}
+}
+
 func schema_pkg_apis_hosting_v1alpha1_StoreList(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1306,6 +1358,12 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 							Format:      "",
 						},
 					},
+					"history": {
+						SchemaProps: spec.SchemaProps{
+							Description: "history is how far annex knows what happened in the etcd. An etcd that does not have this history is neither read nor written: it lost data, was restored from a copy, or is a copy itself.",
+							Ref:         ref(v1alpha1.StoreHistory{}.OpenAPIModelName()),
+						},
+					},
 					"members": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -1338,7 +1396,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.StoreMember{}.OpenAPIModelName(), resource.Quantity{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName()},
+			v1alpha1.StoreHistory{}.OpenAPIModelName(), v1alpha1.StoreMember{}.OpenAPIModelName(), resource.Quantity{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName()},
 	}
 }
 

@@ -4,6 +4,7 @@
 package compression
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -47,6 +48,23 @@ func BenchmarkTransformer(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, _, err := r.TransformFromStorage(b.Context(), stored, value.DefaultContext("w")); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkUncompressed reads what was written before compression was wanted: for a
+// client, and for an update.
+func BenchmarkUncompressed(b *testing.B) {
+	r := newReplica(b, nil, nil)
+	object := widget(newRandom())
+	for name, ctx := range map[string]context.Context{"client": b.Context(), "update": ForUpdate(b.Context())} {
+		b.Run("for="+name, func(b *testing.B) {
+			b.SetBytes(int64(len(object)))
+			for b.Loop() {
+				if _, _, err := r.TransformFromStorage(ctx, object, value.DefaultContext("w")); err != nil {
 					b.Fatal(err)
 				}
 			}

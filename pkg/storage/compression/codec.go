@@ -127,7 +127,7 @@ func (p *pool[T]) take(d *dictionary) (T, error) {
 	}
 	for {
 		for i := len(p.idle) - 1; i >= 0; i-- {
-			if found := p.idle[i]; found.dictionary.id == d.id {
+			if found := p.idle[i]; found.dictionary.sum == d.sum {
 				p.idle = append(p.idle[:i], p.idle[i+1:]...)
 				p.mu.Unlock()
 				return found.coder, nil

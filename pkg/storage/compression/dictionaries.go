@@ -38,7 +38,7 @@ func (e *MissingDictionaryError) Error() string {
 	return fmt.Sprintf("it was compressed with dictionary %d, which is not in the Store: the key %s is missing and has to be restored from a backup", e.ID, e.Key)
 }
 
-var errLost = errors.New("another replica was faster")
+var errLost = errors.New("it is there, or another replica was faster")
 
 // dictionaries are those of one resource, in its Store. Dictionaries are read once
 // and kept, for as long as the resource is served.
@@ -350,7 +350,8 @@ func (d *dictionaries) renew(ctx context.Context, id uint32) error {
 	return err
 }
 
-// add writes a new dictionary unless there is one that the caller did not know.
+// add writes a new dictionary unless there is one that the caller did not know, or
+// another with the same ID, which values may need.
 func (d *dictionaries) add(ctx context.Context, added *dictionary, known []listedID) error {
 	release, err := d.startLoading(ctx)
 	if err != nil {
@@ -364,20 +365,22 @@ func (d *dictionaries) add(ctx context.Context, added *dictionary, known []liste
 		newest = known[len(known)-1].created
 	}
 	folder := keys.Dictionaries(d.prefix, d.resource)
-	err = d.write(ctx, added, clientv3.Compare(clientv3.CreateRevision(folder), "<", newest+1).WithPrefix())
+	err = d.write(ctx, added,
+		clientv3.Compare(clientv3.CreateRevision(folder), "<", newest+1).WithPrefix(),
+		clientv3.Compare(clientv3.CreateRevision(d.key(added.id)), "=", 0))
 	if err != nil && !errors.Is(err, errLost) {
 		return err
 	}
 	return errors.Join(err, d.refresh(ctx))
 }
 
-func (d *dictionaries) write(ctx context.Context, written *dictionary, condition clientv3.Cmp) error {
+func (d *dictionaries) write(ctx context.Context, written *dictionary, conditions ...clientv3.Cmp) error {
 	key := d.key(written.id)
 	stored, err := d.encryption().TransformToStorage(ctx, written.content, value.DefaultContext(key))
 	if err != nil {
 		return fmt.Errorf("write dictionary %s: %w", key, err)
 	}
-	result, err := d.kv.Txn(ctx).If(condition).Then(clientv3.OpPut(key, string(stored))).Commit()
+	result, err := d.kv.Txn(ctx).If(conditions...).Then(clientv3.OpPut(key, string(stored))).Commit()
 	if err != nil {
 		return fmt.Errorf("write dictionary %s: %w", key, err)
 	}

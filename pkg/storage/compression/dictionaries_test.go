@@ -7,10 +7,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
@@ -72,6 +74,65 @@ func TestTraining(t *testing.T) {
 	}
 	if !first.resource.training.due(1<<40) || first.resource.training.due(first.resource.writes.Load()) {
 		t.Error("the next attempt is not put off")
+	}
+}
+
+// decrypting reads what was encrypted, and encrypts no more.
+type decrypting struct{ *keyed }
+
+func (decrypting) TransformToStorage(_ context.Context, data []byte, _ value.Context) ([]byte, error) {
+	return data, nil
+}
+
+// TestNothingIsLearnedOfSecrets has enough objects of which no dictionary may have pieces.
+func TestNothingIsLearnedOfSecrets(t *testing.T) {
+	t.Parallel()
+	encryption := &keyed{keys: []string{"one"}}
+	for name, test := range map[string]struct {
+		resource schema.GroupResource
+		// before is how the objects in etcd were written, now how others are.
+		before, now value.Transformer
+		learned     int64
+	}{
+		"widgets":               {widgets, nil, nil, 1},
+		"secrets":               {schema.GroupResource{Resource: "secrets"}, nil, nil, 0},
+		"encrypted":             {widgets, encryption, encryption, 0},
+		"encrypted from now on": {widgets, nil, encryption, 0},
+		"encrypted until now":   {widgets, encryption, decrypting{encryption}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			etcd, manager := startEtcd(t), NewManager()
+			of := Resource{GroupResource: test.resource, Store: "default", Prefix: "/annex", KV: etcd, Wanted: func() bool { return true }}
+			of.Encryption = test.before
+			before, release := NewManager().Transformer(of)
+			defer release()
+			of.Encryption = test.now
+			now, release := manager.Transformer(of)
+			defer release()
+			random := newRandom()
+			for i := range 2 * firstObjects {
+				key := fmt.Sprintf("%sdefault/w%d", keys.Objects("/annex", test.resource), i)
+				stored, err := before.TransformToStorage(t.Context(), widget(random), value.DefaultContext(key))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := etcd.Put(t.Context(), key, string(stored)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := now.TransformToStorage(t.Context(), widget(random), value.DefaultContext(key)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			manager.Train(t.Context())
+			found, err := etcd.Get(t.Context(), keys.AllDictionaries("/annex"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found.Count != test.learned {
+				t.Errorf("there are %d dictionaries, want %d", found.Count, test.learned)
+			}
+		})
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 
 // dictionary is text that values may refer to. It never changes.
 type dictionary struct {
+	// id is what values say. Dictionaries of different resources may have the same.
 	id      uint32
+	sum     [sha256.Size]byte
 	content []byte
 }
 
@@ -34,7 +36,7 @@ const (
 var generic1 []byte
 
 // newestGeneric is what values are compressed with where there is nothing better.
-var newestGeneric = &dictionary{id: genericID1, content: generic1}
+var newestGeneric = &dictionary{id: genericID1, sum: sha256.Sum256(generic1), content: generic1}
 
 // generic returns the dictionary of an ID that is part of annex, or nil.
 func generic(id uint32) *dictionary {
@@ -51,7 +53,7 @@ func trained(content []byte) *dictionary {
 	if id < firstTrainedID {
 		id |= 1 << 30
 	}
-	return &dictionary{id: id, content: content}
+	return &dictionary{id: id, sum: sum, content: content}
 }
 
 // parseDictionary checks that content is that of the dictionary with an ID.

@@ -66,11 +66,11 @@ func (r *replica) write(t testing.TB, etcd clientv3.KV, name string, plain []byt
 	return stored
 }
 
-// read is the way back.
+// read is the way back, as an update takes it.
 func (r *replica) read(t testing.TB, name string, stored []byte) (plain []byte, stale bool) {
 	t.Helper()
 	key := "/annex/example.com/widgets/default/" + name
-	plain, stale, err := r.TransformFromStorage(t.Context(), stored, value.DefaultContext(key))
+	plain, stale, err := r.TransformFromStorage(ForUpdate(t.Context()), stored, value.DefaultContext(key))
 	if err != nil {
 		t.Fatal(err)
 	}

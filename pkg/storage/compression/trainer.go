@@ -4,6 +4,7 @@
 package compression
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/klog/v2"
 
@@ -35,6 +37,11 @@ const (
 	// keysPerPage and maxKeys are how many keys are chosen from.
 	keysPerPage, maxKeys = 5000, 200_000
 )
+
+// encryptedPrefix begins what upstream's encryption wrote.
+const encryptedPrefix = "k8s:enc:"
+
+var secrets = schema.GroupResource{Resource: "secrets"}
 
 // training is what the Manager remembers of attempts to train a dictionary.
 type training struct {
@@ -85,9 +92,27 @@ func (r *resource) trainIfDue(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, followInterval)
 	defer cancel()
+	if secret, err := r.isSecret(ctx); secret || err != nil {
+		r.training.tried(writes, 0, false)
+		return err
+	}
 	objects, fruitful, err := r.train(ctx)
 	r.training.tried(writes, objects, fruitful)
 	return err
+}
+
+// isSecret reports whether no dictionary may be made of the resource's objects: it would
+// keep pieces of them after they are deleted.
+func (r *resource) isSecret(ctx context.Context) (bool, error) {
+	if r.name == secrets {
+		return true, nil
+	}
+	probe := []byte("{}")
+	written, err := r.encryption().TransformToStorage(ctx, probe, value.DefaultContext(keys.Objects(r.prefix, r.name)))
+	if err != nil {
+		return false, fmt.Errorf("find out whether %s are encrypted: %w", r.name, err)
+	}
+	return !bytes.Equal(written, probe), nil
 }
 
 // train makes a dictionary of the resource's objects if that gains something. It
@@ -113,11 +138,11 @@ func (r *resource) train(ctx context.Context) (objects int64, fruitful bool, err
 	if err != nil || len(samples) < firstObjects {
 		return count.Count, false, err
 	}
-	bytes := int64(0)
+	total := int64(0)
 	for _, sample := range samples {
-		bytes += int64(len(sample))
+		total += int64(len(sample))
 	}
-	better, err := train(samples, bytes/int64(len(samples))*count.Count, inUse)
+	better, err := train(samples, total/int64(len(samples))*count.Count, inUse)
 	if err != nil || better == nil {
 		return count.Count, false, err
 	}
@@ -131,8 +156,8 @@ func (r *resource) train(ctx context.Context) (objects int64, fruitful bool, err
 	return count.Count, true, nil
 }
 
-// sample reads some of the objects, in any order. What is too small to be compressed
-// is left out, so that there may be few.
+// sample reads some of the objects, in any order. What is too small to be compressed, or
+// was encrypted, is left out, so that there may be few.
 func (r *resource) sample(ctx context.Context, folder string) ([][]byte, error) {
 	chosen, err := r.choose(ctx, folder)
 	if err != nil {
@@ -145,7 +170,7 @@ func (r *resource) sample(ctx context.Context, folder string) ([][]byte, error) 
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", key, err)
 		}
-		if len(got.Kvs) == 0 {
+		if len(got.Kvs) == 0 || bytes.HasPrefix(got.Kvs[0].Value, []byte(encryptedPrefix)) {
 			continue
 		}
 		data, _, err := r.TransformFromStorage(ctx, got.Kvs[0].Value, value.DefaultContext(key))

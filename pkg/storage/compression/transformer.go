@@ -36,16 +36,22 @@ func (r *resource) TransformToStorage(ctx context.Context, data []byte, dataCtx 
 	return r.encryption().TransformToStorage(ctx, data, dataCtx)
 }
 
+type updateKey struct{}
+
+// ForUpdate returns a context for reads that a write may follow.
+func ForUpdate(ctx context.Context) context.Context { return context.WithValue(ctx, updateKey{}, true) }
+
 // TransformFromStorage decrypts and decompresses data. It is stale if it would be
-// written in another way now: as everything is that no update changes but that
-// was written before compression or a dictionary.
+// written in another way now, as when it was written before compression or a
+// dictionary. An update that changes nothing writes what is stale.
 func (r *resource) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
 	data, stale, err := r.encryption().TransformFromStorage(ctx, data, dataCtx)
 	if err != nil {
 		return nil, stale, err
 	}
 	if !IsCompressed(data) {
-		if stale || !r.wanted() {
+		// Nobody else asks, and it takes longer than the rest of a read.
+		if stale || !r.wanted() || ctx.Value(updateKey{}) == nil {
 			return data, stale, nil
 		}
 		// Only the attempt tells; what does not compress must not be taken for

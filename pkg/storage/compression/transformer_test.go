@@ -95,6 +95,10 @@ func TestStale(t *testing.T) {
 			t.Errorf("%s: stale is %t", name, stale)
 		}
 	}
+	r.wanted = true
+	if _, stale, err := r.TransformFromStorage(t.Context(), object, value.DefaultContext("w")); stale || err != nil {
+		t.Errorf("a read that no write follows looked whether the value can be compressed: %t, %v", stale, err)
+	}
 	r.wanted = false
 	if IsCompressed(r.write(t, nil, "w", object)) {
 		t.Error("it compresses though that is not wanted any more")

@@ -21,8 +21,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// dictionary is one of pods, as it lies in a Store. It is encrypted as all subjects
-// encrypt theirs, and so fits into the Store of each.
+// dictionary is one of pods, as it lies in a Store that was encrypted after it was trained.
+// All subjects encrypt theirs in the same way, so that it fits into the Store of each.
 type dictionary struct {
 	name, value string
 	id          uint32
@@ -49,10 +49,8 @@ func train(t *testing.T) *dictionary {
 	t.Helper()
 	etcd := etcdtest.Start(t, nil).Client()
 	manager := compression.NewManager()
-	transformer, release := manager.Transformer(compression.Resource{
-		GroupResource: pods, KV: etcd, Encryption: stacked{outer: newEncryption(t), inner: newTransformerSwitch()},
-		Wanted: func() bool { return true },
-	})
+	// Of what is encrypted none is trained.
+	transformer, release := manager.Transformer(compression.Resource{GroupResource: pods, KV: etcd, Wanted: func() bool { return true }})
 	defer release()
 	var sample []byte
 	for i := range 200 {
@@ -74,7 +72,12 @@ func train(t *testing.T) *dictionary {
 	if len(found.Kvs) != 1 {
 		t.Fatalf("%d dictionaries were trained, want one", len(found.Kvs))
 	}
-	d := &dictionary{name: path.Base(string(found.Kvs[0].Key)), value: string(found.Kvs[0].Value), sample: sample}
+	key := string(found.Kvs[0].Key)
+	encrypted, err := stacked{outer: newEncryption(t), inner: newTransformerSwitch()}.TransformToStorage(t.Context(), found.Kvs[0].Value, value.DefaultContext(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &dictionary{name: path.Base(key), value: string(encrypted), sample: sample}
 	if _, err := fmt.Sscan(d.name, &d.id); err != nil {
 		t.Fatalf("the dictionary's name is %q: %v", d.name, err)
 	}

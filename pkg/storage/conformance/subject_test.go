@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -245,22 +247,26 @@ func (s *subject) UpdatePrefixTransformer(modify storagetesting.PrefixTransforme
 	})
 }
 
-// unreadable is a subject that is listed once its objects cannot be read. Where most
-// cannot, the storage fails as upstream's does; of few, it would leave those out
-// that one watch failed at, and the watches that begin later go on.
-type unreadable struct {
-	*subject
-	t *testing.T
+// unreliable is a subject with a key service: what the suite calls a corrupt object fails
+// with errSynthetic, and any other error is that of the service.
+type unreliable struct{ *subject }
+
+// UpdateTransformer implements storagetesting.InterfaceWithTransformerOverride.
+func (u unreliable) UpdateTransformer(modify storagetesting.TransformerModifier) func() {
+	return u.subject.UpdateTransformer(func(current value.Transformer) value.Transformer {
+		return asked{modify(current)}
+	})
 }
 
-// UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
-func (u unreadable) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {
-	revert := u.subject.UpdatePrefixTransformer(modify)
-	options := storage.ListOptions{Predicate: storage.Everything, Recursive: true}
-	if err := u.GetList(u.t.Context(), resourcePrefix, options, newPodList()); err == nil {
-		u.t.Error("a list of objects that cannot be read did not fail")
+type asked struct{ value.Transformer }
+
+// TransformFromStorage implements value.Transformer.
+func (a asked) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+	data, stale, err := a.Transformer.TransformFromStorage(ctx, data, dataCtx)
+	if err != nil && !errors.Is(err, errSynthetic) {
+		err = fmt.Errorf("%w: %w", status.Error(codes.Unavailable, "ask for a key"), err)
 	}
-	return revert
+	return data, stale, err
 }
 
 // UpdateTransformer implements storagetesting.InterfaceWithTransformerOverride.

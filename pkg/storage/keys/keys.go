@@ -23,6 +23,19 @@ const own = "_annex"
 // coreGroup stands for the empty group where a group must be named.
 const coreGroup = "core"
 
+// Above are the prefixes that contain a prefix, the nearest first.
+func Above(prefix string) []string {
+	var above []string
+	for prefix = path.Join("/", prefix); prefix != "/"; {
+		prefix = path.Dir(prefix)
+		above = append(above, prefix)
+	}
+	return above
+}
+
+// IsStore reports whether a key is that of Store for any prefix.
+func IsStore(key string) bool { return strings.HasSuffix(key, Store("")) }
+
 // Root is what the keys below a Store's prefix begin with. The prefix may be
 // written with or without slashes around it.
 func Root(prefix string) string {
@@ -53,6 +66,10 @@ func Beside(prefix string) (before, after [2]string) {
 
 // Store is the key that says which Store of which annex uses the prefix.
 func Store(prefix string) string { return Own(prefix) + "store" }
+
+// Checkpoints is what the keys begin with that prove how much of an etcd's history is
+// there.
+func Checkpoints(prefix string) string { return Own(prefix) + "checkpoints/" }
 
 // Dictionaries is what the keys of a resource's compression dictionaries begin with.
 func Dictionaries(prefix string, resource schema.GroupResource) string {

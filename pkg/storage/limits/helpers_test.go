@@ -79,7 +79,9 @@ func (s *store) replica(t testing.TB) *replica {
 		cancel()
 		running.Wait()
 	})
-	client.KV = KV(Config{KV: line, Prefix: prefix, Resource: widgets, Usage: tracker, Limits: func() Limits { return *s.limits.Load() }})
+	var release func()
+	client.KV, release = KV(Config{KV: line, Prefix: prefix, Resource: widgets, Usage: tracker, Limits: func() Limits { return *s.limits.Load() }})
+	t.Cleanup(release)
 	return &replica{Client: client, usage: tracker, line: line}
 }
 

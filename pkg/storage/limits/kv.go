@@ -13,10 +13,11 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// KV is the config's, with writes of the resource kept below its limits.
-func KV(config Config) clientv3.KV {
+// KV is the config's, with writes of the resource kept below its limits. release is to be
+// called when it is not used any more.
+func KV(config Config) (limited clientv3.KV, release func()) {
 	register()
-	return &kv{KV: config.KV, enforcer: newEnforcer(config), root: keys.Objects(config.Prefix, config.Resource)}
+	return &kv{KV: config.KV, enforcer: newEnforcer(config), root: keys.Objects(config.Prefix, config.Resource)}, follow(config.Resource.String())
 }
 
 type kv struct {

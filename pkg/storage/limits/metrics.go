@@ -18,4 +18,24 @@ var refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"hostedresource"})
 
+// users counts the enforcers of each resource: its versions have one each.
+var users = struct {
+	sync.Mutex
+	of map[string]int
+}{of: map[string]int{}}
+
+// follow counts one more. The metrics of a resource end with the last that is released.
+func follow(resource string) (release func()) {
+	change := func(by int) {
+		users.Lock()
+		defer users.Unlock()
+		if users.of[resource] += by; users.of[resource] == 0 {
+			delete(users.of, resource)
+			refusals.DeleteLabelValues(resource)
+		}
+	}
+	change(1)
+	return sync.OnceFunc(func() { change(-1) })
+}
+
 var register = sync.OnceFunc(func() { legacyregistry.MustRegister(refusals) })

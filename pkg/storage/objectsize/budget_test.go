@@ -4,57 +4,107 @@
 package objectsize
 
 import (
+	"context"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// TestBudget has fifty writers of the largest objects at once, and counts.
+func as(ctx context.Context, name string) context.Context {
+	return request.WithUser(ctx, &user.DefaultInfo{Name: name})
+}
+
+// TestBudget lets fifty users write the largest objects at once, half of them brought
+// by a body, and counts.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	budget := NewBudget(4*16*mib, time.Minute)
+	budget := NewBudget(16*mib, time.Minute)
 	var running, most atomic.Int64
+	work := func() {
+		now := running.Add(1)
+		defer running.Add(-1)
+		for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+		}
+		runtime.Gosched()
+	}
 	var writers sync.WaitGroup
-	for range 50 {
+	for i := range 50 {
+		who := &user.DefaultInfo{Name: fmt.Sprint(i)}
 		writers.Go(func() {
-			ctx, release, err := budget.Acquire(t.Context(), 16*mib)
+			part, err := budget.Arrive(t.Context(), who, 16*mib)
+			if err == nil {
+				defer part.Release()
+				err = part.Work(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			work()
+			part.Written()
+		})
+		writers.Go(func() {
+			release, err := budget.Acquire(request.WithUser(t.Context(), who), 16*mib)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer release()
-			now := running.Add(1)
-			defer running.Add(-1)
-			for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
-			}
-			// Who has a part never waits for another.
-			if _, again, err := budget.Acquire(ctx, 16*mib); err != nil {
-				t.Error(err)
-			} else {
-				again()
-			}
-			runtime.Gosched()
+			work()
 		})
 	}
 	writers.Wait()
-	if most.Load() > 4 {
-		t.Errorf("%d objects of 16 MiB were written at once, want 4 at the most", most.Load())
+	if most.Load() > workingObjects {
+		t.Errorf("%d objects of 16 MiB were worked on at once, want at most %d", most.Load(), workingObjects)
+	}
+	if len(budget.users) != 0 {
+		t.Errorf("%d users are remembered who have no requests", len(budget.users))
 	}
 }
 
-func TestBudgetOfOne(t *testing.T) {
+// TestShares fills the share of a user with bodies that do not come to their end.
+func TestShares(t *testing.T) {
 	t.Parallel()
-	budget := NewBudget(2*mib, time.Minute)
-	_, release, err := budget.Acquire(t.Context(), 100*mib)
-	if err != nil {
-		t.Fatalf("what is larger than the budget should go alone: %v", err)
-	}
-	release()
-	for range 1000 {
-		if _, _, err := budget.Acquire(t.Context(), HeavyBytes-1); err != nil {
-			t.Fatalf("small objects take nothing: %v", err)
-		}
+	for name, test := range map[string]struct {
+		slow, other string
+		shared      bool
+	}{
+		"another user":              {slow: "ann", other: "bob"},
+		"the same user":             {slow: "ann", other: "ann", shared: true},
+		"two of a namespace":        {slow: "system:serviceaccount:one:a", other: "system:serviceaccount:one:b", shared: true},
+		"two of two namespaces":     {slow: "system:serviceaccount:one:a", other: "system:serviceaccount:two:a"},
+		"not really an account":     {slow: "system:serviceaccount:one", other: "system:serviceaccount:one:b"},
+		"nobody and the same":       {slow: "", other: "", shared: true},
+		"somebody without a bearer": {slow: "", other: "ann"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			budget := NewBudget(4*mib, 10*time.Millisecond)
+			for range userObjects {
+				part, err := budget.Arrive(t.Context(), &user.DefaultInfo{Name: test.slow}, 100*mib)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer part.Release()
+			}
+			release, err := budget.Acquire(as(t.Context(), test.other), mib)
+			if (err != nil) != test.shared {
+				t.Errorf("%q beside %q: got %v, want it refused: %t", test.other, test.slow, err, test.shared)
+			}
+			if err == nil {
+				release()
+			}
+			for range 1000 {
+				if _, err := budget.Acquire(as(t.Context(), test.other), HeavyBytes-1); err != nil {
+					t.Fatalf("small objects take nothing: %v", err)
+				}
+			}
+		})
 	}
 }

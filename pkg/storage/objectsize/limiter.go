@@ -127,9 +127,8 @@ func (s *limited) Create(ctx context.Context, key string, obj, out runtime.Objec
 func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cached runtime.Object) error {
 	if budget := s.limiter.config.Budget; budget != nil {
-		var release func()
-		var err error
-		if ctx, release, err = budget.Acquire(ctx, s.limiter.heavy.size(key)); err != nil {
+		release, err := budget.Acquire(ctx, s.limiter.heavy.size(key))
+		if err != nil {
 			return err
 		}
 		defer release()

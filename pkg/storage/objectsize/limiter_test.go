@@ -111,9 +111,15 @@ func TestUpdateTakesPart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, release, err := budget.Acquire(t.Context(), 2*mib)
-	if err != nil {
-		t.Fatal(err)
+	var release []func()
+	for _, who := range []string{"ann", "bob"} {
+		for range userObjects {
+			give, err := budget.Acquire(as(t.Context(), who), 4*mib)
+			if err != nil {
+				t.Fatal(err)
+			}
+			release = append(release, give)
+		}
 	}
 	label := func(object *unstructured.Unstructured) {
 		object.SetLabels(map[string]string{"now": time.Now().Format("150405.000")})
@@ -131,10 +137,13 @@ func TestUpdateTakesPart(t *testing.T) {
 	if err := update("large"); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a large object while the budget is used: got %v, want 429", err)
 	}
+	ctx := WithPart(t.Context(), &Part{})
 	if err := store.GuaranteedUpdate(ctx, widgetKey("large"), newWidget(), false, nil, tryUpdate, nil); err != nil {
-		t.Errorf("a large object by who has a part: %v", err)
+		t.Errorf("a large object in a request that has a part: %v", err)
 	}
-	release()
+	for _, give := range release {
+		give()
+	}
 	if err := update("large"); err != nil {
 		t.Errorf("a large object: %v", err)
 	}

@@ -6,8 +6,9 @@ package revision
 import (
 	"context"
 	"fmt"
-	"strings"
+	"strconv"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -35,18 +36,30 @@ func Raise(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource s
 // Highest reads the highest offset that any resource has in the etcd with this prefix.
 func Highest(ctx context.Context, annexEtcd clientv3.KV, prefix string) (int64, error) {
 	all := keys.Revisions(prefix)
-	found, err := annexEtcd.Get(ctx, all, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	found, err := annexEtcd.Get(ctx, all, clientv3.WithPrefix())
 	if err != nil {
 		return 0, fmt.Errorf("reading %s: %w", all, err)
 	}
+	return HighestOf(found.Kvs)
+}
+
+// HighestOf is the highest offset among the keys below keys.Revisions.
+func HighestOf(found []*mvccpb.KeyValue) (int64, error) {
 	var highest int64
-	for _, kv := range found.Kvs {
-		group, plural, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), all), "/")
-		offset, err := Load(ctx, annexEtcd, prefix, schema.GroupResource{Group: group, Resource: plural})
+	for i := range found {
+		saved, err := parse(found[i : i+1])
 		if err != nil {
 			return 0, err
 		}
-		highest = max(highest, offset)
+		highest = max(highest, saved.offset)
 	}
 	return highest, nil
+}
+
+// Put is the operation that makes offset that of the Whole.
+func Put(prefix string, offset int64) (clientv3.Op, error) {
+	if offset < 0 || offset > highestOffset {
+		return clientv3.Op{}, fmt.Errorf("an offset of revisions cannot be %d, only 0 to %d", offset, int64(highestOffset))
+	}
+	return clientv3.OpPut(key(prefix, Whole), strconv.FormatInt(offset, 10)), nil
 }

@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
 )
 
 // recipe is what a resource's storage is made from, but for the Store.
@@ -37,7 +37,7 @@ type recipe struct {
 	size           ObjectSize
 	compression    *compression.Manager
 	compressed     func() bool
-	unreadable     *quarantine.Registry
+	unreadable     *corruption.Registry
 	limits         func() limits.Limits
 }
 
@@ -45,6 +45,7 @@ type recipe struct {
 type backend struct {
 	storage.Interface
 	store   Store
+	place   place
 	cached  bool
 	destroy func()
 }
@@ -61,36 +62,39 @@ func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
 		Resource: r.config.GroupResource, Store: store.Name(), Prefix: store.Prefix(),
 		MaxBytes: r.size.MaxBytes, Budget: r.size.Budget,
 	})
-	codec := layers.quarantine.Codec(r.config.Codec)
-	transformer, decoder := limiter.Transformer(layers.transformer), etcd3.NewDefaultDecoder(codec, versioner)
-	deletesCorrupt := utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion)
-	if deletesCorrupt {
-		transformer = etcd3.WithCorruptObjErrorHandlingTransformer(transformer)
-		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
-	}
+	detector := corruption.New(corruption.Config{
+		Resource: r.config.GroupResource, Prefix: store.Prefix(), ResourcePrefix: r.resourcePrefix,
+		Codec: r.config.Codec, New: r.newFunc, Registry: r.unreadable,
+	})
+	codec := detector.Codec()
+	transformer := detector.Transformer(limiter.Transformer(layers.transformer))
+	decoder := detector.Decoder(etcd3.NewDefaultDecoder(codec, versioner))
 	raw, err := etcd3.New(layers.client, layers.compactor, codec, r.newFunc, r.newListFunc, store.Prefix(),
 		r.resourcePrefix, r.config.GroupResource, transformer, r.config.LeaseManagerConfig, decoder, versioner)
-	if err != nil {
+	closeLayers := func() {
+		detector.Close()
 		layers.close()
+	}
+	if err != nil {
+		closeLayers()
 		return nil, fmt.Errorf("making the storage of %s in Store %s: %w", r.config.GroupResource, store.Name(), err)
 	}
 	b := &backend{Interface: raw, store: store, cached: r.cached}
-	if deletesCorrupt {
+	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
 		b.Interface = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, r.config.GroupResource)
 	}
-	b.Interface = layers.quarantine.Storage(b.Interface)
+	b.Interface = detector.Storage(b.Interface)
 	closeRaw := func() {
 		raw.Close()
-		layers.close()
+		closeLayers()
 	}
 	stopCache := func() {}
 	if r.cached {
-		if stopCache, err = b.addCache(r, versioner); err != nil {
+		if stopCache, err = b.addCache(r, versioner, detector); err != nil {
 			closeRaw()
 			return nil, err
 		}
 	}
-	b.Interface = layers.quarantine.Served(b.Interface)
 	// Outside of the cache, which asks for the object before it is changed.
 	b.Interface = limiter.Storage(b.Interface)
 	// Endpoints of a resource share a backend, and each destroys it.
@@ -102,7 +106,7 @@ func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
 }
 
 // addCache puts the watch cache before the storage.
-func (b *backend) addCache(r recipe, versioner storage.Versioner) (stop func(), err error) {
+func (b *backend) addCache(r recipe, versioner storage.Versioner, detector *corruption.Detector) (stop func(), err error) {
 	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage:             b.Interface,
 		Versioner:           versioner,
@@ -121,10 +125,17 @@ func (b *backend) addCache(r recipe, versioner storage.Versioner) (stop func(), 
 		return nil, fmt.Errorf("making the watch cache of %s: %w", r.config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(watchCache, b.Interface)
-	b.Interface = newYoung(delegator, b.Interface, func() bool { return r.few(b.store) })
+	b.Interface = detector.Cached(newYoung(delegator, b.Interface, func() bool { return r.few(b.store) }))
+	var filling sync.WaitGroup
+	filling.Go(func() {
+		if watchCache.Wait(context.Background()) == nil { // or stopped
+			detector.NoteAllRead()
+		}
+	})
 	return func() {
 		delegator.Stop()
 		watchCache.Stop()
+		filling.Wait()
 	}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
@@ -22,9 +23,9 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/limits"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
-	"github.com/annex-dev/annex/pkg/storage/quarantine"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -61,7 +62,7 @@ type Config struct {
 	// Compression says how what is written is compressed.
 	Compression Compression
 	// Unreadable is told which objects cannot be read.
-	Unreadable *quarantine.Registry
+	Unreadable *corruption.Registry
 }
 
 // Compression says which values are compressed, and who does it.
@@ -86,10 +87,12 @@ type Router struct {
 	routes *routes
 
 	compression Compression
-	unreadable  *quarantine.Registry
+	unreadable  *corruption.Registry
 
 	mu    sync.Mutex
 	typed []schema.GroupResource
+	// compiledIn are the prefixes of all resources that need no definition.
+	compiledIn sets.Set[string]
 }
 
 // New returns a Router. It follows the informer, which somebody else starts.
@@ -101,6 +104,7 @@ func New(config Config) (*Router, error) {
 	return &Router{
 		store: config.Store, cached: config.Cached, size: config.ObjectSize, routes: routes,
 		compression: config.Compression, unreadable: config.Unreadable,
+		compiledIn: sets.New[string](),
 	}, nil
 }
 
@@ -141,7 +145,7 @@ type DefinitionFunc func(name string) (uid types.UID, terminating bool, err erro
 
 // Custom is for the objects of CustomResourceDefinitions.
 func (r *Router) Custom(upstream generic.RESTOptionsGetter, definition DefinitionFunc) generic.RESTOptionsGetter {
-	return getter{router: r, upstream: upstream, route: func(resource schema.GroupResource) route {
+	return getter{router: r, upstream: upstream, custom: true, route: func(resource schema.GroupResource) route {
 		// Asked for once and for all: this storage serves this definition only.
 		uid, _, err := definition(resource.String())
 		if err != nil {
@@ -162,6 +166,7 @@ type getter struct {
 	upstream generic.RESTOptionsGetter
 	route    func(schema.GroupResource) route
 	prefix   func(schema.GroupResource) string // nil leaves it to upstream
+	custom   bool
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -173,8 +178,23 @@ func (g getter) GetRESTOptions(resource schema.GroupResource, example runtime.Ob
 	if g.prefix != nil {
 		options.ResourcePrefix = g.prefix(resource)
 	}
-	options.Decorator = g.router.decorator(g.route(resource), g.router.cached(resource))
+	to := g.route(resource)
+	if g.router.isShadowed(options.ResourcePrefix, g.custom) {
+		to = shadowed{resource}
+	}
+	options.Decorator = g.router.decorator(to, g.router.cached(resource))
 	return options, nil
+}
+
+// isShadowed reports whether a custom resource would have the keys of one that is
+// compiled in. It remembers the prefixes of those.
+func (r *Router) isShadowed(prefix string, custom bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !custom {
+		r.compiledIn.Insert(prefix)
+	}
+	return custom && r.compiledIn.Has(prefix)
 }
 
 // decorator makes storage that takes the route. It never asks an etcd: upstream
@@ -234,7 +254,7 @@ func (r *Router) compressed(resource schema.GroupResource) func() bool {
 // pinned is the route to the Store default.
 type pinned struct{}
 
-func (pinned) find() (string, error)    { return hostingv1alpha1.DefaultStoreName, nil }
+func (pinned) find() (place, error)     { return place{store: hostingv1alpha1.DefaultStoreName}, nil }
 func (pinned) changed() <-chan struct{} { return nil }
 func (pinned) limits() limits.Limits    { return limits.Unlimited() }
 
@@ -244,8 +264,19 @@ type undefined struct {
 	err      error
 }
 
-func (u undefined) find() (string, error) {
-	return "", notPlaced(u.resource, fmt.Sprintf("is not routed: %v", u.err), true)
+func (u undefined) find() (place, error) {
+	return place{}, notPlaced(u.resource, fmt.Sprintf("is not routed: %v", u.err), true)
 }
 func (undefined) changed() <-chan struct{} { return nil }
 func (undefined) limits() limits.Limits    { return limits.Unlimited() }
+
+// shadowed is the route of a definition whose objects would have the keys of a resource
+// that is compiled in. Admission refuses such a definition; with one that is there
+// already nothing is read, and nothing deleted when it goes.
+type shadowed struct{ resource schema.GroupResource }
+
+func (s shadowed) find() (place, error) {
+	return place{}, notPlaced(s.resource, "is not routed: the resource is compiled into annex, delete its CustomResourceDefinition", true)
+}
+func (shadowed) changed() <-chan struct{} { return nil }
+func (shadowed) limits() limits.Limits    { return limits.Unlimited() }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,13 +27,21 @@ type LiveFunc func(ctx context.Context, name string) (*hostingv1alpha1.HostedRes
 
 // route leads to the Store of a resource.
 type route interface {
-	// find returns the name of the Store, or an error from notPlaced.
-	find() (store string, err error)
+	// find returns where the resource is, or an error from notPlaced.
+	find() (place, error)
 	// changed returns a channel that is closed when find may say something else, or
 	// nil if it never will. To miss nothing, it is called before find.
 	changed() <-chan struct{}
 	// limits are those of the moment.
 	limits() limits.Limits
+}
+
+// place is where a resource is. Two places are the same if the objects are.
+type place struct {
+	// store is the name of the Store.
+	store string
+	// hosted is the UID of the HostedResource that says so; empty if none does.
+	hosted types.UID
 }
 
 // routes reads the routes of all resources off HostedResources.
@@ -48,8 +57,12 @@ type routes struct {
 func newRoutes(informer hostinginformers.HostedResourceInformer, live LiveFunc) (*routes, error) {
 	r := &routes{hosted: informer.Lister(), live: live, news: make(chan struct{})}
 	registration, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { r.announce() },
-		UpdateFunc: func(any, any) { r.announce() },
+		AddFunc: func(any) { r.announce() },
+		UpdateFunc: func(old, updated any) {
+			if isRerouted(old.(*hostingv1alpha1.HostedResource), updated.(*hostingv1alpha1.HostedResource)) {
+				r.announce()
+			}
+		},
 		DeleteFunc: func(any) { r.announce() },
 	})
 	if err != nil {
@@ -59,8 +72,18 @@ func newRoutes(informer hostinginformers.HostedResourceInformer, live LiveFunc) 
 	return r, nil
 }
 
-// announce wakes all who wait for a route. Few do, and seldom: only between the
-// making of a resource and its placing.
+// isRerouted reports whether find may say something else after an update. Most updates
+// are of numbers in the status.
+func isRerouted(old, updated *hostingv1alpha1.HostedResource) bool {
+	return old.UID != updated.UID || old.Spec.StoreName != updated.Spec.StoreName ||
+		old.Status.DefinitionUID != updated.Status.DefinitionUID ||
+		!apiequality.Semantic.DeepEqual(
+			meta.FindStatusCondition(old.Status.Conditions, hostingv1alpha1.HostedResourceScheduled),
+			meta.FindStatusCondition(updated.Status.Conditions, hostingv1alpha1.HostedResourceScheduled))
+}
+
+// announce wakes the storage of all resources. It happens seldom: when a resource is
+// made, placed or deleted.
 func (r *routes) announce() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,22 +115,24 @@ type placement struct {
 }
 
 // find implements route.
-func (p *placement) find() (string, error) {
+func (p *placement) find() (place, error) {
 	if !cache.IsDone(p.synced) {
-		return "", notPlaced(p.resource, "is not known yet, annex has just started", false)
+		return place{}, notPlaced(p.resource, "is not known yet, annex has just started", false)
 	}
 	hosted, err := p.hosted.Get(p.resource.String())
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", notPlaced(p.resource, "does not exist yet", false)
+		return place{}, notPlaced(p.resource, "does not exist yet", false)
 	case err != nil:
-		return "", fmt.Errorf("reading hosted resource %s: %w", p.resource, err)
+		return place{}, fmt.Errorf("reading hosted resource %s: %w", p.resource, err)
 	case hosted.Spec.StoreName == "":
-		return "", unscheduled(p.resource, hosted)
+		return place{}, unscheduled(p.resource, hosted)
+	case hosted.Status.DefinitionUID != p.definition && !hosted.DeletionTimestamp.IsZero():
+		return place{}, notPlaced(p.resource, "is being deleted: once it is gone, one is made for the definition", false)
 	case hosted.Status.DefinitionUID != p.definition:
-		return "", notPlaced(p.resource, "waits for annex to see the definition of the resource", false)
+		return place{}, notPlaced(p.resource, "waits for annex to see the definition of the resource", false)
 	}
-	return hosted.Spec.StoreName, nil
+	return place{store: hosted.Spec.StoreName, hosted: hosted.UID}, nil
 }
 
 // limits implements route.

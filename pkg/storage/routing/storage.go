@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/compression"
 )
 
 const (
@@ -30,8 +32,8 @@ const (
 
 var errDestroyed = errors.New("the storage has been closed")
 
-// routed is the storage of a resource. It finds its Store when it is first used,
-// and keeps to it; if the data of the Store are replaced it begins again.
+// routed is the storage of a resource. It finds its Store when it is first used, and
+// begins again if the data of the Store are replaced or the resource is elsewhere.
 type routed struct {
 	route  route
 	store  func(name string) (Store, error)
@@ -63,7 +65,7 @@ func (s *routed) prepare() error {
 }
 
 // prepareSoon has the backend made as soon as there is a Store for it, and anew when
-// there is another in its place: watches of the old one end. Upstream makes
+// there is another in its place or the resource is elsewhere: watches of the old one end. Upstream makes
 // all versions of a custom resource when one is asked for, and so their watch caches
 // begin at the same time: who has a resource version from one can watch another.
 func (s *routed) prepareSoon() {
@@ -72,10 +74,7 @@ func (s *routed) prepareSoon() {
 	s.preparing.Go(func() {
 		for s.waitPlaced(ctx) {
 			if made, err := s.use(ctx); err == nil {
-				select {
-				case <-ctx.Done():
-				case <-made.store.Gone():
-				}
+				s.waitMoved(ctx, made)
 				continue
 			}
 			select {
@@ -101,18 +100,40 @@ func (s *routed) waitPlaced(ctx context.Context) bool {
 	return false
 }
 
+// waitMoved returns when the backend is no longer the one to use.
+func (s *routed) waitMoved(ctx context.Context, made *backend) {
+	for ctx.Err() == nil {
+		changed := s.route.changed()
+		if !s.isCurrent(made) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-made.store.Gone():
+		case <-ctx.Done():
+		}
+	}
+}
+
+// isCurrent reports whether a backend is where the route leads now. A HostedResource
+// that was made again may name another Store: what is in this one is not found there.
+func (s *routed) isCurrent(made *backend) bool {
+	at, err := s.route.find()
+	return err == nil && made.place == at && !made.isGone()
+}
+
 // use returns the backend. The first caller makes it.
 func (s *routed) use(ctx context.Context) (*backend, error) {
-	if made := s.backend.Load(); made != nil && !made.isGone() {
+	if made := s.backend.Load(); made != nil && s.isCurrent(made) {
 		return made, nil
 	}
-	name, err := s.find(ctx)
+	at, err := s.find(ctx)
 	if err != nil {
 		return nil, err
 	}
-	store, err := s.store(name)
+	store, err := s.store(at.store)
 	if err != nil {
-		return nil, storeUnavailable(name, err)
+		return nil, storeUnavailable(at.store, err)
 	}
 	select {
 	case s.building <- struct{}{}:
@@ -121,19 +142,20 @@ func (s *routed) use(ctx context.Context) (*backend, error) {
 		return nil, ctx.Err()
 	}
 	before := s.backend.Load()
-	if before != nil && !before.isGone() {
+	if before != nil && s.isCurrent(before) {
 		return before, nil
 	}
 	if s.destroyed {
 		return nil, errDestroyed
 	}
 	if down := store.Available(); down != nil {
-		return nil, storeUnavailable(name, down)
+		return nil, storeUnavailable(at.store, down)
 	}
 	made, err := s.recipe.build(ctx, store)
 	if err != nil {
 		return nil, err
 	}
+	made.place = at
 	s.backend.Store(made)
 	if before != nil {
 		before.destroy()
@@ -143,19 +165,19 @@ func (s *routed) use(ctx context.Context) (*backend, error) {
 
 // find returns the Store of the resource and waits for one to be chosen, but not for
 // long.
-func (s *routed) find(ctx context.Context) (string, error) {
+func (s *routed) find(ctx context.Context) (place, error) {
 	var giveUp <-chan time.Time
 	for {
 		changed := s.route.changed()
-		name, err := s.route.find()
+		at, err := s.route.find()
 		var missing *notPlacedError
 		switch {
 		case err == nil:
-			return name, nil
+			return at, nil
 		case !errors.As(err, &missing):
-			return "", err
+			return place{}, err
 		case missing.final:
-			return "", missing.status()
+			return place{}, missing.status()
 		case giveUp == nil:
 			timer := time.NewTimer(placementTimeout)
 			defer timer.Stop()
@@ -164,9 +186,9 @@ func (s *routed) find(ctx context.Context) (string, error) {
 		select {
 		case <-changed:
 		case <-giveUp:
-			return "", missing.status()
+			return place{}, missing.status()
 		case <-ctx.Done():
-			return "", missing.status()
+			return place{}, missing.status()
 		}
 	}
 }
@@ -231,7 +253,7 @@ func (s *routed) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
-	ctx, update = passLimits(ctx, update)
+	ctx, update = passLimits(compression.ForUpdate(ctx), update)
 	return s.do(ctx, func(b storage.Interface) error {
 		return b.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	})
@@ -267,7 +289,8 @@ func (s *routed) isEmpty(ctx context.Context) bool {
 	}
 	to, ok := s.route.(*placement)
 	if !ok {
-		return false
+		_, none := s.route.(shadowed)
+		return none
 	}
 	_, err := to.find()
 	var missing *notPlacedError

@@ -6,6 +6,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -241,17 +244,7 @@ func TestDataThatWereReplaced(t *testing.T) {
 	}
 	defer watcher.Stop()
 	w.replace(after)
-	for deadline := time.After(time.Minute); ; {
-		select {
-		case _, open := <-watcher.ResultChan():
-			if open {
-				continue
-			}
-		case <-deadline:
-			t.Fatal("the watch of the old data goes on")
-		}
-		break
-	}
+	waitEnded(t, watcher)
 	waitCached(t, s, 0)
 	if err := create(t.Context(), s, widgetKey); err != nil {
 		t.Fatal(err)
@@ -259,6 +252,76 @@ func TestDataThatWereReplaced(t *testing.T) {
 	waitCached(t, s, 1)
 	if got := before.keys(t); len(got) != 2 {
 		t.Errorf("the old data are %q", got)
+	}
+}
+
+// waitEnded waits until a watch of old data ends.
+func waitEnded(t *testing.T, watcher watch.Interface) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		select {
+		case _, open := <-watcher.ResultChan():
+			if !open {
+				return
+			}
+		case <-deadline:
+			t.Fatal("the watch of the old data goes on")
+		}
+	}
+}
+
+// TestAResourceThatIsElsewhere has the HostedResource made again on another Store: what
+// is written goes where it says, and watches of the old place end.
+func TestAResourceThatIsElsewhere(t *testing.T) {
+	t.Parallel()
+	one, two := startStore(t, "one"), startStore(t, "two")
+	w := newWorld(t, one, two)
+	w.place(t, made("a", on("one", "first")))
+	s := w.widgetStorage(t)
+	if err := create(t.Context(), s, widgetKey); err != nil {
+		t.Fatal(err)
+	}
+	waitCached(t, s, 1)
+	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+
+	w.place(t, made("b", on("two", ""))) // not for this definition yet
+	waitFor(t, "writes are refused", func() bool { return create(t.Context(), s, widgetKey+"2") != nil })
+	w.place(t, made("b", on("two", "first")))
+	waitEnded(t, watcher)
+	waitCached(t, s, 0)
+	if err := create(t.Context(), s, widgetKey+"3"); err != nil {
+		t.Fatal(err)
+	}
+	if got := two.keys(t); len(got) != 1 {
+		t.Errorf("Store two has %q", got)
+	}
+	if got := one.keys(t); slices.Contains(got, "/of-one"+widgetKey+"3") {
+		t.Errorf("Store one has %q", got)
+	}
+	before := s.(*routed).backend.Load()
+	w.place(t, made("c", on("two", "first")))
+	waitFor(t, "the backend is another", func() bool { return s.(*routed).backend.Load() != before })
+	waitCached(t, s, 1)
+}
+
+// made gives a HostedResource a UID.
+func made(uid types.UID, change func(*hostingv1alpha1.HostedResource)) func(*hostingv1alpha1.HostedResource) {
+	return func(hosted *hostingv1alpha1.HostedResource) {
+		change(hosted)
+		hosted.UID = uid
+	}
+}
+
+func waitFor(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil })
+	if err != nil {
+		t.Fatalf("not within a minute: %s", what)
 	}
 }
 

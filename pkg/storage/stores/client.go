@@ -5,13 +5,13 @@ package stores
 
 import (
 	"context"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"google.golang.org/grpc"
-
-	"github.com/annex-dev/annex/pkg/storage/keys"
+	"google.golang.org/grpc/codes"
 )
 
 // newClient returns the client that stays the same while the Store exists. It has
@@ -66,7 +66,7 @@ func (k *kv) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error
 	return response.OpResponse(), nil
 }
 
-// do performs one operation; a write is made a transaction with the Store's fence.
+// do performs one operation, in a transaction with the Store's fence.
 func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clientv3.OpResponse, err error) {
 	ctx, c, err := k.store.pass(ctx, name)
 	if err != nil {
@@ -74,32 +74,51 @@ func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clie
 	}
 	defer c.end()
 	defer k.store.metrics.observe(name)(&err)
-	fenced := c.fence != 0 && !op.IsGet()
-	if fenced {
-		response, err = c.connection.client.Do(ctx, clientv3.OpTxn([]clientv3.Cmp{c.compare()}, []clientv3.Op{op}, nil))
-	} else {
+	if c.fence == nil {
 		response, err = c.connection.client.Do(ctx, op)
+		if err = c.check(headerOf(response), err); err == nil {
+			err = c.checkRevision(headerOf(response))
+		}
+		return response, err
 	}
-	if err = c.check(headerOf(response), err); err != nil {
+	ops := c.fence.withCheckpoint([]clientv3.Op{op})
+	fenced := clientv3.OpTxn(c.fence.compares(c.checkpoint), ops, c.fence.reads())
+	if response, err = c.perform(ctx, fenced, op.IsGet()); err != nil {
 		return clientv3.OpResponse{}, err
-	}
-	if !fenced {
-		return response, nil
 	}
 	txn := response.Txn()
 	if !txn.Succeeded {
-		err = k.store.fenceGone(c.gate)
+		err = c.checkFence(txn.Header, txn.Responses)
 		return clientv3.OpResponse{}, err
+	}
+	if err = c.checkRevision(txn.Header); err != nil {
+		return clientv3.OpResponse{}, err
+	}
+	if len(ops) > 1 {
+		c.fence.wroteCheckpoint(txn.Header)
 	}
 	return unwrap(txn), nil
 }
 
-// compare is the condition that annex's mark is where it was.
-func (g *gate) compare() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(g.markKey()), "=", g.fence)
-}
+const (
+	// readAttempts and readPause are how etcd's client itself repeats reads that fail
+	// because a cluster elects a leader. It does not repeat transactions.
+	readAttempts = 100
+	readPause    = 25 * time.Millisecond
+)
 
-func (g *gate) markKey() string { return keys.Store(g.connection.target.prefix) }
+// perform has etcd perform a transaction, and again where it only reads and no member
+// could answer.
+func (c *call) perform(ctx context.Context, op clientv3.Op, reads bool) (clientv3.OpResponse, error) {
+	for attempt := 1; ; attempt++ {
+		response, err := c.connection.client.Do(ctx, op)
+		if reads && err != nil && codeOf(err) == codes.Unavailable && attempt < readAttempts && ctx.Err() == nil {
+			pause(ctx, readPause, nil)
+			continue
+		}
+		return response, c.check(headerOf(response), err)
+	}
+}
 
 // headerOf is the header of whatever etcd answered, nil if it did not.
 func headerOf(response clientv3.OpResponse) *etcdserverpb.ResponseHeader {
@@ -116,10 +135,14 @@ func headerOf(response clientv3.OpResponse) *etcdserverpb.ResponseHeader {
 	return nil
 }
 
-// unwrap returns the answer to the only operation of a transaction.
+// unwrap returns the answer to the first operation of a transaction.
 func unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
 	inner := txn.Responses[0]
 	switch {
+	case inner.GetResponseRange() != nil:
+		read := (*clientv3.GetResponse)(inner.GetResponseRange())
+		read.Header = txn.Header
+		return read.OpResponse()
 	case inner.GetResponsePut() != nil:
 		put := (*clientv3.PutResponse)(inner.GetResponsePut())
 		put.Header = txn.Header
@@ -132,33 +155,42 @@ func unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
 	return clientv3.OpResponse{}
 }
 
-// GetStream implements clientv3.KV.
+// GetStream implements clientv3.KV. Its last part, without which the others are not
+// used, comes when the fence was found to hold after all of them.
 func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
 	bound, c, err := k.store.pass(ctx, "stream")
 	if err != nil {
 		return nil, err
 	}
+	bound, cancel := context.WithCancel(bound)
 	observed := k.store.metrics.observe("stream")
 	stream, err := c.connection.client.GetStream(bound, key, opts...)
 	if err != nil {
 		defer c.end()
+		cancel()
 		err = c.check(nil, err)
 		observed(&err)
 		return nil, err
 	}
 	checked := make(chan clientv3.RangeStreamResponse)
 	go func() {
+		defer func() {
+			// The sender of the stream ignores the context: it is stuck until somebody receives.
+			for range stream {
+			}
+		}()
 		defer c.end()
+		defer cancel()
 		defer close(checked)
 		defer observed(&err)
 		for part := range stream {
-			if err = c.checkPart(&part); err != nil {
+			if err = c.checkPart(bound, &part); err != nil {
 				part = failedPart(err)
 			}
 			select {
 			case checked <- part:
 			case <-ctx.Done():
-				return
+				err = ctx.Err()
 			}
 			if err != nil {
 				return
@@ -168,15 +200,38 @@ func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOptio
 	return checked, nil
 }
 
-// checkPart is check for a part of a stream, of which only the last names the cluster.
-func (c *call) checkPart(part *clientv3.RangeStreamResponse) error {
+// checkPart checks a part of a stream, of which only the last has a header.
+func (c *call) checkPart(ctx context.Context, part *clientv3.RangeStreamResponse) error {
 	if err := part.Err(); err != nil {
 		return c.check(nil, err)
 	}
-	if header := part.GetHeader(); header != nil {
-		return c.check(header, nil)
+	header := part.GetHeader()
+	if header == nil {
+		return nil
 	}
-	return nil
+	if err := c.check(header, nil); err != nil {
+		return err
+	}
+	if err := c.verify(ctx); err != nil {
+		return err
+	}
+	return c.checkRevision(header)
+}
+
+// verify asks etcd whether the fence holds now.
+func (c *call) verify(ctx context.Context) error {
+	if c.fence == nil {
+		return nil
+	}
+	response, err := c.perform(ctx, clientv3.OpTxn(c.fence.compares(c.checkpoint), nil, c.fence.reads()), true)
+	if err != nil {
+		return err
+	}
+	txn := response.Txn()
+	if !txn.Succeeded {
+		return c.checkFence(txn.Header, txn.Responses)
+	}
+	return c.checkRevision(txn.Header)
 }
 
 // failedPart is the part that ends a stream with an error. Only etcd's client can

@@ -34,8 +34,18 @@ const (
 	// ReasonWrongCluster is a Store whose endpoints lead to another etcd cluster
 	// than the one it was first reached at.
 	ReasonWrongCluster = "WrongCluster"
-	// ReasonDataReplaced is a Store whose cluster no longer has what annex left in it.
+	// ReasonDataReplaced is a Store whose cluster does not have annex's mark, or has it
+	// with another epoch.
 	ReasonDataReplaced = "DataReplaced"
+	// ReasonRolledBack is a Store whose cluster is at an earlier revision than it was.
+	ReasonRolledBack = "RolledBack"
+	// ReasonDiverged is a Store whose cluster has the mark, but not the history that
+	// annex knows.
+	ReasonDiverged = "Diverged"
+	// ReasonNewerFormat is a Store whose data are those of a newer release of annex.
+	ReasonNewerFormat = "NewerFormat"
+	// ReasonNotEmpty is a Store whose prefix has keys that are not annex's.
+	ReasonNotEmpty = "NotEmpty"
 	// ReasonInUse is a Store whose cluster and prefix belong to another Store.
 	ReasonInUse = "InUse"
 	// ReasonUnclaimed is a Store that was reached, but is not known to be annex's yet.

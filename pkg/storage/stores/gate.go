@@ -24,16 +24,16 @@ type gate struct {
 	connection *connection
 	// cluster is the ID of the etcd cluster that data may come from.
 	cluster uint64
-	// fence is the revision at which annex's mark was made there. A write is made
-	// on the condition that it is still there; 0 stands for no condition.
-	fence int64
+	// fence is the condition on which etcd performs requests, nil for none: the etcd
+	// inside the process cannot be replaced while it runs.
+	fence *fence
 	// shut is done when the gate was replaced by one that refuses requests; its
 	// cause says why.
 	shut  context.Context
 	close context.CancelCauseFunc
 }
 
-func newGate(refused *UnavailableError, conn *connection, cluster uint64, fence int64) *gate {
+func newGate(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) *gate {
 	g := &gate{refused: refused, connection: conn, cluster: cluster, fence: fence}
 	g.shut, g.close = context.WithCancelCause(context.Background())
 	return g
@@ -56,6 +56,9 @@ type call struct {
 	store  *Store
 	caller context.Context
 	end    func()
+	// floor is the highest revision, and checkpoint that of the fence's, that were known
+	// when the request began.
+	floor, checkpoint int64
 }
 
 // pass lets a request through the gate, or says why not. What it returns must end;
@@ -71,11 +74,15 @@ func (s *Store) pass(ctx context.Context, operation string) (context.Context, *c
 	}
 	bound, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(g.shut, func() { cancel(context.Cause(g.shut)) })
-	return bound, &call{gate: g, store: s, caller: ctx, end: func() {
+	c := &call{gate: g, store: s, caller: ctx, floor: s.highest.Load(), end: func() {
 		stop()
 		cancel(nil)
 		g.connection.leave()
-	}}, nil
+	}}
+	if g.fence != nil {
+		c.checkpoint = g.fence.checkpoint.Load()
+	}
+	return bound, c, nil
 }
 
 // check turns etcd's answer into what the caller gets: no answer of another
@@ -106,11 +113,6 @@ func (s *Store) refuseCluster(g *gate, found uint64) error {
 	return s.refuse(g, ReasonWrongCluster, wrongCluster("its endpoints lead", found, g.cluster))
 }
 
-// fenceGone shuts the gate because annex's mark is not where it was left.
-func (s *Store) fenceGone(g *gate) error {
-	return s.refuse(g, ReasonDataReplaced, dataReplaced)
-}
-
 // refuse shuts the gate because of what a request met, until the next look.
 func (s *Store) refuse(g *gate, reason, message string) error {
 	refused := &UnavailableError{Store: s.name, Reason: reason, Message: message}
@@ -120,8 +122,6 @@ func (s *Store) refuse(g *gate, reason, message string) error {
 	s.lookSoon()
 	return refused
 }
-
-const dataReplaced = "its etcd cluster no longer has the mark that annex left there: its data were replaced or removed"
 
 // wrongCluster says where what leads, as in "its endpoints lead", and where it should.
 func wrongCluster(what string, found, pinned uint64) string {
@@ -138,6 +138,9 @@ type connection struct {
 	client      *clientv3.Client
 	// keep is set for a client that is somebody else's to close.
 	keep bool
+	// watcher is the client's, with the streams that it opens counted.
+	watcher clientv3.Watcher
+	streams streams
 	// retired is done when another connection is used.
 	retired context.Context
 	cancel  context.CancelFunc
@@ -149,6 +152,8 @@ type connection struct {
 
 func newConnection(t target, creds *credentials, client *clientv3.Client, keep bool) *connection {
 	c := &connection{target: t, credentials: creds, client: client, keep: keep}
+	c.streams.verifying = make(chan struct{}, 1)
+	c.watcher = clientv3.NewWatchFromWatchClient(countedStreams{etcdserverpb.NewWatchClient(client.ActiveConnection()), &c.streams}, client)
 	c.retired, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -194,6 +199,7 @@ func (c *connection) retire() {
 		return
 	}
 	c.cancel()
+	_ = c.watcher.Close() // its watches have ended
 	if unused {
 		c.closeClient()
 	}

@@ -44,16 +44,19 @@ type loopState struct {
 	secretErr   error
 	missed      int
 	reclaiming  bool
-	// data are those that requests passed to.
-	data      data
-	reclaimed chan reclaim
-	last      reclaim
+	// data are those that requests passed to, and fence is on them.
+	data  data
+	fence *fence
+	// checkpointed is when the last checkpoint was written.
+	checkpointed time.Time
+	reclaimed    chan reclaim
+	last         reclaim
 }
 
 // data tells those behind a Store from others, by annex's mark in them.
 type data struct {
 	cluster uint64
-	fence   int64
+	epoch   string
 }
 
 // look looks at the etcd once, and opens or shuts the gate.
@@ -65,13 +68,12 @@ func (s *Store) look(ctx context.Context) {
 		s.report(ctx, w, s.failedToConnect(secretErr, err))
 		return
 	}
-	timeout := answerTimeout
-	if s.embedded {
-		timeout = patience
-	}
-	asking, cancel := context.WithTimeout(ctx, timeout)
-	seen := conn.observe(asking)
-	cancel()
+	defer func() {
+		if s.loop.connection != conn {
+			conn.retire() // it was made in vain
+		}
+	}()
+	seen := s.observe(ctx, conn)
 	if ctx.Err() != nil {
 		return // an etcd that was not given the time to answer is not away
 	}
@@ -83,6 +85,9 @@ func (s *Store) look(ctx context.Context) {
 		w = s.claimDefault(ctx, conn, w, seen)
 	}
 	seen.Unavailable = s.judge(ctx, conn, w, seen)
+	if seen.Unavailable == nil && seen.Mark != nil && seen.Mark.Epoch == "" {
+		seen.Unavailable = s.upgradeMark(ctx, conn, w, seen)
+	}
 	if seen.Unavailable != nil && conn == s.loop.connection && s.missedOnly(seen.Unavailable) {
 		s.lookSoon()
 		return
@@ -91,9 +96,23 @@ func (s *Store) look(ctx context.Context) {
 		s.set.renew(s)
 		return
 	}
-	s.open(conn, w, seen)
+	s.open(ctx, conn, w, seen)
 	s.reclaim(ctx, conn, seen)
 	s.report(ctx, w, seen)
+}
+
+// observe asks etcd, which may take its time inside the process.
+func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
+	timeout := answerTimeout
+	if s.embedded {
+		timeout = patience
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	floor := s.highest.Load()
+	seen := conn.observe(ctx)
+	seen.floor = floor
+	return seen
 }
 
 // isReplaced reports whether requests are about to pass to other data than before,
@@ -102,7 +121,7 @@ func (s *Store) isReplaced(w wanted, seen *Snapshot) bool {
 	if s.name == hosting.DefaultStoreName || seen.Unavailable != nil {
 		return false
 	}
-	found := data{w.pinned, seen.markRevision}
+	found := data{w.pinned, seen.Mark.Epoch}
 	if s.loop.data == (data{}) {
 		s.loop.data = found
 	}
@@ -128,7 +147,7 @@ func (s *Store) failedToConnect(secretErr, err error) *Snapshot {
 	}
 	seen := &Snapshot{SecretErr: secretErr, Unavailable: s.unavailable(ReasonBadCredentials, err.Error())}
 	seen.MembersErr, seen.readErr = err, err
-	s.changeGate(seen.Unavailable, nil, 0, 0)
+	s.changeGate(seen.Unavailable, nil, 0, nil)
 	s.loop.connection = nil
 	s.compact.set(false, s)
 	return seen
@@ -180,25 +199,40 @@ func (s *Store) connect(w wanted) (*connection, error) {
 }
 
 // open sets the gate as the look says.
-func (s *Store) open(conn *connection, w wanted, seen *Snapshot) {
+func (s *Store) open(ctx context.Context, conn *connection, w wanted, seen *Snapshot) {
 	if before := s.loop.connection; before != nil && before != conn {
 		defer before.retire() // also where it never was in a gate
 	}
 	s.loop.connection = conn
-	fence := seen.markRevision
-	if s.embedded {
-		fence = 0 // there is no other cluster behind its socket
-	}
 	if seen.Unavailable == nil {
 		s.loop.missed = 0
 		s.set.allowProgress(seen)
+		raise(&s.highest, seen.revision)
+		s.holdFence(ctx, conn, w, seen)
 	}
-	s.changeGate(seen.Unavailable, conn, w.pinned, fence)
+	s.changeGate(seen.Unavailable, conn, w.pinned, s.loop.fence)
 	s.compact.set(seen.Unavailable == nil, s)
 }
 
+// holdFence has requests fenced by what was seen. There is no other cluster behind the
+// socket of the etcd inside the process, and a full etcd may have taken no mark.
+func (s *Store) holdFence(ctx context.Context, conn *connection, w wanted, seen *Snapshot) {
+	if seen.Mark == nil {
+		return
+	}
+	s.loop.data = data{w.pinned, seen.Mark.Epoch}
+	if !s.embedded {
+		if s.loop.fence == nil || s.loop.fence.mark != seen.rawMark {
+			s.loop.fence = newFence(s.prefix, seen.rawMark, s.set.process)
+		}
+		s.writeCheckpoint(ctx, conn, s.loop.fence, seen)
+	}
+	seen.History = s.history(s.loop.fence, seen)
+	s.known.Store(&seen.History)
+}
+
 // changeGate leaves a gate that is as it should be, with the requests in it.
-func (s *Store) changeGate(refused *UnavailableError, conn *connection, cluster uint64, fence int64) {
+func (s *Store) changeGate(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) {
 	is := s.gate.Load()
 	sameRefusal := (is.refused == nil) == (refused == nil)
 	if refused != nil && is.refused != nil {
@@ -251,17 +285,29 @@ func (s *Store) judgeMark(w wanted, seen *Snapshot) *UnavailableError {
 		return s.unavailable(ReasonWrongCluster, "its endpoints lead to different etcd clusters")
 	case w.pinned != 0 && seen.Cluster != w.pinned:
 		return s.unavailable(ReasonWrongCluster, wrongCluster("its endpoints lead", seen.Cluster, w.pinned))
-	case s.name == hosting.DefaultStoreName && mark == nil && s.gate.Load().fence == 0:
+	case s.name == hosting.DefaultStoreName && seen.rawMark == "" && s.loop.fence == nil && w.known.Epoch == "" && seen.claimErr == nil:
 		return nil // a full etcd took no mark
+	case seen.markErr != nil:
+		return s.unavailable(ReasonInUse, fmt.Sprintf("the mark of the prefix %s of the etcd cluster %s cannot be read, it may be of another Store: %v",
+			s.prefix, FormatClusterID(seen.Cluster), seen.markErr))
 	case mark != nil && (mark.Store != s.name || w.uid != "" && mark.UID != w.uid):
 		return s.unavailable(ReasonInUse, fmt.Sprintf("the prefix %s of the etcd cluster %s belongs to another Store, %q with the UID %s",
 			s.prefix, FormatClusterID(seen.Cluster), mark.Store, mark.UID))
+	case mark != nil && mark.Format.isNewer():
+		return s.unavailable(ReasonNewerFormat, fmt.Sprintf("a newer release of annex wrote it: it needs one that knows the format %d, this one knows %d",
+			max(mark.Format.MinReader, mark.Format.MinWriter), knownFormat))
+	case seen.claimErr != nil:
+		return seen.claimErr
 	case w.pinned == 0:
 		return s.unavailable(ReasonUnclaimed, "it was reached and is not yet noted as annex's")
 	case mark == nil:
 		return s.unavailable(ReasonDataReplaced, dataReplaced)
+	case w.known.Epoch != "" && mark.Epoch != w.known.Epoch:
+		return s.unavailable(ReasonDataReplaced, "its etcd cluster has the mark that annex left there, but of another time: its data were replaced")
+	case seen.offsetErr != nil:
+		return s.unavailable(ReasonCorrupt, fmt.Sprintf("what annex noted about its revisions cannot be read: %v", seen.offsetErr))
 	}
-	return nil
+	return s.judgeHistory(w, seen)
 }
 
 // explain says of each endpoint why it does not answer. gRPC often knows only that

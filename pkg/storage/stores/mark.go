@@ -4,114 +4,66 @@
 package stores
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"path"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/klog/v2"
-
-	"github.com/annex-dev/annex/pkg/apis/hosting"
-	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// Claim marks the prefix in the etcd cluster as this Store's and returns the ID of
-// the cluster. Only then may data pass, and only there. It fails if the prefix, or
-// one that it is below of, is another Store's, unless take is set; and if the cluster
-// is not the one that was looked at last.
-func (s *Store) Claim(ctx context.Context, uid types.UID, take bool) (cluster uint64, err error) {
-	seen := s.Snapshot()
-	conn := s.gate.Load().connection
-	if conn == nil || seen.Cluster == 0 || !conn.enter() {
-		return 0, s.unavailable(ReasonConnecting, "it was not reached yet")
-	}
-	defer conn.leave()
-	defer s.lookSoon()
-	found, err := conn.mark(ctx, Mark{Store: s.name, UID: uid}, take)
-	if err != nil {
-		return 0, err
-	}
-	if found != seen.Cluster {
-		return 0, s.unavailable(ReasonWrongCluster, wrongCluster("its endpoints lead", found, seen.Cluster))
-	}
-	return found, nil
+// Mark says whose the keys below a prefix are, and which data they are.
+type Mark struct {
+	// Store is the name of the Store.
+	Store string `json:"store"`
+	// UID is that of the Store, or one made up for the Store "default".
+	UID types.UID `json:"uid"`
+	// Epoch is random, and different after each claim and each adoption of the prefix.
+	// It is empty in marks of releases that did not have it.
+	Epoch string `json:"epoch,omitempty"`
+	// Format says which releases of annex may use the keys.
+	Format Format `json:"format"`
 }
 
-// Release removes the Store's mark, so that others may use the prefix.
-func (s *Store) Release(ctx context.Context, uid types.UID) error {
-	conn := s.gate.Load().connection
-	if conn == nil || !conn.enter() {
-		return s.unavailable(ReasonConnecting, "it was not reached")
-	}
-	defer conn.leave()
-	value, err := json.Marshal(Mark{Store: s.name, UID: uid})
-	if err != nil {
-		return fmt.Errorf("encoding the mark of store %s: %w", s.name, err)
-	}
-	key := keys.Store(s.prefix)
-	_, err = conn.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", string(value))).Then(clientv3.OpDelete(key)).Commit()
-	if err != nil {
-		return fmt.Errorf("removing the mark of store %s: %w", s.name, err)
-	}
-	return nil
+// Format is a note in each Store for releases of annex that do not know a format
+// which came after them. Formats count from 1.
+type Format struct {
+	// MinReader is the lowest format that a release must know to read what is there.
+	MinReader int `json:"minReader"`
+	// MinWriter is the lowest format that a release must know to write there.
+	MinWriter int `json:"minWriter"`
 }
 
-// mark leaves a mark, or finds that it is there already.
-func (c *connection) mark(ctx context.Context, m Mark, take bool) (cluster uint64, err error) {
+// knownFormat is the format that this release knows and writes.
+const knownFormat = 1
+
+func newMark(store string, uid types.UID) Mark {
+	return Mark{
+		Store: store, UID: uid, Epoch: string(uuid.NewUUID()),
+		Format: Format{MinReader: knownFormat, MinWriter: knownFormat},
+	}
+}
+
+// encode is the mark as etcd has it.
+func (m Mark) encode() (string, error) {
 	value, err := json.Marshal(m)
 	if err != nil {
-		return 0, fmt.Errorf("encoding the mark of store %s: %w", m.Store, err)
+		return "", fmt.Errorf("encode the mark of store %s: %w", m.Store, err)
 	}
-	key := keys.Store(c.target.prefix)
-	if take {
-		// A new mark has a new revision: whoever had the old one writes no more.
-		if _, err := c.client.Delete(ctx, key); err != nil {
-			return 0, fmt.Errorf("removing the mark of another store for store %s: %w", m.Store, err)
-		}
-	}
-	free := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
-	for above := path.Dir(path.Join("/", c.target.prefix)); above != "/"; above = path.Dir(above) {
-		free = append(free, clientv3.Compare(clientv3.CreateRevision(keys.Store(above)), "=", 0))
-	}
-	response, err := c.client.Txn(ctx).If(free...).Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
-	if err != nil {
-		return 0, fmt.Errorf("marking the prefix %s as that of store %s: %w", c.target.prefix, m.Store, err)
-	}
-	if response.Succeeded {
-		return response.Header.GetClusterId(), nil
-	}
-	there := response.Responses[0].GetResponseRange().GetKvs()
-	if len(there) == 1 && string(there[0].Value) == string(value) {
-		return response.Header.GetClusterId(), nil
-	}
-	return 0, &UnavailableError{Store: m.Store, Reason: ReasonInUse, Message: fmt.Sprintf(
-		"the prefix %s of the etcd cluster %s, or one above it, belongs to another Store", c.target.prefix, FormatClusterID(response.Header.GetClusterId()))}
+	return string(value), nil
 }
 
-// claimDefault marks the prefix of the Store "default" and pins its cluster, without
-// the API, which is kept there. The first cluster that is reached is the right one:
-// the command line says so.
-func (s *Store) claimDefault(ctx context.Context, conn *connection, w wanted, seen *Snapshot) wanted {
-	if w.pinned == 0 && seen.Cluster != 0 {
-		w.pinned = seen.Cluster
-		s.mu.Lock()
-		s.wanted.pinned = w.pinned
-		s.mu.Unlock()
+// parseMark reads a mark. One that was written in part only is an error.
+func parseMark(value []byte) (*Mark, error) {
+	m := &Mark{}
+	if err := json.Unmarshal(value, m); err != nil {
+		return nil, err
 	}
-	hadMark := s.gate.Load().fence != 0
-	if seen.readErr != nil || seen.Mark != nil || seen.Cluster != w.pinned || hadMark {
-		return w
+	if m.Store == "" {
+		return nil, errors.New("it names no store")
 	}
-	asking, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	if _, err := conn.mark(asking, Mark{Store: hosting.DefaultStoreName, UID: uuid.NewUUID()}, false); err != nil {
-		// An etcd that is full, say. It is tried again with the next look.
-		klog.FromContext(ctx).V(1).Info("The prefix was not marked as annex's", "err", err)
-		return w
-	}
-	conn.readMark(asking, seen)
-	return w
+	return m, nil
 }
+
+// isNewer reports whether the format is of a release after this one.
+func (f Format) isNewer() bool { return f.MinReader > knownFormat || f.MinWriter > knownFormat }

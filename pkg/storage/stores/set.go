@@ -4,6 +4,7 @@
 package stores
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	oteltrace "go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/storage"
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 	"k8s.io/client-go/tools/cache"
@@ -43,8 +45,8 @@ type Config struct {
 	// Usage, if set, adds up what is in all Stores.
 	Usage *usage.Sum
 
-	// secretInterval replaces the constant of that name in tests.
-	secretInterval time.Duration
+	// These replace the constants of their names in tests.
+	secretInterval, checkpointInterval time.Duration
 }
 
 // Default is the etcd that the command line describes.
@@ -64,6 +66,8 @@ type Default struct {
 // Set has a Store for each API object, and the Store "default" without one.
 type Set struct {
 	config Config
+	// process names this process in checkpoints.
+	process string
 	// ctx is that of all that runs for Stores.
 	ctx  context.Context
 	stop context.CancelFunc
@@ -80,10 +84,9 @@ type Set struct {
 // Open returns a Set that has the Store "default", which was looked at once: it fails
 // if that may not be used. The others come with Run. Close ends what it started.
 func Open(ctx context.Context, config Config) (*Set, error) {
-	if config.secretInterval == 0 {
-		config.secretInterval = secretInterval
-	}
-	s := &Set{config: config, stores: map[string]*Store{}, listeners: map[*func(string)]struct{}{}}
+	config.secretInterval = cmp.Or(config.secretInterval, secretInterval)
+	config.checkpointInterval = cmp.Or(config.checkpointInterval, checkpointInterval)
+	s := &Set{config: config, process: string(uuid.NewUUID()), stores: map[string]*Store{}, listeners: map[*func(string)]struct{}{}}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	t := target{endpoints: config.Default.Endpoints, prefix: config.Default.Prefix}
 	store := s.newStore(hosting.DefaultStoreName, wanted{target: t})
@@ -96,12 +99,21 @@ func Open(ctx context.Context, config Config) (*Set, error) {
 	store.loop.credentials = creds
 	store.look(ctx)
 	// Of one that is away it is known that it was there a moment ago.
-	if refused := store.Snapshot().Unavailable; refused != nil && refused.Reason == ReasonInUse {
+	if refused := store.Snapshot().Unavailable; refused != nil && isForGood(refused.Reason) {
 		s.stop()
 		return nil, fmt.Errorf("--etcd-prefix: %s", refused.Message)
 	}
 	s.add(store)
 	return s, nil
+}
+
+// isForGood reports whether nothing that annex could wait for ends the reason.
+func isForGood(reason string) bool {
+	switch reason {
+	case ReasonInUse, ReasonNewerFormat, ReasonNotEmpty, ReasonDataReplaced, ReasonRolledBack, ReasonDiverged, ReasonWrongCluster:
+		return true
+	}
+	return false
 }
 
 // expiry is when the client certificate does that the configuration shows; zero if
@@ -123,7 +135,8 @@ func (s *Set) newStore(name string, w wanted) *Store {
 		loop:    loopState{reclaimed: make(chan reclaim, 1)},
 	}
 	connecting := store.unavailable(ReasonConnecting, "annex has not reached it yet")
-	store.gate.Store(newGate(connecting, nil, 0, 0))
+	store.gate.Store(newGate(connecting, nil, 0, nil))
+	store.known.Store(&History{})
 	store.snapshot.Store(&Snapshot{Unavailable: connecting, MembersErr: connecting, readErr: connecting})
 	store.client = newClient(s.ctx, store)
 	store.usage = usage.NewTracker(store.client.Client, store.prefix, s.config.Measure)
@@ -210,11 +223,18 @@ func (s *Set) follow(object *hostingv1alpha1.Store) {
 		return // refused when it is made
 	}
 	w.target = target{endpoints: etcd.Endpoints, prefix: etcd.KeyPrefix}
+	w.defragments = etcd.Defragmentation == hostingv1alpha1.DefragmentationWhenFull
 	if etcd.TLS != nil {
 		w.secret = &secretRef{etcd.TLS.SecretRef.Namespace, etcd.TLS.SecretRef.Name}
 	}
 	if pinned, err := strconv.ParseUint(object.Status.ClusterID, 16, 64); err == nil {
 		w.pinned = pinned
+	}
+	if history := object.Status.History; history != nil {
+		w.known = History{
+			Epoch: history.Epoch, Revision: history.Revision,
+			Checkpoint: history.Checkpoint, CheckpointRevision: history.CheckpointRevision,
+		}
 	}
 	if store, err := s.Get(object.Name); err == nil {
 		if store.wants().uid == w.uid {

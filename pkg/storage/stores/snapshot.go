@@ -5,18 +5,19 @@ package stores
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
 // Snapshot is what one look at a Store's etcd found.
@@ -35,8 +36,11 @@ type Snapshot struct {
 	MembersErr error
 	// Cluster is the ID that all endpoints which answered agree on, else 0.
 	Cluster uint64
-	// Mark is what annex left in the cluster, nil if there is nothing.
+	// Mark is what annex left in the cluster, nil if there is nothing that can be read.
 	Mark *Mark
+	// History is how far annex knows what happened in the etcd, as long as requests
+	// pass. It is for whoever keeps it longer than this process lives.
+	History History
 	// RoundTrip is how long the cluster took to answer a read.
 	RoundTrip time.Duration
 	// NoSpace says that etcd refuses writes because it is full.
@@ -51,8 +55,20 @@ type Snapshot struct {
 	// Reclaiming is what is done about the missing space, empty if nothing.
 	Reclaiming string
 
-	// markRevision is the revision at which the mark was made.
-	markRevision int64
+	// rawMark is the mark as etcd has it, empty if there is none, and markErr why it
+	// cannot be read.
+	rawMark string
+	markErr error
+	// claimErr is why the prefix could not be marked as annex's own.
+	claimErr *UnavailableError
+	// revision is etcd's, and floor the highest that was known before it was asked.
+	revision, floor int64
+	// offset is the highest by which revisions are shifted, and offsetErr why it is not
+	// known.
+	offset    int64
+	offsetErr error
+	// checkpoints are the revisions of the checkpoints, by their keys.
+	checkpoints map[string]int64
 	// readErr is why the cluster did not answer a read.
 	readErr error
 }
@@ -62,14 +78,6 @@ type EndpointAnswer struct {
 	Endpoint string
 	Status   *clientv3.StatusResponse
 	Err      error
-}
-
-// Mark says whose the keys below a prefix are.
-type Mark struct {
-	// Store is the name of the Store.
-	Store string `json:"store"`
-	// UID is that of the Store, or one made up for the Store "default".
-	UID types.UID `json:"uid"`
 }
 
 // observe asks all endpoints and the cluster, at the same time. It asks nothing that
@@ -118,23 +126,32 @@ func (c *connection) silentForSure(ctx context.Context) bool {
 	return !answers.Load() && ctx.Err() == nil
 }
 
-// readMark reads annex's mark, which takes a quorum.
+// readMark reads what annex noted for itself, which takes a quorum.
 func (c *connection) readMark(ctx context.Context, seen *Snapshot) {
+	prefix := c.target.prefix
 	asked := time.Now()
-	response, err := c.client.Get(ctx, keys.Store(c.target.prefix))
+	response, err := c.client.Txn(ctx).Then(
+		clientv3.OpGet(keys.Store(prefix)),
+		clientv3.OpGet(keys.Checkpoints(prefix), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+		clientv3.OpGet(keys.Revisions(prefix), clientv3.WithPrefix()),
+	).Commit()
 	seen.RoundTrip = time.Since(asked)
 	if err != nil {
 		seen.readErr = err
 		return
 	}
-	seen.Cluster = response.Header.GetClusterId()
-	if len(response.Kvs) == 0 {
-		return
+	seen.Cluster, seen.revision = response.Header.GetClusterId(), response.Header.GetRevision()
+	read := func(i int) []*mvccpb.KeyValue { return response.Responses[i].GetResponseRange().GetKvs() }
+	seen.Mark, seen.rawMark, seen.markErr = nil, "", nil
+	for _, kv := range read(0) {
+		seen.rawMark = string(kv.Value)
+		seen.Mark, seen.markErr = parseMark(kv.Value)
 	}
-	seen.Mark = &Mark{}
-	seen.markRevision = response.Kvs[0].CreateRevision
-	// A mark that cannot be read is nobody's that annex knows.
-	_ = json.Unmarshal(response.Kvs[0].Value, seen.Mark)
+	seen.checkpoints = map[string]int64{}
+	for _, kv := range read(1) {
+		seen.checkpoints[string(kv.Key)] = kv.ModRevision
+	}
+	seen.offset, seen.offsetErr = revision.HighestOf(read(2))
 }
 
 // summarize draws together what the endpoints said.

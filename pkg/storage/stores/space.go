@@ -19,8 +19,9 @@ import (
 
 // An etcd that reached its quota refuses writes until somebody removes history,
 // gives free space back to the disk on every member, and takes back the alarm. annex
-// does so by itself, as soon as it can do any good: upstream's compactor cannot, it
-// would have to write a key first.
+// does so by itself in the etcd inside the process, as soon as it can do any good:
+// upstream's compactor cannot, it would have to write a key first. Any other etcd may
+// have other users, so its Store has to say that annex may.
 const (
 	// worthwhile is the part of a member's file, in percent, that must be free for
 	// the member to be defragmented: it answers nobody meanwhile.
@@ -66,7 +67,7 @@ func (s *Store) reclaim(ctx context.Context, conn *connection, seen *Snapshot) {
 		}
 	default:
 	}
-	if !seen.NoSpace || seen.Unavailable != nil {
+	if !seen.NoSpace || seen.Unavailable != nil || !s.embedded && !s.wants().defragments {
 		return
 	}
 	seen.Reclaiming = "annex removes history and defragments the members, and takes back the alarm when there is room again"

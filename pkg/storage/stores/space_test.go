@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
@@ -22,7 +23,9 @@ func TestOutOfSpace(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
 	etcd := startEtcd(t, func(config *embed.Config) { config.QuotaBackendBytes = 4 << 20 })
-	store := claim(t, set, object("far", etcd.url))
+	far := object("far", etcd.url)
+	far.Spec.Etcd.Defragmentation = hostingv1alpha1.DefragmentationWhenFull
+	store := claim(t, set, far)
 	if _, err := put(t, store, "small", "1"); err != nil {
 		t.Fatal(err)
 	}

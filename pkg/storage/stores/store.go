@@ -29,7 +29,11 @@ type Store struct {
 	// slow.
 	embedded bool
 
-	gate     atomic.Pointer[gate]
+	gate atomic.Pointer[gate]
+	// highest is the highest revision of the etcd that was seen, and known how far its
+	// history is.
+	highest  atomic.Int64
+	known    atomic.Pointer[History]
 	snapshot atomic.Pointer[Snapshot]
 	compact  compaction
 	kick     chan struct{}
@@ -57,9 +61,12 @@ type wanted struct {
 	generation int64
 	target     target
 	secret     *secretRef
+	// defragments says that annex makes room in the etcd when it is full.
+	defragments bool
 	// pinned is the ID of the cluster that the Store was first reached at, 0 while
-	// that is not written down.
+	// that is not written down, and known is what was written down of its history.
 	pinned uint64
+	known  History
 }
 
 // Name is the name of the Store.
@@ -94,6 +101,16 @@ func (s *Store) Available() error {
 		return refused
 	}
 	return nil
+}
+
+// Data tells the data that requests pass to from others: the UID of the Store and the
+// epoch of its mark. Both are empty while that is not known.
+func (s *Store) Data() (uid types.UID, epoch string) {
+	seen := s.Snapshot()
+	if seen.Mark == nil || seen.Unavailable != nil {
+		return "", ""
+	}
+	return seen.Mark.UID, seen.Mark.Epoch
 }
 
 // Gone is closed at the end of this Store: it was deleted, or its data were replaced
@@ -153,7 +170,7 @@ func (s *Store) wants() wanted {
 
 func (w wanted) equal(other wanted) bool {
 	sameSecret := w.secret == other.secret || w.secret != nil && other.secret != nil && *w.secret == *other.secret
-	return w.uid == other.uid && w.generation == other.generation && w.pinned == other.pinned && sameSecret && w.target.equal(other.target)
+	return w.uid == other.uid && w.generation == other.generation && w.pinned == other.pinned && w.known.Epoch == other.known.Epoch && w.defragments == other.defragments && sameSecret && w.target.equal(other.target)
 }
 
 const (
@@ -200,7 +217,7 @@ func pause(ctx context.Context, d time.Duration, asked <-chan struct{}) {
 func (s *Store) close(refused *UnavailableError) {
 	s.stop()
 	s.running.Wait()
-	s.setGate(newGate(refused, nil, 0, 0))
+	s.setGate(newGate(refused, nil, 0, nil))
 	if _, err := s.set.Get(s.name); err != nil { // there is no other of this name
 		s.metrics.forget()
 	}

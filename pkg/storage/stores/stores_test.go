@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ import (
 const waitTime = 60 * time.Second
 
 // eventually waits until check returns nothing, and fails with what it last returned.
-func eventually(t *testing.T, check func() string) {
+func eventually(t testing.TB, check func() string) {
 	t.Helper()
 	deadline := time.After(waitTime)
 	for {
@@ -54,7 +55,7 @@ type server struct {
 	url    string
 }
 
-func startEtcd(t *testing.T, change func(*embed.Config)) *server {
+func startEtcd(t testing.TB, change func(*embed.Config)) *server {
 	t.Helper()
 	config := embed.NewConfig()
 	config.Dir = t.TempDir()
@@ -76,7 +77,7 @@ func startEtcd(t *testing.T, change func(*embed.Config)) *server {
 	return s
 }
 
-func (s *server) start(t *testing.T) {
+func (s *server) start(t testing.TB) {
 	t.Helper()
 	var err error
 	if s.Etcd, err = embed.StartEtcd(s.config); err != nil {
@@ -102,7 +103,7 @@ func (s *server) restart(t *testing.T) {
 }
 
 // dialDirectly is a client past annex.
-func dialDirectly(t *testing.T, endpoint string) *clientv3.Client {
+func dialDirectly(t testing.TB, endpoint string) *clientv3.Client {
 	t.Helper()
 	client, err := externaletcd.Dial([]string{endpoint}, nil, nil)
 	if err != nil {
@@ -113,7 +114,7 @@ func dialDirectly(t *testing.T, endpoint string) *clientv3.Client {
 }
 
 // openSet returns a Set whose Store "default" is an etcd of its own.
-func openSet(t *testing.T, change func(*Config)) *Set {
+func openSet(t testing.TB, change func(*Config)) *Set {
 	t.Helper()
 	etcd := startEtcd(t, nil)
 	config := Config{
@@ -143,7 +144,7 @@ func object(name string, endpoints ...string) *hostingv1alpha1.Store {
 }
 
 // claim does what the controller does when a Store was reached for the first time.
-func claim(t *testing.T, set *Set, store *hostingv1alpha1.Store) *Store {
+func claim(t testing.TB, set *Set, store *hostingv1alpha1.Store) *Store {
 	t.Helper()
 	set.follow(store)
 	s, err := set.Get(store.Name)
@@ -151,18 +152,31 @@ func claim(t *testing.T, set *Set, store *hostingv1alpha1.Store) *Store {
 		t.Fatal(err)
 	}
 	awaitReason(t, s, ReasonUnclaimed)
-	cluster, err := s.Claim(t.Context(), store.UID, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store.Status.ClusterID = FormatClusterID(cluster)
+	note(t, store, s, false)
 	set.follow(store)
 	awaitReason(t, s, "")
 	return s
 }
 
+// note claims the prefix of a Store and notes in its API object what came of it.
+func note(t testing.TB, object *hostingv1alpha1.Store, s *Store, adopt bool) {
+	t.Helper()
+	eventually(t, func() string {
+		if s.Snapshot().Unavailable == nil { // a request may have met it before
+			return "the last look found nothing wrong"
+		}
+		return ""
+	})
+	claimed, err := s.Claim(t.Context(), object.UID, adopt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.Status.ClusterID = FormatClusterID(claimed.Cluster)
+	object.Status.History = &hostingv1alpha1.StoreHistory{Epoch: claimed.History.Epoch, Revision: claimed.History.Revision}
+}
+
 // awaitReason waits until a Store is unavailable for a reason, or is available.
-func awaitReason(t *testing.T, s *Store, want string) {
+func awaitReason(t testing.TB, s *Store, want string) {
 	t.Helper()
 	eventually(t, func() string {
 		err := s.Available()
@@ -319,7 +333,7 @@ func TestDownAndBack(t *testing.T) {
 		if response.Err() != nil {
 			t.Fatalf("the watch ended: %v", response.Err())
 		}
-		if len(response.Events) > 0 && string(response.Events[len(response.Events)-1].Kv.Key) == "/annex/b" {
+		if slices.ContainsFunc(response.Events, func(event *clientv3.Event) bool { return string(event.Kv.Key) == "/annex/b" }) {
 			break
 		}
 	}
@@ -368,7 +382,7 @@ func TestReplacedBehindItsBack(t *testing.T) {
 	honest := store.gate.Load()
 
 	// A gate that believes in another cluster than the connection leads to.
-	deceived := func(cluster uint64, fence int64) {
+	deceived := func(cluster uint64, fence *fence) {
 		conn := newConnection(target{endpoints: []string{wrong.url}, prefix: "/annex"}, nil, dialDirectly(t, wrong.url), true)
 		store.gate.Store(newGate(nil, conn, cluster, fence))
 	}
@@ -396,7 +410,7 @@ func TestReplacedBehindItsBack(t *testing.T) {
 		t.Errorf("a watch: %+v", response)
 	}
 	// A cluster with the right ID whose data were replaced has no mark.
-	deceived(uint64(wrong.Server.Cluster().ID()), 1)
+	deceived(uint64(wrong.Server.Cluster().ID()), honest.fence)
 	if _, err := put(t, store, "b", "1"); err == nil || !strings.Contains(err.Error(), "mark") {
 		t.Errorf("a write to a cluster whose data are gone: %v", err)
 	}
@@ -437,9 +451,8 @@ func TestOtherDataAreAnotherStore(t *testing.T) {
 		t.Fatal("it is another Store before its owner says so")
 	default:
 	}
-	if _, err := before.Claim(t.Context(), far.UID, true); err != nil {
-		t.Fatal(err)
-	}
+	note(t, far, before, true)
+	set.follow(far)
 	<-before.Gone()
 	after, err := set.Get("far")
 	if err != nil {

@@ -57,28 +57,28 @@ func (t *txn) Commit() (response *clientv3.TxnResponse, err error) {
 	}
 	defer c.end()
 	defer t.kv.store.metrics.observe("txn")(&err)
-	if c.fence == 0 || !slices.ContainsFunc(t.then, isWrite) {
-		return c.commit(ctx, t.cmps, t.then, t.els)
+	cmps, then, els := t.cmps, t.then, t.els
+	if c.fence != nil {
+		then = c.fence.withCheckpoint(t.then)
+		// Where a condition does not hold, it has to be known whether that is the fence.
+		cmps, els = slices.Concat(t.cmps, c.fence.compares(c.checkpoint)), slices.Concat(t.els, c.fence.reads())
 	}
-	// Where a condition does not hold, it has to be known whether that is the fence.
-	cmps := slices.Concat(t.cmps, []clientv3.Cmp{c.compare()})
-	els := slices.Concat(t.els, []clientv3.Op{clientv3.OpGet(c.markKey(), clientv3.WithKeysOnly())})
-	if response, err = c.commit(ctx, cmps, t.then, els); err != nil || response.Succeeded {
-		return response, err
-	}
-	last := len(response.Responses) - 1
-	mark := response.Responses[last].GetResponseRange().GetKvs()
-	if len(mark) != 1 || mark[0].CreateRevision != c.fence {
-		return nil, t.kv.store.fenceGone(c.gate)
-	}
-	response.Responses = response.Responses[:last]
-	return response, nil
-}
-
-func (c *call) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
-	response, err := c.connection.client.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
+	response, err = c.connection.client.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
 	if err = c.check((*etcdserverpb.TxnResponse)(response).GetHeader(), err); err != nil {
 		return nil, err
+	}
+	if own := len(t.els); c.fence != nil && !response.Succeeded {
+		if err = c.checkFence(response.Header, response.Responses[own:]); err != nil {
+			return nil, err
+		}
+		response.Responses = response.Responses[:own]
+	}
+	if err = c.checkRevision(response.Header); err != nil {
+		return nil, err
+	}
+	if own := len(t.then); response.Succeeded && len(then) > own {
+		c.fence.wroteCheckpoint(response.Header)
+		response.Responses = response.Responses[:own]
 	}
 	return response, nil
 }

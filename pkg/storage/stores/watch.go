@@ -5,9 +5,14 @@ package stores
 
 import (
 	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
 // watcher is a Watcher behind the gate of a Store.
@@ -24,7 +29,7 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 	// The stream that a watch shares is found by the values of the context.
 	bound, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.connection.retired, cancel)
-	events := g.connection.client.Watch(bound, key, opts...)
+	events := g.connection.watcher.Watch(bound, key, opts...)
 	checked := make(chan clientv3.WatchResponse)
 	go func() {
 		defer close(checked)
@@ -33,6 +38,8 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 		for response := range events {
 			if header := response.Header; header != nil && header.ClusterId != 0 && header.ClusterId != g.cluster {
 				response = failedWatch(w.store.refuseCluster(g, header.ClusterId))
+			} else if err := w.store.vouch(bound, g); err != nil {
+				response = failedWatch(err)
 			}
 			select {
 			case checked <- response:
@@ -75,7 +82,107 @@ func (w *watcher) RequestProgress(ctx context.Context) error {
 	if g.refused != nil {
 		return g.refused
 	}
-	return translate(w.store.name, g.connection.client.RequestProgress(ctx))
+	return translate(w.store.name, g.connection.watcher.RequestProgress(ctx))
+}
+
+// streams are the watch streams of a connection. etcd's client opens another in silence
+// when one breaks, and that may lead to other data. As long as one lives it leads to
+// the process that it was opened to.
+type streams struct {
+	// opened counts those that had an answer, and verified is what that was when the
+	// fence was last found to hold.
+	opened, verified atomic.Int64
+	// verifying is held by what asks whether the fence holds.
+	verifying chan struct{}
+}
+
+// countedStreams counts streams.
+type countedStreams struct {
+	etcdserverpb.WatchClient
+	streams *streams
+}
+
+// Watch implements etcdserverpb.WatchClient.
+func (c countedStreams) Watch(ctx context.Context, opts ...grpc.CallOption) (etcdserverpb.Watch_WatchClient, error) {
+	stream, err := c.WatchClient.Watch(ctx, opts...)
+	if err != nil {
+		return nil, err
+	}
+	count := sync.OnceFunc(func() { c.streams.opened.Add(1) })
+	return countedStream{stream, count}, nil
+}
+
+type countedStream struct {
+	etcdserverpb.Watch_WatchClient
+	count func()
+}
+
+// Recv implements etcdserverpb.Watch_WatchClient. gRPC may open a stream again until
+// the first answer, so that is what counts.
+func (s countedStream) Recv() (*etcdserverpb.WatchResponse, error) {
+	response, err := s.Watch_WatchClient.Recv()
+	if err == nil {
+		s.count()
+	}
+	return response, err
+}
+
+// vouch returns once the fence was found to hold after the streams of the connection
+// were opened, so that what they sent is of the data that annex knows. It goes on
+// asking while etcd does not answer, and fails when it is other data.
+func (s *Store) vouch(ctx context.Context, g *gate) error {
+	if g.fence == nil {
+		return nil
+	}
+	streams := &g.connection.streams
+	opened := streams.opened.Load()
+	for streams.verified.Load() < opened {
+		select {
+		case streams.verifying <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		err := s.verifyStreams(ctx, g)
+		<-streams.verifying
+		switch {
+		case isOtherData(err):
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			pause(ctx, readPause, nil)
+		}
+	}
+	return nil
+}
+
+func (s *Store) verifyStreams(ctx context.Context, g *gate) error {
+	opened := g.connection.streams.opened.Load()
+	if g.connection.streams.verified.Load() >= opened {
+		return nil // verified meanwhile
+	}
+	if current := s.gate.Load(); current.connection == g.connection && current.fence != nil {
+		g = current
+	}
+	c := &call{gate: g, store: s, caller: ctx, floor: s.highest.Load(), checkpoint: g.fence.checkpoint.Load()}
+	if err := c.verify(ctx); err != nil {
+		return err
+	}
+	g.connection.streams.verified.Store(opened)
+	return nil
+}
+
+// isOtherData reports whether an error says that an etcd has not the data of its Store.
+func isOtherData(err error) bool {
+	var refused *UnavailableError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Reason {
+	case ReasonWrongCluster, ReasonDataReplaced, ReasonRolledBack, ReasonDiverged:
+		return true
+	}
+	return false
 }
 
 // Close implements clientv3.Watcher. Watches end with their contexts.

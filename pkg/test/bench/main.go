@@ -159,8 +159,8 @@ func (b *bench) floor(ctx context.Context) error {
 }
 
 // start starts annex and returns how long it took until it was ready.
-func (b *bench) start(ctx context.Context, dataDir string) (*process.Annex, time.Duration, error) {
-	annex, err := process.Start(b.binary, dataDir)
+func (b *bench) start(ctx context.Context, dataDir string, flags ...string) (*process.Annex, time.Duration, error) {
+	annex, err := process.Start(b.binary, dataDir, flags...)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -37,7 +37,8 @@ func (b *bench) placement(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	dataDir := filepath.Join(b.dir, "place")
-	annex, _, err := b.start(ctx, dataDir)
+	socket := filepath.Join(b.dir, "stores.socket")
+	annex, _, err := b.start(ctx, dataDir, "--store-endpoints=unix://"+socket)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,6 @@ func (b *bench) placement(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	socket := filepath.Join(b.dir, "stores.socket")
 	etcd, err := embeddedetcd.Start(ctx, embeddedetcd.Config{Dir: filepath.Join(b.dir, "stores"), SocketPath: socket})
 	if err != nil {
 		return err

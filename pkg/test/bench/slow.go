@@ -40,7 +40,7 @@ const (
 func (b *bench) slowStore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	annex, _, err := b.start(ctx, filepath.Join(b.dir, "slow"))
+	annex, _, err := b.start(ctx, filepath.Join(b.dir, "slow"), "--store-endpoints=unix://"+filepath.Join(b.dir, "quick.socket"))
 	if err != nil {
 		return err
 	}

@@ -85,6 +85,10 @@ func (m *Member) Start(t testing.TB) {
 	}
 }
 
+// Dir is where the member keeps its data. What tests do with it while the member does not
+// run is what operators do: they empty it, copy it, and put a copy in its place.
+func (m *Member) Dir() string { return filepath.Join(m.cluster.dir, m.Name) }
+
 func (m *Member) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -93,6 +93,7 @@ var rules = []rule{
 	{
 		packages: "pkg/pki",
 		duty:     "The certificates and the kubeconfig that annex makes for itself.",
+		ours:     []string{"pkg/datadir"},
 		others:   append([]string{"k8s.io/client-go/...", "k8s.io/component-base/..."}, machinery...),
 	},
 	{
@@ -152,7 +153,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/stores",
 		duty:     "The connections to the etcds that Stores name, and whether requests may pass.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
 		others: append([]string{
 			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
@@ -195,8 +196,8 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/protobuf/proto", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
 	},
 	{
-		packages: "pkg/storage/quarantine",
-		duty:     "Which objects cannot be read, and that others are served in spite of them.",
+		packages: "pkg/storage/corruption",
+		duty:     "Which objects cannot be read: that errors name them, and that they are counted.",
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...",
 			"k8s.io/apiserver/...", "k8s.io/component-base/metrics/...",
@@ -207,6 +208,7 @@ var rules = []rule{
 		duty:     "How large objects may be, and how many large ones are written at the same time.",
 		others: append([]string{
 			"go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/endpoints/request",
 			"k8s.io/apiserver/pkg/storage/...", "k8s.io/component-base/metrics/...",
 		}, machinery...),
 	},
@@ -316,7 +318,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/apiserver/heavywrites",
-		duty:     "What requests with large bodies wait for, and count for.",
+		duty:     "Receives the bodies of requests, within limits.",
 		ours:     []string{"pkg/storage/objectsize"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
@@ -336,7 +338,7 @@ var rules = []rule{
 	{
 		packages: "pkg/maincluster",
 		duty:     "The connection to the cluster that annex stands behind: clients of it, and whom it lets log in and act.",
-		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
+		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
 		packages: "pkg/authentication",
@@ -423,7 +425,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller/intact",
 		duty:     "The controller that says which objects of HostedResources cannot be read.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/quarantine"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/corruption"},
 		others:   clients,
 	},
 	{
@@ -435,7 +437,7 @@ var rules = []rule{
 	{
 		packages: "pkg/controller",
 		duty:     "The table of controllers.",
-		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/freeze", "pkg/storage/quarantine", "pkg/storage/stores", "pkg/storage/usage"},
+		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   clients,
 	},
 	{

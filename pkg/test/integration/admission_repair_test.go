@@ -5,12 +5,15 @@ package integration
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -102,4 +105,74 @@ func (a *annex) repair(t *testing.T) {
 	if err := configurations.ValidatingWebhookConfigurations().Delete(t.Context(), "down", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("deleting a webhook on everything: %v", err)
 	}
+}
+
+// TestAdmissionThatCannotBeRead damages a policy, a binding and a webhook configuration:
+// writes are refused, before and after a restart, until the administrator deletes it.
+func TestAdmissionThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations"} {
+		t.Run(resource, func(t *testing.T) {
+			t.Parallel()
+			dataDir := t.TempDir()
+			p := startProcess(t, dataDir)
+			a := clientsOf(t, p, dataDir)
+			refusal := "closed by a policy"
+			if resource == "validatingwebhookconfigurations" {
+				refusal = "not like that"
+				a.validate(t, "closed", newHook("default", "closed", newHookServer(t, refuse).client()))
+			} else {
+				a.enforce(t, "closed", policySpec(t, "validations: [{expression: 'false', message: "+refusal+"}]", matching("default", "", "configmaps")), nil)
+			}
+			create := func() error {
+				_, err := a.tryConfigMap(t, "default", "one", true)
+				return err
+			}
+			isRefused(t, "a configmap", create, refusal)
+
+			path := "/apis/admissionregistration.k8s.io/v1/" + resource
+			if _, err := a.etcd(t).Put(t.Context(), "/annex/"+resource+"/closed", "damaged"); err != nil {
+				t.Fatal(err)
+			}
+			a.waitUnreadable(t, path)
+			isRefused(t, "a configmap, from what is remembered", create, refusal)
+
+			p.Kill()
+			startProcess(t, dataDir)
+			a = servingAt(t, dataDir)
+			a.waitUnreadable(t, path)
+			for range 3 {
+				if err := create(); !apierrors.IsForbidden(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsInternalError(err) {
+					t.Errorf("after a restart a configmap is answered with: %v", err)
+				}
+			}
+			if got := a.get(t, "/readyz"); got.code == http.StatusOK {
+				t.Error("it says that it is ready")
+			}
+			if got := a.request(t, http.MethodDelete, path+"/closed", ""); got.code < 400 {
+				t.Errorf("it was deleted as if it could be read: %s", got)
+			}
+			if got := a.request(t, http.MethodDelete, path+"/closed?"+corruption.UnsafeDelete+"=true", ""); got.code != http.StatusOK {
+				t.Fatalf("deleting it: %s", got)
+			}
+			eventually(t, "annex is ready, and writes are allowed", func() string {
+				if got := a.get(t, "/readyz"); got.code != http.StatusOK {
+					return got.String()
+				}
+				return problem(create())
+			})
+		})
+	}
+}
+
+// waitUnreadable waits until lists fail with an error that names the object "closed".
+func (a *annex) waitUnreadable(t *testing.T, path string) {
+	t.Helper()
+	eventually(t, path+" cannot be listed", func() string {
+		got := a.get(t, path)
+		if got.code != http.StatusInternalServerError || !strings.Contains(string(got.body), "closed cannot be read") {
+			return got.String()
+		}
+		return ""
+	})
 }

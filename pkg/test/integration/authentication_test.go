@@ -5,6 +5,7 @@ package integration
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -266,6 +267,57 @@ func TestAuthenticationRefusedAtStart(t *testing.T) {
 			continue
 		}
 		wantError(t, err, test.want...)
+	}
+}
+
+// The files of authorities are followed, and so is the rule that one is not both.
+func TestUsersNeverBecomeFrontProxies(t *testing.T) {
+	t.Parallel()
+	users, proxies := newAuthority(t), newAuthority(t)
+	usersFile := users.file(t)
+	a := startAnnex(t, "--client-ca-file="+usersFile, "--requestheader-client-ca-file="+proxies.file(t))
+	asDora := []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}
+	proxy := clientCertificate(proxies.issue(t, "proxy"))
+	wait := func(what string, login func(*restclient.Config), want string, headers ...string) {
+		t.Helper()
+		eventually(t, what, func() string {
+			if got := a.whoami(t, login, headers...); !strings.HasPrefix(got, want) {
+				return got
+			}
+			return ""
+		})
+	}
+	wait("the proxy logs in for others", proxy, "dora", asDora...)
+
+	both := proxies.renewed(t, proxies)
+	mallory := clientCertificate(both.issue(t, "mallory"))
+	trusted := func(authorities ...*authority) {
+		t.Helper()
+		var bundle []byte
+		for _, one := range authorities {
+			bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.certificate.Raw})...)
+		}
+		if err := os.WriteFile(usersFile, bundle, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trusted(users, both)
+	wait("the authority of users is read again", mallory, "mallory")
+	for who, login := range map[string]func(*restclient.Config){"mallory": mallory, "proxy": proxy} {
+		if got := a.whoami(t, login, asDora...); !strings.HasPrefix(got, who) {
+			t.Errorf("with headers %s is %s", who, got)
+		}
+	}
+	trusted(users)
+	wait("the proxy logs in for others again", proxy, "dora", asDora...)
+
+	for name, authority := range map[string]*authority{"the same key": both, "an intermediate": users.renewed(t, proxies)} {
+		_, err := testserver.TryStartIn(t, t.TempDir(), "--client-ca-file="+authority.file(t), "--requestheader-client-ca-file="+proxies.file(t))
+		if err == nil {
+			t.Errorf("%s: annex starts", name)
+			continue
+		}
+		wantError(t, err, "--requestheader-client-ca-file", "--requestheader-allowed-names")
 	}
 }
 

@@ -365,6 +365,7 @@ func TestBackupRequests(t *testing.T) {
 		"no such position":    {"GET", "hostedresources/" + widgets.name + "/backup?revision=7&continue=x", "", 400, "cannot go on"},
 		"the future":          {"GET", "stores/default/backup?revision=999999999&continue=a", "", 500, "future"},
 		"no resource":         {"POST", "stores/default/restore", "", 400, "PLURAL.GROUP"},
+		"Secrets":             {"POST", "stores/default/restore?resource=default.secrets", "", 400, "PLURAL.GROUP"},
 		"bad check":           {"POST", "stores/default/restore?check=no", "", 400, "check"},
 		"a served resource":   {"POST", "stores/default/restore?resource=" + widgets.name, "", 409, "is served"},
 		"annex's own":         {"POST", "stores/default/restore?resource=stores.hosting.annex.dev", "", 400, "annex's own"},

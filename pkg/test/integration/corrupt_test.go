@@ -7,19 +7,24 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
 )
 
 // damage replaces what etcd has of a Widget.
@@ -28,6 +33,24 @@ func (r *resource) damage(t *testing.T, annexEtcd *clientv3.Client, name string)
 	if _, err := annexEtcd.Put(t.Context(), r.key(name), "\x00damaged"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// waitUnreadable waits until lists fail and name the Widgets.
+func (r *resource) waitUnreadable(t *testing.T, names ...string) {
+	t.Helper()
+	for i, name := range names {
+		names[i] = r.namespace + "/" + name
+	}
+	eventually(t, "lists of "+r.name+" fail", func() string {
+		// With a selector it is the watch cache that answers.
+		for _, options := range []metav1.ListOptions{{}, {LabelSelector: "!x"}} {
+			_, err := r.in("v1").List(t.Context(), options)
+			if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), strings.Join(names, ", ")) {
+				return fmt.Sprintf("a list with %v got: %v", options, err)
+			}
+		}
+		return ""
+	})
 }
 
 // waitNames waits until the Widgets that are listed are those.
@@ -50,6 +73,12 @@ func (r *resource) waitNames(t *testing.T, want ...string) {
 	})
 }
 
+// unsafeDelete asks for the deletion of a Widget as of one that cannot be read.
+func (r *resource) unsafeDelete(t *testing.T, name string) response {
+	t.Helper()
+	return r.annex.request(t, http.MethodDelete, r.path("v1")+"/"+name+"?"+corruption.UnsafeDelete+"=true", "")
+}
+
 // waitIntact waits until the condition says so.
 func (r *resource) waitIntact(t *testing.T, a *annex, want string) {
 	t.Helper()
@@ -66,6 +95,49 @@ func (r *resource) waitIntact(t *testing.T, a *annex, want string) {
 	})
 }
 
+// informed is an informer of Widgets that counts what it was told was deleted.
+type informed struct {
+	cache.SharedIndexInformer
+	deleted atomic.Int32
+}
+
+// inform starts an informer that has synced.
+func (r *resource) inform(t *testing.T) *informed {
+	t.Helper()
+	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(r.annex.dynamic, 0, r.namespace, nil)
+	i := &informed{SharedIndexInformer: informers.ForResource(r.gvr("v1")).Informer()}
+	if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { i.deleted.Add(1) }}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	informers.Start(ctx.Done())
+	t.Cleanup(func() {
+		stop()
+		informers.Shutdown()
+	})
+	if !cache.WaitForCacheSync(t.Context().Done(), i.HasSynced) {
+		t.Fatal("the informer did not sync")
+	}
+	return i
+}
+
+// waitHas waits until the informer has the Widgets of those names.
+func (i *informed) waitHas(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, "the informer", func() string {
+		var names []string
+		for _, key := range i.GetStore().ListKeys() {
+			_, name, _ := strings.Cut(key, "/")
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, ","); got != want {
+			return fmt.Sprintf("it has %q, want %q", got, want)
+		}
+		return ""
+	})
+}
+
 // TestCorruptObject damages one of three objects.
 func TestCorruptObject(t *testing.T) {
 	t.Parallel()
@@ -75,57 +147,104 @@ func TestCorruptObject(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		widgets.create(t, "v1", name, "spec: {}")
 	}
-	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(a.dynamic, 0, widgets.namespace, nil)
-	informer := informers.ForResource(widgets.gvr("v1")).Informer()
-	ctx, stop := context.WithCancel(t.Context())
-	informers.Start(ctx.Done())
-	defer informers.Shutdown()
-	defer stop()
-	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
-		t.Fatal("the informer did not sync")
-	}
+	informer := widgets.inform(t)
 
 	widgets.damage(t, annexEtcd, "b")
-	widgets.waitNames(t, "a", "c")
-	list := a.get(t, widgets.path("v1"))
-	if warning := list.header.Get("Warning"); !strings.Contains(warning, widgets.name+" cannot be read and left out: "+widgets.namespace+"/b") {
-		t.Errorf("the list has the warning %q, want that b is left out", warning)
-	}
+	widgets.waitUnreadable(t, "b")
 	_, err := widgets.in("v1").Get(t.Context(), "b", metav1.GetOptions{})
-	if apierrors.ReasonForError(err) != metav1.StatusReasonStoreReadError || !strings.Contains(err.Error(), widgets.namespace+"/b cannot be read: it cannot be decoded") {
+	if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), widgets.namespace+"/b cannot be read: object not decodable") {
 		t.Errorf("reading it: got %v, want why it cannot be read", err)
 	}
-	widgets.waitIntact(t, a, "False 1 object cannot be read and left out of lists. "+widgets.namespace+"/b: it cannot be decoded")
+	widgets.waitIntact(t, a, "False 1 object cannot be read, so lists fail. "+widgets.namespace+"/b: object not decodable")
 	widgets.create(t, "v1", "d", "spec: {}")
-	eventually(t, "the informer", func() string {
-		keys := informer.GetStore().ListKeys()
-		slices.Sort(keys)
-		if got := strings.Join(keys, ","); strings.ReplaceAll(got, widgets.namespace+"/", "") != "a,c,d" {
-			return "it has " + got
-		}
-		return ""
-	})
-
+	if _, err := widgets.in("v1").Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
+		t.Errorf("reading another: %v", err)
+	}
 	if err := widgets.in("v1").Delete(t.Context(), "b", metav1.DeleteOptions{}); err == nil {
 		t.Error("it was deleted as if it could be read")
 	}
 	if err := widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), widgets.namespace+"/b") {
 		t.Errorf("deleting all: got %v, want a refusal that names b", err)
 	}
-	widgets.waitNames(t, "a", "c", "d")
-	unsafe := a.request(t, http.MethodDelete, widgets.path("v1")+"/a?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
-	if unsafe.code < 400 {
+	// Who may delete objects may not delete those that cannot be read.
+	a.bind(t, widgets.namespace+":deleters", widgets.namespace,
+		rbacv1.PolicyRule{Verbs: []string{"get", "delete"}, APIGroups: []string{widgets.group}, Resources: []string{"widgets"}})
+	eventually(t, "deleters may not delete it", func() string {
+		got := a.request(t, http.MethodDelete, widgets.path("v1")+"/b?"+corruption.UnsafeDelete+"=true", "",
+			"Impersonate-User", "deleter", "Impersonate-Group", widgets.namespace+":deleters")
+		if got.code != http.StatusForbidden || !strings.Contains(string(got.body), "unsafe-delete-ignore-read-errors") {
+			return got.String()
+		}
+		return ""
+	})
+	if unsafe := widgets.unsafeDelete(t, "a"); unsafe.code < 400 {
 		t.Errorf("deleting one that can be read, as if it could not: got %s", unsafe)
 	}
-	unsafe = a.request(t, http.MethodDelete, widgets.path("v1")+"/b?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
-	if unsafe.code != http.StatusOK {
+	informer.waitHas(t, "a,b,c")
+	if deleted := informer.deleted.Load(); deleted > 0 {
+		t.Errorf("the informer was told of %d deletions before there was one", deleted)
+	}
+
+	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
 		t.Fatalf("deleting it: %s", unsafe)
 	}
+	widgets.waitNames(t, "a", "c", "d")
+	informer.waitHas(t, "a,c,d")
 	widgets.waitIntact(t, a, "True Every object can be read")
 	widgets.create(t, "v1", "b", "spec: {}")
 	widgets.waitNames(t, "a", "b", "c", "d")
 	if err := widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Errorf("deleting all: %v", err)
+	}
+}
+
+// TestReplicaWithoutTheKey has one of two replicas encrypt with a key that the other does
+// not have yet.
+func TestReplicaWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	endpoint := startEtcd(t, nil)
+	crd := newDefinition(t, anySchema)
+	file := func(keys ...string) string {
+		return writeFile(t, "encryption.yaml", encryptionConfig(crd.Name, provider("secretbox", keys...), "{identity: {}}"))
+	}
+	ahead, behind := file("new", "old"), file("old")
+	flag := "--encryption-provider-config="
+	first := startAnnex(t, "--etcd-servers="+endpoint, flag+ahead)
+	second := startAnnex(t, "--etcd-servers="+endpoint, flag+behind)
+
+	written := first.install(t, crd)
+	read := *written
+	read.annex = second
+	eventually(t, "the other replica serves the definition", func() string {
+		_, err := read.in("v1").List(t.Context(), metav1.ListOptions{})
+		return problem(err)
+	})
+	read.create(t, "v1", "a", "spec: {}")
+	informer := read.inform(t)
+	written.create(t, "v1", "b", "spec: {}")
+	label := []byte(`{"metadata":{"labels":{"x":"y"}}}`)
+	if _, err := written.in("v1").Patch(t.Context(), "a", types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	written.waitNames(t, "a", "b")
+	read.waitUnreadable(t, "a", "b")
+	if err := read.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil {
+		t.Error("a replica deleted what it cannot read")
+	}
+	if metric := read.annex.get(t, "/metrics"); !strings.Contains(string(metric.body), `annex_unreadable_objects{resource="`+read.name+`"} 2`) {
+		t.Error("the metrics of the replica do not count the objects")
+	}
+	informer.waitHas(t, "a")
+
+	key, err := os.ReadFile(ahead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, behind, key)
+	read.waitNames(t, "a", "b")
+	informer.waitHas(t, "a,b")
+	if deleted := informer.deleted.Load(); deleted > 0 {
+		t.Errorf("the informer was told of %d deletions where nothing was deleted", deleted)
 	}
 }
 
@@ -140,7 +259,7 @@ func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
 		widgets.create(t, "v1", name, "spec: {}")
 	}
 	widgets.damage(t, annexEtcd, "b")
-	widgets.waitNames(t, "a", "c")
+	widgets.waitUnreadable(t, "b")
 
 	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -173,8 +292,7 @@ func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
 	if value := etcdValue(t, annexEtcd, widgets.key("b")); string(value) != "\x00damaged" {
 		t.Errorf("etcd has %q", value)
 	}
-	unsafe := a.request(t, http.MethodDelete, widgets.path("v1")+"/b?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
-	if unsafe.code != http.StatusOK {
+	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
 		t.Fatalf("deleting it: %s", unsafe)
 	}
 	widgets.gone(t)

@@ -6,7 +6,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,12 +15,12 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
-	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -123,18 +122,19 @@ func (a *annex) waitLevel(t *testing.T, name string, want levelState) {
 	})
 }
 
-// flood sends creates that keep the seat they get until they are released.
+// flood sends creates that keep the seat they get until they are released: a
+// webhook holds them.
 type flood struct {
-	annex     *annex
-	user      string
-	transport *http.Transport
-	ctx       context.Context
-	running   sync.WaitGroup
+	annex   *annex
+	client  *http.Client
+	ctx     context.Context
+	running sync.WaitGroup
 
 	seated   chan int // the number of a request that got its seat
-	answers  chan *http.Response
+	answers  chan response
 	released []chan struct{}
 	ended    map[int]bool
+	sent     int
 }
 
 // release lets a request end.
@@ -145,44 +145,32 @@ func (f *flood) release(i int) {
 	}
 }
 
-// heldBody is the body of a request that has its seat once the server asks for it.
-type heldBody struct {
-	content  io.Reader
-	seated   func()
-	released <-chan struct{}
-	ctx      context.Context
-}
-
-func (b *heldBody) Read(buffer []byte) (int, error) {
-	b.seated()
-	select {
-	case <-b.released:
-		return b.content.Read(buffer)
-	case <-b.ctx.Done():
-		return 0, b.ctx.Err()
-	}
-}
-
 // newFlood returns a flood that has not begun, of at most so many requests.
 func (a *annex) newFlood(t *testing.T, user string, most int) *flood {
 	t.Helper()
-	tlsConfig, err := restclient.TLSConfigFor(restclient.AnonymousClientConfig(a.AnnexConfig))
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	f := &flood{
-		annex: a, user: user, ctx: ctx, seated: make(chan int, most), answers: make(chan *http.Response, most), ended: map[int]bool{},
-		// HTTP/1 with a connection for each: the body is kept until the server asks.
-		transport: &http.Transport{TLSClientConfig: tlsConfig, ExpectContinueTimeout: patience},
+	f := &flood{annex: a, client: a.as(t, token(user)), ctx: ctx, seated: make(chan int, most), answers: make(chan response, most), ended: map[int]bool{}}
+	for range most {
+		f.released = append(f.released, make(chan struct{}))
 	}
+	hold := newHookServer(t, func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview) {
+		if i, err := strconv.Atoi(strings.TrimPrefix(review.Request.Name, "flood-")); err == nil {
+			f.seated <- i
+			select {
+			case <-f.released[i]:
+			case <-r.Context().Done():
+			}
+		}
+		allow(w, r, review)
+	})
+	a.validate(t, "hold", newHook(metav1.NamespaceDefault, "hold", hold.client(), func(h *hook) { h.TimeoutSeconds = ptr.To[int32](30) }))
+	a.inForce(t, metav1.NamespaceDefault, hold)
 	t.Cleanup(func() {
 		for i := range f.released {
 			f.release(i)
 		}
 		f.running.Wait()
 		cancel()
-		f.transport.CloseIdleConnections()
 	})
 	return f
 }
@@ -191,28 +179,17 @@ func (a *annex) newFlood(t *testing.T, user string, most int) *flood {
 func (f *flood) send(t *testing.T, requests int) {
 	t.Helper()
 	for range requests {
-		i := len(f.released)
-		f.released = append(f.released, make(chan struct{}))
-		body := &heldBody{
-			content:  strings.NewReader(fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"flood-%d"}}`, i)),
-			seated:   sync.OnceFunc(func() { f.seated <- i }),
-			released: f.released[i],
-			ctx:      f.ctx,
-		}
-		request, err := http.NewRequestWithContext(f.ctx, http.MethodPost, f.annex.URL+"/api/v1/namespaces/default/configmaps", body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header = http.Header{"Content-Type": {"application/json"}, "Expect": {"100-continue"}, "Authorization": {"Bearer " + f.user}}
+		i := f.sent
+		f.sent++
+		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"flood-%d"}}`, i)
 		f.running.Go(func() {
-			answer, err := f.transport.RoundTrip(request)
+			answer, err := trySend(f.ctx, f.client, http.MethodPost, f.annex.URL+"/api/v1/namespaces/default/configmaps", body)
 			if err != nil {
 				if f.ctx.Err() == nil {
 					t.Errorf("request %d of the flood: %v", i, err)
 				}
 				return
 			}
-			_ = answer.Body.Close()
 			f.answers <- answer
 		})
 	}
@@ -256,8 +233,8 @@ func TestFlowControlFlood(t *testing.T) {
 	seated := f.nextSeated(t)
 	for range refused {
 		answer := receive(t, f.answers, "a request beyond the queues is refused")
-		if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" {
-			t.Errorf("a request beyond the queues: %s, Retry-After %q; want 429 and when to try again", answer.Status, answer.Header.Get("Retry-After"))
+		if answer.code != http.StatusTooManyRequests || answer.header.Get("Retry-After") == "" {
+			t.Errorf("a request beyond the queues: %s, Retry-After %q; want 429 and when to try again", answer, answer.header.Get("Retry-After"))
 		}
 	}
 	a.waitLevel(t, "narrow", levelState{waiting: waiting, executing: 1, rejected: refused})
@@ -299,45 +276,6 @@ func TestFlowControlFlood(t *testing.T) {
 	if r.code != http.StatusOK {
 		t.Errorf("a client of the same level: %s", r)
 	}
-}
-
-// TestFlowControlHeavyWrite has a client announce a large body and keep it: it takes
-// the seats of several requests meanwhile.
-func TestFlowControlHeavyWrite(t *testing.T) {
-	t.Parallel()
-	a := startFlowControlled(t)
-	body, keep := io.Pipe()
-	ctx, cancel := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.URL+"/api/v1/namespaces/default/configmaps", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.ContentLength = 8 << 20
-	request.Header.Set("Content-Type", "application/json")
-	var running sync.WaitGroup
-	stranger := a.as(t, token("stranger"))
-	running.Go(func() {
-		if answer, err := stranger.Do(request); err == nil {
-			_ = answer.Body.Close()
-			t.Errorf("a request without its body was answered: %s", answer.Status)
-		}
-	})
-	defer func() {
-		cancel()
-		_ = keep.Close()
-		running.Wait()
-	}()
-	// One seat, and one more for every 2 MiB.
-	const want = `apiserver_flowcontrol_current_executing_seats{flow_schema="global-default",priority_level="global-default"} 5`
-	poll.UntilDone(t, patience, "the request has its seats", func() (bool, string) {
-		got := ""
-		for line := range strings.Lines(string(a.get(t, "/metrics").body)) {
-			if strings.HasPrefix(line, "apiserver_flowcontrol_current_executing_seats{") {
-				got += line
-			}
-		}
-		return strings.Contains(got, want+"\n"), got
-	})
 }
 
 func TestFlowControlObjects(t *testing.T) {

@@ -99,6 +99,19 @@ func TestLimitsOfAResource(t *testing.T) {
 
 	r.limit(t, `{"limits": null, "namespaceLimits": null}`)
 	eventually(t, "there are no limits any more", func() string { return problem(r.tryCreateOf(t, "large", 400<<10)) })
+
+	refusals := fmt.Sprintf("annex_hostedresource_limit_refusals_total{hostedresource=%q}", r.name)
+	if metrics := r.annex.get(t, "/metrics"); !strings.Contains(string(metrics.body), refusals+" ") {
+		t.Errorf("there is no metric %s", refusals)
+	}
+	r.deleteDefinition(t)
+	r.gone(t)
+	eventually(t, "the metric goes with the resource", func() string {
+		if metrics := r.annex.get(t, "/metrics"); strings.Contains(string(metrics.body), refusals) {
+			return refusals + " is there"
+		}
+		return ""
+	})
 }
 
 // TestLimitsBelowWhatThereIs lowers a limit: nothing is lost, only growth is refused,

@@ -273,6 +273,23 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{certificate: certificate, key: key}
 }
 
+// renewed returns the authority with another certificate for its key, signed by itself
+// or by another.
+func (a *authority) renewed(t *testing.T, by *authority) *authority {
+	t.Helper()
+	template := *a.certificate
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	der, err := x509.CreateCertificate(rand.Reader, &template, by.certificate, a.key.Public(), by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{certificate: certificate, key: a.key}
+}
+
 // issue signs a certificate for a user, which also serves 127.0.0.1.
 func (a *authority) issue(t *testing.T, name string, groups ...string) (certPEM, keyPEM []byte) {
 	t.Helper()

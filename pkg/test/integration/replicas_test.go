@@ -21,6 +21,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/test/line"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -145,7 +147,7 @@ func TestReadyMeansListed(t *testing.T) {
 	endpoint := startEtcd(t, nil)
 	first := startReplica(t, endpoint)
 	var resources []*resource
-	for range 5 {
+	for range 2 {
 		widgets := first.install(t, newDefinition(t, anySchema))
 		widgets.create(t, "v1", "w", "{}")
 		resources = append(resources, widgets)
@@ -158,6 +160,39 @@ func TestReadyMeansListed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEstablishedOnEveryReplica creates a CRD on one replica while the other gets the
+// news of etcd late: a client that has seen Established must not get 404 from it.
+func TestEstablishedOnEveryReplica(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "etcd")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "client.sock")
+	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{Dir: filepath.Join(dir, "data"), SocketPath: socket, UnsafeNoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := etcd.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	slow, err := line.New(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(slow.Close)
+
+	first, second := startReplica(t, etcd.Endpoint()), startReplica(t, "http://"+slow.Address())
+	slow.Slow(500 * time.Millisecond)
+	widgets := first.install(t, newDefinition(t, anySchema))
+	if got := second.get(t, widgets.path("v1")); got.code != http.StatusOK {
+		t.Errorf("the other replica, half a second behind, answers %s", got)
+	}
+	slow.Slow(0) // its stop need not take longer
 }
 
 // TestEmbeddedEtcdNeedsNoElection has no lease of controllers: there cannot be another

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
@@ -49,6 +50,15 @@ func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluste
 		}},
 	}
 	if _, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), store, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// patchStore changes a Store.
+func (a *annex) patchStore(t *testing.T, name, patch string) {
+	t.Helper()
+	_, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

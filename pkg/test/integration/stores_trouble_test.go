@@ -14,7 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -105,6 +104,7 @@ func TestAStoreRunsOutOfSpace(t *testing.T) {
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{QuotaBytes: 8 << 20})
 	a.addStore(t, "small", etcd)
+	a.patchStore(t, "small", `{"spec":{"etcd":{"defragmentation":"WhenFull"}}}`)
 	r, other := a.installOn(t, "small"), a.installOn(t, "default")
 	r.create(t, "v1", "first", "spec: {}")
 	r.create(t, "v1", "second", "spec: {}")
@@ -163,11 +163,7 @@ func TestResourcesThatAreNotPlaced(t *testing.T) {
 	gone.deleteDefinition(t)
 	gone.gone(t)
 
-	_, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), "unlabelled", types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"tier":"archive"}}}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a.patchStore(t, "unlabelled", `{"metadata":{"labels":{"tier":"archive"}}}`)
 	r.waitWritable(t, "first")
 	if got := r.hosted(t).Spec.StoreName; got != "unlabelled" {
 		t.Errorf("placed on %q", got)

@@ -22,11 +22,10 @@ const StoreUnderPressure = "UnderPressure"
 // StoreFinalizer keeps a Store that is being deleted until nothing is placed on it.
 const StoreFinalizer = "annex.dev/placed-resources"
 
-// AdoptClusterAnnotation on a Store has annex take the etcd cluster with this ID for
-// that of the Store from now on, although its data were in another one, or although
-// the prefix there is another Store's. It is for an etcd that was restored from a
-// backup of its own, and for a Store that was made anew. annex takes it away once
-// that is done.
+// AdoptClusterAnnotation on a Store makes annex take the etcd cluster with this ID, with
+// the data that it has, for that of the Store from now on. It is for an etcd that was
+// restored from a copy or lost its data, and for a prefix whose Store no longer exists.
+// annex removes it once that is done.
 const AdoptClusterAnnotation = "annex.dev/adopt-cluster"
 
 // +genclient
@@ -121,7 +120,26 @@ type EtcdStore struct {
 	// "/annex" and never changes: the objects would not follow.
 	// +optional
 	KeyPrefix string `json:"keyPrefix,omitempty"`
+
+	// defragmentation says whether annex makes room when etcd refuses writes
+	// because it is full: WhenFull has it remove history and defragment every
+	// member, one after the other, which then answers nobody. Never, the
+	// default, leaves that to those who run the etcd.
+	// +optional
+	Defragmentation Defragmentation `json:"defragmentation,omitempty"`
 }
+
+// Defragmentation says when annex defragments the members of an etcd.
+// +enum
+type Defragmentation string
+
+const (
+	// DefragmentationNever leaves an etcd that is full to those who run it.
+	DefragmentationNever Defragmentation = "Never"
+
+	// DefragmentationWhenFull makes room in an etcd that is full.
+	DefragmentationWhenFull Defragmentation = "WhenFull"
+)
 
 // EtcdTLS holds the certificates for an etcd cluster.
 type EtcdTLS struct {
@@ -232,6 +250,12 @@ type StoreStatus struct {
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
+	// history is how far annex knows what happened in the etcd. An etcd that does
+	// not have this history is neither read nor written: it lost data, was restored
+	// from a copy, or is a copy itself.
+	// +optional
+	History *StoreHistory `json:"history,omitempty"`
+
 	// members are the members of the etcd cluster.
 	// +listType=map
 	// +listMapKey=id
@@ -241,6 +265,29 @@ type StoreStatus struct {
 	// version of etcd that the store runs, the lowest of its members.
 	// +optional
 	Version string `json:"version,omitempty"`
+}
+
+// StoreHistory is how far annex knows what happened in a store's etcd. It is
+// written every few seconds while something happens there.
+type StoreHistory struct {
+	// epoch is the one that the mark in the etcd has. It is random, and another
+	// one after the store was claimed or adopted.
+	Epoch string `json:"epoch"`
+
+	// revision is the highest resource version that clients may have seen.
+	// After an adoption resource versions are above it.
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+
+	// checkpoint names a key that annex wrote to the etcd, for the last time at
+	// checkpointRevision or later.
+	// +optional
+	Checkpoint string `json:"checkpoint,omitempty"`
+
+	// checkpointRevision is the revision of etcd at which the checkpoint was
+	// written. An etcd that has it earlier, or not at all, is another one.
+	// +optional
+	CheckpointRevision int64 `json:"checkpointRevision,omitempty"`
 }
 
 // StoreMember is one member of a store's etcd cluster.

@@ -64,6 +64,11 @@ func (in Store) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in StoreHistory) OpenAPIModelName() string {
+	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreHistory"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in StoreList) OpenAPIModelName() string {
 	return "com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreList"
 }

@@ -35,6 +35,9 @@ func ValidateHostedResourceUpdate(newHosted, oldHosted *hosting.HostedResource) 
 	specPath := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateHostedResourceSpec(&newHosted.Spec, specPath)...)
+	if !newHosted.DeletionTimestamp.IsZero() && len(newHosted.Finalizers) == 0 && newHosted.Status.DefinitionUID != "" {
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"), "the last one stays while this says in which Store the objects of a resource are"))
+	}
 	return append(errs, validateStoreNameUpdate(newHosted.Spec.StoreName, oldHosted.Spec.StoreName, specPath.Child("storeName"))...)
 }
 
@@ -60,11 +63,15 @@ func ValidateHostedResourceBinding(binding *hosting.HostedResourceBinding, name 
 // status.
 func ValidateHostedResourceStatusUpdate(newHosted, oldHosted *hosting.HostedResource) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
+	if uid := newHosted.Status.DefinitionUID; !newHosted.DeletionTimestamp.IsZero() && uid != "" && uid != oldHosted.Status.DefinitionUID {
+		errs = append(errs, field.Forbidden(field.NewPath("status", "definitionUID"), "may not be set while the HostedResource is being deleted: the next one may name another Store"))
+	}
 	return append(errs, validateHostedResourceStatus(&newHosted.Status, field.NewPath("status"))...)
 }
 
 // validateHostedResourceName checks that a name is "<plural>.<group>". The parts
-// are held to what a CustomResourceDefinition allows for them.
+// are held to what a CustomResourceDefinition allows for them. A group without a dot
+// would be where Kubernetes' kinds are kept: in etcd, a.secrets is namespace a's Secrets.
 func validateHostedResourceName(name string, _ bool) []string {
 	plural, group, found := strings.Cut(name, ".")
 	if !found {
@@ -74,7 +81,11 @@ func validateHostedResourceName(name string, _ bool) []string {
 	for _, msg := range validation.IsDNS1035Label(plural) {
 		msgs = append(msgs, "plural: "+msg)
 	}
-	for _, msg := range validation.IsDNS1123Subdomain(group) {
+	invalidGroup := validation.IsDNS1123Subdomain(group)
+	if len(invalidGroup) == 0 && !strings.Contains(group, ".") {
+		invalidGroup = []string{"must have at least one dot"}
+	}
+	for _, msg := range invalidGroup {
 		msgs = append(msgs, "group: "+msg)
 	}
 	if len(name) > validation.DNS1123SubdomainMaxLength {

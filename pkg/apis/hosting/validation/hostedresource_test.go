@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
@@ -48,7 +49,8 @@ func TestValidateHostedResource(t *testing.T) {
 	}{
 		{name: "valid", change: func(*hosting.HostedResource) {}},
 		{name: "placed", change: func(h *hosting.HostedResource) { h.Spec.StoreName = "default" }},
-		{name: "group of one word", change: withName("deployments.apps")},
+		{name: "group of one word", change: withName("deployments.apps"), want: []string{at("metadata.name", invalid)}},
+		{name: "Secrets of a namespace", change: withName("kube-system.secrets"), want: []string{at("metadata.name", invalid)}},
 		{name: "namespace", change: func(h *hosting.HostedResource) { h.Namespace = "a" }, want: []string{at("metadata.namespace", forbidden)}},
 		{name: "no group", change: withName("widgets"), want: []string{at("metadata.name", invalid)}},
 		{name: "empty group", change: withName("widgets."), want: []string{at("metadata.name", invalid)}},
@@ -150,6 +152,33 @@ func TestValidateHostedResourceUpdate(t *testing.T) {
 	updated.Spec.Compression = "Lzw"
 	expectErrors(t, []string{at("metadata.name", invalid), at("spec.compression", notSupported)},
 		ValidateHostedResourceUpdate(updated, hostedResource()))
+}
+
+// Nothing else says where the objects of a definition are.
+func TestAHostedResourceInUseStays(t *testing.T) {
+	t.Parallel()
+	deleted := func(definition types.UID, finalizers ...string) *hosting.HostedResource {
+		hosted := hostedResource()
+		hosted.DeletionTimestamp, hosted.Finalizers, hosted.Status.DefinitionUID = new(metav1.Unix(1, 0)), finalizers, definition
+		return hosted
+	}
+	for name, test := range map[string]struct {
+		from, to *hosting.HostedResource
+		want     []string
+	}{
+		"the last finalizer":               {deleted("1", "a.com/x"), deleted("1"), []string{at("metadata.finalizers", forbidden)}},
+		"one of two":                       {deleted("1", "a.com/x", "a.com/y"), deleted("1", "a.com/y"), nil},
+		"the last one of one out of use":   {deleted("", "a.com/x"), deleted(""), nil},
+		"the last one of one that is kept": {hostedResource(), hostedResource(), nil},
+	} {
+		expectErrors(t, test.want, ValidateHostedResourceUpdate(test.to, test.from))
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+	expectErrors(t, []string{at("status.definitionUID", forbidden)}, ValidateHostedResourceStatusUpdate(deleted("1", "a.com/x"), deleted("", "a.com/x")))
+	expectErrors(t, nil, ValidateHostedResourceStatusUpdate(deleted("", "a.com/x"), deleted("1", "a.com/x")))
+	expectErrors(t, nil, ValidateHostedResourceStatusUpdate(deleted("1", "a.com/x"), deleted("1", "a.com/x")))
 }
 
 func TestValidateHostedResourceStatusUpdate(t *testing.T) {

@@ -5,14 +5,19 @@ package validation
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
@@ -27,14 +32,24 @@ func ValidateStore(store *hosting.Store) field.ErrorList {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "embedded"),
 			fmt.Sprintf("the etcd inside annex is the Store %q: set `etcd.endpoints`", hosting.DefaultStoreName)))
 	}
-	return append(errs, validateStoreSpec(&store.Spec, field.NewPath("spec"))...)
+	errs = append(errs, validateStoreSpec(&store.Spec, field.NewPath("spec"))...)
+	if etcd := store.Spec.Etcd; etcd != nil {
+		etcdPath := field.NewPath("spec", "etcd")
+		errs = append(errs, validateEtcdStore(etcd, etcdPath)...)
+		errs = append(errs, validateKeyPrefix(etcd.KeyPrefix, etcdPath.Child("keyPrefix"))...)
+	}
+	return errs
 }
 
-// ValidateStoreUpdate checks an update of a Store's spec and metadata.
+// ValidateStoreUpdate checks an update of a Store's spec and metadata. An etcd that
+// an older version accepted may stay: the Store could not even be deleted otherwise.
 func ValidateStoreUpdate(newStore, oldStore *hosting.Store) field.ErrorList {
 	specPath := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMetaUpdate(&newStore.ObjectMeta, &oldStore.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateStoreSpec(&newStore.Spec, specPath)...)
+	if etcd := newStore.Spec.Etcd; etcd != nil && !equality.Semantic.DeepEqual(etcd, oldStore.Spec.Etcd) {
+		errs = append(errs, validateEtcdStore(etcd, specPath.Child("etcd"))...)
+	}
 	return append(errs, validateStoreKeepsItsPlace(&newStore.Spec, &oldStore.Spec, specPath)...)
 }
 
@@ -50,6 +65,7 @@ func ValidateStoreStatusUpdate(newStore, oldStore *hosting.Store) field.ErrorLis
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.Objects, statusPath.Child("objects"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(status.Resources), statusPath.Child("resources"))...)
 	errs = append(errs, validateClusterID(newStore, oldStore, statusPath.Child("clusterID"))...)
+	errs = append(errs, validateHistory(status.History, statusPath.Child("history"))...)
 	return append(errs, validateMembers(status.Members, statusPath.Child("members"))...)
 }
 
@@ -71,6 +87,20 @@ func validateClusterID(newStore, oldStore *hosting.Store, idPath *field.Path) fi
 	return apivalidation.ValidateImmutableField(newID, oldID, idPath)
 }
 
+func validateHistory(history *hosting.StoreHistory, historyPath *field.Path) field.ErrorList {
+	if history == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if history.Epoch == "" {
+		errs = append(errs, field.Required(historyPath.Child("epoch"), ""))
+	}
+	errs = append(errs, apivalidation.ValidateNonnegativeField(history.Revision, historyPath.Child("revision"))...)
+	return append(errs, apivalidation.ValidateNonnegativeField(history.CheckpointRevision, historyPath.Child("checkpointRevision"))...)
+}
+
+var defragmentations = []hosting.Defragmentation{hosting.DefragmentationNever, hosting.DefragmentationWhenFull}
+
 func validateStoreSpec(spec *hosting.StoreSpec, specPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch {
@@ -78,9 +108,6 @@ func validateStoreSpec(spec *hosting.StoreSpec, specPath *field.Path) field.Erro
 		errs = append(errs, field.Required(specPath, "exactly one of `embedded` and `etcd` must be set"))
 	case spec.Embedded != nil && spec.Etcd != nil:
 		errs = append(errs, field.Forbidden(specPath.Child("etcd"), "may not be set together with `embedded`"))
-	}
-	if spec.Etcd != nil {
-		errs = append(errs, validateEtcdStore(spec.Etcd, specPath.Child("etcd"))...)
 	}
 	errs = append(errs, validateResourceList(spec.Capacity, specPath.Child("capacity"))...)
 	return append(errs, validateTaints(spec.Taints, specPath.Child("taints"))...)
@@ -103,16 +130,26 @@ func validateEtcdStore(etcd *hosting.EtcdStore, etcdPath *field.Path) field.Erro
 	if etcd.TLS != nil {
 		errs = append(errs, validateSecretReference(&etcd.TLS.SecretRef, etcdPath.Child("tls", "secretRef"))...)
 	}
-	prefixPath := etcdPath.Child("keyPrefix")
-	switch prefix := etcd.KeyPrefix; {
-	case prefix == "":
-		errs = append(errs, field.Required(prefixPath, ""))
-	case !strings.HasPrefix(prefix, "/"):
-		errs = append(errs, field.Invalid(prefixPath, prefix, "must begin with a slash"))
-	case path.Clean(prefix) != prefix:
-		errs = append(errs, field.Invalid(prefixPath, prefix, "must not end with a slash, nor have empty, `.` or `..` segments"))
+	if etcd.Defragmentation != "" && !slices.Contains(defragmentations, etcd.Defragmentation) {
+		errs = append(errs, field.NotSupported(etcdPath.Child("defragmentation"), etcd.Defragmentation, defragmentations))
 	}
 	return errs
+}
+
+// validateKeyPrefix refuses the whole key space of an etcd: in there, keys of other
+// programs look like objects of annex.
+func validateKeyPrefix(prefix string, prefixPath *field.Path) field.ErrorList {
+	switch {
+	case prefix == "":
+		return field.ErrorList{field.Required(prefixPath, "")}
+	case !strings.HasPrefix(prefix, "/"):
+		return field.ErrorList{field.Invalid(prefixPath, prefix, "must begin with a slash")}
+	case prefix == "/":
+		return field.ErrorList{field.Invalid(prefixPath, prefix, "must have at least one segment, such as /annex")}
+	case path.Clean(prefix) != prefix:
+		return field.ErrorList{field.Invalid(prefixPath, prefix, "must not end with a slash, nor have empty, `.` or `..` segments")}
+	}
+	return nil
 }
 
 func validateEndpoints(endpoints []string, endpointsPath *field.Path) field.ErrorList {
@@ -132,6 +169,8 @@ func validateEndpoints(endpoints []string, endpointsPath *field.Path) field.Erro
 	return errs
 }
 
+// validateEndpoint allows one spelling of each endpoint, so that lists of endpoints can
+// be compared with it, and so that etcd's client takes it for the same.
 func validateEndpoint(endpoint string, endpointPath *field.Path) field.ErrorList {
 	invalid := func(detail string) field.ErrorList {
 		return field.ErrorList{field.Invalid(endpointPath, endpoint, detail)}
@@ -149,20 +188,29 @@ func validateEndpoint(endpoint string, endpointPath *field.Path) field.ErrorList
 		if parsed.Hostname() == "" || parsed.Port() == "" {
 			return invalid("must have a host and a port")
 		}
-		if parsed.Path != "" {
-			return invalid("must not have a path")
+		if endpoint != parsed.Scheme+"://"+net.JoinHostPort(parsed.Hostname(), parsed.Port()) {
+			return invalid("must have nothing but a scheme in lower case, a host and a port")
+		}
+		if !isHost(parsed.Hostname()) {
+			return invalid("must have an IP address in its shortest form or a DNS name in lower case as host")
 		}
 	case "unix":
-		if parsed.Host != "" || !path.IsAbs(parsed.Path) {
-			return invalid("must be of the form unix:///path/of/socket")
+		if endpoint != "unix://"+path.Clean(parsed.Path) || !path.IsAbs(parsed.Path) {
+			return invalid("must be of the form unix:///path/of/socket, without empty, `.` or `..` segments")
 		}
 	default:
 		return field.ErrorList{field.NotSupported(endpointPath.Key("scheme"), parsed.Scheme, endpointSchemes)}
 	}
-	if parsed.RawQuery != "" || parsed.Fragment != "" {
-		return invalid("must not have a query or a fragment")
-	}
 	return nil
+}
+
+// isHost reports whether a host is written in the one way that is allowed. gRPC would
+// take unix:1 for a socket.
+func isHost(host string) bool {
+	if address, err := netip.ParseAddr(host); err == nil {
+		return address.String() == host
+	}
+	return host != "unix" && len(validation.IsDNS1123Subdomain(host)) == 0
 }
 
 func validateSecretReference(reference *hosting.SecretReference, referencePath *field.Path) field.ErrorList {

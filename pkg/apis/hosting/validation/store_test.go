@@ -60,6 +60,14 @@ func withTaints(taints ...hosting.Taint) func(*hosting.Store) {
 	return func(s *hosting.Store) { s.Spec.Taints = taints }
 }
 
+// oldStore is one that could be made before the rules were stricter.
+func oldStore() *hosting.Store {
+	store := etcdStore()
+	withPrefix("/")(store)
+	withEndpoints("http://A:1")(store)
+	return store
+}
+
 func TestValidateStore(t *testing.T) {
 	t.Parallel()
 	const endpoint = "spec.etcd.endpoints[0]"
@@ -96,6 +104,17 @@ func TestValidateStore(t *testing.T) {
 		{name: "password", change: withEndpoints("https://u:p@a:1"), want: []string{at(endpoint, forbidden)}},
 		{name: "relative socket", change: withEndpoints("unix://etcd.sock"), want: []string{at(endpoint, invalid)}},
 		{name: "socket without a path", change: withEndpoints("unix://"), want: []string{at(endpoint, invalid)}},
+		{name: "IPv6", change: withEndpoints("https://[fd00::1]:2379")},
+		{name: "socket by another way", change: withEndpoints("unix:///run/../run/etcd.sock"), want: []string{at(endpoint, invalid)}},
+		{name: "socket with an escape", change: withEndpoints("unix:///run/%65tcd.sock"), want: []string{at(endpoint, invalid)}},
+		{name: "socket with a host", change: withEndpoints("unix://host/run/etcd.sock"), want: []string{at(endpoint, invalid)}},
+		{name: "socket with a query", change: withEndpoints("unix:///run/etcd.sock?a"), want: []string{at(endpoint, invalid)}},
+		{name: "scheme in upper case", change: withEndpoints("UNIX:///run/etcd.sock"), want: []string{at(endpoint, invalid)}},
+		{name: "a socket to gRPC", change: withEndpoints("http://unix:1"), want: []string{at(endpoint, invalid)}},
+		{name: "host in upper case", change: withEndpoints("http://LOCALHOST:1"), want: []string{at(endpoint, invalid)}},
+		{name: "host with an escape", change: withEndpoints("http://%6cocalhost:1"), want: []string{at(endpoint, invalid)}},
+		{name: "slash", change: withEndpoints("http://a:1/"), want: []string{at(endpoint, invalid)}},
+		{name: "long IPv6", change: withEndpoints("http://[0:0::1]:1"), want: []string{at(endpoint, invalid)}},
 
 		{name: "no TLS", change: func(s *hosting.Store) { s.Spec.Etcd.TLS = nil }},
 		{
@@ -112,7 +131,7 @@ func TestValidateStore(t *testing.T) {
 		},
 
 		{name: "deep prefix", change: withPrefix("/team/a")},
-		{name: "whole key space", change: withPrefix("/")},
+		{name: "whole key space", change: withPrefix("/"), want: []string{at("spec.etcd.keyPrefix", invalid)}},
 		{name: "no prefix", change: withPrefix(""), want: []string{at("spec.etcd.keyPrefix", required)}},
 		{name: "relative prefix", change: withPrefix("annex"), want: []string{at("spec.etcd.keyPrefix", invalid)}},
 		{name: "trailing slash", change: withPrefix("/annex/"), want: []string{at("spec.etcd.keyPrefix", invalid)}},
@@ -193,6 +212,14 @@ func TestValidateStoreUpdate(t *testing.T) {
 		{
 			name: "invalid spec", from: etcdStore, to: etcdStore, change: withEndpoints(),
 			want: []string{at("spec.etcd.endpoints", required)},
+		},
+		{
+			name: "labels of an etcd that is no longer accepted", from: oldStore, to: oldStore,
+			change: func(s *hosting.Store) { s.Labels = map[string]string{"a": "b"} },
+		},
+		{
+			name: "another endpoint of it", from: oldStore, to: oldStore, change: withEndpoints("http://B:1"),
+			want: []string{at("spec.etcd.endpoints[0]", invalid)},
 		},
 		{
 			name: "another prefix", from: etcdStore, to: etcdStore, change: withPrefix("/other"),

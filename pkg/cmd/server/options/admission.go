@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"k8s.io/apimachinery/pkg/util/sets"
 	upstreamadmission "k8s.io/apiserver/pkg/admission"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
@@ -21,6 +23,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/admission"
+	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
+	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/maincluster"
 )
@@ -28,17 +32,37 @@ import (
 // Admission says which admission plugins check writes.
 type Admission struct {
 	*genericoptions.AdmissionOptions
+
+	// StoreEndpoints are those that everybody who may write Stores may give to them.
+	StoreEndpoints []string
 }
 
 // NewAdmission returns annex's plugins, in their order.
 func NewAdmission() *Admission {
-	return &Admission{&genericoptions.AdmissionOptions{
+	return &Admission{AdmissionOptions: &genericoptions.AdmissionOptions{
 		Plugins:                admission.NewPlugins(),
 		RecommendedPluginOrder: admission.Order(),
 		DefaultOffPlugins:      sets.New[string](),
 		// The last is around the others: what is spared is not counted either.
 		Decorators: upstreamadmission.Decorators{upstreamadmission.DecoratorFunc(admissionmetrics.WithControllerMetrics), admission.SpareOwn},
 	}}
+}
+
+// AddFlags adds upstream's flags and annex's own.
+func (o *Admission) AddFlags(fs *pflag.FlagSet) {
+	o.AdmissionOptions.AddFlags(fs)
+	fs.StringSliceVar(&o.StoreEndpoints, "store-endpoints", o.StoreEndpoints,
+		"Endpoints that everybody who may write Stores may give to them: HOST:PORT, where HOST is a DNS name, *.DOMAIN, an IP address "+
+			"or a range such as 10.0.0.0/8, and PORT may be *; or unix:///PATH. Other hosts take the permission to use stores/endpoints, other sockets nobody may give.")
+}
+
+// Validate checks the flags.
+func (o *Admission) Validate() []error {
+	errs := named("--enable-admission-plugins, --disable-admission-plugins", o.AdmissionOptions.Validate())
+	if _, err := storeaccess.ParseEndpoints(o.StoreEndpoints); err != nil {
+		errs = append(errs, fmt.Errorf("--store-endpoints: %w", err))
+	}
+	return errs
 }
 
 // ApplyOwnTo builds the plugins to do what objects of annex itself say. The clients
@@ -64,10 +88,8 @@ func (o *Admission) ApplyMainTo(ctx context.Context, generic *genericapiserver.C
 	if err := o.useMain(ctx, unserved); err != nil {
 		return err
 	}
-	// A webhook at kubernetes.default.svc is the main cluster itself.
-	credentials := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, main.Config, generic.TracerProvider)
 	return o.applyTo(generic, main.Informers, main.Kube, main.Dynamic,
-		webhookinitializer.NewPluginInitializer(credentials, main.ServiceResolver()))
+		webhookinitializer.NewPluginInitializer(main.WebhookCredentials(generic.TracerProvider), main.ServiceResolver()))
 }
 
 // useMain switches on the plugins that do what the main cluster says. Those whose
@@ -91,7 +113,12 @@ func (o *Admission) applyTo(generic *genericapiserver.Config, sharedInformers in
 	if err := admission.CheckConfigFile(o.ConfigFile); err != nil {
 		return fmt.Errorf("--admission-control-config-file: %w", err)
 	}
-	err := o.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion,
+	endpoints, err := storeaccess.ParseEndpoints(o.StoreEndpoints)
+	if err != nil {
+		return fmt.Errorf("--store-endpoints: %w", err)
+	}
+	more = append(more, endpoints, compiledin.Groups(apiserver.CompiledInGroups()))
+	err = o.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion,
 		append(more, admission.Initializers()...)...)
 	if err != nil {
 		return fmt.Errorf("--enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file: %w", err)

@@ -32,13 +32,13 @@ func TestAdmissionPlugins(t *testing.T) {
 		want               plugins
 	}{
 		"alone": {false, nil, nil, plugins{
-			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
+			"NamespaceLifecycle", "LocalAPIService", "CompiledInGroups", "StoreAccess", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
 		"behind a main cluster": {true, nil, nil, plugins{
-			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
+			"NamespaceLifecycle", "LocalAPIService", "CompiledInGroups", "StoreAccess", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
 		"behind an older one": {true, plugins{"MutatingAdmissionPolicy"}, nil, plugins{
-			"NamespaceLifecycle", "LocalAPIService", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
+			"NamespaceLifecycle", "LocalAPIService", "CompiledInGroups", "StoreAccess", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
 		"without what the flag says": {true, plugins{"MutatingAdmissionPolicy"}, plugins{"ResourceQuota", "MutatingAdmissionWebhook"}, plugins{
-			"NamespaceLifecycle", "LocalAPIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
+			"NamespaceLifecycle", "LocalAPIService", "CompiledInGroups", "StoreAccess", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

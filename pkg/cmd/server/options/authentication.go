@@ -4,7 +4,6 @@
 package options
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -21,7 +19,6 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/annex-dev/annex/pkg/authentication"
-	"github.com/annex-dev/annex/pkg/pki"
 )
 
 // openPaths are served to callers that nobody knows, because load balancers
@@ -172,37 +169,19 @@ func (o *Authentication) applyCertificates(generic *genericapiserver.Config, own
 	if config.FrontProxy == nil {
 		return nil
 	}
-	if err := o.checkFrontProxy(config.FrontProxy, clientCA); err != nil {
-		return err
-	}
+	// This one is what follows its file.
 	if err := generic.Authentication.ApplyClientCert(config.FrontProxy.CAContentProvider, generic.SecureServing); err != nil {
 		return fmt.Errorf("--requestheader-client-ca-file: %w", err)
 	}
+	if len(o.FrontProxy.AllowedNames) == 0 {
+		apart := &proxyCA{CAContentProvider: config.FrontProxy.CAContentProvider, users: clientCA}
+		if err := apart.check(); err != nil {
+			return err
+		}
+		config.FrontProxy.CAContentProvider = apart
+	}
 	// The headers are taken out of every request before it goes on.
 	generic.Authentication.RequestHeaderConfig = config.FrontProxy
-	return nil
-}
-
-// checkFrontProxy keeps users from being front proxies: whose certificate is good for
-// both could call himself anything.
-func (o *Authentication) checkFrontProxy(proxy *authenticatorfactory.RequestHeaderConfig, clientCA dynamiccertificates.CAContentProvider) error {
-	if len(o.FrontProxy.AllowedNames) > 0 {
-		return nil
-	}
-	ofProxies, err := pki.ParseBundle(proxy.CAContentProvider.CurrentCABundleContent())
-	if err != nil {
-		return fmt.Errorf("--requestheader-client-ca-file: %w", err)
-	}
-	ofUsers, err := pki.ParseBundle(clientCA.CurrentCABundleContent())
-	if err != nil {
-		return fmt.Errorf("--client-ca-file: %w", err)
-	}
-	for _, authority := range ofProxies {
-		if slices.ContainsFunc(ofUsers, func(other *x509.Certificate) bool { return other.Equal(authority) }) {
-			return fmt.Errorf("--requestheader-client-ca-file has the authority %q, which signs certificates of users too: "+
-				"say with --requestheader-allowed-names which of them is the proxy", authority.Subject.CommonName)
-		}
-	}
 	return nil
 }
 

@@ -5,16 +5,21 @@ package options
 
 import (
 	"fmt"
+	"path"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
+	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apis/hosting/validation"
 	"github.com/annex-dev/annex/pkg/storage/encryption"
 )
 
@@ -95,6 +100,38 @@ func (o *Etcd) AddFlags(fs *pflag.FlagSet) {
 // Embedded reports whether annex runs its own etcd.
 func (o *Etcd) Embedded() bool { return len(o.StorageConfig.Transport.ServerList) == 0 }
 
+// Complete writes the prefix and the servers as Stores have them: upstream takes a
+// prefix without a slash before it and servers with one behind them.
+func (o *Etcd) Complete() {
+	o.StorageConfig.Prefix = path.Join("/", o.StorageConfig.Prefix)
+	for i, server := range o.StorageConfig.Transport.ServerList {
+		o.StorageConfig.Transport.ServerList[i] = strings.TrimSuffix(server, "/")
+	}
+}
+
+// validateStore refuses what the Store "default" could not have: annex would start and
+// never be ready.
+func (o *Etcd) validateStore() []error {
+	store := &hosting.Store{
+		ObjectMeta: metav1.ObjectMeta{Name: hosting.DefaultStoreName},
+		Spec: hosting.StoreSpec{Etcd: &hosting.EtcdStore{
+			Endpoints: o.StorageConfig.Transport.ServerList, KeyPrefix: o.StorageConfig.Prefix,
+		}},
+	}
+	if o.Embedded() {
+		store.Spec.Etcd.Endpoints = []string{"unix:///embedded"}
+	}
+	var errs []error
+	for _, err := range validation.ValidateStore(store) {
+		flag := "--etcd-servers"
+		if strings.HasSuffix(err.Field, "keyPrefix") {
+			flag = "--etcd-prefix"
+		}
+		errs = append(errs, fmt.Errorf("%s: %s", flag, err.ErrorBody()))
+	}
+	return errs
+}
+
 // Validate checks the flags, not the servers they name; behindMain says that
 // another cluster collects garbage.
 func (o *Etcd) Validate(behindMain bool) []error {
@@ -105,7 +142,7 @@ func (o *Etcd) Validate(behindMain bool) []error {
 	}
 	// Upstream's default is not to reload, so that it takes the flag for a choice.
 	upstream.EncryptionProviderConfigAutomaticReload = o.EncryptionProviderConfigFilepath != ""
-	errs := upstream.Validate()
+	errs := append(upstream.Validate(), o.validateStore()...)
 	if len(o.EtcdServersOverrides) > 0 {
 		errs = append(errs, fmt.Errorf("--etcd-servers-overrides is not supported: all resources live in one store"))
 	}

@@ -14,15 +14,15 @@ import (
 )
 
 func TestFlagz(t *testing.T) {
-	o, err := parse(t, "--etcd-servers=https://root:hunter2@127.0.0.1:2379,https://127.0.0.2:2379", "--secure-port=1234", "--feature-gates=WatchList=true")
+	o, err := parse(t, "--service-account-jwks-uri=https://root:hunter2@127.0.0.1/jwks", "--secure-port=1234", "--feature-gates=WatchList=true")
 	if err != nil {
 		t.Fatal(err)
 	}
 	values := o.Flagz().GetFlagz()
 	for name, want := range map[string]string{
-		"secure-port":  "1234",                                                     // as given
-		"bind-address": "127.0.0.1",                                                // by default
-		"etcd-servers": "[https://REDACTED@127.0.0.1:2379,https://127.0.0.2:2379]", // without the password
+		"secure-port":              "1234",                            // as given
+		"bind-address":             "127.0.0.1",                       // by default
+		"service-account-jwks-uri": "https://REDACTED@127.0.0.1/jwks", // without the password
 	} {
 		if values[name] != want {
 			t.Errorf("--%s is shown as %q, want %q", name, values[name], want)
@@ -36,7 +36,7 @@ func TestFlagz(t *testing.T) {
 			t.Errorf("--%s shows a password: %s", name, value)
 		}
 	}
-	if got := o.Etcd.StorageConfig.Transport.ServerList[0]; !strings.Contains(got, "hunter2") {
+	if got := o.Tokens.KeysURI; !strings.Contains(got, "hunter2") {
 		t.Errorf("showing the flags has changed them: %s", got)
 	}
 }

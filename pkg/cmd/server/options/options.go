@@ -151,6 +151,7 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	if err := o.Data.Complete(); err != nil {
 		return CompletedOptions{}, err
 	}
+	o.Etcd.Complete()
 	if o.Main.Enabled() {
 		o.useMainCluster()
 	}
@@ -183,7 +184,7 @@ func (o CompletedOptions) Validate() error {
 	errs = append(errs, o.Authentication.Validate(o.Main.Enabled())...)
 	errs = append(errs, o.Tokens.Validate(o.Main.Enabled())...)
 	errs = append(errs, o.Authorization.Validate(o.Main.Enabled())...)
-	errs = append(errs, named("--enable-admission-plugins, --disable-admission-plugins", o.Admission.Validate())...)
+	errs = append(errs, o.Admission.Validate()...)
 	errs = append(errs, o.API.Validate()...)
 	errs = append(errs, o.Audit.Validate()...)
 	errs = append(errs, o.Features.Validate()...)

@@ -68,6 +68,23 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// Upstream takes these, and the Store that they end up in does not.
+func TestEtcdIsCompleted(t *testing.T) {
+	for given, want := range map[string]string{"abc": "/abc", "abc/": "/abc", "/a//b/../c/": "/a/c", "/annex": "/annex"} {
+		o, err := parse(t, "--etcd-prefix="+given, "--etcd-servers=http://127.0.0.1:2379/")
+		if err != nil {
+			t.Errorf("--etcd-prefix=%s is refused: %v", given, err)
+			continue
+		}
+		if got := o.Etcd.StorageConfig.Prefix; got != want {
+			t.Errorf("--etcd-prefix=%s is %q, want %q", given, got, want)
+		}
+		if got := o.Etcd.StorageConfig.Transport.ServerList[0]; got != "http://127.0.0.1:2379" {
+			t.Errorf("the server is %q", got)
+		}
+	}
+}
+
 // TestEmulatedVersion guards against a build that quietly emulates a Kubernetes
 // that never was, and with it loses every feature that is on by default.
 func TestEmulatedVersion(t *testing.T) {
@@ -103,9 +120,15 @@ func TestRefusedFlags(t *testing.T) {
 		"cert dir":                  {[]string{"--cert-dir=/certs"}, "--cert-dir"},
 		"etcd overrides":            {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2379"}, "--etcd-servers-overrides"},
 		"no garbage collector":      {[]string{"--enable-garbage-collector=false", "--main-kubeconfig=/k"}, "--enable-garbage-collector is for annex alone"},
+		"etcd prefix of everything": {[]string{"--etcd-prefix=/"}, "--etcd-prefix: Invalid value: \"/\": must have at least one segment"},
+		"etcd prefix that climbs":   {[]string{"--etcd-prefix=a/.."}, "--etcd-prefix"},
+		"empty etcd prefix":         {[]string{"--etcd-prefix="}, "--etcd-prefix"},
+		"etcd server without port":  {[]string{"--etcd-servers=http://etcd"}, "--etcd-servers: Invalid value: \"http://etcd\": must have a host and a port"},
+		"etcd server of unixs":      {[]string{"--etcd-servers=unixs:///run/etcd.sock"}, "--etcd-servers: Unsupported value: \"unixs\""},
 		"negative quota":            {[]string{"--quota-backend-bytes=-1"}, "--quota-backend-bytes"},
 		"quota of a foreign etcd":   {[]string{"--quota-backend-bytes=1", "--etcd-servers=http://127.0.0.1:1"}, "--quota-backend-bytes"},
 		"unknown media type":        {[]string{"--storage-media-type=text/plain"}, "--storage-media-type"},
+		"Store endpoint as a URL":   {[]string{"--store-endpoints=etcd:2379,https://etcd:2379"}, "--store-endpoints: \"https://etcd:2379\""},
 		"unknown plugin":            {[]string{"--enable-admission-plugins=NoSuchPlugin"}, "NoSuchPlugin"},
 		"plugin both on and off":    {[]string{"--enable-admission-plugins=LocalAPIService", "--disable-admission-plugins=LocalAPIService"}, "LocalAPIService"},
 		"debug socket":              {[]string{"--debug-socket-path=/tmp/socket"}, "--debug-socket-path"},

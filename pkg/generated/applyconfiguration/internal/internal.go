@@ -41,6 +41,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.EtcdStore
   map:
     fields:
+    - name: defragmentation
+      type:
+        scalar: string
     - name: endpoints
       type:
         list:
@@ -197,6 +200,22 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreStatus
       default: {}
+- name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreHistory
+  map:
+    fields:
+    - name: checkpoint
+      type:
+        scalar: string
+    - name: checkpointRevision
+      type:
+        scalar: numeric
+    - name: epoch
+      type:
+        scalar: string
+      default: ""
+    - name: revision
+      type:
+        scalar: numeric
 - name: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreMember
   map:
     fields:
@@ -262,6 +281,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: history
+      type:
+        namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreHistory
     - name: members
       type:
         list:

@@ -5,6 +5,7 @@ package backup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -82,6 +83,8 @@ type ResourceREST struct {
 	backend   Backend
 }
 
+var errNotServed = errors.New("nothing defines the resource: only one that annex serves can be backed up")
+
 // NewResource returns hostedresources/backup.
 func NewResource(resources rest.Getter, backend Backend) *ResourceREST {
 	return &ResourceREST{connecter{func() runtime.Object { return &hosting.HostedResource{} }, http.MethodGet}, resources, backend}
@@ -95,9 +98,14 @@ func (r *ResourceREST) Connect(ctx context.Context, name string, _ runtime.Objec
 	if err != nil {
 		return nil, err
 	}
-	store := found.(*hosting.HostedResource).Spec.StoreName
-	if store == "" {
-		return nil, apierrors.NewConflict(hosting.Resource("hostedresources"), name, fmt.Errorf("it has no Store yet"))
+	hosted := found.(*hosting.HostedResource)
+	store := hosted.Spec.StoreName
+	switch {
+	case store == "":
+		return nil, apierrors.NewConflict(hosting.Resource("hostedresources"), name, errors.New("it has no Store yet"))
+	case hosted.Status.DefinitionUID == "":
+		// Whoever makes HostedResources chooses their names, and so the keys.
+		return nil, apierrors.NewConflict(hosting.Resource("hostedresources"), name, errNotServed)
 	}
 	resource := schema.ParseGroupResource(name)
 	return sendPart(r.backend, store, &resource, responder)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,8 +69,9 @@ func (r *RestoreREST) restore(ctx context.Context, store string, target *backup.
 		return backup.Result{}, err
 	}
 	resource := schema.ParseGroupResource(query.Get("resource"))
-	if resource.Group == "" || resource.Resource == "" {
-		return backup.Result{}, apierrors.NewBadRequest(fmt.Sprintf("resource %q must be PLURAL.GROUP", query.Get("resource")))
+	// A group without a dot would be a kind of Kubernetes', such as Secrets.
+	if !strings.Contains(resource.Group, ".") || resource.Resource == "" {
+		return backup.Result{}, apierrors.NewBadRequest(fmt.Sprintf("resource %q must be PLURAL.GROUP, with a dot in GROUP", query.Get("resource")))
 	}
 	if err := r.mayWrite(ctx, resource.String(), store); err != nil {
 		return backup.Result{}, err

@@ -5,6 +5,10 @@
 
 package v1alpha1
 
+import (
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
 // EtcdStoreApplyConfiguration represents a declarative configuration of the EtcdStore type for use
 // with apply.
 //
@@ -20,6 +24,11 @@ type EtcdStoreApplyConfiguration struct {
 	// that several users can share it. It begins with a slash, defaults to
 	// "/annex" and never changes: the objects would not follow.
 	KeyPrefix *string `json:"keyPrefix,omitempty"`
+	// defragmentation says whether annex makes room when etcd refuses writes
+	// because it is full: WhenFull has it remove history and defragment every
+	// member, one after the other, which then answers nobody. Never, the
+	// default, leaves that to those who run the etcd.
+	Defragmentation *hostingv1alpha1.Defragmentation `json:"defragmentation,omitempty"`
 }
 
 // EtcdStoreApplyConfiguration constructs a declarative configuration of the EtcdStore type for use with
@@ -51,5 +60,13 @@ func (b *EtcdStoreApplyConfiguration) WithTLS(value *EtcdTLSApplyConfiguration) 
 // If called multiple times, the KeyPrefix field is set to the value of the last call.
 func (b *EtcdStoreApplyConfiguration) WithKeyPrefix(value string) *EtcdStoreApplyConfiguration {
 	b.KeyPrefix = &value
+	return b
+}
+
+// WithDefragmentation sets the Defragmentation field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Defragmentation field is set to the value of the last call.
+func (b *EtcdStoreApplyConfiguration) WithDefragmentation(value hostingv1alpha1.Defragmentation) *EtcdStoreApplyConfiguration {
+	b.Defragmentation = &value
 	return b
 }

@@ -40,6 +40,10 @@ type StoreStatusApplyConfiguration struct {
 	// then on annex neither reads from nor writes to any other cluster in the name
 	// of this store.
 	ClusterID *string `json:"clusterID,omitempty"`
+	// history is how far annex knows what happened in the etcd. An etcd that does
+	// not have this history is neither read nor written: it lost data, was restored
+	// from a copy, or is a copy itself.
+	History *StoreHistoryApplyConfiguration `json:"history,omitempty"`
 	// members are the members of the etcd cluster.
 	Members []StoreMemberApplyConfiguration `json:"members,omitempty"`
 	// version of etcd that the store runs, the lowest of its members.
@@ -120,6 +124,14 @@ func (b *StoreStatusApplyConfiguration) WithAlarms(values ...string) *StoreStatu
 // If called multiple times, the ClusterID field is set to the value of the last call.
 func (b *StoreStatusApplyConfiguration) WithClusterID(value string) *StoreStatusApplyConfiguration {
 	b.ClusterID = &value
+	return b
+}
+
+// WithHistory sets the History field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the History field is set to the value of the last call.
+func (b *StoreStatusApplyConfiguration) WithHistory(value *StoreHistoryApplyConfiguration) *StoreStatusApplyConfiguration {
+	b.History = value
 	return b
 }
 

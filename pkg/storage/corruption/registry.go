@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package quarantine
+package corruption
 
 import (
 	"cmp"
@@ -29,8 +29,6 @@ type Object struct {
 	Namespace, Name string
 	// Reason is what reading it says.
 	Reason string
-	// Served is false where lists fail because of it.
-	Served bool
 }
 
 // String is the name as people write it.
@@ -44,22 +42,22 @@ func (o Object) String() string {
 // Registry knows what cannot be read, of all resources of a process.
 type Registry struct {
 	mu        sync.Mutex
-	resources map[schema.GroupResource]map[*Quarantine]*known
+	resources map[schema.GroupResource]map[*Detector]report
 	handlers  map[int]func(schema.GroupResource)
 	last      int
 }
 
-// known is what one quarantine of a resource has to say.
-type known struct {
+// report is what one detector of a resource found.
+type report struct {
 	objects []Object
-	listed  bool
+	allRead bool
 }
 
 // NewRegistry returns a registry that knows of nothing.
 func NewRegistry() *Registry {
 	registerMetrics()
 	return &Registry{
-		resources: map[schema.GroupResource]map[*Quarantine]*known{},
+		resources: map[schema.GroupResource]map[*Detector]report{},
 		handlers:  map[int]func(schema.GroupResource){},
 	}
 }
@@ -74,11 +72,9 @@ func (r *Registry) Unreadable(resource schema.GroupResource) []Object {
 func (r *Registry) unreadable(resource schema.GroupResource) []Object {
 	// Two versions of a resource see the same objects.
 	byName := map[string]Object{}
-	for _, known := range r.resources[resource] {
-		for _, object := range known.objects {
-			if same, ok := byName[object.String()]; !ok || same.Served {
-				byName[object.String()] = object
-			}
+	for _, report := range r.resources[resource] {
+		for _, object := range report.objects {
+			byName[object.String()] = object
 		}
 	}
 	return slices.SortedFunc(maps.Values(byName), func(a, b Object) int {
@@ -86,13 +82,13 @@ func (r *Registry) unreadable(resource schema.GroupResource) []Object {
 	})
 }
 
-// Listed reports whether all objects of a resource were looked at, so that those
-// which Unreadable does not name can be read.
-func (r *Registry) Listed(resource schema.GroupResource) bool {
+// AllRead reports whether all objects of a resource were read, so that those which
+// Unreadable does not name can be.
+func (r *Registry) AllRead(resource schema.GroupResource) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, known := range r.resources[resource] {
-		if known.listed {
+	for _, report := range r.resources[resource] {
+		if report.allRead {
 			return true
 		}
 	}
@@ -114,34 +110,24 @@ func (r *Registry) AddHandler(handler func(schema.GroupResource)) (remove func()
 	}
 }
 
-// set replaces the objects that one quarantine of a resource found.
-func (r *Registry) set(resource schema.GroupResource, from *Quarantine, objects []Object) {
-	r.change(resource, from, func(known *known) { known.objects = objects })
+// set replaces what one detector of a resource found.
+func (r *Registry) set(resource schema.GroupResource, from *Detector, found report) {
+	r.change(resource, func(reports map[*Detector]report) { reports[from] = found })
 }
 
-// setListed notes that a quarantine has seen all objects of a resource.
-func (r *Registry) setListed(resource schema.GroupResource, from *Quarantine) {
-	r.change(resource, from, func(known *known) { known.listed = true })
+// forget removes what a detector found.
+func (r *Registry) forget(resource schema.GroupResource, from *Detector) {
+	r.change(resource, func(reports map[*Detector]report) { delete(reports, from) })
 }
 
-// forget removes all that a quarantine said.
-func (r *Registry) forget(resource schema.GroupResource, from *Quarantine) {
-	r.change(resource, from, func(*known) { delete(r.resources[resource], from) })
-}
-
-func (r *Registry) change(resource schema.GroupResource, from *Quarantine, change func(*known)) {
+func (r *Registry) change(resource schema.GroupResource, change func(map[*Detector]report)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ofResource := r.resources[resource]
-	if ofResource == nil {
-		ofResource = map[*Quarantine]*known{}
-		r.resources[resource] = ofResource
+	if r.resources[resource] == nil {
+		r.resources[resource] = map[*Detector]report{}
 	}
-	if ofResource[from] == nil {
-		ofResource[from] = &known{}
-	}
-	change(ofResource[from])
-	if len(ofResource) == 0 {
+	change(r.resources[resource])
+	if len(r.resources[resource]) == 0 {
 		delete(r.resources, resource)
 	}
 	if count := len(r.unreadable(resource)); count > 0 {

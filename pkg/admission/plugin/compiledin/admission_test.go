@@ -1,0 +1,53 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package compiledin
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+func in(group string) *apiextensions.CustomResourceDefinition {
+	return &apiextensions.CustomResourceDefinition{Spec: apiextensions.CustomResourceDefinitionSpec{Group: group}}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		object   runtime.Object
+		resource schema.GroupResource
+		wantErr  string
+	}{
+		"another group":        {in("example.com"), apiextensions.Resource("customresourcedefinitions"), ""},
+		"compiled in":          {in("hosting.annex.dev"), apiextensions.Resource("customresourcedefinitions"), "spec.group: Forbidden: the group is compiled into annex"},
+		"a group below it":     {in("x.hosting.annex.dev"), apiextensions.Resource("customresourcedefinitions"), ""},
+		"another resource":     {in("hosting.annex.dev"), schema.GroupResource{Group: "example.com", Resource: "customresourcedefinitions"}, ""},
+		"an unexpected object": {&metav1.Status{}, apiextensions.Resource("customresourcedefinitions"), "expected a CustomResourceDefinition"},
+	}
+	plugin := New()
+	if err := plugin.ValidateInitialization(); err == nil {
+		t.Error("the plugin takes no groups for all")
+	}
+	Groups{"hosting.annex.dev": {}}.Initialize(plugin)
+	if err := plugin.ValidateInitialization(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			attributes := admission.NewAttributesRecord(tc.object, nil, apiextensions.Kind("CustomResourceDefinition").WithVersion("v1"), "", "x",
+				tc.resource.WithVersion("v1"), "", admission.Create, &metav1.CreateOptions{}, false, nil)
+			err := plugin.Validate(t.Context(), attributes, nil)
+			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("got error %v, want one with %q", err, tc.wantErr)
+			}
+		})
+	}
+}

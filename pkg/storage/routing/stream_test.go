@@ -1,0 +1,71 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+)
+
+// forgetful is an etcd that does not send what was there before.
+type forgetful struct{ clientv3.Watcher }
+
+func (f forgetful) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
+	answers := f.Watcher.Watch(ctx, key, options...)
+	forgotten := make(chan clientv3.WatchResponse)
+	go func() {
+		defer close(forgotten)
+		for answer := range answers {
+			for _, event := range answer.Events {
+				event.PrevKv = nil
+			}
+			select {
+			case forgotten <- answer:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return forgotten
+}
+
+// TestWatchThatIsBeingMade has etcd begin to send events before it has noted that the
+// watch wants to know what was before.
+func TestWatchThatIsBeingMade(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t, nil).Client()
+	for _, value := range []string{"1", "2", "3"} {
+		if _, err := etcd.Put(t.Context(), "/things/a", value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := etcd.Delete(t.Context(), "/things/a"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	events := ownStream(forgetful{etcd}, etcd, "things").Watch(ctx, "/things/", clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithRev(1))
+	var got []string
+	for answer := range events {
+		for _, event := range answer.Events {
+			before := "nothing"
+			if event.PrevKv != nil {
+				before = string(event.PrevKv.Value)
+			}
+			got = append(got, fmt.Sprintf("%s %s after %s", event.Type, event.Kv.Value, before))
+		}
+		if len(got) == 4 {
+			break
+		}
+	}
+	if diff := cmp.Diff([]string{"PUT 1 after nothing", "PUT 2 after 1", "PUT 3 after 2", "DELETE  after 3"}, got); diff != "" {
+		t.Errorf("watched (-want +got):\n%s", diff)
+	}
+}

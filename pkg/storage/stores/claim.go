@@ -1,0 +1,312 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+)
+
+// adoptionGap is how far above the highest revision that was noted those go on that come
+// after an adoption: what was written since it was noted is below it.
+const adoptionGap = 1_000_000_000
+
+// Claimed says what a Store was found to be when its prefix was claimed.
+type Claimed struct {
+	// Cluster is the ID of the etcd cluster.
+	Cluster uint64
+	// History begins with the claim.
+	History History
+}
+
+// Claim marks the prefix in the etcd cluster as this Store's. Only then may data pass,
+// and only there. It fails if the prefix is another Store's, or one above or below it is,
+// or if it has keys that are not annex's. With adopt it takes the place of the mark that
+// was there at the last look, whosever that is: the caller has made sure that its Store
+// is gone.
+//
+// Revisions go on above the highest that clients may have seen, so that what they hold
+// is of the past and never of the future.
+func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claimed, error) {
+	seen := s.Snapshot()
+	conn := s.gate.Load().connection
+	if conn == nil || seen.Cluster == 0 || !conn.enter() {
+		return Claimed{}, s.unavailable(ReasonConnecting, "it was not reached yet")
+	}
+	defer conn.leave()
+	defer s.lookSoon()
+	if is := seen.Mark; !adopt && is != nil && is.Store == s.name && is.UID == uid {
+		return Claimed{seen.Cluster, History{Epoch: is.Epoch}}, nil // it was claimed a moment ago
+	}
+	c := claimRequest{mark: newMark(s.name, uid), cluster: seen.Cluster}
+	if adopt {
+		if is := seen.Mark; is != nil && is.Store == hosting.DefaultStoreName {
+			return Claimed{}, s.unavailable(ReasonInUse, fmt.Sprintf(
+				"the prefix %s of the etcd cluster %s is that of an annex itself: no Store can adopt it", s.prefix, FormatClusterID(seen.Cluster)))
+		}
+		c.replaces = seen.rawMark
+		if highest := max(s.wants().known.Revision, s.known.Load().Revision); highest > 0 {
+			c.floor = highest + adoptionGap
+		}
+	}
+	return conn.claim(ctx, c)
+}
+
+// Release removes the Store's mark, so that others may use the prefix.
+func (s *Store) Release(ctx context.Context, uid types.UID) error {
+	seen := s.Snapshot()
+	conn := s.gate.Load().connection
+	if conn == nil || !conn.enter() {
+		return s.unavailable(ReasonConnecting, "it was not reached")
+	}
+	defer conn.leave()
+	if is := seen.Mark; is == nil || is.Store != s.name || is.UID != uid {
+		return nil
+	}
+	key := keys.Store(s.prefix)
+	_, err := conn.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.Value(key), "=", seen.rawMark)).
+		Then(clientv3.OpDelete(key), clientv3.OpDelete(keys.Checkpoints(s.prefix), clientv3.WithPrefix())).
+		Commit()
+	if err != nil {
+		return fmt.Errorf("remove the mark of store %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// claimRequest is a mark that is about to be made.
+type claimRequest struct {
+	mark    Mark
+	cluster uint64
+	// replaces is the mark that is there, as etcd has it; empty if there is none.
+	replaces string
+	// floor is what revisions of clients have to be above, 0 if nothing.
+	floor int64
+}
+
+// claim makes the mark in one transaction, on the condition that the prefix is as it was
+// found to be just before.
+func (c *connection) claim(ctx context.Context, claim claimRequest) (Claimed, error) {
+	prefix := c.target.prefix
+	found, err := c.inspect(ctx, claim)
+	if err != nil {
+		return Claimed{}, err
+	}
+	key := keys.Store(prefix)
+	unchanged := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
+	if claim.replaces != "" {
+		unchanged[0] = clientv3.Compare(clientv3.Value(key), "=", claim.replaces)
+	}
+	for _, above := range keys.Above(prefix) {
+		unchanged = append(unchanged, clientv3.Compare(clientv3.CreateRevision(keys.Store(above)), "=", 0))
+	}
+	if found.empty {
+		unchanged = append(unchanged, clientv3.Compare(clientv3.CreateRevision(keys.Root(prefix)), "=", 0).WithPrefix())
+	}
+	ops, err := claim.ops(prefix, found)
+	if err != nil {
+		return Claimed{}, err
+	}
+	response, err := c.client.Txn(ctx).If(unchanged...).Then(ops...).Commit()
+	if err != nil {
+		return Claimed{}, fmt.Errorf("mark the prefix %s as that of store %s: %w", prefix, claim.mark.Store, err)
+	}
+	if !response.Succeeded {
+		return Claimed{}, claim.refused(ReasonInUse, "the prefix %s of the etcd cluster %s was claimed by another Store at the same time",
+			prefix, FormatClusterID(response.Header.GetClusterId()))
+	}
+	if found.empty {
+		return claim.done(), nil
+	}
+	// A Store below could be claimed until a moment ago.
+	if err := c.nothingBelow(ctx, claim); err != nil {
+		_, undo := c.client.Delete(ctx, key)
+		return Claimed{}, errors.Join(err, undo)
+	}
+	return claim.done(), nil
+}
+
+func (c claimRequest) done() Claimed {
+	return Claimed{Cluster: c.cluster, History: History{Epoch: c.mark.Epoch, Revision: c.floor}}
+}
+
+// ops make the mark, and have revisions go on above those that clients saw. They forget
+// the checkpoints, which are of the history that was known before.
+func (c claimRequest) ops(prefix string, found inspected) ([]clientv3.Op, error) {
+	value, err := c.mark.encode()
+	if err != nil {
+		return nil, err
+	}
+	ops := []clientv3.Op{clientv3.OpPut(keys.Store(prefix), value), clientv3.OpDelete(keys.Checkpoints(prefix), clientv3.WithPrefix())}
+	if offset := c.floor - found.revision; c.floor > 0 && offset > found.offset {
+		raise, err := revision.Put(prefix, offset)
+		if err != nil {
+			return nil, fmt.Errorf("raise the revisions of store %s: %w", c.mark.Store, err)
+		}
+		ops = append(ops, raise)
+	}
+	return ops, nil
+}
+
+// inspected is what was found below a prefix.
+type inspected struct {
+	revision int64
+	offset   int64
+	// empty says that there is no key.
+	empty bool
+}
+
+// inspect looks at what is below the prefix, and refuses it if there is anything that is
+// not annex's, or another Store.
+func (c *connection) inspect(ctx context.Context, claim claimRequest) (inspected, error) {
+	prefix := c.target.prefix
+	one := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1)}
+	reads := []clientv3.Op{
+		clientv3.OpGet(keys.Root(prefix), one...),
+		clientv3.OpGet(keys.Own(prefix), one...),
+		clientv3.OpGet(keys.Revisions(prefix), clientv3.WithPrefix()),
+	}
+	others := len(reads)
+	for _, above := range keys.Above(prefix) {
+		reads = append(reads, clientv3.OpGet(keys.Store(above), clientv3.WithKeysOnly()))
+	}
+	response, err := c.client.Txn(ctx).Then(reads...).Commit()
+	if err != nil {
+		return inspected{}, fmt.Errorf("look at the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
+	}
+	cluster := FormatClusterID(response.Header.GetClusterId())
+	if response.Header.GetClusterId() != claim.cluster {
+		return inspected{}, claim.refused(ReasonWrongCluster, "%s", wrongCluster("its endpoints lead", response.Header.GetClusterId(), claim.cluster))
+	}
+	for _, above := range response.Responses[others:] {
+		for _, kv := range above.GetResponseRange().GetKvs() {
+			return inspected{}, claim.refused(ReasonInUse, "the etcd cluster %s has another Store above the prefix %s, with the mark %s", cluster, prefix, kv.Key)
+		}
+	}
+	all, own := response.Responses[0].GetResponseRange().GetKvs(), response.Responses[1].GetResponseRange().GetKvs()
+	if len(all) > 0 && len(own) == 0 {
+		return inspected{}, claim.refused(ReasonNotEmpty, "the prefix %s of the etcd cluster %s has keys that are not annex's, such as %s",
+			prefix, cluster, all[0].Key)
+	}
+	found := inspected{revision: response.Header.GetRevision(), empty: len(all) == 0}
+	if found.offset, err = revision.HighestOf(response.Responses[2].GetResponseRange().GetKvs()); err != nil {
+		return inspected{}, fmt.Errorf("look at the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
+	}
+	if found.empty {
+		return found, nil
+	}
+	return found, c.nothingBelow(ctx, claim)
+}
+
+// pageOfKeys is how many keys are read at once.
+const pageOfKeys = 10_000
+
+// nothingBelow refuses a prefix that has another Store below it.
+func (c *connection) nothingBelow(ctx context.Context, claim claimRequest) error {
+	prefix := c.target.prefix
+	end := clientv3.GetPrefixRangeEnd(keys.Root(prefix))
+	for from := keys.Root(prefix); ; {
+		page, err := c.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(pageOfKeys))
+		if err != nil {
+			return fmt.Errorf("look for other Stores below the prefix %s: %w", prefix, err)
+		}
+		for _, kv := range page.Kvs {
+			if key := string(kv.Key); keys.IsStore(key) && key != keys.Store(prefix) {
+				return claim.refused(ReasonInUse, "the etcd cluster %s has another Store below the prefix %s, with the mark %s",
+					FormatClusterID(claim.cluster), prefix, key)
+			}
+		}
+		if !page.More {
+			return nil
+		}
+		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+}
+
+func (c claimRequest) refused(reason, message string, args ...any) *UnavailableError {
+	return &UnavailableError{Store: c.mark.Store, Reason: reason, Message: fmt.Sprintf(message, args...)}
+}
+
+// claimDefault marks the prefix of the Store "default" and pins its cluster, without
+// the API, which is kept there. The first cluster that is reached is the right one:
+// the command line says so.
+func (s *Store) claimDefault(ctx context.Context, conn *connection, w wanted, seen *Snapshot) wanted {
+	if w.pinned == 0 && seen.Cluster != 0 {
+		w.pinned = seen.Cluster
+	}
+	if seen.readErr == nil && seen.rawMark == "" && seen.Cluster == w.pinned && s.loop.fence == nil && w.known.Epoch == "" {
+		s.markDefault(ctx, conn, seen)
+	}
+	if s.embedded && seen.Mark != nil && seen.Mark.Store != s.name && w.known.Epoch == "" {
+		s.mendEmbedded(ctx, conn, seen)
+	}
+	if seen.Mark != nil && seen.Mark.Store == s.name && w.known.Epoch == "" {
+		w.known.Epoch = seen.Mark.Epoch
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wanted.pinned, s.wanted.known = w.pinned, w.known
+	return w
+}
+
+// mendEmbedded takes back a prefix in the etcd inside the process, at the start. A release
+// that did not keep Stores off it let them take it, and nobody else can reach that etcd.
+func (s *Store) mendEmbedded(ctx context.Context, conn *connection, seen *Snapshot) {
+	value, err := newMark(s.name, uuid.NewUUID()).encode()
+	if err == nil {
+		key := keys.Store(s.prefix)
+		_, err = conn.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", seen.rawMark)).Then(clientv3.OpPut(key, value)).Commit()
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The mark of another Store in annex's own etcd was not replaced", "of", seen.Mark.Store)
+		return
+	}
+	klog.FromContext(ctx).Info("Replaced the mark of another Store in annex's own etcd", "of", seen.Mark.Store, "uid", seen.Mark.UID)
+	conn.readMark(ctx, seen)
+}
+
+func (s *Store) markDefault(ctx context.Context, conn *connection, seen *Snapshot) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err := conn.claim(ctx, claimRequest{mark: newMark(s.name, uuid.NewUUID()), cluster: seen.Cluster})
+	switch {
+	case errors.As(err, &seen.claimErr):
+	case err != nil:
+		// An etcd that is full, say. It is tried again with the next look.
+		klog.FromContext(ctx).V(1).Info("The prefix was not marked as annex's", "err", err)
+	default:
+		conn.readMark(ctx, seen)
+	}
+}
+
+// upgradeMark gives an epoch and a format to a mark of a release that did not have them,
+// and judges what is there then: another replica may have been first.
+func (s *Store) upgradeMark(ctx context.Context, conn *connection, w wanted, seen *Snapshot) *UnavailableError {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	value, err := newMark(seen.Mark.Store, seen.Mark.UID).encode()
+	if err == nil {
+		key := keys.Store(s.prefix)
+		_, err = conn.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", seen.rawMark)).Then(clientv3.OpPut(key, value)).Commit()
+	}
+	if err != nil {
+		klog.FromContext(ctx).V(1).Info("The mark of an earlier release was not upgraded", "err", err)
+		return nil // a full etcd is read with the mark that it has
+	}
+	conn.readMark(ctx, seen)
+	if seen.readErr != nil {
+		return s.unavailable(ReasonFailed, seen.readErr.Error())
+	}
+	return s.judgeMark(w, seen)
+}

@@ -1,0 +1,105 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// fence is the condition on which etcd performs a request: the data are those that
+// annex knows, with all of their history. etcd compares it in the transaction that
+// performs the request, so no request is answered from other data, however short the
+// time since they were replaced.
+type fence struct {
+	markKey string
+	// mark is the value of the mark.
+	mark string
+	// checkpointKey is the key of this process's checkpoint.
+	checkpointKey string
+	// checkpoint is the revision at which this process wrote it last; 0 before it did.
+	checkpoint atomic.Int64
+}
+
+func newFence(prefix, mark, process string) *fence {
+	return &fence{markKey: keys.Store(prefix), mark: mark, checkpointKey: keys.Checkpoints(prefix) + process}
+}
+
+// compares are the conditions, with the checkpoint as it was when the request began.
+func (f *fence) compares(checkpoint int64) []clientv3.Cmp {
+	compares := []clientv3.Cmp{clientv3.Compare(clientv3.Value(f.markKey), "=", f.mark)}
+	if checkpoint > 0 {
+		// No other process writes it, and this one may do so meanwhile.
+		compares = append(compares, clientv3.Compare(clientv3.ModRevision(f.checkpointKey), ">", checkpoint-1))
+	}
+	return compares
+}
+
+// withCheckpoint adds to operations that put something the one that writes the checkpoint:
+// an etcd without it is one that lost what was written. etcd takes no put when it is full,
+// but deletes.
+func (f *fence) withCheckpoint(ops []clientv3.Op) []clientv3.Op {
+	if !slices.ContainsFunc(ops, clientv3.Op.IsPut) {
+		return ops
+	}
+	return append(slices.Clip(ops), clientv3.OpPut(f.checkpointKey, ""))
+}
+
+// wroteCheckpoint notes at which revision the checkpoint was written.
+func (f *fence) wroteCheckpoint(header *etcdserverpb.ResponseHeader) {
+	raise(&f.checkpoint, header.GetRevision())
+}
+
+// raise makes the highest revision at least this.
+func raise(highest *atomic.Int64, revision int64) {
+	for known := highest.Load(); revision > known && !highest.CompareAndSwap(known, revision); {
+		known = highest.Load()
+	}
+}
+
+// reads are the operations that tell why the conditions do not hold.
+func (f *fence) reads() []clientv3.Op {
+	return []clientv3.Op{clientv3.OpGet(f.markKey), clientv3.OpGet(f.checkpointKey, clientv3.WithKeysOnly())}
+}
+
+// checkFence returns why the conditions do not hold, by the answers to reads, and shuts
+// the gate. It returns nil if they hold.
+func (c *call) checkFence(header *etcdserverpb.ResponseHeader, answers []*etcdserverpb.ResponseOp) error {
+	mark, checkpoint := answers[0].GetResponseRange().GetKvs(), answers[1].GetResponseRange().GetKvs()
+	switch {
+	case len(mark) != 1 || string(mark[0].Value) != c.fence.mark:
+		return c.store.refuse(c.gate, ReasonDataReplaced, dataReplaced)
+	case header.GetRevision() < c.floor:
+		return c.store.refuse(c.gate, ReasonRolledBack, rolledBack(c.floor))
+	case c.checkpoint > 0 && (len(checkpoint) != 1 || checkpoint[0].ModRevision < c.checkpoint):
+		return c.store.refuse(c.gate, ReasonDiverged, diverged)
+	}
+	return nil
+}
+
+// checkRevision shuts the gate if an answer is of an earlier time than what was known
+// when the request was sent. All requests are linearizable, so that does not happen in
+// an etcd that kept its data.
+func (c *call) checkRevision(header *etcdserverpb.ResponseHeader) error {
+	if header.GetRevision() < c.floor {
+		return c.store.refuse(c.gate, ReasonRolledBack, rolledBack(c.floor))
+	}
+	raise(&c.store.highest, header.GetRevision())
+	return nil
+}
+
+const (
+	dataReplaced = "its etcd cluster no longer has the mark that annex left there: its data were replaced or removed"
+	diverged     = "its etcd cluster has another history than the one that annex knows: it is a copy, or was restored from one"
+)
+
+func rolledBack(highest int64) string {
+	return fmt.Sprintf("its etcd cluster was at revision %d and is at an earlier one: it was restored from a copy, or lost data", highest)
+}

@@ -1,0 +1,120 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/storage/keys"
+)
+
+// History says how far annex knows what happened in the etcd of a Store. The zero value
+// says that it knows nothing.
+type History struct {
+	// Epoch is that of the mark.
+	Epoch string
+	// Revision is the highest resource version that clients may have seen.
+	Revision int64
+	// Checkpoint names a key that annex wrote, at CheckpointRevision. An etcd without it
+	// does not have what happened up to then.
+	Checkpoint         string
+	CheckpointRevision int64
+}
+
+// checkpointInterval is how often a checkpoint is written while others write. What this
+// process puts writes it too.
+const checkpointInterval = time.Minute
+
+// maxCheckpoints is how many checkpoints are kept: each process has one, and leaves it
+// behind when it ends.
+const maxCheckpoints = 64
+
+// writeCheckpoint writes a key of this process where anything else was written since it
+// last did, so that an etcd that is idle stays so. Every put of the process writes it as
+// well.
+//
+// The key proves a history: a copy of the etcd that was made before the key was written
+// does not have it, whatever else was written to the copy.
+func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence, seen *Snapshot) {
+	before := f.checkpoint.Load()
+	newer := int64(0)
+	for key, written := range seen.checkpoints {
+		if key != f.checkpointKey && written > before {
+			newer++
+		}
+	}
+	recent := time.Since(s.loop.checkpointed) < s.set.config.checkpointInterval
+	if seen.NoSpace || before > 0 && (recent || seen.revision-before <= newer) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	unchanged := clientv3.Compare(clientv3.Value(f.markKey), "=", f.mark)
+	ops := []clientv3.Op{clientv3.OpPut(f.checkpointKey, "")}
+	if oldest := s.oldestCheckpoint(f, seen); oldest != "" {
+		ops = append(ops, clientv3.OpDelete(oldest))
+	}
+	response, err := conn.client.Txn(ctx).If(unchanged).Then(ops...).Commit()
+	switch {
+	case err != nil:
+		// An etcd that is full, say. It is tried again with the next look.
+		klog.FromContext(ctx).V(1).Info("No checkpoint was written", "err", err)
+	case response.Succeeded:
+		f.wroteCheckpoint(response.Header)
+		raise(&s.highest, response.Header.GetRevision())
+		s.loop.checkpointed = time.Now()
+	}
+}
+
+// oldestCheckpoint is the key to remove where there are too many, empty if there is none:
+// never the one that outlasts processes.
+func (s *Store) oldestCheckpoint(f *fence, seen *Snapshot) string {
+	if len(seen.checkpoints) < maxCheckpoints {
+		return ""
+	}
+	kept := keys.Checkpoints(s.prefix) + s.wants().known.Checkpoint
+	candidates := slices.DeleteFunc(slices.Collect(maps.Keys(seen.checkpoints)), func(key string) bool {
+		return key == f.checkpointKey || key == kept
+	})
+	return slices.MinFunc(candidates, func(a, b string) int { return int(seen.checkpoints[a] - seen.checkpoints[b]) })
+}
+
+// history is how far the etcd is known now.
+func (s *Store) history(f *fence, seen *Snapshot) History {
+	h := History{Epoch: seen.Mark.Epoch, Revision: s.highest.Load() + seen.offset}
+	if f != nil && f.checkpoint.Load() > 0 {
+		h.Checkpoint = strings.TrimPrefix(f.checkpointKey, keys.Checkpoints(s.prefix))
+		h.CheckpointRevision = f.checkpoint.Load()
+	}
+	return h
+}
+
+// judgeHistory says whether the etcd has the history that annex knows: what this process
+// saw, and what was kept of what others saw.
+func (s *Store) judgeHistory(w wanted, seen *Snapshot) *UnavailableError {
+	if s.loop.data == (data{w.pinned, seen.Mark.Epoch}) {
+		if seen.revision < seen.floor {
+			return s.unavailable(ReasonRolledBack, rolledBack(seen.floor))
+		}
+		if f := s.loop.fence; f != nil && seen.checkpoints[f.checkpointKey] < f.checkpoint.Load() {
+			return s.unavailable(ReasonDiverged, diverged)
+		}
+	}
+	if known := w.known; known.Epoch == seen.Mark.Epoch {
+		if seen.revision+seen.offset < known.Revision {
+			return s.unavailable(ReasonRolledBack, rolledBack(known.Revision))
+		}
+		if seen.checkpoints[keys.Checkpoints(s.prefix)+known.Checkpoint] < known.CheckpointRevision {
+			return s.unavailable(ReasonDiverged, diverged)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,649 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+)
+
+// copyTo copies the data of an etcd that does not run.
+func (s *server) copyTo(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(dir, os.DirFS(s.config.Dir)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// replaced starts an etcd at the same endpoint, with the same cluster ID, on other data.
+func (s *server) replace(t *testing.T, dir string) {
+	t.Helper()
+	s.config.Dir = dir
+	s.restart(t)
+}
+
+// fill writes past annex, so that the etcd is ahead.
+func (s *server) fill(t *testing.T, writes int) {
+	t.Helper()
+	client := dialDirectly(t, s.url)
+	for i := range writes {
+		if _, err := client.Put(t.Context(), "elsewhere", fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// still keeps a Store from being looked at, so that requests have to find out by
+// themselves.
+func still(t *testing.T, s *Store) {
+	t.Helper()
+	s.stop()
+	s.running.Wait()
+}
+
+// TestOtherDataAtTheSameEndpoint replaces the data of an etcd below a Store that is not
+// looked at: every kind of request has to find out in the request itself, and nothing is
+// written.
+func TestOtherDataAtTheSameEndpoint(t *testing.T) {
+	t.Parallel()
+	requests := map[string]func(t *testing.T, s *Store) error{
+		"get": func(t *testing.T, s *Store) error { _, err := get(t, s, "a"); return err },
+		"list": func(t *testing.T, s *Store) error {
+			_, err := s.Client().KV.Get(t.Context(), "/annex/", clientv3.WithPrefix())
+			return err
+		},
+		"create": func(t *testing.T, s *Store) error { _, err := put(t, s, "new", "1"); return err },
+		"put": func(t *testing.T, s *Store) error {
+			_, err := s.Client().Put(t.Context(), "/annex/new", "1")
+			return err
+		},
+		"delete": func(t *testing.T, s *Store) error {
+			_, err := s.Client().Delete(t.Context(), "/annex/a")
+			return err
+		},
+		"read-only transaction": func(t *testing.T, s *Store) error {
+			_, err := revision.Load(t.Context(), s.Client().KV, "/annex", schema.GroupResource{Resource: "any"})
+			return err
+		},
+		"stream": func(t *testing.T, s *Store) error {
+			stream, err := s.Client().GetStream(t.Context(), "/annex/", clientv3.WithPrefix())
+			if err != nil {
+				return err
+			}
+			_, err = clientv3.GetStreamToGetResponse(stream)
+			return err
+		},
+		"watch": func(t *testing.T, s *Store) error {
+			response := <-s.Client().Watch(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+			if len(response.Events) > 0 || response.Created {
+				return fmt.Errorf("it sent %+v", response)
+			}
+			if !response.Canceled || s.gate.Load().refused == nil {
+				return response.Err()
+			}
+			return s.gate.Load().refused
+		},
+	}
+	for name, tc := range map[string]struct {
+		// replace puts other data at the endpoint of an etcd that is down; earlier is a
+		// copy of its data from before the last writes.
+		replace func(t *testing.T, etcd *server, earlier string)
+		reason  string
+	}{
+		"emptied": {func(t *testing.T, etcd *server, _ string) { etcd.replace(t, t.TempDir()) }, ReasonDataReplaced},
+		"emptied and ahead": {func(t *testing.T, etcd *server, _ string) {
+			etcd.replace(t, t.TempDir())
+			etcd.fill(t, 50)
+		}, ReasonDataReplaced},
+		"emptied and claimed again": {func(t *testing.T, etcd *server, _ string) {
+			etcd.replace(t, t.TempDir())
+			value, err := newMark("far", "uid-of-far").encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			put, err := dialDirectly(t, etcd.url).Put(t.Context(), keys.Store("/annex"), value)
+			if err != nil || put.Header.Revision != 2 {
+				t.Fatalf("%v, %v: the mark is at revision 2 again", put, err)
+			}
+		}, ReasonDataReplaced},
+		"rolled back": {func(t *testing.T, etcd *server, earlier string) { etcd.replace(t, earlier) }, ReasonRolledBack},
+		"a copy that is ahead": {func(t *testing.T, etcd *server, earlier string) {
+			etcd.replace(t, earlier)
+			etcd.fill(t, 50)
+		}, ReasonDiverged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			set := openSet(t, func(c *Config) { c.checkpointInterval = time.Millisecond })
+			etcd := startEtcd(t, nil)
+			store := claim(t, set, object("far", etcd.url))
+			for _, key := range []string{"a", "b"} {
+				if _, err := put(t, store, key, "1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			etcd.Close()
+			earlier := t.TempDir()
+			etcd.copyTo(t, earlier)
+			etcd.restart(t)
+			awaitReason(t, store, "")
+			eventually(t, func() string { // the connection is a moment behind
+				if _, err := put(t, store, "c", "1"); err != nil {
+					return err.Error()
+				}
+				return ""
+			})
+			still(t, store)
+			honest := store.gate.Load()
+			etcd.Close()
+			tc.replace(t, etcd, earlier)
+			before := dump(t, etcd)
+			for what, request := range requests {
+				store.gate.Store(newGate(nil, honest.connection, honest.cluster, honest.fence))
+				var err error
+				eventually(t, func() string {
+					if err = request(t, store); isFor(err, ReasonFailed) {
+						return err.Error() // the connection is a moment behind
+					}
+					return ""
+				})
+				if !isFor(err, tc.reason) {
+					t.Errorf("%s: %v, want %s", what, err, tc.reason)
+				}
+			}
+			if after := dump(t, etcd); after != before {
+				t.Errorf("annex wrote to it:\n%s\nwas:\n%s", after, before)
+			}
+		})
+	}
+}
+
+func isFor(err error, reason string) bool {
+	var refused *UnavailableError
+	return errors.As(err, &refused) && refused.Reason == reason
+}
+
+// dump is all that an etcd has.
+func dump(t *testing.T, etcd *server) string {
+	t.Helper()
+	found, err := dialDirectly(t, etcd.url).Get(t.Context(), "", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(found.Kvs)
+}
+
+// TestWatchGoesOnInOtherData has a watch that etcd's client opens again in silence, on
+// data that have written what the watch waits for.
+func TestWatchGoesOnInOtherData(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	etcd := startEtcd(t, nil)
+	store := claim(t, set, object("far", etcd.url))
+	watch := store.Client().Watch(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithRev(store.highest.Load()+1))
+	if _, err := put(t, store, "a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if response := <-watch; len(response.Events) == 0 {
+		t.Fatalf("watch: %+v", response)
+	}
+	still(t, store)
+	etcd.Close()
+	etcd.replace(t, t.TempDir())
+	client := dialDirectly(t, etcd.url)
+	for i := range 20 {
+		if _, err := client.Put(t.Context(), "/annex/invented", fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for response := range watch {
+		if len(response.Events) > 0 {
+			t.Fatalf("it told of what did not happen: %+v", response.Events)
+		}
+		if response.Canceled {
+			return
+		}
+	}
+}
+
+// TestAdoption has the owner say that an etcd that lost its data is the Store's: revisions
+// go on above those that clients saw, and what was built on the old data ends.
+func TestAdoption(t *testing.T) {
+	t.Parallel()
+	set, other := openSet(t, nil), openSet(t, nil)
+	etcd := startEtcd(t, nil)
+	far := object("far", etcd.url)
+	before := claim(t, set, far)
+	other.follow(far)
+	late, err := other.Get("far")
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, late, "")
+	resource := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	const restored = 5_000_000_000
+	if err := revision.Save(t.Context(), before.Client().KV, "/annex", resource, restored); err != nil {
+		t.Fatal(err)
+	}
+	written, err := put(t, before, "a", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		before.lookSoon()
+		if known := before.Snapshot().History; known.Revision < written.Revision+restored {
+			return fmt.Sprintf("clients may have seen %d, not %d", written.Revision+restored, known.Revision)
+		}
+		return ""
+	})
+	etcd.Close()
+	etcd.replace(t, t.TempDir())
+	awaitReason(t, before, ReasonDataReplaced)
+	note(t, far, before, true)
+	set.follow(far)
+	<-before.Gone()
+	after, err := set.Get("far")
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, after, "")
+	offset, err := revision.Load(t.Context(), after.Client().KV, "/annex", resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := after.highest.Load() + offset; first <= written.Revision+restored {
+		t.Errorf("revisions go on at %d, clients have seen %d", first, written.Revision+restored)
+	}
+	// A replica that has not heard of it writes nothing, and reads nothing.
+	if _, err := put(t, late, "late", "1"); !isUnavailable(err) {
+		t.Errorf("a write of a replica that has not heard of the adoption: %v", err)
+	}
+	if value, err := get(t, late, "a"); !isUnavailable(err) {
+		t.Errorf("a read of a replica that has not heard of the adoption: %q, %v", value, err)
+	}
+	awaitReason(t, late, ReasonDataReplaced)
+	other.follow(far)
+	<-late.Gone()
+}
+
+// TestKnownHistory starts annex on what it noted of an etcd: one that is another by then
+// is not used.
+func TestKnownHistory(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	etcd := startEtcd(t, nil)
+	far := object("far", etcd.url)
+	store := claim(t, set, far)
+	if _, err := put(t, store, "a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	known := store.Snapshot().History
+	for name, tc := range map[string]struct {
+		change func(h *hostingv1alpha1.StoreHistory)
+		reason string
+	}{
+		"as it was":            {func(*hostingv1alpha1.StoreHistory) {}, ""},
+		"another epoch":        {func(h *hostingv1alpha1.StoreHistory) { h.Epoch = "another" }, ReasonDataReplaced},
+		"an earlier revision":  {func(h *hostingv1alpha1.StoreHistory) { h.Revision += 1000 }, ReasonRolledBack},
+		"no such checkpoint":   {func(h *hostingv1alpha1.StoreHistory) { h.Checkpoint = "another" }, ReasonDiverged},
+		"an earlier one":       {func(h *hostingv1alpha1.StoreHistory) { h.CheckpointRevision += 1000 }, ReasonDiverged},
+		"nothing was noted":    {func(h *hostingv1alpha1.StoreHistory) { *h = hostingv1alpha1.StoreHistory{} }, ""},
+		"only the epoch noted": {func(h *hostingv1alpha1.StoreHistory) { *h = hostingv1alpha1.StoreHistory{Epoch: h.Epoch} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			noted := far.DeepCopy()
+			noted.Status.History = &hostingv1alpha1.StoreHistory{
+				Epoch: known.Epoch, Revision: known.Revision, Checkpoint: known.Checkpoint, CheckpointRevision: known.CheckpointRevision,
+			}
+			tc.change(noted.Status.History)
+			later := openSet(t, nil)
+			later.follow(noted)
+			there, err := later.Get("far")
+			if err != nil {
+				t.Fatal(err)
+			}
+			awaitReason(t, there, tc.reason)
+		})
+	}
+}
+
+// TestEarlierMark has the mark of a release that knew neither epochs nor formats.
+func TestEarlierMark(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	direct := dialDirectly(t, etcd.url)
+	if _, err := direct.Put(t.Context(), keys.Store("/annex"), `{"store":"far","uid":"uid-of-far"}`); err != nil {
+		t.Fatal(err)
+	}
+	far := object("far", etcd.url)
+	far.Status.ClusterID = FormatClusterID(uint64(etcd.Server.Cluster().ID()))
+	var epochs []string
+	for _, set := range []*Set{openSet(t, nil), openSet(t, nil)} {
+		set.follow(far)
+		store, err := set.Get("far")
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitReason(t, store, "")
+		_, epoch := store.Data()
+		epochs = append(epochs, epoch)
+		if mark := store.Snapshot().Mark; mark.Format != (Format{knownFormat, knownFormat}) {
+			t.Errorf("the mark has the format %+v", mark.Format)
+		}
+	}
+	if epochs[0] == "" || epochs[0] != epochs[1] {
+		t.Errorf("two replicas know the epochs %q", epochs)
+	}
+}
+
+func TestNewerFormat(t *testing.T) {
+	t.Parallel()
+	for name, format := range map[string]Format{"to read": {MinReader: knownFormat + 1}, "to write": {MinWriter: knownFormat + 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			etcd := startEtcd(t, nil)
+			direct := dialDirectly(t, etcd.url)
+			write := func(store string) {
+				value, err := Mark{Store: store, UID: "uid-of-far", Epoch: "e", Format: format}.encode()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := direct.Put(t.Context(), keys.Store("/annex"), value); err != nil {
+					t.Fatal(err)
+				}
+			}
+			set := openSet(t, nil)
+			far := object("far", etcd.url)
+			store := claim(t, set, far)
+			write("far")
+			if value, err := get(t, store, "a"); !isUnavailable(err) {
+				t.Errorf("read %q, %v", value, err)
+			}
+			awaitReason(t, store, ReasonNewerFormat)
+			write("default")
+			_, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.url}, Prefix: "/annex"}})
+			if err == nil || !strings.Contains(err.Error(), "newer release") {
+				t.Errorf("starting on it: %v", err)
+			}
+		})
+	}
+}
+
+// TestOverlaps has Stores claim prefixes that are taken, as a whole or in part.
+func TestOverlaps(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	direct := dialDirectly(t, etcd.url)
+	set := openSet(t, func(c *Config) {
+		c.Default = Default{Client: direct, Endpoints: []string{etcd.url}, Prefix: "/annex"}
+	})
+	near := object("near", etcd.url)
+	near.Spec.Etcd.KeyPrefix = "/x/y"
+	claim(t, set, near)
+	for key, value := range map[string]string{
+		"/registry/secrets/kube-system/token": "secret",
+		keys.Store("/torn"):                   `{"store":"tor`,
+		keys.Store("/null"):                   `null`,
+		keys.Own("/left") + "revisions/":      "7",
+	} {
+		if _, err := direct.Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for prefix, tc := range map[string]struct {
+		reason string
+		// adoptable says that it may be taken over by who says so.
+		adoptable bool
+	}{
+		"/annex":               {reason: ReasonInUse},
+		"/annex/secrets":       {reason: ReasonInUse},
+		"/annex/_annex":        {reason: ReasonInUse},
+		"/":                    {reason: ReasonNotEmpty},
+		"/x":                   {reason: ReasonNotEmpty},
+		"/x/y/z":               {reason: ReasonInUse},
+		"/registry":            {reason: ReasonNotEmpty},
+		"/registry/secrets":    {reason: ReasonNotEmpty},
+		"/torn":                {reason: ReasonInUse, adoptable: true},
+		"/null":                {reason: ReasonInUse, adoptable: true},
+		"/left":                {},
+		"/free":                {},
+		"/annexed":             {},
+		"/registry/unused/yet": {},
+	} {
+		t.Run(prefix, func(t *testing.T) {
+			// "localhost" is another spelling of the same place.
+			greedy := object("greedy"+strings.ReplaceAll(prefix, "/", "-"), strings.Replace(etcd.url, "127.0.0.1", "localhost", 1))
+			greedy.Spec.Etcd.KeyPrefix = prefix
+			set.follow(greedy)
+			store, err := set.Get(greedy.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer set.remove(greedy.Name, "")
+			eventually(t, func() string {
+				if store.Snapshot().Cluster == 0 {
+					return "it was not looked at"
+				}
+				return ""
+			})
+			before := dump(t, etcd)
+			_, err = store.Claim(t.Context(), greedy.UID, false)
+			if tc.reason == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := store.Release(t.Context(), greedy.UID); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !isFor(err, tc.reason) {
+				t.Errorf("claimed: %v, want %s", err, tc.reason)
+			}
+			if !tc.adoptable {
+				if _, err = store.Claim(t.Context(), greedy.UID, true); !isUnavailable(err) {
+					t.Errorf("adopted: %v", err)
+				}
+				if after := dump(t, etcd); after != before {
+					t.Errorf("there is now\n%s\nwas:\n%s", after, before)
+				}
+				return
+			}
+			if _, err = store.Claim(t.Context(), greedy.UID, true); err != nil {
+				t.Errorf("adopted: %v", err)
+			}
+		})
+	}
+	standard, err := set.Get("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(t, standard, "a"); err != nil {
+		t.Errorf("annex's own etcd: %v", err)
+	}
+}
+
+// TestStoreAboveAnother has a prefix that has notes of annex, and another Store below.
+func TestStoreAboveAnother(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, nil)
+	etcd := startEtcd(t, nil)
+	direct := dialDirectly(t, etcd.url)
+	below := object("below", etcd.url)
+	below.Spec.Etcd.KeyPrefix = "/x/y"
+	claim(t, set, below)
+	if _, err := direct.Put(t.Context(), keys.Revisions("/x"), "7"); err != nil {
+		t.Fatal(err)
+	}
+	above := object("above", etcd.url)
+	above.Spec.Etcd.KeyPrefix = "/x"
+	set.follow(above)
+	store, err := set.Get("above")
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, store, ReasonUnclaimed)
+	for _, adopt := range []bool{false, true} {
+		if _, err := store.Claim(t.Context(), above.UID, adopt); !isFor(err, ReasonInUse) || !strings.Contains(err.Error(), "/x/y/_annex/store") {
+			t.Errorf("adopt %v: %v", adopt, err)
+		}
+	}
+}
+
+// TestDefaultOnOthersKeys starts annex on the keys of a Kubernetes.
+func TestDefaultOnOthersKeys(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	direct := dialDirectly(t, etcd.url)
+	if _, err := direct.Put(t.Context(), "/registry/pods/a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	open := func(prefix string) error {
+		set, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.url}, Prefix: prefix}})
+		if err == nil {
+			set.Close()
+		}
+		return err
+	}
+	if err := open("/registry"); err == nil || !strings.Contains(err.Error(), "/registry/pods/a") {
+		t.Errorf("starting on the keys of another program: %v", err)
+	}
+	if err := open("/annex"); err != nil {
+		t.Errorf("starting beside them: %v", err)
+	}
+}
+
+// TestAdoptAtOnce has replicas adopt the same etcd at the same time: one of them does.
+func TestAdoptAtOnce(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	far := object("far", etcd.url)
+	var replicas []*Store
+	for range 4 {
+		set := openSet(t, nil)
+		set.follow(far)
+		store, err := set.Get("far")
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitReason(t, store, ReasonUnclaimed)
+		still(t, store)
+		replicas = append(replicas, store)
+	}
+	results := make(chan error)
+	for _, store := range replicas {
+		go func() {
+			_, err := store.Claim(context.WithoutCancel(t.Context()), far.UID, true)
+			results <- err
+		}()
+	}
+	adopted := 0
+	for range replicas {
+		switch err := <-results; {
+		case err == nil:
+			adopted++
+		case !isFor(err, ReasonInUse):
+			t.Errorf("refused with %v", err)
+		}
+	}
+	if adopted != 1 {
+		t.Errorf("%d replicas adopted the etcd, want one", adopted)
+	}
+	found, err := dialDirectly(t, etcd.url).Get(t.Context(), keys.Store("/annex"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mark Mark
+	if err := json.Unmarshal(found.Kvs[0].Value, &mark); err != nil || mark.Epoch == "" {
+		t.Errorf("the mark is %s, %v", found.Kvs[0].Value, err)
+	}
+}
+
+// TestIdleEtcdStaysIdle has replicas that write checkpoints as often as they can.
+func TestIdleEtcdStaysIdle(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	far := object("far", etcd.url)
+	first := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
+	claim(t, first, far)
+	second := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
+	second.follow(far)
+	client := dialDirectly(t, etcd.url)
+	last, same := int64(0), 0
+	eventually(t, func() string {
+		for _, set := range []*Set{first, second} {
+			store, err := set.Get("far")
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := store.Snapshot()
+			store.lookSoon()
+			eventually(t, func() string {
+				if store.Snapshot() == before {
+					return "no further look"
+				}
+				return ""
+			})
+		}
+		now, err := client.Get(t.Context(), "-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.Header.Revision != last {
+			last, same = now.Header.Revision, 0
+		}
+		if same++; same < 3 {
+			return fmt.Sprintf("at revision %d", last)
+		}
+		return ""
+	})
+}
+
+// TestEmbeddedEtcdTakenOver starts annex on a data directory whose etcd a Store took over
+// in an earlier release.
+func TestEmbeddedEtcdTakenOver(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	direct := dialDirectly(t, etcd.url)
+	if _, err := direct.Put(t.Context(), keys.Store("/annex"), `{"store":"greedy","uid":"uid-of-greedy"}`); err != nil {
+		t.Fatal(err)
+	}
+	for _, embedded := range []bool{false, true} {
+		set, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.url}, Prefix: "/annex", Embedded: embedded}})
+		if !embedded {
+			if err == nil || !strings.Contains(err.Error(), `"greedy"`) {
+				t.Errorf("starting on the etcd of others that another Store has: %v", err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(set.Close)
+		store, err := set.Get("default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mark := store.Snapshot().Mark; mark.Store != "default" || store.Available() != nil {
+			t.Errorf("the mark is %+v, and requests pass: %v", mark, store.Available())
+		}
+	}
+}

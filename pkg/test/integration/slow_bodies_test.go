@@ -1,0 +1,172 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+const reviewsPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+// slowPost is a POST whose body does not come to its end.
+type slowPost struct {
+	http2 bool
+	// length is declared, or -1 for a body in chunks; sent is how much comes at once.
+	length int64
+	sent   int
+	user   string
+}
+
+// closed is the code of a request that was ended without an answer.
+const closed, unknown = 0, -1
+
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
+// slowPosts keeps so many slow POSTs open until the test ends. Those that annex
+// ends are sent again; their codes are counted.
+func (a *annex) slowPosts(t *testing.T, count int, kind slowPost) (codes func(code int) int64) {
+	t.Helper()
+	login := restclient.AnonymousClientConfig(a.AnnexConfig)
+	tlsConfig, err := restclient.TLSConfigFor(login)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: kind.http2}
+	if !kind.http2 {
+		transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var seen [600]atomic.Int64
+	var running sync.WaitGroup
+	var begun atomic.Int64
+	for range count {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				body, feed := io.Pipe()
+				stop := context.AfterFunc(ctx, func() { _ = feed.CloseWithError(ctx.Err()) })
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.URL+reviewsPath, body)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				request.ContentLength = kind.length
+				request.Header.Set("Content-Type", "application/json")
+				if kind.user != "" {
+					request.Header.Set("Authorization", "Bearer "+kind.user)
+				}
+				running.Go(func() {
+					if _, err := feed.Write(bytes.Repeat([]byte(" "), kind.sent)); err == nil {
+						begun.Add(1)
+					}
+					for _, err := feed.Write([]byte(" ")); err == nil; _, err = feed.Write([]byte(" ")) {
+						pause(ctx)
+					}
+				})
+				answer, err := transport.RoundTrip(request)
+				code := closed
+				if err == nil {
+					_ = answer.Body.Close()
+					code = answer.StatusCode
+				}
+				seen[code].Add(1)
+				stop()
+				_ = feed.Close()
+				_ = body.Close()
+				pause(ctx)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		transport.CloseIdleConnections()
+	})
+	poll.UntilDone(t, patience, "the slow requests are under way", func() (bool, string) {
+		return begun.Load() >= int64(min(count, 6)), fmt.Sprint(begun.Load())
+	})
+	return func(code int) int64 { return seen[code].Load() }
+}
+
+// prompt is how soon a write is served beside slow ones: before annex gives those up.
+const prompt = 8 * time.Second
+
+// TestSlowBodies sends bodies that never end, with the token of a user without rights or none,
+// while others write objects of 2 MB.
+func TestSlowBodies(t *testing.T) {
+	t.Parallel()
+	tokens := writeFile(t, "tokens.csv", []byte("flooder,flooder,1\nneighbour,neighbour,2\n"))
+	a := startAnnex(t, "--token-auth-file="+tokens)
+	widgets := a.install(t, newDefinition(t, anySchema))
+	a.grant(t, a.somebody(t, "neighbour"), "cluster-admin", widgets.namespace)
+	writers := map[string]*http.Client{"a user": a.as(t, token("neighbour")), "the administrator": a.http}
+	for _, test := range []struct {
+		name  string
+		count int
+		kind  slowPost
+		code  int
+	}{
+		{"more than the limit", 6, slowPost{length: 16 << 20, sent: 1000, user: "flooder"}, http.StatusRequestEntityTooLarge},
+		{"length", 50, slowPost{length: 2 << 20, sent: 1000, user: "flooder"}, unknown},
+		{"length, begun", 50, slowPost{length: 2 << 20, sent: 1200 << 10, user: "flooder"}, unknown},
+		{"chunks", 6, slowPost{length: -1, sent: 1200 << 10, user: "flooder"}, unknown},
+		{"small", 600, slowPost{length: 1000, sent: 10, user: "flooder"}, closed},
+		{"HTTP/2, length", 50, slowPost{http2: true, length: 2 << 20, sent: 1000, user: "flooder"}, unknown},
+		{"HTTP/2, chunks", 50, slowPost{http2: true, length: -1, sent: 1200 << 10, user: "flooder"}, http.StatusRequestTimeout},
+		{"nobody", 50, slowPost{length: 16 << 20, sent: 1000}, http.StatusUnauthorized},
+		{"nobody, HTTP/2", 50, slowPost{http2: true, length: -1, sent: 1000}, http.StatusUnauthorized},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			codes := a.slowPosts(t, test.count, test.kind)
+			for who, login := range writers {
+				object := widgets.object(t, "v1", "large-"+strings.ToLower(rand.Text()), "spec: {}")
+				object.Object["spec"] = map[string]any{"data": strings.Repeat("x", 2_000_000)}
+				large, err := object.MarshalJSON()
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				// A writer that is starved is so each time: what annex gives up is sent again.
+				var r response
+				for range 3 {
+					ctx, cancel := context.WithTimeout(t.Context(), prompt)
+					r, err = trySend(ctx, login, http.MethodPost, a.URL+widgets.path("v1"), string(large))
+					cancel()
+					if err == nil {
+						break
+					}
+				}
+				t.Logf("%s: %d after %s", who, r.code, time.Since(began).Round(time.Millisecond))
+				if r.code != http.StatusCreated && r.code != http.StatusConflict {
+					t.Errorf("%s wrote 2 MB and got %.200s, %v, want 201 within %s", who, r, err, prompt)
+				}
+			}
+			if test.code == unknown {
+				return // waiting for it takes ten seconds
+			}
+			poll.UntilDone(t, patience, "slow requests are given up", func() (bool, string) {
+				return codes(test.code) > 0, fmt.Sprintf("no answer of code %d (%d is a closed connection)", test.code, closed)
+			})
+		})
+	}
+}

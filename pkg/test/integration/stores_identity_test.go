@@ -1,0 +1,296 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+)
+
+// replaceData ends the member of an etcd, puts other data in place of its own, none if
+// from is empty, and starts it again with the same flags. It returns where the data
+// of before are.
+func replaceData(t *testing.T, etcd *etcdcluster.Cluster, from string) (before string) {
+	t.Helper()
+	member := etcd.Members[0]
+	member.Kill(t)
+	before = filepath.Join(t.TempDir(), "before")
+	if err := os.CopyFS(before, os.DirFS(member.Dir())); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(member.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if from != "" {
+		if err := os.CopyFS(member.Dir(), os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	member.Start(t)
+	return before
+}
+
+// copyData copies the data of an etcd, as those do who back it up without its help.
+func copyData(t *testing.T, etcd *etcdcluster.Cluster) (dir string) {
+	t.Helper()
+	etcd.Members[0].Stop(t)
+	dir = filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(dir, os.DirFS(etcd.Members[0].Dir())); err != nil {
+		t.Fatal(err)
+	}
+	etcd.Members[0].Start(t)
+	return dir
+}
+
+// wantRefused sends each kind of request to a Store whose etcd answers with other data:
+// none may be answered, from the first on.
+func (r *resource) wantRefused(t *testing.T, existing string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range 5 {
+		for what, request := range map[string]func() error{
+			"a GET":    func() error { _, err := r.in("v1").Get(ctx, existing, metav1.GetOptions{}); return err },
+			"a LIST":   func() error { _, err := r.in("v1").List(ctx, metav1.ListOptions{}); return err },
+			"a create": func() error { return r.tryCreate(t, "refused") },
+			"an update": func() error {
+				_, err := r.patch(t, "v1", existing, `{"spec":{"changed":"yes"}}`)
+				return err
+			},
+			"a delete": func() error { return r.in("v1").Delete(ctx, existing, metav1.DeleteOptions{}) },
+		} {
+			if err := request(); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "store ") {
+				t.Errorf("%s: %v, want 503", what, err)
+			}
+		}
+	}
+}
+
+func (a *annex) adopt(t *testing.T, name string) {
+	t.Helper()
+	store := a.waitStore(t, name, metav1.ConditionFalse, hostingv1alpha1.AdoptClusterAnnotation)
+	a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, store.Status.ClusterID))
+	a.waitStore(t, name, metav1.ConditionTrue, "")
+	eventually(t, "the adoption is over", func() string {
+		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if _, adopts := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation]; adopts {
+			return fmt.Sprint(store.Annotations)
+		}
+		return ""
+	})
+}
+
+// TestAStoreIsEmptied has an etcd lose its data and come back with the same flags, and so
+// with the same cluster ID, below an open informer. Then its owner adopts it.
+func TestAStoreIsEmptied(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, "emptied", etcd)
+	r := a.installOn(t, "emptied")
+	var last string
+	for i := range 20 {
+		last = r.create(t, "v1", fmt.Sprintf("w%02d", i), "spec: {}").GetResourceVersion()
+	}
+	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(a.dynamic, 0, r.namespace, nil)
+	informer := factory.ForResource(r.gvr("v1")).Informer()
+	factory.Start(t.Context().Done())
+	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
+		t.Fatal("the informer did not sync")
+	}
+	before := a.waitStore(t, "emptied", metav1.ConditionTrue, "").Status
+
+	replaceData(t, etcd, "")
+	etcd.WaitReady(t)
+	r.wantRefused(t, "w00")
+	a.waitStore(t, "emptied", metav1.ConditionFalse, "DataReplaced")
+	r.wantRefused(t, "w00")
+	if known := len(informer.GetStore().ListKeys()); known != 20 {
+		t.Errorf("the informer knows %d objects, none of 20 was deleted", known)
+	}
+	if found, err := etcd.Client(t).Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || found.Count != 0 {
+		t.Errorf("annex wrote to it: %+v, %v", found, err)
+	}
+
+	a.adopt(t, "emptied")
+	after := a.waitStore(t, "emptied", metav1.ConditionTrue, "").Status
+	if after.ClusterID != before.ClusterID || after.History.Epoch == before.History.Epoch {
+		t.Errorf("the cluster %s and the epoch %s became %s and %s", before.ClusterID, before.History.Epoch, after.ClusterID, after.History.Epoch)
+	}
+	r.waitWritable(t, "new")
+	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[new]" {
+		t.Errorf("there are %v", got)
+	}
+	if first, then := number(t, last), number(t, r.get(t, "v1", "new").GetResourceVersion()); then <= first {
+		t.Errorf("resource versions went from %d to %d", first, then)
+	}
+	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: last})
+	if err == nil {
+		err = apierrors.FromObject(nextEvent(t, events).Object)
+		events.Stop()
+	}
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		t.Errorf("a watch from before: %v, want 410", err)
+	}
+	eventually(t, "the informer knows what there is", func() string {
+		return cmp.Diff([]string{r.namespace + "/new"}, informer.GetStore().ListKeys())
+	})
+}
+
+func number(t *testing.T, resourceVersion string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestAStoreIsRolledBack has an etcd come back with an earlier copy of its data.
+func TestAStoreIsRolledBack(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, "earlier", etcd)
+	r := a.installOn(t, "earlier")
+	r.create(t, "v1", "old", "spec: {}")
+	earlier := copyData(t, etcd)
+	r.waitWritable(t, "new")
+	var last string
+	for i := range 5 { // the copy does not catch up with them
+		last = r.create(t, "v1", fmt.Sprintf("new%d", i), "spec: {}").GetResourceVersion()
+	}
+	eventually(t, "the status knows of the last write", func() string {
+		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), "earlier", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if known := store.Status.History; uint64(known.Revision) < number(t, last) {
+			return fmt.Sprintf("%+v, not %s", known, last)
+		}
+		return ""
+	})
+
+	right := replaceData(t, etcd, earlier)
+	etcd.WaitReady(t)
+	r.wantRefused(t, "new")
+	a.waitStore(t, "earlier", metav1.ConditionFalse, "RolledBack")
+	a = a.restart(t)
+	r.annex = a
+	r.wantUnavailable(t, "refused", "earlier")
+	a.waitStore(t, "earlier", metav1.ConditionFalse, "RolledBack")
+
+	replaceData(t, etcd, right)
+	r.waitWritable(t, "after")
+	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after new new0 new1 new2 new3 new4 old]" {
+		t.Errorf("with its own data there are %v", got)
+	}
+}
+
+// TestAStoreIsSwappedForACopy has a copy take the place of an etcd that was written to
+// by others, and is ahead.
+func TestAStoreIsSwappedForACopy(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, "copied", etcd)
+	r := a.installOn(t, "copied")
+	r.create(t, "v1", "old", "spec: {}")
+	earlier := copyData(t, etcd)
+	a = a.restart(t) // each process leaves a checkpoint
+	r.annex = a
+	r.waitWritable(t, "new")
+
+	replaceData(t, etcd, earlier)
+	etcd.WaitReady(t)
+	client := etcd.Client(t)
+	for i := range 100 {
+		if _, err := client.Put(t.Context(), "elsewhere", fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.wantUnavailable(t, "refused", "another history")
+	r.wantRefused(t, "new")
+	a.waitStore(t, "copied", metav1.ConditionFalse, "Diverged")
+}
+
+// TestStoresOnAnnexsOwnEtcd has Stores point at the etcd that annex keeps its own objects
+// in, and the Secrets.
+func TestStoresOnAnnexsOwnEtcd(t *testing.T) {
+	t.Parallel()
+	own := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true})
+	endpoint := own.Endpoints()[0]
+	a := startAnnex(t, "--etcd-servers="+endpoint)
+	if _, err := own.Client(t).Put(t.Context(), "/registry/secrets/kube-system/token", "secret"); err != nil {
+		t.Fatal(err)
+	}
+	for name, prefix := range map[string]string{"same": "/annex", "below": "/annex/secrets", "above": "/", "foreign": "/registry"} {
+		t.Run(name, func(t *testing.T) {
+			store := &hostingv1alpha1.Store{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
+					Endpoints: []string{strings.Replace(endpoint, "127.0.0.1", "localhost", 1)}, KeyPrefix: prefix,
+				}},
+			}
+			made, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), store, metav1.CreateOptions{})
+			if apierrors.IsInvalid(err) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			reason := "InUse"
+			if name == "above" || name == "foreign" {
+				reason = "NotEmpty"
+			}
+			a.waitStore(t, name, metav1.ConditionFalse, reason)
+			id := a.waitStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
+			a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, id))
+			eventually(t, "the adoption is refused", func() string {
+				return a.refusalOf(t, made, reason)
+			})
+		})
+	}
+	a.newNamespace(t)
+	a.waitStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "")
+	a = a.restart(t, "--etcd-servers="+endpoint)
+	a.newNamespace(t)
+}
+
+// refusalOf returns why a Store was not refused since it was last looked at.
+func (a *annex) refusalOf(t *testing.T, made *hostingv1alpha1.Store, reason string) string {
+	t.Helper()
+	store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), made.Name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return err.Error()
+	case store.Annotations[hostingv1alpha1.AdoptClusterAnnotation] == "" || store.Status.ClusterID != "":
+		t.Fatalf("it was adopted: %+v", store)
+	}
+	for _, condition := range store.Status.Conditions {
+		if condition.Type == hostingv1alpha1.StoreReady && condition.Reason == reason {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%+v", store.Status.Conditions)
+}
