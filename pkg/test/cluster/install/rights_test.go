@@ -16,6 +16,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -39,7 +40,7 @@ func TestRights(t *testing.T) {
 		"get/list/watch validatingadmissionpolicies.admissionregistration.k8s.io", "get/list/watch validatingadmissionpolicybindings.admissionregistration.k8s.io",
 		"get/list/watch flowschemas.flowcontrol.apiserver.k8s.io", "get/list/watch prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
 		"get/list/watch resourcequotas", "update resourcequotas/status",
-		"get/list/watch customresourcedefinitions.apiextensions.k8s.io",
+		"get/list/watch customresourcedefinitions.apiextensions.k8s.io", "update customresourcedefinitions/status.apiextensions.k8s.io",
 		"create/delete/get/list/update/watch apiservices.apiregistration.k8s.io",
 		"create/patch events.events.k8s.io",
 		"get stores.hosting.annex.dev default",
@@ -68,6 +69,43 @@ func TestRights(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDefinitionsStayAsTheyAre: the right on the status of definitions, which annex
+// needs for its finalizer, changes nothing that they define.
+func TestDefinitionsStayAsTheyAre(t *testing.T) {
+	installation := behind.InstallForTest(t, mainCluster)
+	config, err := clientcmd.BuildConfigFromFlags("", installation.MainKubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	installCRD(t, mainCluster.Config, crd("locks.locked.example.com"))
+	annex := definitions(t, config)
+	eventually(t, "annex writes the status", func() (bool, string) {
+		found, err := annex.Get(t.Context(), "locks.locked.example.com", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		found.Finalizers = append(found.Finalizers, "annex.dev/test")
+		found.Spec.PreserveUnknownFields = true
+		found.Spec.Names.ShortNames = []string{"changed"}
+		found.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
+		written, err := annex.UpdateStatus(t.Context(), found, metav1.UpdateOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		if len(written.Finalizers) != 1 || written.Spec.PreserveUnknownFields || len(written.Spec.Names.ShortNames) > 0 ||
+			written.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter || written.Generation != 1 {
+			t.Errorf("written: finalizers %v, spec %+v", written.Finalizers, written.Spec)
+		}
+		if _, err := annex.Update(t.Context(), written, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("updating it: %v", err)
+		}
+		written.Finalizers = nil
+		_, err = annex.UpdateStatus(t.Context(), written, metav1.UpdateOptions{})
+		return err == nil, fmt.Sprint(err)
+	})
+	deleteCRD(t, mainCluster.Config, "locks.locked.example.com")
 }
 
 // TestNothingElse tries what would hurt most if somebody got hold of annex's token.
