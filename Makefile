@@ -22,7 +22,7 @@ kubectl_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
 	gitVersion=$(kubectl_version) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(kubectl_version))))
 
 # So do the main cluster's programs, which tell from it which APIs they serve.
-cluster_version = $(shell sed -n 's/^require k8s.io\/kubernetes //p' hack/tools/cluster/go.mod)
+cluster_version = $(shell sed -n 's/^\tk8s.io\/kubernetes v/v/p' hack/tools/cluster/go.mod)
 cluster_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
 	gitVersion=$(cluster_version) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(cluster_version))))
 
@@ -82,6 +82,11 @@ test-e2e: build kubectl operator etcd ## Run bin/annex and kubectl as a user wou
 test-cluster: build kubectl helm cluster-programs ## Run annex behind a real kube-apiserver and kube-controller-manager.
 	@go run ./hack/testrun cluster
 
+# make test-upstream SUITES=standalone runs one of them.
+.PHONY: test-upstream
+test-upstream: build kubectl cluster-programs bin/e2e-apimachinery ## Run Kubernetes' own tests of API servers against annex.
+	@go run ./pkg/test/upstream $(SUITES)
+
 .PHONY: bench
 bench: build cluster-programs ## Print start-up time, memory, latencies and the way through a main cluster.
 	@go run ./pkg/test/bench
@@ -140,6 +145,10 @@ bin/etcdctl: hack/tools/etcd/go.mod hack/tools/etcd/go.sum
 bin/kube-apiserver bin/kube-controller-manager: hack/tools/cluster/go.mod hack/tools/cluster/go.sum
 	@echo "building $(@F) $(cluster_version) for a main cluster: 3 to 8 minutes for the first of the two programs, then Go's build cache has it"
 	cd hack/tools/cluster && go build -o ../../../$@ -ldflags '$(cluster_ldflags)' k8s.io/kubernetes/cmd/$(@F)
+
+bin/e2e-apimachinery: hack/tools/cluster/e2e/main.go hack/tools/cluster/go.mod hack/tools/cluster/go.sum
+	@echo "building $(@F), Kubernetes' end-to-end tests of api-machinery $(cluster_version): 3 to 8 minutes the first time"
+	cd hack/tools/cluster && go build -o ../../../$@ -ldflags '$(cluster_ldflags)' ./e2e
 
 bin/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
 	cd hack/tools/lint && go build -o ../../../$@ -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -555,6 +555,15 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/storage/value", "sigs.k8s.io/yaml"}, clients...),
 	},
 	{
+		packages: "pkg/test/upstream/testing",
+		duty:     "Starts annex as a process for tests of upstream, in place of upstream's own server.",
+		ours:     []string{"pkg/test/line", "pkg/test/process"},
+		others: append([]string{
+			"k8s.io/apiextensions-apiserver/pkg/apiserver", "k8s.io/apiextensions-apiserver/pkg/cmd/server/options",
+			"k8s.io/apiserver/pkg/server", "k8s.io/apiserver/pkg/storage/storagebackend", "k8s.io/apiserver/pkg/util/...", "k8s.io/client-go/rest",
+		}, flags...),
+	},
+	{
 		packages: "pkg/test/...",
 		duty:     "Suites and what they share; the end-to-end ones see processes, not packages of the server.",
 		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd"},

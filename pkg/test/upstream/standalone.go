@@ -1,0 +1,58 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/annex-dev/annex/pkg/test/process"
+)
+
+// patience is how long a server may take to start or stop on a busy machine.
+const patience = time.Minute
+
+func runStandalone(ctx context.Context, dir string) (outcomes []outcome, err error) {
+	binary, err := process.Bin(ctx, "annex")
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.MkdirTemp("", "annex-upstream-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(data)
+	annex, err := process.Start(binary, data)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stopAnnex(annex, dir)) }()
+	starting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := annex.WaitReady(starting); err != nil {
+		return nil, err
+	}
+	return runEndToEnd(ctx, dir, annex.Kubeconfig, standaloneExceptions,
+		// No ConfigMap kube-root-ca.crt is published in new namespaces.
+		"--e2e-verify-service-account=false")
+}
+
+// stopAnnex stops annex and keeps what it has said.
+func stopAnnex(annex *process.Annex, dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := annex.Signal(syscall.SIGTERM)
+	code, waitErr := annex.Wait(ctx)
+	if waitErr != nil {
+		annex.Kill()
+	} else if code != 0 {
+		waitErr = fmt.Errorf("annex ended with code %d", code)
+	}
+	return errors.Join(err, waitErr, os.WriteFile(filepath.Join(dir, "annex.log"), []byte(annex.Stderr()), 0o600))
+}

@@ -1,0 +1,75 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	exceptions := []exception{
+		{needs: "Pods", says: notServed, tests: []string{"Pods "}},
+		{needs: "time", untried: "it takes an hour", tests: []string{"Slow "}},
+		{needs: "luck", tests: []string{"Gone "}},
+	}
+	got := judge([]attempt{
+		{test: "CRDs work", state: passed},
+		{test: "CRDs break", state: failed, message: "broken"},
+		{test: "CRDs need a cloud", state: skipped, message: "no cloud"},
+		{test: "CRDs were left out", state: skipped},
+		{test: "Pods run", state: failed, message: "the server " + notServed},
+		{test: "Pods fly", state: failed, message: "no wings"},
+		{test: "Pods pass", state: passed},
+		{test: "Pods were left out", state: skipped},
+		{test: "Slow but sure", state: skipped},
+		{test: "The Slow one", state: passed},
+	}, exceptions)
+	want := map[string]state{
+		"CRDs work": passed, "CRDs break": failed, "CRDs need a cloud": skipped, "CRDs were left out": failed,
+		"Pods run": skipped, "Pods fly": failed, "Pods pass": failed, "Pods were left out": failed,
+		"Slow but sure": skipped, "The Slow one": passed, "Gone ": failed,
+	}
+	states := map[string]state{}
+	for _, outcome := range got {
+		states[outcome.test] = outcome.state
+		if outcome.state != passed && outcome.reason == "" {
+			t.Errorf("%s: %s without a reason", outcome.test, outcome.state)
+		}
+	}
+	if diff := cmp.Diff(want, states); diff != "" {
+		t.Errorf("wrong outcomes (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadEvents(t *testing.T) {
+	t.Parallel()
+	const events = `{"Action":"start","Package":"m/test/integration"}
+{"Action":"output","Package":"m/test/integration","Test":"TestA/bad","Output":"too large\n"}
+{"Action":"fail","Package":"m/test/integration","Test":"TestA/bad"}
+{"Action":"pass","Package":"m/test/integration","Test":"TestA/good"}
+{"Action":"fail","Package":"m/test/integration","Test":"TestA"}
+{"Action":"pass","Package":"m/test/integration","Test":"TestB"}
+{"Action":"fail","Package":"m/test/integration"}
+{"Action":"skip","Package":"m/test/integration/fixtures"}
+{"Action":"output","Package":"m/test/integration/conversion","Output":"panic\n"}
+{"Action":"fail","Package":"m/test/integration/conversion"}
+`
+	got, err := readEvents(strings.NewReader(events))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []attempt{
+		{test: "integration/TestA/bad", state: failed, message: "too large\n"},
+		{test: "integration/TestA/good", state: passed},
+		{test: "integration/TestB", state: passed},
+		{test: "conversion", state: failed, message: "panic\n"},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(attempt{})); diff != "" {
+		t.Errorf("wrong attempts (-want +got):\n%s", diff)
+	}
+}
