@@ -17,6 +17,53 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
+// fill puts values below the prefix until the etcd refuses more.
+func fill(t *testing.T, url string) {
+	t.Helper()
+	direct := dialDirectly(t, url)
+	eventually(t, func() string {
+		if _, err := direct.Put(t.Context(), "/annex/large/"+rand.String(10), strings.Repeat("x", 256<<10)); err == nil {
+			return "it still takes more"
+		}
+		return ""
+	})
+}
+
+// TestOutOfSpaceIsReported fills an etcd that others may share. annex says that it is full,
+// and leaves its history, its members and its alarm alone when objects are deleted.
+func TestOutOfSpaceIsReported(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, func(config *embed.Config) { config.QuotaBackendBytes = 4 << 20 })
+	store := claim(t, openSet(t, nil), object("far", etcd.url))
+	first, err := put(t, store, "small", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, etcd.url)
+	if _, err := store.Client().Delete(t.Context(), "/annex/large/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	var last *Snapshot
+	for looks := 0; looks < 5; {
+		eventually(t, func() string {
+			store.lookSoon()
+			seen := store.Snapshot()
+			if seen == last || !seen.NoSpace {
+				return "nobody noticed that it is full"
+			}
+			last = seen
+			return ""
+		})
+		looks++
+	}
+	if last.Reclaiming != "" || len(last.Alarms) != 1 {
+		t.Errorf("annex says %q, with the alarms %v", last.Reclaiming, last.Alarms)
+	}
+	if _, err := dialDirectly(t, etcd.url).Get(t.Context(), "/", clientv3.WithRev(first.Revision)); err != nil {
+		t.Errorf("history was removed: %v", err)
+	}
+}
+
 // TestOutOfSpace fills an etcd to its quota and makes room again, as a user can: by
 // deleting objects.
 func TestOutOfSpace(t *testing.T) {
@@ -29,14 +76,7 @@ func TestOutOfSpace(t *testing.T) {
 	if _, err := put(t, store, "small", "1"); err != nil {
 		t.Fatal(err)
 	}
-	direct := dialDirectly(t, etcd.url)
-	eventually(t, func() string {
-		_, err := direct.Put(t.Context(), "/annex/large/"+rand.String(10), strings.Repeat("x", 256<<10))
-		if err == nil {
-			return "it still takes more"
-		}
-		return ""
-	})
+	fill(t, etcd.url)
 
 	var full *NoSpaceError
 	_, err := put(t, store, "more", "1")
