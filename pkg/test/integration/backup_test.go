@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -488,11 +489,12 @@ func TestRightsOfBackups(t *testing.T) {
 	widgets.create(t, "v1", "w", "spec: {}")
 	widgets.waitHosted(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })
 	dir := t.TempDir()
-	login := func(name string, rules ...rbacv1.PolicyRule) string {
+	login := func(role string, rules ...rbacv1.PolicyRule) string {
+		name := role + "-" + rand.String(5)
 		kubeconfig := filepath.Join(dir, name+".kubeconfig")
 		mustWrite(t, kubeconfig, []byte(mustRun(t, "kubeconfig", "--data-dir="+a.DataDir, "--user="+name)))
-		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
-		if _, err := a.kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		rights := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+		if _, err := a.kube.RbacV1().ClusterRoles().Create(t.Context(), rights, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		binding := &rbacv1.ClusterRoleBinding{
