@@ -32,8 +32,8 @@ type report struct {
 	}
 }
 
-// runEndToEnd runs Kubernetes' end-to-end tests with a login, and flags of their program.
-func runEndToEnd(ctx context.Context, dir, kubeconfig string, exceptions []exception, flags ...string) ([]outcome, error) {
+// runEndToEnd runs Kubernetes' end-to-end tests with a login.
+func runEndToEnd(ctx context.Context, dir, kubeconfig string, exceptions []exception) ([]outcome, error) {
 	tests, err := process.Bin(ctx, "e2e-apimachinery")
 	if err != nil {
 		return nil, err
@@ -48,11 +48,11 @@ func runEndToEnd(ctx context.Context, dir, kubeconfig string, exceptions []excep
 	}
 	defer log.Close()
 	reportFile := filepath.Join(dir, "report.json")
-	command := exec.CommandContext(ctx, tests, append(flags,
+	command := exec.CommandContext(ctx, tests,
 		"--kubeconfig="+kubeconfig, "--kubectl-path="+kubectl, "--provider=skeleton",
 		"--allowed-not-ready-nodes=-1", "--dump-logs-on-failure=false",
 		"--ginkgo.focus="+regexp.QuoteMeta(focus), "--ginkgo.skip="+skip(exceptions),
-		"--ginkgo.no-color", "--ginkgo.timeout=1h", "--ginkgo.json-report="+reportFile)...)
+		"--ginkgo.no-color", "--ginkgo.timeout=1h", "--ginkgo.json-report="+reportFile)
 	command.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(dir, "kubectl-cache"))
 	command.Stdout, command.Stderr = log, log
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }

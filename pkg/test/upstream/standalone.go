@@ -38,9 +38,7 @@ func runStandalone(ctx context.Context, dir string) (outcomes []outcome, err err
 	if err := annex.WaitReady(starting); err != nil {
 		return nil, err
 	}
-	return runEndToEnd(ctx, dir, annex.Kubeconfig, standaloneExceptions,
-		// No ConfigMap kube-root-ca.crt is published in new namespaces.
-		"--e2e-verify-service-account=false")
+	return runEndToEnd(ctx, dir, annex.Kubeconfig, standaloneExceptions)
 }
 
 // stopAnnex stops annex and keeps what it has said.
