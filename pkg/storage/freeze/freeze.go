@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/annex-dev/annex/pkg/storage/etcdtxn"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
@@ -108,56 +109,30 @@ func (g *guarded) outside() error {
 }
 
 // Txn implements clientv3.KV.
-func (g *guarded) Txn(ctx context.Context) clientv3.Txn { return &txn{ctx: ctx, target: g.target} }
+func (g *guarded) Txn(ctx context.Context) clientv3.Txn { return etcdtxn.New(ctx, g.commit) }
 
-type txn struct {
-	ctx             context.Context
-	target          Target
-	compares        []clientv3.Cmp
-	then, otherwise []clientv3.Op
-}
-
-// If implements clientv3.Txn.
-func (t *txn) If(compares ...clientv3.Cmp) clientv3.Txn {
-	t.compares = compares
-	return t
-}
-
-// Then implements clientv3.Txn.
-func (t *txn) Then(ops ...clientv3.Op) clientv3.Txn {
-	t.then = ops
-	return t
-}
-
-// Else implements clientv3.Txn.
-func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
-	t.otherwise = ops
-	return t
-}
-
-// Commit implements clientv3.Txn. Where a condition does not hold, it has to be known
-// whether that is the freeze.
-func (t *txn) Commit() (*clientv3.TxnResponse, error) {
-	transaction := t.target.KV.Txn(t.ctx)
-	writes := func(op clientv3.Op) bool { return !op.IsGet() }
-	if !slices.ContainsFunc(t.then, writes) && !slices.ContainsFunc(t.otherwise, writes) {
-		return transaction.If(t.compares...).Then(t.then...).Else(t.otherwise...).Commit()
+// commit adds the condition that the resource is not frozen to what writes. Where a
+// condition does not hold, it has to be known whether that is the freeze.
+func (g *guarded) commit(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	transaction := g.KV.Txn(ctx)
+	if slices.ContainsFunc(otherwise, etcdtxn.IsWrite) {
+		return nil, fmt.Errorf("writing %s: only what is written if a condition holds can be guarded", g.target.Resource)
 	}
-	if slices.ContainsFunc(t.otherwise, writes) {
-		return nil, fmt.Errorf("writing %s: only what is written if a condition holds can be guarded", t.target.Resource)
+	if !slices.ContainsFunc(then, etcdtxn.IsWrite) {
+		return transaction.If(compares...).Then(then...).Else(otherwise...).Commit()
 	}
-	key := t.target.key()
+	key := g.target.key()
 	response, err := transaction.
-		If(slices.Concat(t.compares, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)})...).
-		Then(t.then...).
-		Else(slices.Concat(t.otherwise, []clientv3.Op{clientv3.OpGet(key, clientv3.WithKeysOnly())})...).
+		If(slices.Concat(compares, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)})...).
+		Then(then...).
+		Else(slices.Concat(otherwise, []clientv3.Op{clientv3.OpGet(key, clientv3.WithKeysOnly())})...).
 		Commit()
 	if err != nil || response.Succeeded {
 		return response, err
 	}
 	last := len(response.Responses) - 1
 	if len(response.Responses[last].GetResponseRange().GetKvs()) > 0 {
-		return nil, frozen(t.target.Resource)
+		return nil, frozen(g.target.Resource)
 	}
 	response.Responses = response.Responses[:last]
 	return response, nil

@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/annex-dev/annex/pkg/storage/etcdtxn"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
@@ -60,42 +61,15 @@ func (k *kv) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error
 }
 
 // Txn implements clientv3.KV.
-func (k *kv) Txn(ctx context.Context) clientv3.Txn { return &txn{ctx: ctx, kv: k} }
+func (k *kv) Txn(ctx context.Context) clientv3.Txn { return etcdtxn.New(ctx, k.commit) }
 
-// txn is a transaction that is looked at before it is made.
-type txn struct {
-	ctx             context.Context
-	kv              *kv
-	compares        []clientv3.Cmp
-	then, otherwise []clientv3.Op
-}
-
-// If implements clientv3.Txn.
-func (t *txn) If(compares ...clientv3.Cmp) clientv3.Txn {
-	t.compares = compares
-	return t
-}
-
-// Then implements clientv3.Txn.
-func (t *txn) Then(ops ...clientv3.Op) clientv3.Txn {
-	t.then = ops
-	return t
-}
-
-// Else implements clientv3.Txn.
-func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
-	t.otherwise = ops
-	return t
-}
-
-// Commit implements clientv3.Txn.
-func (t *txn) Commit() (*clientv3.TxnResponse, error) {
-	w, writes, err := toWrite(t.kv.root, t.compares, t.then, t.otherwise)
+func (k *kv) commit(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	w, writes, err := toWrite(k.root, compares, then, otherwise)
 	switch {
-	case !writes, err != nil && t.kv.enforcer.Limits().None():
-		return w.commit(t.ctx, t.kv.KV)
+	case !writes, err != nil && k.enforcer.Limits().None():
+		return w.commit(ctx, k.KV)
 	case err != nil:
 		return nil, err
 	}
-	return t.kv.enforcer.commit(t.ctx, w)
+	return k.enforcer.commit(ctx, w)
 }

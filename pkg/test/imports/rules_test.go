@@ -153,7 +153,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/stores",
 		duty:     "The connections to the etcds that Stores name, and whether requests may pass.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/etcdtxn", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
 		others: append([]string{
 			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
@@ -172,15 +172,20 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
 	{
+		packages: "pkg/storage/etcdtxn",
+		duty:     "The parts of an etcd transaction, for layers that need all of it.",
+		others:   []string{"go.etcd.io/etcd/client/v3"},
+	},
+	{
 		packages: "pkg/storage/freeze",
 		duty:     "Stops all writes of a resource in its Store, at every replica.",
-		ours:     []string{"pkg/storage/keys"},
+		ours:     []string{"pkg/storage/etcdtxn", "pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/limits",
 		duty:     "Keeps a resource below the limits of its HostedResource, at any number of replicas.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/keys", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/etcdtxn", "pkg/storage/keys", "pkg/storage/usage"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
