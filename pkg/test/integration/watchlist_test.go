@@ -108,7 +108,7 @@ func TestReflectors(t *testing.T) {
 			{empty.gvr("v1"), 0, []string{metav1.NamespaceAll, empty.namespace}},
 			{schema.GroupVersionResource{Group: "hosting.annex.dev", Version: "v1alpha1", Resource: "stores"}, 1, []string{metav1.NamespaceAll}},
 			{schema.GroupVersionResource{Group: "hosting.annex.dev", Version: "v1alpha1", Resource: "hostedresources"}, 2, []string{metav1.NamespaceAll}},
-			{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, 0, []string{metav1.NamespaceAll, empty.namespace}},
+			{schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}, 0, []string{metav1.NamespaceAll, empty.namespace}},
 		}
 		informers, want := map[string]cache.SharedIndexInformer{}, map[string]int{}
 		var counters []*listCounter
