@@ -368,7 +368,7 @@ func TestMalformedRequests(t *testing.T) {
 		"another place":      {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "other"}}`, http.StatusBadRequest, "the namespace of the provided object does not match the namespace sent on the request"},
 		"media type":         {path, "text/plain", "x", http.StatusUnsupportedMediaType, "the body of the request was in an unknown format"},
 		"no resource":        {"/api/v1/namespaces/" + namespace + "/pods", "application/json", "{}", http.StatusNotFound, "the server could not find the requested resource"},
-		"body too large":     {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "` + strings.Repeat("x", 18<<20) + `"}}`, http.StatusRequestEntityTooLarge, "limit is 17825792"},
+		"body too large":     {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "` + strings.Repeat("x", 18<<20) + `"}}`, http.StatusRequestEntityTooLarge, "limit is 3145728"},
 		"too large for kind": {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "` + strings.Repeat("x", 2<<20) + `"}}`, http.StatusUnprocessableEntity, "Too long"},
 	}
 	for name, test := range tests {
