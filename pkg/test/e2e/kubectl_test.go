@@ -321,7 +321,7 @@ func testSelectors(t *testing.T, s *server) {
 		t.Errorf("after a delete by label: %q", got)
 	}
 	// Chunks of one object each.
-	if got := names("configmaps,widgets", "--chunk-size=1"); got != "c" {
+	if got := names("configmaps,widgets", "--chunk-size=1"); got != "kube-root-ca.crt c" {
 		t.Errorf("in chunks: %q", got)
 	}
 }

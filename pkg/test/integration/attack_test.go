@@ -44,7 +44,7 @@ func newAttacker(t *testing.T, a *annex) *attacker {
 		t.Fatal(err)
 	}
 	backups := a.newClusterRole(t, nil, rbacv1.PolicyRule{
-		Verbs: []string{"get", "create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
+		Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
 	})
 	for _, role := range []string{"annex:hosting-edit", "annex:hosting-view", backups.Name} {
 		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(name)}
@@ -57,10 +57,11 @@ func newAttacker(t *testing.T, a *annex) *attacker {
 		t.Fatal(err)
 	}
 	eventually(t, "the rights are in force", func() string {
-		for path, want := range map[string]int{
-			hostingPath + "stores": 200, hostingPath + "hostedresources/no.example.com/backup": 404, "/api/v1/namespaces/" + m.namespace + "/secrets": 200,
+		for request, want := range map[string]int{
+			"GET " + hostingPath + "stores": 200, "POST " + hostingPath + "hostedresources/no.example.com/backup": 404, "GET /api/v1/namespaces/" + m.namespace + "/secrets": 200,
 		} {
-			if got := m.send(t, "GET", path, ""); got.code != want {
+			method, path, _ := strings.Cut(request, " ")
+			if got := m.send(t, method, path, ""); got.code != want {
 				return got.String()
 			}
 		}
@@ -217,10 +218,10 @@ func (m *attacker) readsNoKeys(t *testing.T, allowed string) {
 		if got := m.send(t, "POST", hostingPath+"hostedresources", hostedBody(name)); got.code != 201 {
 			t.Errorf("a HostedResource %s: %s", name, got)
 		}
-		m.refused(t, 409, "GET", hostingPath+"hostedresources/"+name+"/backup", "")
+		m.refused(t, 409, "POST", hostingPath+"hostedresources/"+name+"/backup", "")
 		m.refused(t, 403, "PATCH", hostingPath+"hostedresources/"+name+"/status", `{"status": {"definitionUID": "1"}}`, "Content-Type", "application/merge-patch+json")
 	}
-	m.refused(t, 403, "GET", hostingPath+"stores/default/backup", "")
+	m.refused(t, 403, "POST", hostingPath+"stores/default/backup", "")
 	m.refused(t, 403, "POST", hostingPath+"stores/default/restore?resource=kube-system.secrets", "")
 }
 
