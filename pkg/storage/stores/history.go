@@ -52,7 +52,9 @@ func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence,
 		}
 	}
 	recent := time.Since(s.loop.checkpointed) < s.set.config.checkpointInterval
-	if seen.NoSpace || before > 0 && (recent || seen.revision-before <= newer) {
+	// One that others are about to take for left behind is written again.
+	idle := seen.revision-before <= newer && newer < maxCheckpoints/2
+	if seen.NoSpace || before > 0 && (recent || idle) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)

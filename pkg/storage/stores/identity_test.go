@@ -618,6 +618,42 @@ func TestIdleEtcdStaysIdle(t *testing.T) {
 	})
 }
 
+// TestCheckpointOfAnIdleReplica has another replica that starts again and again, and leaves
+// a checkpoint behind each time: the oldest are removed, but not that of a live process.
+func TestCheckpointOfAnIdleReplica(t *testing.T) {
+	t.Parallel()
+	etcd := startEtcd(t, nil)
+	far := object("far", etcd.url)
+	idle := claim(t, openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond }), far)
+	direct := dialDirectly(t, etcd.url)
+	for start := range 2 * maxCheckpoints {
+		left, err := direct.Put(t.Context(), fmt.Sprintf("%sprocess-%d", keys.Checkpoints("/annex"), start), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if start%(maxCheckpoints/2) > 0 {
+			continue
+		}
+		eventually(t, func() string {
+			idle.lookSoon()
+			if written := idle.gate.Load().fence.checkpoint.Load(); written < left.Header.Revision-maxCheckpoints/2 {
+				return fmt.Sprintf("its checkpoint is of revision %d, others wrote %d", written, left.Header.Revision)
+			}
+			return ""
+		})
+	}
+	other := openSet(t, nil)
+	other.follow(far)
+	second, err := other.Get("far")
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitReason(t, second, "")
+	if _, err := get(t, idle, "a"); err != nil {
+		t.Errorf("the replica that was idle: %v", err)
+	}
+}
+
 // TestEmbeddedEtcdTakenOver starts annex on a data directory whose etcd a Store took over
 // in an earlier release.
 func TestEmbeddedEtcdTakenOver(t *testing.T) {
