@@ -37,6 +37,7 @@ func onAnotherStore(w *world) {
 	w.no(err)
 	// The resources of other stories are not to go down with it.
 	w.addStore(mainHosting, "far", etcd, func(spec *hostingv1alpha1.StoreSpec) { spec.Unschedulable = true })
+	w.refusesToAuthor(etcd, "etcd-far")
 	placed := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets." + w.group},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "far"},
@@ -127,7 +128,6 @@ func (w *world) addStore(mainHosting hostingclient.Interface, name string, etcd 
 	}
 	_, err = kube.CoreV1().Secrets(namespace).Create(w.Context(), secret, metav1.CreateOptions{})
 	w.no(err)
-	w.refusesToAuthor(etcd, secret.Name)
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: hostingv1alpha1.StoreSpec{
