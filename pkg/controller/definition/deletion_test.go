@@ -4,6 +4,7 @@
 package definition
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,9 +167,9 @@ func TestMayNotHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
 		refused := apierrors.NewForbidden(schema.GroupResource{Resource: "customresourcedefinitions"}, widgets, nil)
-		allowed := false
+		var allowed atomic.Bool
 		r.main.PrependReactor("update", "customresourcedefinitions", func(action kubetesting.Action) (bool, runtime.Object, error) {
-			return action.GetSubresource() == "status" && !allowed, nil, refused
+			return action.GetSubresource() == "status" && !allowed.Load(), nil, refused
 		})
 		r.define(crd(widgets, labelled, withoutFinalizer))
 		r.establish(widgets)
@@ -176,7 +177,7 @@ func TestMayNotHold(t *testing.T) {
 		if r.isCleared() {
 			t.Error("cleared without annex's finalizer")
 		}
-		allowed = true
+		allowed.Store(true)
 		time.Sleep(lookInterval)
 		settle()
 		if held, err := r.main.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets, metav1.GetOptions{}); err != nil || len(held.Finalizers) != 1 {
