@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -168,7 +167,7 @@ func (c *Controller) write(ctx context.Context, namespace string, found *corev1.
 	_, err := client.Update(ctx, mended, metav1.UpdateOptions{})
 	if apierrors.IsInvalid(err) {
 		// It is immutable. Its deletion comes back as news, and it is made again.
-		return client.Delete(ctx, configMapName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID(found.UID))}})
+		return client.Delete(ctx, configMapName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(found.UID)}})
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,7 +88,7 @@ func TestRootCAOfAProvidedCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.answersTo(t, a.waitRootCA(t, metav1.NamespaceDefault, "is of the file", raw))
-	both := append(raw, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: second.certificate.Raw})...)
+	both := slices.Concat(raw, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: second.certificate.Raw}))
 	if err := os.WriteFile(bundle, both, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ const (
 	// what becomes of the objects in annex when it is deleted.
 	DeletionPolicyAnnotation = "annex.dev/deletion-policy"
 
-	// DeletionPolicyDelete, the default, deletes them, as any cluster does.
+	// DeletionPolicyDelete is the default. It deletes them, as any cluster does.
 	DeletionPolicyDelete = "Delete"
 
 	// DeletionPolicyKeep keeps them, and annex's definition.
