@@ -187,18 +187,27 @@ func (m *attacker) usesNoCredentials(t *testing.T, allowed string) {
 	applied := storeBody("thief", allowed, withSecret(secrets, "etcd-far"))
 	m.refused(t, 403, "PATCH", thief+"?fieldManager=mallory&force=true", applied, "Content-Type", "application/apply-patch+yaml")
 	m.refused(t, 403, "PATCH", hostingPath+"stores/new?fieldManager=mallory", strings.ReplaceAll(applied, "thief", "new"), "Content-Type", "application/apply-patch+yaml")
-	var store map[string]any
-	m.send(t, "GET", thief, "").into(t, &store)
 	var reread any
 	if err := json.Unmarshal([]byte(reference), &reread); err != nil {
 		t.Fatal(err)
 	}
-	store["spec"].(map[string]any)["etcd"].(map[string]any)["tls"] = reread
-	body, err := json.Marshal(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.refused(t, 403, "PUT", thief, string(body))
+	eventually(t, "a replacement is refused", func() string { // annex writes the status meanwhile
+		var store map[string]any
+		m.send(t, "GET", thief, "").into(t, &store)
+		store["spec"].(map[string]any)["etcd"].(map[string]any)["tls"] = reread
+		body, err := json.Marshal(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := m.send(t, "PUT", thief, string(body))
+		if got.code < 300 {
+			t.Errorf("PUT %s: %s", thief, got)
+		}
+		if got.code != 403 {
+			return got.String()
+		}
+		return ""
+	})
 	// Its certificate is for the endpoints that its author chose.
 	m.refused(t, 403, "PATCH", hostingPath+"stores/far", `{"spec": {"etcd": {"endpoints": ["`+allowed+`", "`+strings.Replace(allowed, "https", "http", 1)+`"]}}}`,
 		"Content-Type", "application/merge-patch+json")
