@@ -93,7 +93,7 @@ func fixed(paths ...string) func(context.Context) ([]string, error) {
 func unitPackages(ctx context.Context) ([]string, error) {
 	output, err := exec.CommandContext(ctx, "go", "list", module+"/...").Output()
 	if err != nil {
-		return nil, fmt.Errorf("listing the packages of the module: %w", err)
+		return nil, fmt.Errorf("list the packages of the module: %w", err)
 	}
 	return slices.DeleteFunc(strings.Fields(string(output)), func(path string) bool {
 		return slices.ContainsFunc([]string{"integration/", "e2e/", "cluster/"}, func(level string) bool {

@@ -70,11 +70,11 @@ func runLevel(ctx context.Context, level level) *result {
 	command.Stderr = os.Stderr
 	output, err := command.StdoutPipe()
 	if err != nil {
-		result.err = fmt.Errorf("reading the output of go test: %w", err)
+		result.err = fmt.Errorf("read the output of go test: %w", err)
 		return result
 	}
 	if err := command.Start(); err != nil {
-		result.err = fmt.Errorf("starting go test: %w", err)
+		result.err = fmt.Errorf("start go test: %w", err)
 		return result
 	}
 	readErr := result.read(output, os.Stdout)

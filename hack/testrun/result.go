@@ -57,7 +57,7 @@ func (r *result) read(events io.Reader, out io.Writer) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("reading the events of go test: %w", err)
+			return fmt.Errorf("read the events of go test: %w", err)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("reading the Secret of the bootstrap token %s: %w", id, err)
+		return nil, false, fmt.Errorf("read the Secret of the bootstrap token %s: %w", id, err)
 	}
 	if why := a.refuse(secret, id, password); why != "" {
 		klog.FromContext(ctx).V(3).Info("Refused a bootstrap token", "secret", klog.KObj(secret), "reason", why)

@@ -317,11 +317,11 @@ func annexStored(config Config) func(name string) (definition.Freezable, error) 
 			return nil, definition.ErrNotPlaced
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading hosted resource %s: %w", name, err)
+			return nil, fmt.Errorf("read hosted resource %s: %w", name, err)
 		}
 		in, err := config.Stores.Get(hosted.Spec.StoreName)
 		if err != nil {
-			return nil, fmt.Errorf("finding store %s of %s: %w", hosted.Spec.StoreName, name, err)
+			return nil, fmt.Errorf("find store %s of %s: %w", hosted.Spec.StoreName, name, err)
 		}
 		return freeze.Target{KV: in.Client().KV, Prefix: in.Prefix(), Resource: schema.ParseGroupResource(name)}, nil
 	}
@@ -350,7 +350,7 @@ func New(config Config) (*Controllers, error) {
 		var err error
 		if c.config.AnnexMetadataInformers, err = newMetadataInformers(c.config); err != nil {
 			c.term.end()
-			return nil, fmt.Errorf("making the informers of metadata: %w", err)
+			return nil, fmt.Errorf("create the informers of metadata: %w", err)
 		}
 		c.term.undo = append(c.term.undo, config.Usage.AddHandler(c.config.AnnexMetadataInformers))
 	}
@@ -361,7 +361,7 @@ func New(config Config) (*Controllers, error) {
 		made, err := d.new(c.config)
 		if err != nil {
 			c.term.end()
-			return nil, fmt.Errorf("making the %s controller: %w", d.name, err)
+			return nil, fmt.Errorf("create the %s controller: %w", d.name, err)
 		}
 		if made == nil {
 			continue

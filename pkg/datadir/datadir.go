@@ -54,10 +54,10 @@ func open(path string) (*Dir, error) {
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("finding the absolute path: %w", err)
+		return nil, fmt.Errorf("find the absolute path: %w", err)
 	}
 	if err := os.MkdirAll(abs, dirMode); err != nil {
-		return nil, fmt.Errorf("creating the directory: %w", err)
+		return nil, fmt.Errorf("create the directory: %w", err)
 	}
 	// Looking before locking keeps a foreign directory free of our lock file.
 	if _, err := inspect(abs); err != nil {
@@ -144,7 +144,7 @@ func (d *Dir) Close() error {
 func tighten(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("reading permissions: %w", err)
+		return fmt.Errorf("read permissions: %w", err)
 	}
 	perm := info.Mode().Perm()
 	if perm&0o077 == 0 {
@@ -153,7 +153,7 @@ func tighten(path string) error {
 	if perm&0o022 != 0 {
 		entries, err := os.ReadDir(path)
 		if err != nil {
-			return fmt.Errorf("listing the directory: %w", err)
+			return fmt.Errorf("list the directory: %w", err)
 		}
 		if len(entries) > 0 {
 			return fmt.Errorf("other users may write to it (mode %04o): make sure of its content, then run chmod 700", perm)
@@ -163,7 +163,7 @@ func tighten(path string) error {
 		if errors.Is(err, fs.ErrPermission) {
 			return fmt.Errorf("other users may enter it (mode %04o) and it belongs to another user: name a sub-directory instead: %w", perm, err)
 		}
-		return fmt.Errorf("taking permissions away from other users: %w", err)
+		return fmt.Errorf("take permissions away from other users: %w", err)
 	}
 	klog.Background().Info("Other users had access to the data directory, took it away", "dataDir", path, "mode", fmt.Sprintf("%04o", perm))
 	return nil

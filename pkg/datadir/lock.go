@@ -24,17 +24,17 @@ func acquire(path string) (*os.File, error) {
 	// O_NOFOLLOW: the pid is written into it, which must not reach another file.
 	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, fileMode)
 	if err != nil {
-		return nil, fmt.Errorf("opening the lock: %w", err)
+		return nil, fmt.Errorf("open the lock: %w", err)
 	}
 	if err := flock(lock); err != nil {
 		defer lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("in use by another annex%s", holder(path))
 		}
-		return nil, fmt.Errorf("locking %s: %w", path, err)
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	if err := writePID(lock); err != nil {
-		return nil, errors.Join(fmt.Errorf("writing %s: %w", path, err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), lock.Close())
 	}
 	return lock, nil
 }

@@ -36,14 +36,14 @@ const (
 func inspect(path string) (content, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return fresh, fmt.Errorf("reading the directory: %w", err)
+		return fresh, fmt.Errorf("read the directory: %w", err)
 	}
 	if !info.IsDir() {
 		return fresh, errors.New("is not a directory")
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return fresh, fmt.Errorf("listing the directory: %w", err)
+		return fresh, fmt.Errorf("list the directory: %w", err)
 	}
 	for _, entry := range entries {
 		if entry.Name() == markerName {
@@ -67,7 +67,7 @@ func harmless(name string) bool {
 func checkMarker(path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("reading the marker: %w", err)
+		return fmt.Errorf("read the marker: %w", err)
 	}
 	var m marker
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -89,13 +89,13 @@ const tempSuffix = ".tmp"
 func writeMarker(path string) (err error) {
 	raw, err := json.Marshal(marker{Kind: markerKind, FormatVersion: formatVersion})
 	if err != nil {
-		return fmt.Errorf("encoding the marker: %w", err)
+		return fmt.Errorf("encode the marker: %w", err)
 	}
 	if err := writeSynced(path+tempSuffix, append(raw, '\n')); err != nil {
-		return fmt.Errorf("writing the marker: %w", err)
+		return fmt.Errorf("write the marker: %w", err)
 	}
 	if err := os.Rename(path+tempSuffix, path); err != nil {
-		return fmt.Errorf("writing the marker: %w", err)
+		return fmt.Errorf("write the marker: %w", err)
 	}
 	return SyncDir(filepath.Dir(path))
 }
@@ -116,12 +116,12 @@ func writeSynced(path string, raw []byte) (err error) {
 func SyncDir(path string) (err error) {
 	dir, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("syncing the directory: %w", err)
+		return fmt.Errorf("sync the directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	// Some file systems cannot sync a directory; they say EINVAL.
 	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("syncing the directory: %w", err)
+		return fmt.Errorf("sync the directory: %w", err)
 	}
 	return nil
 }

@@ -99,12 +99,12 @@ func (d *Dir) removeStaleSocketDir() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading the folder of the last etcd socket: %w", err)
+		return fmt.Errorf("read the folder of the last etcd socket: %w", err)
 	}
 	dir := strings.TrimSpace(string(raw))
 	if info, err := os.Lstat(dir); err == nil && info.IsDir() && isOwn(info) && strings.HasPrefix(filepath.Base(dir), socketDirPrefix) {
 		if err := removeSocketDir(dir); err != nil {
-			return fmt.Errorf("removing the folder of the last etcd socket: %w", err)
+			return fmt.Errorf("remove the folder of the last etcd socket: %w", err)
 		}
 	}
 	return removeIfExists(note)

@@ -38,7 +38,7 @@ func retry(ctx context.Context, server string, try func(context.Context) error) 
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("waiting for the main cluster at %s: %w", server, context.Cause(ctx))
+			return fmt.Errorf("wait for the main cluster at %s: %w", server, context.Cause(ctx))
 		}
 		if err.Error() != told || time.Since(toldAt) >= reminder {
 			told, toldAt = err.Error(), time.Now()

@@ -84,7 +84,7 @@ func (a *Authority) Issue(template *x509.Certificate, now time.Time, lifetime ti
 	}
 	keyPEM, err := encodeKey(key)
 	if err != nil {
-		return nil, fmt.Errorf("encoding a key: %w", err)
+		return nil, fmt.Errorf("encode a key: %w", err)
 	}
 	return &Pair{Cert: cert, CertPEM: encodeCertificate(cert), KeyPEM: keyPEM}, nil
 }
@@ -101,7 +101,7 @@ func selfSign(commonName string, key crypto.Signer, notBefore, notAfter time.Tim
 	}
 	cert, err := sign(template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("signing the CA certificate: %w", err)
+		return nil, fmt.Errorf("sign the CA certificate: %w", err)
 	}
 	return &Authority{cert: cert, pem: encodeCertificate(cert), key: key}, nil
 }
@@ -113,7 +113,7 @@ func isAuthority(cert *x509.Certificate) bool {
 func newKey() (crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making a key: %w", err)
+		return nil, fmt.Errorf("create a key: %w", err)
 	}
 	return key, nil
 }

@@ -27,7 +27,7 @@ const (
 func sign(template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, fmt.Errorf("drawing a serial number: %w", err)
+		return nil, fmt.Errorf("draw a serial number: %w", err)
 	}
 	template.SerialNumber = serial.Add(serial, big.NewInt(1))
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
@@ -41,11 +41,11 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, signer cr
 func readPEM(path string, mode fs.FileMode) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the file: %w", err)
+		return nil, fmt.Errorf("read the file: %w", err)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading permissions of the file: %w", err)
+		return nil, fmt.Errorf("read permissions of the file: %w", err)
 	}
 	return raw, restrict(path, info.Mode().Perm(), mode)
 }
@@ -142,7 +142,7 @@ func makeKey(path string) error {
 	}
 	raw, err := encodeKey(key)
 	if err != nil {
-		return fmt.Errorf("encoding the key of %s: %w", path, err)
+		return fmt.Errorf("encode the key of %s: %w", path, err)
 	}
 	return writeAtomic(path, raw, keyMode)
 }
@@ -167,7 +167,7 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 // writeAtomic replaces a file in one step that survives a power cut.
 func writeAtomic(path string, raw []byte, mode fs.FileMode) error {
 	if err := replace(path, raw, mode); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }

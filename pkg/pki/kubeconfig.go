@@ -53,16 +53,16 @@ func writeKubeconfig(opts Options, ca *authority, admin *leaf) error {
 		Context: kubeconfigName, User: AdminUser, CertPEM: admin.pem, KeyPEM: admin.key,
 	}.Encode()
 	if err != nil {
-		return fmt.Errorf("encoding %s: %w", path, err)
+		return fmt.Errorf("encode %s: %w", path, err)
 	}
 	have, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("reading the admin kubeconfig: %w", err)
+		return fmt.Errorf("read the admin kubeconfig: %w", err)
 	}
 	if err == nil && bytes.Equal(have, want) {
 		info, err := os.Stat(path)
 		if err != nil {
-			return fmt.Errorf("reading permissions of %s: %w", path, err)
+			return fmt.Errorf("read permissions of %s: %w", path, err)
 		}
 		return restrict(path, info.Mode().Perm(), keyMode)
 	}

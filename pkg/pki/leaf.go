@@ -119,7 +119,7 @@ func (a *authority) loadLeaf(path string, template *x509.Certificate) (*leaf, er
 func (a *authority) makeLeaf(path string, template *x509.Certificate, opts Options) (*leaf, error) {
 	made, err := a.Issue(template, opts.Clock.Now(), opts.LeafLifetime)
 	if err != nil {
-		return nil, fmt.Errorf("signing %s: %w", path, err)
+		return nil, fmt.Errorf("sign %s: %w", path, err)
 	}
 	if err := writeAtomic(path, slices.Concat(made.CertPEM, made.KeyPEM), keyMode); err != nil {
 		return nil, err

@@ -140,11 +140,11 @@ func ensure(dir string, opts Options) (*Files, error) {
 // keys have none for them either; a folder which others may write to is refused.
 func prepareDir(dir string) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return fmt.Errorf("creating %s: %w", dir, err)
+		return fmt.Errorf("create %s: %w", dir, err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("reading permissions of %s: %w", dir, err)
+		return fmt.Errorf("read permissions of %s: %w", dir, err)
 	}
 	perm := info.Mode().Perm()
 	if perm&0o022 != 0 {
@@ -159,7 +159,7 @@ func restrict(path string, perm, want fs.FileMode) error {
 		return nil
 	}
 	if err := os.Chmod(path, perm&want); err != nil {
-		return fmt.Errorf("taking permissions on %s away from other users: %w", path, err)
+		return fmt.Errorf("take permissions on %s away from other users: %w", path, err)
 	}
 	klog.Background().Info("Other users had permissions, took them away", "path", path, "mode", fmt.Sprintf("%04o", perm))
 	return nil
@@ -184,7 +184,7 @@ func exists(path string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking for %s: %w", path, err)
+		return false, fmt.Errorf("look for %s: %w", path, err)
 	}
 	return true, nil
 }

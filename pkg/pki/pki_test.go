@@ -235,7 +235,7 @@ func TestLeavesDoNotOutliveTheCA(t *testing.T) {
 	clock.SetTime(epoch.Add(3600 * day))
 	files := mustEnsure(t, dir, opts)
 	if files.ServingExpiry.After(files.CAExpiry) || !files.NextRenewal.After(clock.Now()) {
-		t.Errorf("serving expires %s, the CA %s, next renewal %s, now %s", files.ServingExpiry, files.CAExpiry, files.NextRenewal, clock.Now())
+		t.Errorf("serving certificate expires %s, the CA %s, next renewal %s, now %s", files.ServingExpiry, files.CAExpiry, files.NextRenewal, clock.Now())
 	}
 }
 

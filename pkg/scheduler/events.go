@@ -38,7 +38,7 @@ type pacedSink struct {
 // Create implements events.EventSink.
 func (s *pacedSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
 	if err := s.pace.Wait(ctx); err != nil {
-		return nil, fmt.Errorf("waiting to write an event: %w", err)
+		return nil, fmt.Errorf("wait to write an event: %w", err)
 	}
 	return s.EventSink.Create(ctx, event)
 }
@@ -46,7 +46,7 @@ func (s *pacedSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv
 // Patch implements events.EventSink.
 func (s *pacedSink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
 	if err := s.pace.Wait(ctx); err != nil {
-		return nil, fmt.Errorf("waiting to write an event: %w", err)
+		return nil, fmt.Errorf("wait to write an event: %w", err)
 	}
 	return s.EventSink.Patch(ctx, event, data)
 }

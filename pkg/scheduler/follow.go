@@ -23,7 +23,7 @@ func (s *Scheduler) follow() error {
 		DeleteFunc: s.resourceDeleted,
 	})
 	if err != nil {
-		return fmt.Errorf("following hosted resources: %w", err)
+		return fmt.Errorf("watch hosted resources: %w", err)
 	}
 	stores, err := s.config.Stores.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    s.storeSet,
@@ -31,7 +31,7 @@ func (s *Scheduler) follow() error {
 		DeleteFunc: s.storeDeleted,
 	})
 	if err != nil {
-		return fmt.Errorf("following stores: %w", err)
+		return fmt.Errorf("watch stores: %w", err)
 	}
 	s.synced = []cache.DoneChecker{resources.HasSyncedChecker(), stores.HasSyncedChecker()}
 	return nil

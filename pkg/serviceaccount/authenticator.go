@@ -137,7 +137,7 @@ func (a *tokenAuthenticator) read(token string, hash [sha256.Size]byte) (*verifi
 	}
 	content := &verified{}
 	if err := json.Unmarshal(payload, &content.claims); err != nil {
-		return nil, fmt.Errorf("reading the claims of a token: %w", err)
+		return nil, fmt.Errorf("read the claims of a token: %w", err)
 	}
 	// What was read before the signature was verified could have been something else.
 	if !a.issuers.Has(content.Issuer) {
@@ -161,7 +161,7 @@ func (a *tokenAuthenticator) read(token string, hash [sha256.Size]byte) (*verifi
 func (a *tokenAuthenticator) verify(token string) ([]byte, error) {
 	parsed, err := jose.ParseSigned(token)
 	if err != nil {
-		return nil, fmt.Errorf("reading a token: %w", err)
+		return nil, fmt.Errorf("read a token: %w", err)
 	}
 	if len(parsed.Signatures) != 1 {
 		return nil, fmt.Errorf("the token has %d signatures, not one", len(parsed.Signatures))

@@ -106,7 +106,7 @@ func TestAuthenticateTokenRefuses(t *testing.T) {
 			forge(t, w.header(map[string]any{"jwk": jose.JSONWebKey{Key: foreign.Public(), KeyID: w.keyID}}), w.payload(nil), es256(t, foreign)), "signature",
 		},
 		"critical extension":  {forge(t, w.header(map[string]any{"crit": []string{"x"}, "x": 1}), w.payload(nil), signed), "signature"},
-		"header no JSON":      {forge(t, "{", w.payload(nil), signed), "reading a token"},
+		"header no JSON":      {forge(t, "{", w.payload(nil), signed), "read a token"},
 		"no signature":        {forge(t, w.header(nil), w.payload(nil), func([]byte) []byte { return nil }), "signature"},
 		"half a signature":    {forge(t, w.header(nil), w.payload(nil), func(c []byte) []byte { return signed(c)[:32] }), "signature"},
 		"changed payload":     {swapPayload(t, w.issue(t, nil, "annex"), w.payload(map[string]any{"sub": "system:serviceaccount:team:admin"})), "signature"},

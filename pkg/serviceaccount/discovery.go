@@ -50,11 +50,11 @@ func NewDiscovery(issuer, keysURI string, keys *Keys) (*Discovery, error) {
 		Algorithms:    keys.algorithms(),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("encoding the description of the issuer: %w", err)
+		return nil, fmt.Errorf("encode the description of the issuer: %w", err)
 	}
 	published, err := json.Marshal(jose.JSONWebKeySet{Keys: keys.published})
 	if err != nil {
-		return nil, fmt.Errorf("encoding the issuer's keys: %w", err)
+		return nil, fmt.Errorf("encode the issuer's keys: %w", err)
 	}
 	return &Discovery{configuration: configuration, keys: published}, nil
 }

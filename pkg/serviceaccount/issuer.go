@@ -32,7 +32,7 @@ func NewIssuer(name string, key crypto.Signer) (*Issuer, error) {
 	// The web key has the signer put its ID into each token.
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(web.Algorithm), Key: web}, nil)
 	if err != nil {
-		return nil, fmt.Errorf("preparing to sign tokens: %w", err)
+		return nil, fmt.Errorf("prepare to sign tokens: %w", err)
 	}
 	return &Issuer{name: name, signer: signer}, nil
 }
@@ -91,7 +91,7 @@ func (i *Issuer) Issue(grant Grant) (Token, error) {
 	}
 	signed, err := jwt.Signed(i.signer).Claims(payload).CompactSerialize()
 	if err != nil {
-		return Token{}, fmt.Errorf("signing a token: %w", err)
+		return Token{}, fmt.Errorf("sign a token: %w", err)
 	}
 	return Token{Signed: signed, CredentialID: tokenjwt.CredentialIDForJTI(id)}, nil
 }

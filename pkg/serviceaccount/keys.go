@@ -85,7 +85,7 @@ func newWebKey(key any, public crypto.PublicKey) (*jose.JSONWebKey, error) {
 	}
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the public key: %w", err)
+		return nil, fmt.Errorf("encode the public key: %w", err)
 	}
 	hash := sha256.Sum256(der)
 	return &jose.JSONWebKey{
@@ -123,7 +123,7 @@ func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 func LoadSigningKey(path string) (crypto.Signer, error) {
 	read, err := keyutil.PrivateKeyFromFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the key that signs tokens: %w", err)
+		return nil, fmt.Errorf("read the key that signs tokens: %w", err)
 	}
 	key, ok := read.(crypto.Signer)
 	if !ok {
@@ -141,7 +141,7 @@ func LoadSigningKey(path string) (crypto.Signer, error) {
 func LoadPublicKeys(path string) ([]crypto.PublicKey, error) {
 	rest, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading keys that verify tokens: %w", err)
+		return nil, fmt.Errorf("read keys that verify tokens: %w", err)
 	}
 	var keys []crypto.PublicKey
 	for {

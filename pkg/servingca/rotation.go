@@ -34,7 +34,7 @@ func newState(now time.Time, l Lifetimes) (*State, error) {
 func newCA(notBefore, now time.Time, l Lifetimes) (*pki.Authority, error) {
 	made, err := pki.NewAuthority(fmt.Sprintf("annex-serving-ca@%d", now.UnixMilli()), notBefore, now.Add(l.CA))
 	if err != nil {
-		return nil, fmt.Errorf("making a serving CA: %w", err)
+		return nil, fmt.Errorf("create a serving CA: %w", err)
 	}
 	return made, nil
 }

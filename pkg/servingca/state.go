@@ -140,7 +140,7 @@ func (s *State) Write(secret *corev1.Secret) error {
 	}
 	signingKey, err := s.Signing.KeyPEM()
 	if err != nil {
-		return fmt.Errorf("encoding the key of the serving CA: %w", err)
+		return fmt.Errorf("encode the key of the serving CA: %w", err)
 	}
 	data[CertKey], data[PrivateKey], data[BundleKey] = s.Signing.CertPEM(), signingKey, s.Bundle()
 	delete(data, NextCertKey)
@@ -148,7 +148,7 @@ func (s *State) Write(secret *corev1.Secret) error {
 	if s.Next != nil {
 		nextKey, err := s.Next.KeyPEM()
 		if err != nil {
-			return fmt.Errorf("encoding the key of the next serving CA: %w", err)
+			return fmt.Errorf("encode the key of the next serving CA: %w", err)
 		}
 		data[NextCertKey], data[NextPrivateKey] = s.Next.CertPEM(), nextKey
 	}

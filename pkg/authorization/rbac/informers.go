@@ -33,10 +33,10 @@ func newInformerSource(informers rbacinformers.Interface) (source informerSource
 	roles, clusterRoles := informers.Roles(), informers.ClusterRoles()
 	roleBindings, clusterRoleBindings := informers.RoleBindings().Informer(), informers.ClusterRoleBindings().Informer()
 	if err := roleBindings.AddIndexers(cache.Indexers{subjectIndex: roleBindingKeys}); err != nil {
-		return informerSource{}, nil, fmt.Errorf("indexing role bindings by subject: %w", err)
+		return informerSource{}, nil, fmt.Errorf("index role bindings by subject: %w", err)
 	}
 	if err := clusterRoleBindings.AddIndexers(cache.Indexers{subjectIndex: clusterRoleBindingKeys}); err != nil {
-		return informerSource{}, nil, fmt.Errorf("indexing cluster role bindings by subject: %w", err)
+		return informerSource{}, nil, fmt.Errorf("index cluster role bindings by subject: %w", err)
 	}
 	rolesInformer, clusterRolesInformer := roles.Informer(), clusterRoles.Informer()
 	hasSynced = func() bool {
@@ -85,7 +85,7 @@ func bindingsOf[B any](index cache.Indexer, namespace string, who user.Info, sub
 func appendBindings[B any](to []B, index cache.Indexer, namespace string, who user.Info, subjects func(B) []rbacv1.Subject, key string) ([]B, error) {
 	objects, err := index.ByIndex(subjectIndex, key)
 	if err != nil {
-		return nil, fmt.Errorf("looking up bindings by subject: %w", err)
+		return nil, fmt.Errorf("look up bindings by subject: %w", err)
 	}
 	for _, object := range objects {
 		binding := object.(B)
@@ -99,7 +99,7 @@ func appendBindings[B any](to []B, index cache.Indexer, namespace string, who us
 func roleBindingKeys(object any) ([]string, error) {
 	binding, ok := object.(*rbacv1.RoleBinding)
 	if !ok {
-		return nil, fmt.Errorf("indexing role bindings: unexpected type %T", object)
+		return nil, fmt.Errorf("index role bindings: unexpected type %T", object)
 	}
 	return subjectKeys(binding.Subjects, binding.Namespace), nil
 }
@@ -107,7 +107,7 @@ func roleBindingKeys(object any) ([]string, error) {
 func clusterRoleBindingKeys(object any) ([]string, error) {
 	binding, ok := object.(*rbacv1.ClusterRoleBinding)
 	if !ok {
-		return nil, fmt.Errorf("indexing cluster role bindings: unexpected type %T", object)
+		return nil, fmt.Errorf("index cluster role bindings: unexpected type %T", object)
 	}
 	return subjectKeys(binding.Subjects, ""), nil
 }

@@ -126,7 +126,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 		write = printJSON
 	}
 	if err := write(out, findings); err != nil {
-		return fmt.Errorf("printing what was found: %w", err)
+		return fmt.Errorf("print what was found: %w", err)
 	}
 	if count := failed(findings); count > 0 {
 		return fmt.Errorf("%d of %d findings are failures", count, len(findings))

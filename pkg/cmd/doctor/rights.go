@@ -100,7 +100,7 @@ func rightsOf(manifest string) ([]right, error) {
 		}
 		accessor, err := meta.Accessor(object)
 		if err != nil {
-			return nil, fmt.Errorf("reading a binding: %w", err)
+			return nil, fmt.Errorf("read a binding: %w", err)
 		}
 		granted, known := rules[of.Kind+"/"+of.Name]
 		if !known {
@@ -126,11 +126,11 @@ func decodeRBAC(manifest string) ([]runtime.Object, error) {
 			return objects, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading rbac.yaml: %w", err)
+			return nil, fmt.Errorf("read rbac.yaml: %w", err)
 		}
 		object, _, err := decoder.Decode(document, nil, nil)
 		if err != nil {
-			return nil, fmt.Errorf("decoding rbac.yaml: %w", err)
+			return nil, fmt.Errorf("decode rbac.yaml: %w", err)
 		}
 		objects = append(objects, object)
 	}

@@ -44,16 +44,16 @@ func (c caches) list() (snapshot, error) {
 	var all snapshot
 	var err error
 	if all.apiServices, err = c.mainAPIServices.List(labels.Everything()); err != nil {
-		return all, fmt.Errorf("listing APIServices of the main cluster: %w", err)
+		return all, fmt.Errorf("list APIServices of the main cluster: %w", err)
 	}
 	if all.mainDefinitions, err = c.mainDefinitions.List(labels.Everything()); err != nil {
-		return all, fmt.Errorf("listing custom resource definitions of the main cluster: %w", err)
+		return all, fmt.Errorf("list custom resource definitions of the main cluster: %w", err)
 	}
 	if all.annexDefinitions, err = c.annexDefinitions.List(labels.Everything()); err != nil {
-		return all, fmt.Errorf("listing custom resource definitions: %w", err)
+		return all, fmt.Errorf("list custom resource definitions: %w", err)
 	}
 	if all.hosted, err = c.annexHosted.List(labels.Everything()); err != nil {
-		return all, fmt.Errorf("listing hosted resources: %w", err)
+		return all, fmt.Errorf("list hosted resources: %w", err)
 	}
 	return all, nil
 }

@@ -78,7 +78,7 @@ func (r *reconciler) reconcileHosting(ctx context.Context) (queue.Result, error)
 func (r *reconciler) publishHosting(ctx context.Context, publication publication) (standing, time.Duration, error) {
 	current, err := follow.Found(r.getAPIService(apiServiceName(hostingVersion)))
 	if err != nil {
-		return standing{}, 0, fmt.Errorf("reading it from the main cluster: %w", err)
+		return standing{}, 0, fmt.Errorf("read it from the main cluster: %w", err)
 	}
 	verdict := decideHosting(current, publication)
 	var wait time.Duration

@@ -86,7 +86,7 @@ func (r *reconciler) nudge(ctx context.Context, version schema.GroupVersion, cur
 	metav1.SetMetaDataAnnotation(&nudged.ObjectMeta, hostingv1alpha1.RecheckAnnotation, now.UTC().Format(time.RFC3339))
 	err := r.update(ctx, nudged)
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("having the main cluster look again at APIService %s: %w", nudged.Name, err)
+		return 0, fmt.Errorf("recheck APIService %s: %w", nudged.Name, err)
 	}
 	klog.FromContext(ctx).V(2).Info("Had the main cluster look again at an APIService that it calls unavailable", "apiService", nudged.Name, "err", err)
 	_, wait = r.nudges.due(version, true, now)

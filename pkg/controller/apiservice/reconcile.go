@@ -80,7 +80,7 @@ func (r *reconciler) reconcile(ctx context.Context, group string) (queue.Result,
 	}
 	v, err := r.look(group)
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("looking at group %s: %w", group, err)
+		return queue.Result{}, fmt.Errorf("look at group %s: %w", group, err)
 	}
 	publication, why := r.publication()
 	state := r.gate.get().with(publication.caBundle)
@@ -145,14 +145,14 @@ func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schem
 	if verdict.write != mend && len(v.mainDefinitions) > 0 {
 		live, err := r.listAnnexDefinitions(ctx)
 		if err != nil {
-			return fmt.Errorf("making sure that group %s may be taken over: %w", v.group, err)
+			return fmt.Errorf("check that group %s may be taken over: %w", v.group, err)
 		}
 		resources, err := r.listAnnexHosted(ctx)
 		if err != nil {
-			return fmt.Errorf("making sure that group %s may be taken over: %w", v.group, err)
+			return fmt.Errorf("check that group %s may be taken over: %w", v.group, err)
 		}
 		if inTheWay := v.notCleared(live, resources); len(inTheWay) > 0 {
-			return fmt.Errorf("taking over group %s: the takeover of %s is no longer cleared", v.group, inTheWay[0].Name)
+			return fmt.Errorf("take over group %s: the takeover of %s is no longer cleared", v.group, inTheWay[0].Name)
 		}
 	}
 	return r.write(ctx, version, verdict)
@@ -173,7 +173,7 @@ func (r *reconciler) write(ctx context.Context, version schema.GroupVersion, ver
 	case apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("writing APIService %s in the main cluster: %w", wanted.Name, err)
+		return fmt.Errorf("write APIService %s in the main cluster: %w", wanted.Name, err)
 	}
 	r.writes.Mark(version.String())
 	klog.FromContext(ctx).Info(what, "apiService", wanted.Name)
@@ -188,7 +188,7 @@ func (r *reconciler) remove(ctx context.Context, v *view, name string) error {
 	current := v.apiServices[name]
 	live, err := r.listAnnexDefinitions(ctx)
 	if err != nil {
-		return fmt.Errorf("making sure that annex does not serve %s: %w", version, err)
+		return fmt.Errorf("check that annex does not serve %s: %w", version, err)
 	}
 	if definedIn(live, version) {
 		return nil
@@ -201,7 +201,7 @@ func (r *reconciler) remove(ctx context.Context, v *view, name string) error {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("deleting APIService %s in the main cluster: %w", current.Name, err)
+		return fmt.Errorf("delete APIService %s in the main cluster: %w", current.Name, err)
 	}
 	r.forget(version)
 	klog.FromContext(ctx).Info("Deleted an APIService in the main cluster: annex does not serve its version any more", "apiService", current.Name)

@@ -146,7 +146,7 @@ func (o Object) ensure(ctx context.Context) error {
 		return false, nil
 	})
 	if err != nil {
-		return fmt.Errorf("making %s: %w", o.What, errors.Join(err, lastErr))
+		return fmt.Errorf("create %s: %w", o.What, errors.Join(err, lastErr))
 	}
 	return nil
 }

@@ -201,18 +201,18 @@ func (r readers) read(name string) (*group, error) {
 	}
 	var err error
 	if g.main, err = definitionsOf(r.main, name); err != nil {
-		return nil, fmt.Errorf("listing definitions of the main cluster: %w", err)
+		return nil, fmt.Errorf("list definitions of the main cluster: %w", err)
 	}
 	if g.annex, err = definitionsOf(r.annex, name); err != nil {
-		return nil, fmt.Errorf("listing definitions: %w", err)
+		return nil, fmt.Errorf("list definitions: %w", err)
 	}
 	apiServices, err := r.apiServices.List(labels.Everything())
 	if err != nil {
-		return nil, fmt.Errorf("listing APIServices of the main cluster: %w", err)
+		return nil, fmt.Errorf("list APIServices of the main cluster: %w", err)
 	}
 	store, err := r.stores.Get(hostingv1alpha1.DefaultStoreName)
 	if err != nil {
-		return nil, fmt.Errorf("reading store %s: %w", hostingv1alpha1.DefaultStoreName, err)
+		return nil, fmt.Errorf("read store %s: %w", hostingv1alpha1.DefaultStoreName, err)
 	}
 	annex := identity{publishedBy: r.publishedBy, store: string(store.UID)}
 	for _, current := range apiServices {
@@ -241,7 +241,7 @@ func (r readers) read(name string) (*group, error) {
 func (r readers) hostedOf(group string) ([]*hosted, error) {
 	all, err := r.hosted.List(labels.Everything())
 	if err != nil {
-		return nil, fmt.Errorf("listing hosted resources: %w", err)
+		return nil, fmt.Errorf("list hosted resources: %w", err)
 	}
 	var of []*hosted
 	for _, resource := range all {

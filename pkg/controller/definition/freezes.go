@@ -75,7 +75,7 @@ func (f *freezes) frozen(ctx context.Context, crd *definition) (int64, error) {
 func (f *freezes) freeze(ctx context.Context, crd *definition) error {
 	of, err := f.at(crd.Name)
 	if err != nil {
-		return wrap(err, "freezing %s: %w", crd.Name)
+		return wrap(err, "freeze %s: %w", crd.Name)
 	}
 	revision, err := of.Freeze(ctx)
 	if err == nil {
@@ -92,7 +92,7 @@ func (f *freezes) thaw(ctx context.Context, crd *definition) error {
 	}
 	of, err := f.at(crd.Name)
 	if err != nil {
-		return wrap(err, "thawing %s: %w", crd.Name)
+		return wrap(err, "thaw %s: %w", crd.Name)
 	}
 	if err := of.Thaw(ctx, revision); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (f *freezes) hold(ctx context.Context, crds []*definition) (bool, error) {
 			continue
 		}
 		if err != nil {
-			return false, wrap(err, "counting the objects of %s: %w", crd.Name)
+			return false, wrap(err, "count the objects of %s: %w", crd.Name)
 		}
 		if count, err := of.Objects(ctx); err != nil || count > 0 {
 			return count > 0, err

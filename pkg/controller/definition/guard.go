@@ -104,7 +104,7 @@ func (g *guards) begin(ctx context.Context, order look) observation {
 	objects := g.main.Resource(order.resource)
 	list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return observation{err: fmt.Errorf("listing %s in the main cluster: %w", order.name, err)}
+		return observation{err: fmt.Errorf("list %s in the main cluster: %w", order.name, err)}
 	}
 	if len(list.Items) > 0 {
 		if err := g.confirm(ctx, order); err != nil {
@@ -126,7 +126,7 @@ func (g *guards) begin(ctx context.Context, order look) observation {
 	}
 	if err != nil {
 		stop()
-		return observation{err: fmt.Errorf("watching %s in the main cluster: %w", order.name, err)}
+		return observation{err: fmt.Errorf("watch %s in the main cluster: %w", order.name, err)}
 	}
 	begun := &guard{stop: stop, versions: order.versions, objects: map[string]struct{}{}}
 	g.mu.Lock()
@@ -140,7 +140,7 @@ func (g *guards) begin(ctx context.Context, order look) observation {
 func (g *guards) confirm(ctx context.Context, order look) error {
 	is, err := g.isMain(ctx, order.resource.GroupVersion())
 	if err != nil {
-		return fmt.Errorf("making sure that the main cluster answers for %s itself: %w", order.resource.GroupVersion(), err)
+		return fmt.Errorf("check that the main cluster answers for %s itself: %w", order.resource.GroupVersion(), err)
 	}
 	if !is {
 		return fmt.Errorf("%s: %w", order.resource.GroupVersion(), errSwitched)

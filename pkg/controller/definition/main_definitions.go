@@ -48,13 +48,13 @@ func (m mainDefinitions) release(ctx context.Context, main *definition) error {
 	if written != nil {
 		klog.FromContext(ctx).Info("Took annex's finalizer off a definition of the main cluster", "definition", main.Name)
 	}
-	return wrap(err, "taking annex's finalizer off custom resource definition %s of the main cluster: %w", main.Name)
+	return wrap(err, "take annex's finalizer off custom resource definition %s of the main cluster: %w", main.Name)
 }
 
 // explain writes what a deletion waits for.
 func (m mainDefinitions) explain(ctx context.Context, explained *definition) error {
 	_, err := m.write(ctx, explained)
-	return wrap(err, "saying in custom resource definition %s of the main cluster what its deletion waits for: %w", explained.Name)
+	return wrap(err, "say in custom resource definition %s of the main cluster what its deletion waits for: %w", explained.Name)
 }
 
 // write returns nil for a definition that has changed or gone: what it is now comes as
@@ -101,7 +101,7 @@ func (r *reconciler) actInMain(ctx context.Context, g *group, p *plan) []error {
 func (r *reconciler) delete(ctx context.Context, main, annex *definition) error {
 	live, err := follow.Found(r.mainDefinitions.client.Get(ctx, main.Name, metav1.GetOptions{}))
 	if err != nil {
-		return fmt.Errorf("making sure that custom resource definition %s of the main cluster is being deleted: %w", main.Name, err)
+		return fmt.Errorf("check that custom resource definition %s of the main cluster is being deleted: %w", main.Name, err)
 	}
 	if live == nil || live.UID != main.UID || live.ResourceVersion != main.ResourceVersion {
 		return nil
@@ -111,7 +111,7 @@ func (r *reconciler) delete(ctx context.Context, main, annex *definition) error 
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
-	return wrap(err, "deleting custom resource definition %s in annex: %w", annex.Name)
+	return wrap(err, "delete custom resource definition %s in annex: %w", annex.Name)
 }
 
 // release takes the finalizer off a definition. If the cache has none of annex's for
@@ -121,7 +121,7 @@ func (r *reconciler) release(ctx context.Context, g *group, name string) error {
 	if isLeaving(main) && g.annex[name] == nil {
 		current, err := follow.Found(r.annexDefinitions.Get(ctx, name, metav1.GetOptions{}))
 		if err != nil {
-			return fmt.Errorf("making sure that custom resource definition %s is gone: %w", name, err)
+			return fmt.Errorf("check that custom resource definition %s is gone: %w", name, err)
 		}
 		if current != nil {
 			return nil

@@ -70,7 +70,7 @@ func (a annexObjects) serves(ctx context.Context, crd *definition) error {
 		}
 		_, err := objects.Get(ctx, nobody, metav1.GetOptions{})
 		if err != nil && !isAbsent(err) {
-			return fmt.Errorf("seeing whether annex serves %s in version %s: %w", crd.Name, resource.Version, err)
+			return fmt.Errorf("see whether annex serves %s in version %s: %w", crd.Name, resource.Version, err)
 		}
 	}
 	return nil

@@ -49,7 +49,7 @@ type reconciler struct {
 func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
 	g, err := r.read(name)
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading group %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("read group %s: %w", name, err)
 	}
 	looks := g.looks()
 	g.seen = r.guards.seen(name)
@@ -68,7 +68,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	if p.count {
 		holds, err := r.freezes.holdForGood(ctx, g)
 		if err != nil {
-			return queue.Result{}, fmt.Errorf("looking for objects of group %s in annex: %w", name, err)
+			return queue.Result{}, fmt.Errorf("look for objects of group %s in annex: %w", name, err)
 		}
 		g.annexHolds = &holds
 		p = g.plan()
@@ -140,12 +140,12 @@ func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*v
 			// It has not reached the cache yet; it will.
 			return nil, nil
 		}
-		err = wrap(err, "making custom resource definition %s in annex: %w", wanted.Name)
+		err = wrap(err, "create custom resource definition %s in annex: %w", wanted.Name)
 	} else {
 		if _, err = r.annexDefinitions.Update(ctx, wanted, metav1.UpdateOptions{FieldManager: fieldManager}); apierrors.IsNotFound(err) {
 			return nil, nil
 		}
-		err = wrap(err, "updating custom resource definition %s in annex: %w", wanted.Name)
+		err = wrap(err, "update custom resource definition %s in annex: %w", wanted.Name)
 	}
 	if isRefusal(err) {
 		logger.V(1).Info("Annex refuses the main cluster's definition", "err", err)

@@ -44,7 +44,7 @@ type reporter struct {
 func (r *reporter) report(ctx context.Context, g *group, verdicts map[string]verdict) error {
 	all, err := r.list(g.name)
 	if err != nil {
-		return fmt.Errorf("listing hosted resources of group %s: %w", g.name, err)
+		return fmt.Errorf("list hosted resources of group %s: %w", g.name, err)
 	}
 	resources := map[string]*hosted{}
 	for _, resource := range all {
@@ -67,7 +67,7 @@ func (r *reporter) say(ctx context.Context, resource *hosted, name string, of ve
 	if resource == nil {
 		var err error
 		if resource, err = r.make(ctx, name); err != nil {
-			return fmt.Errorf("making hosted resource %s: %w", name, err)
+			return fmt.Errorf("create hosted resource %s: %w", name, err)
 		}
 	}
 	said := metav1.Condition{
@@ -95,7 +95,7 @@ func (r *reporter) clear(ctx context.Context, name string, takeover *hostingv1al
 	if takeover == nil && apierrors.IsNotFound(err) {
 		return nil
 	}
-	return wrap(err, "writing whether custom resource definition %s may be published: %w", name)
+	return wrap(err, "write whether custom resource definition %s may be published: %w", name)
 }
 
 // make makes the HostedResource of a definition that annex may never get. The
@@ -129,7 +129,7 @@ func (r *reporter) release(ctx context.Context, resource *hosted) error {
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:null}}}`, resource.UID, hostingv1alpha1.DefinitionFromAnnotation)
 	_, err := r.annexHostedResources.Patch(ctx, resource.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("letting go of hosted resource %s: %w", resource.Name, err)
+		return fmt.Errorf("let go of hosted resource %s: %w", resource.Name, err)
 	}
 	return nil
 }

@@ -155,10 +155,10 @@ func TestEnsureRemovesWhatAnEarlierVersionMade(t *testing.T) {
 	schemaOf(t, annexKube, "adopted")
 	schemaOf(t, annexKube, "own")
 	if _, err := annexKube.FlowcontrolV1().FlowSchemas().Get(t.Context(), "stale", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("reading a stale schema: %v, want not found", err)
+		t.Errorf("read a stale schema: %v, want not found", err)
 	}
 	if _, err := annexKube.FlowcontrolV1().PriorityLevelConfigurations().Get(t.Context(), "stale-level", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("reading a stale level: %v, want not found", err)
+		t.Errorf("read a stale level: %v, want not found", err)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestEnsureFailures(t *testing.T) {
 		annexKube *fake.Clientset
 		want      string // no error where empty
 	}{
-		"list":               {fail("list", "prioritylevelconfigurations", errors.New("away")), "listing every PriorityLevelConfiguration: away"},
+		"list":               {fail("list", "prioritylevelconfigurations", errors.New("away")), "list every PriorityLevelConfiguration: away"},
 		"create":             {fail("create", "flowschemas", errors.New("away")), "creating FlowSchema catch-all: away"},
 		"update":             {fail("update", "flowschemas", errors.New("away")), "updating FlowSchema exempt: away"},
 		"delete":             {fail("delete", "flowschemas", errors.New("away")), "deleting FlowSchema stale, which no longer is annex's: away"},

@@ -114,7 +114,7 @@ func pointers[T any](items []T) []*T {
 func (k kind[T]) ensure(ctx context.Context) error {
 	objects, err := k.list(ctx)
 	if err != nil {
-		return fmt.Errorf("listing every %s: %w", k.what, err)
+		return fmt.Errorf("list every %s: %w", k.what, err)
 	}
 	current := make(map[string]T, len(objects))
 	for _, object := range objects {
@@ -154,7 +154,7 @@ func (k kind[T]) ensureOne(ctx context.Context, wanted, current T, mandatory boo
 	if current == none {
 		_, err := k.annexObjects.Create(ctx, k.copy(wanted), metav1.CreateOptions{FieldManager: fieldManager})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("creating %s %s: %w", k.what, wanted.GetName(), err)
+			return fmt.Errorf("create %s %s: %w", k.what, wanted.GetName(), err)
 		}
 		logger.V(2).Info("Created a flow control object")
 		return nil
@@ -165,7 +165,7 @@ func (k kind[T]) ensureOne(ctx context.Context, wanted, current T, mandatory boo
 	}
 	_, err := k.annexObjects.Update(ctx, revised, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("updating %s %s: %w", k.what, wanted.GetName(), err)
+		return fmt.Errorf("update %s %s: %w", k.what, wanted.GetName(), err)
 	}
 	logger.V(2).Info("Updated a flow control object")
 	return nil
@@ -227,7 +227,7 @@ func (k kind[T]) remove(ctx context.Context, object T) error {
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting %s %s, which no longer is annex's: %w", k.what, object.GetName(), err)
+		return fmt.Errorf("delete %s %s, which no longer is annex's: %w", k.what, object.GetName(), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Deleted a flow control object of an earlier version", "kind", k.what, "name", object.GetName())
 	return nil

@@ -135,7 +135,7 @@ func (c *collector) read(ctx context.Context, of item) (*metav1.PartialObjectMet
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("reading %s: %w", of.name(), err)
+		return nil, fmt.Errorf("read %s: %w", of.name(), err)
 	case live.UID != of.UID:
 		return nil, nil
 	default:
@@ -151,7 +151,7 @@ func (c *collector) delete(ctx context.Context, of item, live *metav1.PartialObj
 		PropagationPolicy: &propagation,
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting %s: %w", of.name(), err)
+		return fmt.Errorf("delete %s: %w", of.name(), err)
 	}
 	deletions.Inc()
 	return nil

@@ -77,7 +77,7 @@ func (c *collector) orphan(ctx context.Context, of item, live *metav1.PartialObj
 		failed[i] = c.disown(ctx, dependents[i], of.UID)
 	})
 	if err := errors.Join(errors.Join(failed...), ctx.Err()); err != nil {
-		return queue.Result{}, fmt.Errorf("orphaning the dependents of %s: %w", of.name(), err)
+		return queue.Result{}, fmt.Errorf("orphan the dependents of %s: %w", of.name(), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Letting go of an object whose dependents stay", "object", of.name(), "dependents", len(dependents))
 	return queue.Result{}, c.removeFinalizer(ctx, of, live, metav1.FinalizerOrphanDependents)

@@ -30,7 +30,7 @@ func (c *collector) patchOwners(ctx context.Context, of item, live *metav1.Parti
 	var patch metadataPatch
 	patch.Metadata.Owners = &owners
 	if err := c.patch(ctx, of, live, patch); err != nil {
-		return fmt.Errorf("writing the owners of %s: %w", of.name(), err)
+		return fmt.Errorf("write the owners of %s: %w", of.name(), err)
 	}
 	return nil
 }
@@ -41,7 +41,7 @@ func (c *collector) removeFinalizer(ctx context.Context, of item, live *metav1.P
 	var patch metadataPatch
 	patch.Metadata.Finalizers = &left
 	if err := c.patch(ctx, of, live, patch); err != nil {
-		return fmt.Errorf("removing the finalizer %s of %s: %w", finalizer, of.name(), err)
+		return fmt.Errorf("remove the finalizer %s of %s: %w", finalizer, of.name(), err)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (r *reconciler) explainWait(ctx context.Context, crd *definition, stored me
 		Message: stored.Message,
 	})
 	if err := r.updateDefinitionStatus(ctx, explained); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("saying in custom resource definition %s what its deletion waits for: %w", crd.Name, err)
+		return fmt.Errorf("say in custom resource definition %s what its deletion waits for: %w", crd.Name, err)
 	}
 	return nil
 }

@@ -58,11 +58,11 @@ type reconciler struct {
 func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
 	crd, err := follow.Found(r.getDefinition(name))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading custom resource definition %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("read custom resource definition %s: %w", name, err)
 	}
 	resource, err := follow.Found(r.getHosted(name))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading hosted resource %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("read hosted resource %s: %w", name, err)
 	}
 
 	switch {
@@ -95,7 +95,7 @@ func (r *reconciler) make(ctx context.Context, name string, crd *definition) err
 	})
 	// One that exists already has not reached the cache yet; it will.
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("making hosted resource %s: %w", name, err)
+		return fmt.Errorf("create hosted resource %s: %w", name, err)
 	}
 	klog.FromContext(ctx).V(3).Info("Made the hosted resource")
 	return nil
@@ -122,7 +122,7 @@ func (r *reconciler) serving(resource *hosted, crd *definition) serving {
 func (r *reconciler) isGone(ctx context.Context, name string) (bool, error) {
 	crd, err := follow.Found(r.getLiveDefinition(ctx, name))
 	if err != nil {
-		return false, fmt.Errorf("making sure that custom resource definition %s is gone: %w", name, err)
+		return false, fmt.Errorf("check that custom resource definition %s is gone: %w", name, err)
 	}
 	return crd == nil, nil
 }
@@ -137,7 +137,7 @@ func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
 		ResourceVersion: ptr.To(resource.ResourceVersion),
 	}})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting hosted resource %s: %w", resource.Name, err)
+		return fmt.Errorf("delete hosted resource %s: %w", resource.Name, err)
 	}
 	klog.FromContext(ctx).V(3).Info("Deleted the hosted resource after its definition")
 	return nil
@@ -148,7 +148,7 @@ func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
 func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definition) (queue.Result, error) {
 	store, err := follow.Found(r.getStore(resource.Spec.StoreName))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading store %s: %w", resource.Spec.StoreName, err)
+		return queue.Result{}, fmt.Errorf("read store %s: %w", resource.Spec.StoreName, err)
 	}
 	status := resource.Status.DeepCopy()
 	if crd == nil && status.DefinitionUID != "" && status.DefinitionUID != hostingv1alpha1.DefinitionCompiledIn {
@@ -172,7 +172,7 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 	reported := resource.DeepCopy()
 	reported.Status = *status
 	if err := r.updateStatus(ctx, reported); err != nil && !apierrors.IsNotFound(err) {
-		return queue.Result{}, fmt.Errorf("writing status of hosted resource %s: %w", resource.Name, err)
+		return queue.Result{}, fmt.Errorf("write status of hosted resource %s: %w", resource.Name, err)
 	}
 	r.pace.Mark(resource.Name)
 	return queue.Result{}, nil

@@ -99,7 +99,7 @@ func (c *Controller) unreadable(hosted *hostingv1alpha1.HostedResource) []corrup
 func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
 	hosted, err := follow.Found(c.lister.Get(name))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading hosted resource %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("read hosted resource %s: %w", name, err)
 	}
 	if hosted == nil {
 		return queue.Result{}, nil

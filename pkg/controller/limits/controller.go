@@ -133,7 +133,7 @@ func (c *Controller) concerns(hosted *hostingv1alpha1.HostedResource) bool {
 func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
 	hosted, err := follow.Found(c.lister.Get(name))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading hosted resource %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("read hosted resource %s: %w", name, err)
 	}
 	if hosted == nil || limits.Of(hosted).None() {
 		c.pace.Forget(name)

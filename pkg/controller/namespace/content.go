@@ -78,7 +78,7 @@ func (d *contentDeleter) deleteAll(ctx context.Context, namespace string, resour
 	for _, item := range resources {
 		found, err := d.deleteResource(ctx, namespace, item)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("deleting %s: %w", item.gvr.GroupResource(), err))
+			failed = append(failed, fmt.Errorf("delete %s: %w", item.gvr.GroupResource(), err))
 		}
 		left.add(item.gvr.GroupResource(), found)
 	}
@@ -142,7 +142,7 @@ func (d *contentDeleter) list(ctx context.Context, objects metadata.ResourceInte
 		return nil
 	})
 	if err != nil {
-		return found, fmt.Errorf("listing objects: %w", err)
+		return found, fmt.Errorf("list objects: %w", err)
 	}
 	return found, nil
 }
@@ -150,7 +150,7 @@ func (d *contentDeleter) list(ctx context.Context, objects metadata.ResourceInte
 // deleteCollection deletes all objects with one request.
 func deleteCollection(ctx context.Context, objects metadata.ResourceInterface) error {
 	if err := objects.DeleteCollection(ctx, deleteOptions(), metav1.ListOptions{}); err != nil {
-		return fmt.Errorf("deleting the collection: %w", err)
+		return fmt.Errorf("delete the collection: %w", err)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func deleteEach(ctx context.Context, objects metadata.ResourceInterface, refs []
 		options := deleteOptions()
 		options.Preconditions = &metav1.Preconditions{UID: ptr.To(ref.uid)}
 		if err := objects.Delete(ctx, ref.name, options); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting %s: %w", ref.name, err)
+			return fmt.Errorf("delete %s: %w", ref.name, err)
 		}
 	}
 	return nil

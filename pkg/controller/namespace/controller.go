@@ -97,7 +97,7 @@ func New(config Config) (*Controller, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("following namespaces: %w", err)
+		return nil, fmt.Errorf("watch namespaces: %w", err)
 	}
 	c.synced = []cache.DoneChecker{
 		registration.HasSyncedChecker(),

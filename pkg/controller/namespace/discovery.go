@@ -39,7 +39,7 @@ func resourcesToDelete(lists []*metav1.APIResourceList, definitions []*definitio
 	for _, list := range lists {
 		groupVersion, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("parsing group version %q from discovery: %w", list.GroupVersion, err))
+			failed = append(failed, fmt.Errorf("parse group version %q from discovery: %w", list.GroupVersion, err))
 			continue
 		}
 		for i := range list.APIResources {

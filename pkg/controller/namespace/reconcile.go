@@ -45,7 +45,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 		return queue.Result{}, nil
 	}
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading namespace %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
 	}
 	if namespace.DeletionTimestamp.IsZero() || !slices.Contains(namespace.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return queue.Result{}, nil
@@ -60,10 +60,10 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 		return queue.Result{}, nil
 	}
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("writing status of namespace %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("write status of namespace %s: %w", name, err)
 	}
 	if err := failed.err(); err != nil {
-		return queue.Result{}, fmt.Errorf("emptying namespace %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("empty namespace %s: %w", name, err)
 	}
 	if !left.isEmpty() {
 		return queue.Result{RequeueAfter: recheckAfter(age, left.grace)}, nil
@@ -97,7 +97,7 @@ func (r *reconciler) empty(ctx context.Context, namespace string) (leftover, fai
 	}
 	definitions, err := r.listDefinitions()
 	if err != nil {
-		failed.discovery = append(failed.discovery, fmt.Errorf("listing custom resource definitions: %w", err))
+		failed.discovery = append(failed.discovery, fmt.Errorf("list custom resource definitions: %w", err))
 	}
 	resources, parseErrors := resourcesToDelete(lists, definitions)
 	failed.parsing = parseErrors
@@ -134,7 +134,7 @@ func (r *reconciler) release(ctx context.Context, namespace *corev1.Namespace) e
 		return name == corev1.FinalizerKubernetes
 	})
 	if _, err := r.finalize(ctx, finalized); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("finalizing namespace %s: %w", namespace.Name, err)
+		return fmt.Errorf("finalize namespace %s: %w", namespace.Name, err)
 	}
 	klog.FromContext(ctx).V(2).Info("The namespace is empty and was released")
 	return nil

@@ -174,7 +174,7 @@ func TestReconcile(t *testing.T) {
 		},
 		"status conflicts": {
 			world:   world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, statusErr: conflict},
-			wantErr: "writing status",
+			wantErr: "write status",
 		},
 		"gone while it was emptied": {
 			world: world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, statusErr: gone},
@@ -185,7 +185,7 @@ func TestReconcile(t *testing.T) {
 		},
 		"finalizing fails": {
 			world:          world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, finalizeErr: conflict},
-			wantErr:        "finalizing namespace team",
+			wantErr:        "finalize namespace team",
 			wantFinalizers: []corev1.FinalizerName{},
 		},
 	} {

@@ -63,7 +63,7 @@ func New(config Config) (*Controller, error) {
 		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
 	})
 	if err != nil {
-		return nil, fmt.Errorf("following policies: %w", err)
+		return nil, fmt.Errorf("watch policies: %w", err)
 	}
 	c.synced = registration.HasSyncedChecker()
 	return c, nil
@@ -88,7 +88,7 @@ func isChecked(policy *admissionregistrationv1.ValidatingAdmissionPolicy) bool {
 func reconcile(ctx context.Context, config Config, name string) error {
 	obj, exists, err := config.Policies.GetStore().GetByKey(name)
 	if err != nil {
-		return fmt.Errorf("reading the policy %s: %w", name, err)
+		return fmt.Errorf("read the policy %s: %w", name, err)
 	}
 	policy, ok := obj.(*admissionregistrationv1.ValidatingAdmissionPolicy)
 	if !exists || !ok || isChecked(policy) {
@@ -108,7 +108,7 @@ func reconcile(ctx context.Context, config Config, name string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("writing the status of the policy %s: %w", name, err)
+		return fmt.Errorf("write the status of the policy %s: %w", name, err)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func aggregate(ctx context.Context, roles []*rbacv1.ClusterRole, annexClusterRol
 	errs := []error{err}
 	for _, role := range changed {
 		if _, err := annexClusterRoles.Update(ctx, role, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-			errs = append(errs, fmt.Errorf("writing the rules of cluster role %s: %w", role.Name, err))
+			errs = append(errs, fmt.Errorf("write the rules of cluster role %s: %w", role.Name, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -51,7 +51,7 @@ func settle(roles []*rbacv1.ClusterRole) ([]*rbacv1.ClusterRole, error) {
 			}
 			rules, err := gather(role, roles)
 			if err != nil {
-				failed[role.Name] = fmt.Errorf("aggregating cluster role %s: %w", role.Name, err)
+				failed[role.Name] = fmt.Errorf("aggregate cluster role %s: %w", role.Name, err)
 				continue
 			}
 			if !equality.Semantic.DeepEqual(rules, role.Rules) {

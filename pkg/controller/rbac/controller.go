@@ -46,7 +46,7 @@ func New(config Config) (*Controller, error) {
 		Reconcile: func(ctx context.Context, _ string) (queue.Result, error) {
 			roles, err := lister.List(labels.Everything())
 			if err != nil {
-				return queue.Result{}, fmt.Errorf("listing cluster roles: %w", err)
+				return queue.Result{}, fmt.Errorf("list cluster roles: %w", err)
 			}
 			return queue.Result{}, aggregate(ctx, roles, config.AnnexClusterRoles)
 		},
@@ -61,7 +61,7 @@ func New(config Config) (*Controller, error) {
 		DeleteFunc: func(any) { c.queue.Add(everything) },
 	})
 	if err != nil {
-		return nil, fmt.Errorf("following cluster roles: %w", err)
+		return nil, fmt.Errorf("watch cluster roles: %w", err)
 	}
 	c.synced = registration.HasSyncedChecker()
 	return c, nil

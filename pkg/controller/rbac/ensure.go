@@ -26,11 +26,11 @@ import (
 func Ensure(ctx context.Context, annexRBAC rbacv1client.RbacV1Interface) error {
 	roles, err := annexRBAC.ClusterRoles().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("listing cluster roles: %w", err)
+		return fmt.Errorf("list cluster roles: %w", err)
 	}
 	bindings, err := annexRBAC.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("listing cluster role bindings: %w", err)
+		return fmt.Errorf("list cluster role bindings: %w", err)
 	}
 	storedRoles := &roleModifier{ctx: ctx, client: annexRBAC.ClusterRoles(), stored: byName(pointers(roles.Items))}
 	storedBindings := &bindingModifier{ctx: ctx, client: annexRBAC.ClusterRoleBindings(), stored: byName(pointers(bindings.Items))}
@@ -47,7 +47,7 @@ func Ensure(ctx context.Context, annexRBAC rbacv1client.RbacV1Interface) error {
 	}
 	roles, err = annexRBAC.ClusterRoles().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("listing cluster roles: %w", err)
+		return fmt.Errorf("list cluster roles: %w", err)
 	}
 	return aggregate(ctx, pointers(roles.Items), annexRBAC.ClusterRoles())
 }
@@ -70,7 +70,7 @@ func ensureRole(ctx context.Context, stored *roleModifier, role *rbacv1.ClusterR
 	}
 	result, err := options.Run()
 	if err != nil {
-		return fmt.Errorf("reconciling cluster role %s: %w", role.Name, err)
+		return fmt.Errorf("reconcile cluster role %s: %w", role.Name, err)
 	}
 	log(ctx, "ClusterRole", role.Name, result.Operation, result.Protected)
 	return nil
@@ -82,7 +82,7 @@ func ensureBinding(ctx context.Context, stored *bindingModifier, binding *rbacv1
 	}
 	result, err := options.Run()
 	if err != nil {
-		return fmt.Errorf("reconciling cluster role binding %s: %w", binding.Name, err)
+		return fmt.Errorf("reconcile cluster role binding %s: %w", binding.Name, err)
 	}
 	log(ctx, "ClusterRoleBinding", binding.Name, result.Operation, result.Protected)
 	return nil

@@ -52,7 +52,7 @@ func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName) (q
 	}
 	quota, err := follow.Found(r.getQuota(ctx, key))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading ResourceQuota %s: %w", key, err)
+		return queue.Result{}, fmt.Errorf("read ResourceQuota %s: %w", key, err)
 	}
 	if quota == nil {
 		r.forget(key)
@@ -70,7 +70,7 @@ func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName) (q
 		case err != nil:
 			// Nobody knows whether that was written.
 			r.forget(key)
-			return queue.Result{}, fmt.Errorf("writing the usage of ResourceQuota %s: %w", key, err)
+			return queue.Result{}, fmt.Errorf("write the usage of ResourceQuota %s: %w", key, err)
 		}
 	}
 	for _, reading := range readings {

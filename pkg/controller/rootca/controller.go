@@ -130,17 +130,17 @@ func (c *Controller) enqueueAll() {
 func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
 	namespace, err := follow.Found(c.namespaces.Get(name))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading namespace %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
 	}
 	if namespace == nil || namespace.DeletionTimestamp != nil {
 		return queue.Result{}, nil
 	}
 	found, err := follow.Found(c.configMaps.ConfigMaps(name).Get(configMapName))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading the config map %s/%s: %w", name, configMapName, err)
+		return queue.Result{}, fmt.Errorf("read the config map %s/%s: %w", name, configMapName, err)
 	}
 	if err := c.write(ctx, name, found); err != nil && !isSettled(err) {
-		return queue.Result{}, fmt.Errorf("writing the config map %s/%s: %w", name, configMapName, err)
+		return queue.Result{}, fmt.Errorf("write the config map %s/%s: %w", name, configMapName, err)
 	}
 	return queue.Result{}, nil
 }

@@ -92,7 +92,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 		return queue.Result{}, nil
 	}
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading namespace %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
 	}
 	if _, err := c.serviceAccounts.ServiceAccounts(name).Get(defaultName); !apierrors.IsNotFound(err) {
 		return queue.Result{}, err
@@ -102,7 +102,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 	if err == nil || isSettled(err) {
 		return queue.Result{}, nil
 	}
-	return queue.Result{}, fmt.Errorf("making the service account %s/%s: %w", name, defaultName, err)
+	return queue.Result{}, fmt.Errorf("create the service account %s/%s: %w", name, defaultName, err)
 }
 
 // isSettled reports whether there is nothing left to make: the caches were behind.

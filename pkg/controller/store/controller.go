@@ -88,7 +88,7 @@ func New(config Config) (*Controller, error) {
 			placed := fields.OneTermEqualSelector(hostingv1alpha1.HostedResourceStoreNameField, store)
 			all, err := config.AnnexHostedResources.List(ctx, metav1.ListOptions{FieldSelector: placed.String()})
 			if err != nil {
-				return 0, fmt.Errorf("listing what is placed on store %s: %w", store, err)
+				return 0, fmt.Errorf("list what is placed on store %s: %w", store, err)
 			}
 			return int32(len(all.Items)), nil
 		},
@@ -134,7 +134,7 @@ func (c *Controller) follow(config Config) error {
 		DeleteFunc: c.enqueue,
 	})
 	if err != nil {
-		return fmt.Errorf("following stores: %w", err)
+		return fmt.Errorf("watch stores: %w", err)
 	}
 	hosted, err := config.HostedResources.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: c.enqueueStoreOf,
@@ -148,7 +148,7 @@ func (c *Controller) follow(config Config) error {
 		DeleteFunc: c.enqueueStoreOf,
 	})
 	if err != nil {
-		return fmt.Errorf("following hosted resources: %w", err)
+		return fmt.Errorf("watch hosted resources: %w", err)
 	}
 	c.stores, c.hostedResources = stores.HasSyncedChecker(), hosted.HasSyncedChecker()
 	return nil

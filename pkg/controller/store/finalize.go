@@ -35,7 +35,7 @@ func (r *reconciler) finalize(ctx context.Context, store *hostingv1alpha1.Store,
 	without := store.DeepCopy()
 	without.Finalizers = slices.DeleteFunc(without.Finalizers, func(name string) bool { return name == hostingv1alpha1.StoreFinalizer })
 	if err := r.update(ctx, without); err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("letting store %s go: %w", store.Name, err)
+		return false, fmt.Errorf("let store %s go: %w", store.Name, err)
 	}
 	return true, nil
 }

@@ -74,7 +74,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 		return queue.Result{}, nil
 	}
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading store %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("read store %s: %w", name, err)
 	}
 	if wait := r.pace.Wait(name); wait > 0 {
 		return queue.Result{RequeueAfter: wait}, nil
@@ -156,7 +156,7 @@ func (r *reconciler) endAdoption(ctx context.Context, store *hostingv1alpha1.Sto
 	without := store.DeepCopy()
 	delete(without.Annotations, hostingv1alpha1.AdoptClusterAnnotation)
 	if err := r.update(ctx, without); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("ending the adoption of a cluster by store %s: %w", store.Name, err)
+		return fmt.Errorf("end the adoption of a cluster by store %s: %w", store.Name, err)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (r *reconciler) write(ctx context.Context, store *hostingv1alpha1.Store, be
 		r.mu.Unlock()
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("writing status of store %s: %w", store.Name, err)
+		return false, fmt.Errorf("write status of store %s: %w", store.Name, err)
 	}
 	return err == nil, nil
 }

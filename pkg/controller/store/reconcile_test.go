@@ -49,7 +49,7 @@ func TestReconcile(t *testing.T) {
 		wantWrites  int
 	}{
 		"gone":                            {getErr: gone},
-		"not read":                        {getErr: errors.New("broken"), wantErr: "reading store default"},
+		"not read":                        {getErr: errors.New("broken"), wantErr: "read store default"},
 		"not connected yet":               {store: fresh(), wantRequeue: minInterval, wantWrites: 1},
 		"new":                             {store: fresh(), seen: well(), wantWrites: 1, wantRequeue: refreshInterval},
 		"the same":                        {store: current(), seen: well(), wantRequeue: refreshInterval},
@@ -57,7 +57,7 @@ func TestReconcile(t *testing.T) {
 		"written just now":                {store: fresh(), seen: well(), writtenAgo: 300 * time.Millisecond, wantRequeue: 700 * time.Millisecond},
 		"down":                            {store: current(), seen: down(), wantWrites: 1, wantRequeue: troubleInterval},
 		"down, and so cannot be written":  {store: current(), seen: down(), writeErr: conflict, wantWrites: 1, wantRequeue: troubleInterval},
-		"cannot be written all the same":  {store: fresh(), seen: well(), writeErr: conflict, wantErr: "writing status of store default", wantWrites: 1, wantRequeue: refreshInterval},
+		"cannot be written all the same":  {store: fresh(), seen: well(), writeErr: conflict, wantErr: "write status of store default", wantWrites: 1, wantRequeue: refreshInterval},
 		"gone while it was being written": {store: fresh(), seen: well(), writeErr: gone, wantWrites: 1, wantRequeue: refreshInterval},
 	} {
 		t.Run(name, func(t *testing.T) {

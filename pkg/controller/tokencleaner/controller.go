@@ -77,7 +77,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 		return queue.Result{}, nil
 	}
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("reading Secret %s: %w", name, err)
+		return queue.Result{}, fmt.Errorf("read Secret %s: %w", name, err)
 	}
 	if secret.Type != bootstrapapi.SecretTypeBootstrapToken || secret.DeletionTimestamp != nil {
 		return queue.Result{}, nil
@@ -100,7 +100,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return queue.Result{}, fmt.Errorf("deleting Secret %s of an expired bootstrap token: %w", name, err)
+		return queue.Result{}, fmt.Errorf("delete Secret %s of an expired bootstrap token: %w", name, err)
 	}
 	return queue.Result{}, nil
 }

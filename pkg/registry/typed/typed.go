@@ -80,7 +80,7 @@ func NewStore(resource Resource, getter generic.RESTOptionsGetter) (*Store, erro
 		store.TTLFunc = func(runtime.Object, uint64, bool) (uint64, error) { return seconds, nil }
 	}
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: resource.Attrs}); err != nil {
-		return nil, fmt.Errorf("making the storage of %s: %w", resource.Resource, err)
+		return nil, fmt.Errorf("create the storage of %s: %w", resource.Resource, err)
 	}
 	return &Store{Store: store, shortNames: resource.ShortNames, categories: resource.Categories}, nil
 }

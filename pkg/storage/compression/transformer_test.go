@@ -137,7 +137,7 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	if _, err := r.TransformToStorage(t.Context(), stored, value.DefaultContext("/annex/w")); !errors.Is(err, errLooksCompressed) {
-		t.Errorf("writing what looks compressed: %v", err)
+		t.Errorf("write what looks compressed: %v", err)
 	}
 }
 

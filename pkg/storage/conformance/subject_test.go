@@ -159,11 +159,11 @@ func (s *subject) checkStored(ctx context.Context, t *testing.T, key string) {
 	}
 	data, _, err := s.stored.TransformFromStorage(ctx, found.Kvs[0].Value, value.DefaultContext(key))
 	if err != nil {
-		t.Fatalf("reading what etcd holds of %s: %v", key, err)
+		t.Fatalf("read what etcd holds of %s: %v", key, err)
 	}
 	obj, err := runtime.Decode(codec, data)
 	if err != nil {
-		t.Fatalf("decoding what etcd holds of %s: %v", key, err)
+		t.Fatalf("decode what etcd holds of %s: %v", key, err)
 	}
 	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
 		t.Errorf("stored with resource version %q and self link %q", pod.ResourceVersion, pod.SelfLink)

@@ -304,7 +304,7 @@ func TestDamage(t *testing.T) {
 				s.waitReported(t, "default/b")
 				err := s.Get(t.Context(), key("b"), storage.GetOptions{}, &unstructured.Unstructured{})
 				if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), "default/b cannot be read: ") {
-					t.Errorf("reading it: got %v, want an error that says why it cannot be read", err)
+					t.Errorf("read it: got %v, want an error that says why it cannot be read", err)
 				}
 				err = s.GuaranteedUpdate(t.Context(), key("b"), &unstructured.Unstructured{}, false, nil, func(runtime.Object, storage.ResponseMeta) (runtime.Object, *uint64, error) {
 					return widget("b"), nil, nil
@@ -313,7 +313,7 @@ func TestDamage(t *testing.T) {
 					t.Error("it was updated")
 				}
 				if err := s.Create(t.Context(), key("b"), widget("b"), nil, 0); !storage.IsExist(err) {
-					t.Errorf("creating it: got %v, want that it exists", err)
+					t.Errorf("create it: got %v, want that it exists", err)
 				}
 				if err := s.deleteUnsafely(t.Context(), "a"); err == nil {
 					t.Error("an object that can be read was deleted as if it could not")
@@ -422,7 +422,7 @@ func TestNotDamaged(t *testing.T) {
 				t.Error("what the list reads from etcd goes on after it failed")
 			}
 			if err := s.Get(t.Context(), key("b"), storage.GetOptions{}, &unstructured.Unstructured{}); err == nil || apierrors.IsStoreReadError(err) {
-				t.Errorf("reading one: got %v, want an error, and not of a damaged object", err)
+				t.Errorf("read one: got %v, want an error, and not of a damaged object", err)
 			}
 			if err := s.deleteUnsafely(t.Context(), "b"); err == nil {
 				t.Error("one that may be in order was deleted")

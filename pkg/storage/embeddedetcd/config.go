@@ -78,11 +78,11 @@ func (cfg *Config) validate() error {
 func (cfg *Config) prepare() error {
 	for _, dir := range []string{cfg.Dir, filepath.Dir(cfg.SocketPath)} {
 		if err := os.MkdirAll(dir, privateMode); err != nil {
-			return fmt.Errorf("creating %s: %w", dir, err)
+			return fmt.Errorf("create %s: %w", dir, err)
 		}
 		info, err := os.Stat(dir)
 		if err != nil {
-			return fmt.Errorf("reading permissions of %s: %w", dir, err)
+			return fmt.Errorf("read permissions of %s: %w", dir, err)
 		}
 		if perm := info.Mode().Perm(); perm&0o077 != 0 {
 			return fmt.Errorf("other users may enter %s (mode %04o): run chmod 700", dir, perm)
@@ -95,7 +95,7 @@ func (cfg *Config) prepare() error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("looking for an old socket: %w", err)
+		return fmt.Errorf("look for an old socket: %w", err)
 	case info.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("%s is in the way: it is not a socket", cfg.SocketPath)
 	}
@@ -107,7 +107,7 @@ func (cfg *Config) endpoint() string { return "unix://" + cfg.SocketPath }
 func (cfg *Config) embedConfig(log *zap.Logger, register func(*grpc.Server)) (*embed.Config, error) {
 	peerURL, err := url.Parse(unusedPeerURL)
 	if err != nil {
-		return nil, fmt.Errorf("parsing the peer URL: %w", err)
+		return nil, fmt.Errorf("parse the peer URL: %w", err)
 	}
 	clientURL := url.URL{Scheme: "unix", Path: cfg.SocketPath}
 

@@ -42,7 +42,7 @@ func checkDatabase(dir string) error {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("database %s is in use by another process", path)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("opening the database: %w", err)
+		return fmt.Errorf("open the database: %w", err)
 	default:
 		return fmt.Errorf("database %s is damaged, restore it from a backup: %w", path, err)
 	}
@@ -53,7 +53,7 @@ func readDatabase(path string) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("reading it: %v", r)
+			err = fmt.Errorf("read it: %v", r)
 		}
 	}()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: dbLockTimeout})

@@ -98,7 +98,7 @@ func (s *Server) start(ctx context.Context) error {
 		MaxCallRecvMsgSize: math.MaxInt32,
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("making a client: %w", err), s.Close())
+		return errors.Join(fmt.Errorf("create a client: %w", err), s.Close())
 	}
 	s.client = client
 	go s.forwardErrors()
@@ -151,7 +151,7 @@ func (s *Server) startEtcd(ctx context.Context) error {
 		err = s.failure
 	case err = <-s.etcd.Err():
 	case <-ctx.Done():
-		err = fmt.Errorf("waiting until it is ready: %w", context.Cause(ctx))
+		err = fmt.Errorf("wait until it is ready: %w", context.Cause(ctx))
 	}
 	return errors.Join(err, s.Close())
 }
@@ -230,7 +230,7 @@ func (s *Server) close() error {
 	var err error
 	if s.client != nil {
 		if closeErr := s.client.Close(); closeErr != nil && !errors.Is(closeErr, context.Canceled) {
-			err = fmt.Errorf("closing the client: %w", closeErr)
+			err = fmt.Errorf("close the client: %w", closeErr)
 		}
 	}
 	force := time.AfterFunc(closeGrace, s.dropConnections)

@@ -194,7 +194,7 @@ func TestQuota(t *testing.T) {
 		_, err = s.Client().Put(t.Context(), fmt.Sprint(i), strings.Repeat("v", 1<<16))
 	}
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Errorf("writing beyond the quota gave %v, want %v", err, rpctypes.ErrNoSpace)
+		t.Errorf("write beyond the quota gave %v, want %v", err, rpctypes.ErrNoSpace)
 	}
 }
 

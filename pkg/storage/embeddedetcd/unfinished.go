@@ -33,7 +33,7 @@ func (s *Server) removeUnfinished() error {
 	}
 	s.log.V(1).Info("Starting over, the first start did not come to its end", "directory", s.cfg.Dir)
 	if err := os.RemoveAll(memberDir(s.cfg.Dir)); err != nil {
-		return fmt.Errorf("removing what an unfinished first start left: %w", err)
+		return fmt.Errorf("remove what an unfinished first start left: %w", err)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func isEmptyDatabase(path string) (empty bool, err error) {
 	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: dbLockTimeout})
 	if err != nil {
-		return false, fmt.Errorf("reading the database %s: %w", path, err)
+		return false, fmt.Errorf("read the database %s: %w", path, err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	empty = true

@@ -53,7 +53,7 @@ func TestCheckAcceptsThisEtcd(t *testing.T) {
 			}
 			defer annexEtcd.Close()
 			if _, err := annexEtcd.Get(t.Context(), "key"); err != nil {
-				t.Errorf("reading through NewClient: %v", err)
+				t.Errorf("read through NewClient: %v", err)
 			}
 		})
 	}

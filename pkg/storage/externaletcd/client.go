@@ -85,7 +85,7 @@ func Dial(endpoints []string, tlsConfig *tls.Config, tracer oteltrace.TracerProv
 		Logger: zap.NewNop(),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("create a client: %w", err)
 	}
 	return client, nil
 }

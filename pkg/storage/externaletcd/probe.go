@@ -40,7 +40,7 @@ func probe(ctx context.Context, endpoint string, tlsConfig *tls.Config) error {
 	defer conn.Close()
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
-			return fmt.Errorf("setting a deadline: %w", err)
+			return fmt.Errorf("set a deadline: %w", err)
 		}
 	}
 	if secure {

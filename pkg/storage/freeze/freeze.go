@@ -41,7 +41,7 @@ func (t Target) key() string { return keys.Frozen(t.Prefix, t.Resource) }
 func (t Target) Freeze(ctx context.Context) (revision int64, err error) {
 	response, err := t.KV.Txn(ctx).Then(clientv3.OpPut(t.key(), "")).Commit()
 	if err != nil {
-		return 0, fmt.Errorf("freezing %s: %w", t.Resource, err)
+		return 0, fmt.Errorf("freeze %s: %w", t.Resource, err)
 	}
 	return response.Header.Revision, nil
 }
@@ -51,7 +51,7 @@ func (t Target) Freeze(ctx context.Context) (revision int64, err error) {
 func (t Target) Thaw(ctx context.Context, revision int64) error {
 	_, err := t.KV.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(t.key()), "=", revision)).Then(clientv3.OpDelete(t.key())).Commit()
 	if err != nil {
-		return fmt.Errorf("thawing %s: %w", t.Resource, err)
+		return fmt.Errorf("thaw %s: %w", t.Resource, err)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (t Target) Thaw(ctx context.Context, revision int64) error {
 func (t Target) Frozen(ctx context.Context) (revision int64, err error) {
 	response, err := t.KV.Get(ctx, t.key(), clientv3.WithKeysOnly())
 	if err != nil {
-		return 0, fmt.Errorf("reading whether %s is frozen: %w", t.Resource, err)
+		return 0, fmt.Errorf("read whether %s is frozen: %w", t.Resource, err)
 	}
 	if len(response.Kvs) == 0 {
 		return 0, nil
@@ -72,7 +72,7 @@ func (t Target) Frozen(ctx context.Context) (revision int64, err error) {
 func (t Target) Objects(ctx context.Context) (int64, error) {
 	response, err := t.KV.Get(ctx, keys.Objects(t.Prefix, t.Resource), clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
-		return 0, fmt.Errorf("counting the objects of %s: %w", t.Resource, err)
+		return 0, fmt.Errorf("count the objects of %s: %w", t.Resource, err)
 	}
 	return response.Count, nil
 }
@@ -105,7 +105,7 @@ func (g *guarded) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, 
 }
 
 func (g *guarded) outside() error {
-	return fmt.Errorf("writing %s: only transactions can be guarded", g.target.Resource)
+	return fmt.Errorf("write %s: only transactions can be guarded", g.target.Resource)
 }
 
 // Txn implements clientv3.KV.
@@ -116,7 +116,7 @@ func (g *guarded) Txn(ctx context.Context) clientv3.Txn { return etcdtxn.New(ctx
 func (g *guarded) commit(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	transaction := g.KV.Txn(ctx)
 	if slices.ContainsFunc(otherwise, etcdtxn.IsWrite) {
-		return nil, fmt.Errorf("writing %s: only what is written if a condition holds can be guarded", g.target.Resource)
+		return nil, fmt.Errorf("write %s: only what is written if a condition holds can be guarded", g.target.Resource)
 	}
 	if !slices.ContainsFunc(then, etcdtxn.IsWrite) {
 		return transaction.If(compares...).Then(then...).Else(otherwise...).Commit()

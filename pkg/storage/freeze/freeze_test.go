@@ -74,11 +74,11 @@ func TestFreeze(t *testing.T) {
 	}
 	for _, name := range []string{"one", "two"} {
 		if _, err := r.put(t.Context(), name); !apierrors.IsServiceUnavailable(err) {
-			t.Errorf("creating %s while it is frozen: %v", name, err)
+			t.Errorf("create %s while it is frozen: %v", name, err)
 		}
 	}
 	if _, err := r.guarded.OptimisticDelete(t.Context(), r.key("one"), made.Revision, kubernetes.DeleteOptions{}); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("deleting while it is frozen: %v", err)
+		t.Errorf("delete while it is frozen: %v", err)
 	}
 	if count, err := r.Objects(t.Context()); err != nil || count != 1 {
 		t.Errorf("%d objects: %v, want 1", count, err)

@@ -79,7 +79,7 @@ func (e *enforcer) commit(ctx context.Context, w write) (*clientv3.TxnResponse, 
 	case e.turn <- struct{}{}:
 		defer func() { <-e.turn }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for other writes of %s: %w", e.Resource, ctx.Err())
+		return nil, fmt.Errorf("wait for other writes of %s: %w", e.Resource, ctx.Err())
 	}
 	for {
 		limits := e.Limits()
@@ -108,7 +108,7 @@ func (e *enforcer) catchUp(ctx context.Context, limits Limits) error {
 	// Under other limits, or none, there may have been writes without the fence.
 	r, err := e.KV.Get(ctx, e.fenceKey)
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", e.fenceKey, err)
+		return fmt.Errorf("read %s: %w", e.fenceKey, err)
 	}
 	if err := e.count(ctx, r.Header.Revision); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (e *enforcer) fits(ctx context.Context, limits Limits, w write) (fenced boo
 	// The count may be higher than what there is: deletes need no fence.
 	r, err := e.KV.Txn(ctx).Then(clientv3.OpGet(e.fenceKey), clientv3.OpGet(w.key)).Commit()
 	if err != nil {
-		return false, fmt.Errorf("reading %s and %s: %w", e.fenceKey, w.key, err)
+		return false, fmt.Errorf("read %s and %s: %w", e.fenceKey, w.key, err)
 	}
 	found := r.Responses[1].GetResponseRange().Kvs
 	if !w.finds(found) {

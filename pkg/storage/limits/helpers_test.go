@@ -92,7 +92,7 @@ func (r *replica) put(ctx context.Context, name string, size int, at int64) (int
 	case err != nil:
 		return 0, err
 	case !response.Succeeded:
-		return 0, fmt.Errorf("writing %s: %w", name, errConflict)
+		return 0, fmt.Errorf("write %s: %w", name, errConflict)
 	}
 	return response.Revision, nil
 }
@@ -100,7 +100,7 @@ func (r *replica) put(ctx context.Context, name string, size int, at int64) (int
 func (r *replica) delete(ctx context.Context, name string, at int64) error {
 	response, err := r.Kubernetes.OptimisticDelete(ctx, root+name, at, kubernetes.DeleteOptions{GetOnFailure: true})
 	if err == nil && !response.Succeeded {
-		return fmt.Errorf("deleting %s: %w", name, errConflict)
+		return fmt.Errorf("delete %s: %w", name, errConflict)
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func (k *kv) Put(ctx context.Context, key, value string, options ...clientv3.OpO
 
 func (k *kv) check(key string) error {
 	if strings.HasPrefix(key, k.root) && !k.enforcer.Limits().None() {
-		return fmt.Errorf("writing %s: %w", key, errShape)
+		return fmt.Errorf("write %s: %w", key, errShape)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func toWrite(root string, compares []clientv3.Cmp, then, otherwise []clientv3.Op
 			return w, true, nil
 		}
 	}
-	return w, true, fmt.Errorf("writing %s: %w", w.key, errShape)
+	return w, true, fmt.Errorf("write %s: %w", w.key, errShape)
 }
 
 // puts reports whether an operation writes an object, in some case at least.

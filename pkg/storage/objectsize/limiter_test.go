@@ -96,7 +96,7 @@ func TestLeaving(t *testing.T) {
 		t.Fatalf("deleting: %v", err)
 	}
 	if err := update(func(object *unstructured.Unstructured) { object.SetFinalizers(nil) }); err != nil {
-		t.Fatalf("taking off the finalizer: %v", err)
+		t.Fatalf("take off the finalizer: %v", err)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 func Raise(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource schema.GroupResource, floor int64) error {
 	now, err := annexEtcd.Get(ctx, keys.Revisions(prefix), clientv3.WithCountOnly())
 	if err != nil {
-		return fmt.Errorf("reading the revision of etcd: %w", err)
+		return fmt.Errorf("read the revision of etcd: %w", err)
 	}
 	offset := floor - now.Header.GetRevision()
 	if offset <= 0 {
@@ -38,7 +38,7 @@ func Highest(ctx context.Context, annexEtcd clientv3.KV, prefix string) (int64, 
 	all := keys.Revisions(prefix)
 	found, err := annexEtcd.Get(ctx, all, clientv3.WithPrefix())
 	if err != nil {
-		return 0, fmt.Errorf("reading %s: %w", all, err)
+		return 0, fmt.Errorf("read %s: %w", all, err)
 	}
 	return HighestOf(found.Kvs)
 }

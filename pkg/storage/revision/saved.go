@@ -27,7 +27,7 @@ func Load(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource sc
 	ofWhole, ofResource := key(prefix, Whole), key(prefix, resource)
 	r, err := annexEtcd.Txn(ctx).Then(clientv3.OpGet(ofWhole), clientv3.OpGet(ofResource)).Commit()
 	if err != nil {
-		return 0, fmt.Errorf("reading %s and %s: %w", ofWhole, ofResource, err)
+		return 0, fmt.Errorf("read %s and %s: %w", ofWhole, ofResource, err)
 	}
 	var offset int64
 	for _, response := range r.Responses {
@@ -45,7 +45,7 @@ func Load(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource sc
 func Save(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource schema.GroupResource, offset int64) error {
 	key := key(prefix, resource)
 	if offset < 0 || offset > highestOffset {
-		return fmt.Errorf("saving %s: an offset of revisions cannot be %d, only 0 to %d", key, offset, int64(highestOffset))
+		return fmt.Errorf("save %s: an offset of revisions cannot be %d, only 0 to %d", key, offset, int64(highestOffset))
 	}
 	for {
 		before, err := load(ctx, annexEtcd, key)
@@ -57,7 +57,7 @@ func Save(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource sc
 			Then(clientv3.OpPut(key, strconv.FormatInt(offset, 10))).
 			Commit()
 		if err != nil {
-			return fmt.Errorf("saving %s: %w", key, err)
+			return fmt.Errorf("save %s: %w", key, err)
 		}
 		if r.Succeeded {
 			return nil
@@ -72,7 +72,7 @@ type saved struct {
 func load(ctx context.Context, annexEtcd clientv3.KV, key string) (saved, error) {
 	r, err := annexEtcd.Get(ctx, key)
 	if err != nil {
-		return saved{}, fmt.Errorf("reading %s: %w", key, err)
+		return saved{}, fmt.Errorf("read %s: %w", key, err)
 	}
 	return parse(r.Kvs)
 }

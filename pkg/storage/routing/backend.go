@@ -77,7 +77,7 @@ func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
 	}
 	if err != nil {
 		closeLayers()
-		return nil, fmt.Errorf("making the storage of %s in Store %s: %w", r.config.GroupResource, store.Name(), err)
+		return nil, fmt.Errorf("create the storage of %s in Store %s: %w", r.config.GroupResource, store.Name(), err)
 	}
 	b := &backend{Interface: raw, store: store, cached: r.cached}
 	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
@@ -122,7 +122,7 @@ func (b *backend) addCache(r recipe, versioner storage.Versioner, detector *corr
 		Codec:               r.config.Codec,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the watch cache of %s: %w", r.config.GroupResource, err)
+		return nil, fmt.Errorf("create the watch cache of %s: %w", r.config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(watchCache, b.Interface)
 	b.Interface = detector.Cached(newYoung(delegator, b.Interface, func() bool { return r.few(b.store) }))

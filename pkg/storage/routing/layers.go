@@ -33,7 +33,7 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 	shared := store.Client()
 	offset, err := revision.Load(ctx, shared.KV, store.Prefix(), r.config.GroupResource)
 	if err != nil {
-		return nil, fmt.Errorf("finding out about the revisions of %s in Store %s: %w", r.config.GroupResource, store.Name(), err)
+		return nil, fmt.Errorf("find out about the revisions of %s in Store %s: %w", r.config.GroupResource, store.Name(), err)
 	}
 	// A client of the resource's own, without a connection: what it is given goes
 	// over that of the Store.

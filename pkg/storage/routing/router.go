@@ -99,7 +99,7 @@ type Router struct {
 func New(config Config) (*Router, error) {
 	routes, err := newRoutes(config.HostedResources, config.LiveHostedResource)
 	if err != nil {
-		return nil, fmt.Errorf("routing resources to Stores: %w", err)
+		return nil, fmt.Errorf("route resources to Stores: %w", err)
 	}
 	return &Router{
 		store: config.Store, cached: config.Cached, size: config.ObjectSize, routes: routes,

@@ -66,7 +66,7 @@ func newRoutes(informer hostinginformers.HostedResourceInformer, live LiveFunc) 
 		DeleteFunc: func(any) { r.announce() },
 	})
 	if err != nil {
-		return nil, fmt.Errorf("following hosted resources: %w", err)
+		return nil, fmt.Errorf("watch hosted resources: %w", err)
 	}
 	r.synced = registration.HasSyncedChecker()
 	return r, nil
@@ -124,7 +124,7 @@ func (p *placement) find() (place, error) {
 	case apierrors.IsNotFound(err):
 		return place{}, notPlaced(p.resource, "does not exist yet", false)
 	case err != nil:
-		return place{}, fmt.Errorf("reading hosted resource %s: %w", p.resource, err)
+		return place{}, fmt.Errorf("read hosted resource %s: %w", p.resource, err)
 	case hosted.Spec.StoreName == "":
 		return place{}, unscheduled(p.resource, hosted)
 	case hosted.Status.DefinitionUID != p.definition && !hosted.DeletionTimestamp.IsZero():

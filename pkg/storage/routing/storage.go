@@ -316,7 +316,7 @@ func (s *routed) Stats(ctx context.Context) (storage.Stats, error) {
 		return storage.Stats{}, storage.ErrStorageNotReady
 	}
 	if down := b.store.Available(); down != nil {
-		return storage.Stats{}, fmt.Errorf("counting what store %q holds: %w", b.store.Name(), down)
+		return storage.Stats{}, fmt.Errorf("count what store %q holds: %w", b.store.Name(), down)
 	}
 	return b.Stats(ctx)
 }

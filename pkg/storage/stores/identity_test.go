@@ -382,7 +382,7 @@ func TestNewerFormat(t *testing.T) {
 			write("default")
 			_, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.url}, Prefix: "/annex"}})
 			if err == nil || !strings.Contains(err.Error(), "newer release") {
-				t.Errorf("starting on it: %v", err)
+				t.Errorf("start on it: %v", err)
 			}
 		})
 	}
@@ -525,10 +525,10 @@ func TestDefaultOnOthersKeys(t *testing.T) {
 		return err
 	}
 	if err := open("/registry"); err == nil || !strings.Contains(err.Error(), "/registry/pods/a") {
-		t.Errorf("starting on the keys of another program: %v", err)
+		t.Errorf("start on the keys of another program: %v", err)
 	}
 	if err := open("/annex"); err != nil {
-		t.Errorf("starting beside them: %v", err)
+		t.Errorf("start beside them: %v", err)
 	}
 }
 
@@ -667,7 +667,7 @@ func TestEmbeddedEtcdTakenOver(t *testing.T) {
 		set, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.url}, Prefix: "/annex", Embedded: embedded}})
 		if !embedded {
 			if err == nil || !strings.Contains(err.Error(), `"greedy"`) {
-				t.Errorf("starting on the etcd of others that another Store has: %v", err)
+				t.Errorf("start on the etcd of others that another Store has: %v", err)
 			}
 			continue
 		}

@@ -206,7 +206,7 @@ func (s *Set) Run(ctx context.Context, informer cache.SharedIndexInformer) error
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("following stores: %w", err)
+		return fmt.Errorf("watch stores: %w", err)
 	}
 	<-ctx.Done()
 	return informer.RemoveEventHandler(registration)

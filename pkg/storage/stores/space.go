@@ -97,13 +97,13 @@ func (c *connection) makeRoom(ctx context.Context, last reclaim) reclaim {
 func (c *connection) tryToMakeRoom(ctx context.Context, last reclaim, next *reclaim) error {
 	head, err := c.client.Get(ctx, "-", clientv3.WithCountOnly())
 	if err != nil {
-		return fmt.Errorf("reading the revision: %w", err)
+		return fmt.Errorf("read the revision: %w", err)
 	}
 	next.revision = head.Header.GetRevision()
 	if last.revision > 0 {
 		_, err := c.client.Compact(ctx, last.revision, clientv3.WithCompactPhysical())
 		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
-			return fmt.Errorf("removing history up to revision %d: %w", last.revision, err)
+			return fmt.Errorf("remove history up to revision %d: %w", last.revision, err)
 		}
 		next.stale = next.stale || err == nil
 	}
@@ -142,7 +142,7 @@ func (c *connection) defragment(ctx context.Context, trusting bool) (freed bool,
 	for _, member := range members {
 		now, err := c.client.Status(ctx, member.Endpoint)
 		if err != nil {
-			return freed, fmt.Errorf("asking %s for its size: %w", member.Endpoint, err)
+			return freed, fmt.Errorf("ask %s for its size: %w", member.Endpoint, err)
 		}
 		if now.DbSize-now.DbSizeInUse < now.DbSize/100*worthwhile && (trusting || !isFull(now)) {
 			continue
@@ -165,7 +165,7 @@ func (c *connection) defragmentMember(ctx context.Context, endpoint string) erro
 	ctx, cancel := context.WithTimeout(ctx, defragmentTimeout)
 	defer cancel()
 	if _, err := c.client.Defragment(ctx, endpoint); err != nil {
-		return fmt.Errorf("defragmenting %s: %w", endpoint, err)
+		return fmt.Errorf("defragment %s: %w", endpoint, err)
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (c *connection) statuses(ctx context.Context) ([]EndpointAnswer, error) {
 	for _, endpoint := range c.target.endpoints {
 		status, err := c.client.Status(ctx, endpoint)
 		if err != nil {
-			return nil, fmt.Errorf("asking %s for its size: %w", endpoint, err)
+			return nil, fmt.Errorf("ask %s for its size: %w", endpoint, err)
 		}
 		answers = append(answers, EndpointAnswer{Endpoint: endpoint, Status: status})
 	}
@@ -195,14 +195,14 @@ func leads(answer EndpointAnswer) int {
 func (c *connection) disarm(ctx context.Context) error {
 	raised, err := c.client.AlarmList(ctx)
 	if err != nil {
-		return fmt.Errorf("reading the alarms: %w", err)
+		return fmt.Errorf("read the alarms: %w", err)
 	}
 	for _, alarm := range raised.Alarms {
 		if alarm.Alarm != etcdserverpb.AlarmType_NOSPACE {
 			continue
 		}
 		if _, err := c.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: alarm.MemberID, Alarm: alarm.Alarm}); err != nil {
-			return fmt.Errorf("taking back the alarm of member %s: %w", FormatClusterID(alarm.MemberID), err)
+			return fmt.Errorf("take back the alarm of member %s: %w", FormatClusterID(alarm.MemberID), err)
 		}
 	}
 	klog.FromContext(ctx).Info("Made room in an etcd that was out of space, it takes writes again")

@@ -286,7 +286,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	// The default Store does not take what is another's.
 	_, err = Open(t.Context(), Config{Default: Default{Client: dialDirectly(t, etcd.url), Endpoints: []string{etcd.url}, Prefix: "/annex"}})
 	if err == nil || !strings.Contains(err.Error(), "--etcd-prefix") {
-		t.Errorf("starting on the prefix of another Store: %v", err)
+		t.Errorf("start on the prefix of another Store: %v", err)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestDownAndBack(t *testing.T) {
 	_, err := get(t, store, "a")
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Code != 503 || !strings.Contains(err.Error(), `store "far"`) {
-		t.Errorf("reading from an etcd that is down: %v", err)
+		t.Errorf("read from an etcd that is down: %v", err)
 	}
 	if message := store.Available().Error(); !strings.Contains(message, "connection refused") {
 		t.Errorf("it does not say why: %s", message)

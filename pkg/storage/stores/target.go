@@ -96,11 +96,11 @@ func (s *Set) readCredentials(ctx context.Context, ref *secretRef) (*credentials
 	}
 	secret, err := s.config.ReadSecret(ctx, ref.namespace, ref.name)
 	if err != nil {
-		return nil, fmt.Errorf("reading Secret %s: %w", ref, err)
+		return nil, fmt.Errorf("read Secret %s: %w", ref, err)
 	}
 	c, err := parseSecret(secret)
 	if err != nil {
-		return nil, fmt.Errorf("using Secret %s: %w", ref, err)
+		return nil, fmt.Errorf("use Secret %s: %w", ref, err)
 	}
 	return c, nil
 }

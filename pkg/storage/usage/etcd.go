@@ -39,7 +39,7 @@ func (t *Tracker) load(ctx context.Context) error {
 	for {
 		page, err := t.annexEtcd.Get(ctx, key, clientv3.WithRange(end), clientv3.WithRev(revision), clientv3.WithLimit(limit))
 		if err != nil {
-			return fmt.Errorf("reading the keys below %s: %w", t.root, err)
+			return fmt.Errorf("read the keys below %s: %w", t.root, err)
 		}
 		if revision == 0 {
 			revision = page.Header.GetRevision()
@@ -86,7 +86,7 @@ func (t *Tracker) follow(ctx context.Context) (followed bool, err error) {
 			if response.CompactRevision > 0 || errors.Is(err, rpctypes.ErrCompacted) {
 				return followed, errCompacted
 			}
-			return followed, fmt.Errorf("watching the keys below %s: %w", t.root, err)
+			return followed, fmt.Errorf("watch the keys below %s: %w", t.root, err)
 		}
 		// An etcd restored from a backup would have the watch wait in silence for
 		// revisions that were counted already.

@@ -185,7 +185,7 @@ func TestWaitFor(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 3*askAfter)
 	defer cancel()
 	if err := tracker.WaitFor(ctx, elsewhere+1000); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("waiting for what has not happened: %v", err)
+		t.Errorf("wait for what has not happened: %v", err)
 	}
 }
 

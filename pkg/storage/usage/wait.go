@@ -37,7 +37,7 @@ func (t *Tracker) WaitFor(ctx context.Context, revision int64) error {
 			// What fails here ends the watch too, which is made again.
 			_ = t.annexEtcd.RequestProgress(clientv3.WithRequireLeader(ctx))
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the usage below %s at revision %d, it is known at %d: %w", t.root, revision, t.Revision(), context.Cause(ctx))
+			return fmt.Errorf("wait for the usage below %s at revision %d, it is known at %d: %w", t.root, revision, t.Revision(), context.Cause(ctx))
 		}
 	}
 }

@@ -132,7 +132,7 @@ func (i *Installation) LaunchProcess(ctx context.Context, dataDir string, flags 
 func (a *Annex) join() (*Annex, error) {
 	parsed, err := url.Parse(a.URL)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("reading annex's URL: %w", err), a.Shutdown())
+		return nil, errors.Join(fmt.Errorf("read annex's URL: %w", err), a.Shutdown())
 	}
 	a.address = parsed.Host
 	a.Balancer.Add(a.address)
@@ -156,7 +156,7 @@ func (a *Annex) Shutdown() error {
 	default:
 	}
 	if err := a.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("asking annex to stop: %w", err)
+		return fmt.Errorf("ask annex to stop: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -77,7 +77,7 @@ func (i *Installation) Flags() []string {
 func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 	mainClient, err := kubernetes.NewForConfig(i.Cluster.Config)
 	if err != nil {
-		return fmt.Errorf("making a client of the main cluster: %w", err)
+		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex-hosted-" + group, Labels: map[string]string{hostingv1alpha1.AggregateLabel: "true"}},
@@ -85,7 +85,7 @@ func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 	}
 	_, err = mainClient.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("letting annex look for objects of group %s in the main cluster: %w", group, err)
+		return fmt.Errorf("let annex look for objects of group %s in the main cluster: %w", group, err)
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:               fmt.Sprintf("system:serviceaccount:%s:%s", Namespace, ServiceAccount),
@@ -98,7 +98,7 @@ func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 		return err == nil && answer.Status.Allowed, err
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until annex may look for objects of group %s in the main cluster: %w", group, err)
+		return fmt.Errorf("wait until annex may look for objects of group %s in the main cluster: %w", group, err)
 	}
 	return nil
 }
@@ -109,11 +109,11 @@ func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 func (i *Installation) Uninstall(ctx context.Context) error {
 	mainAggregator, err := aggregatorclient.NewForConfig(i.Cluster.Config)
 	if err != nil {
-		return fmt.Errorf("making a client of the main cluster: %w", err)
+		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	ours := metav1.ListOptions{LabelSelector: hostingv1alpha1.PublishedByLabel + "=" + hostingv1alpha1.PublishedBy(Namespace, ServiceName)}
 	if err := mainAggregator.ApiregistrationV1().APIServices().DeleteCollection(ctx, metav1.DeleteOptions{}, ours); err != nil {
-		return fmt.Errorf("deleting the APIServices that annex has published in the main cluster: %w", err)
+		return fmt.Errorf("delete the APIServices that annex has published in the main cluster: %w", err)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (i *Installation) WaitHosting(ctx context.Context) error {
 func (i *Installation) WaitPublished(ctx context.Context, group, version string) error {
 	mainAggregator, err := aggregatorclient.NewForConfig(i.Cluster.Config)
 	if err != nil {
-		return fmt.Errorf("making a client of the main cluster: %w", err)
+		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	name := version + "." + group
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -36,15 +36,15 @@ func applyManifests(ctx context.Context, mainConfig *restclient.Config, names ..
 	}
 	mainDiscovery, err := discovery.NewDiscoveryClientForConfig(mainConfig)
 	if err != nil {
-		return fmt.Errorf("making a client of the main cluster: %w", err)
+		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	groups, err := restmapper.GetAPIGroupResources(mainDiscovery)
 	if err != nil {
-		return fmt.Errorf("discovering the resources of the main cluster: %w", err)
+		return fmt.Errorf("discover the resources of the main cluster: %w", err)
 	}
 	mainDynamic, err := dynamic.NewForConfig(mainConfig)
 	if err != nil {
-		return fmt.Errorf("making a client of the main cluster: %w", err)
+		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	mapper := restmapper.NewDiscoveryRESTMapper(groups)
 	for _, name := range names {
@@ -56,16 +56,16 @@ func applyManifests(ctx context.Context, mainConfig *restclient.Config, names ..
 			kind := object.GroupVersionKind()
 			mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 			if err != nil {
-				return fmt.Errorf("applying %s of %s: %w", kind.Kind, name, err)
+				return fmt.Errorf("apply %s of %s: %w", kind.Kind, name, err)
 			}
 			content, err := json.Marshal(object)
 			if err != nil {
-				return fmt.Errorf("encoding %s %s of %s: %w", kind.Kind, object.GetName(), name, err)
+				return fmt.Errorf("encode %s %s of %s: %w", kind.Kind, object.GetName(), name, err)
 			}
 			_, err = mainDynamic.Resource(mapping.Resource).Namespace(object.GetNamespace()).
 				Patch(ctx, object.GetName(), types.ApplyPatchType, content, metav1.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true)})
 			if err != nil {
-				return fmt.Errorf("applying %s %s of %s to the main cluster: %w", kind.Kind, object.GetName(), name, err)
+				return fmt.Errorf("apply %s %s of %s to the main cluster: %w", kind.Kind, object.GetName(), name, err)
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func applyManifests(ctx context.Context, mainConfig *restclient.Config, names ..
 func readManifest(path string) ([]*unstructured.Unstructured, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading a manifest: %w", err)
+		return nil, fmt.Errorf("read a manifest: %w", err)
 	}
 	defer file.Close()
 	var objects []*unstructured.Unstructured
@@ -86,7 +86,7 @@ func readManifest(path string) ([]*unstructured.Unstructured, error) {
 			return objects, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("decoding %s: %w", path, err)
+			return nil, fmt.Errorf("decode %s: %w", path, err)
 		}
 		if len(object.Object) > 0 {
 			objects = append(objects, object)

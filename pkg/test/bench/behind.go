@@ -213,7 +213,7 @@ func thing(crd *apiextensionsv1.CustomResourceDefinition, i int) ([]byte, error)
 	}}
 	content, err := json.Marshal(object.Object)
 	if err != nil {
-		return nil, fmt.Errorf("encoding an object: %w", err)
+		return nil, fmt.Errorf("encode an object: %w", err)
 	}
 	return content, nil
 }

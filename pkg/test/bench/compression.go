@@ -256,7 +256,7 @@ func (s *stored) weigh(ctx context.Context, resource schema.GroupResource, writt
 		key = keys.Objects("/annex", resource) + key
 		found, err := s.etcd.Get(ctx, key)
 		if err != nil || len(found.Kvs) != 1 {
-			return sum, fmt.Errorf("reading %s: %w", key, errors.Join(err, errors.New("it must be there")))
+			return sum, fmt.Errorf("read %s: %w", key, errors.Join(err, errors.New("it must be there")))
 		}
 		own := found.Kvs[0].Value
 		data, err := compression.Decode(own, func(id uint32) ([]byte, error) {

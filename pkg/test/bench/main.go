@@ -57,7 +57,7 @@ func run(only []string) error {
 	klog.SetOutput(io.Discard)
 	dir, err := os.MkdirTemp("", "annex-bench-")
 	if err != nil {
-		return fmt.Errorf("making a folder for the data: %w", err)
+		return fmt.Errorf("create a folder for the data: %w", err)
 	}
 	defer os.RemoveAll(dir)
 
@@ -83,7 +83,7 @@ func run(only []string) error {
 		}
 		fmt.Fprintf(os.Stderr, "measuring %s ...\n", step.what)
 		if err := step.do(ctx); err != nil {
-			return fmt.Errorf("measuring %s: %w", step.what, err)
+			return fmt.Errorf("measure %s: %w", step.what, err)
 		}
 	}
 	return b.print()

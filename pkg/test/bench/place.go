@@ -87,7 +87,7 @@ func (b *bench) placement(ctx context.Context) error {
 	}()
 	// It prints a line when it begins, as the holder of its lease.
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		return fmt.Errorf("waiting for annex scheduler to begin: %w", err)
+		return fmt.Errorf("wait for annex scheduler to begin: %w", err)
 	}
 	began := time.Now()
 	if err := waitPlaced(ctx, waiting); err != nil {
@@ -186,7 +186,7 @@ func poll(ctx context.Context, what string, left func() (string, error)) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s, last seen: %s", what, waiting)
+			return fmt.Errorf("wait until %s, last seen: %s", what, waiting)
 		case <-time.After(25 * time.Millisecond):
 		}
 	}

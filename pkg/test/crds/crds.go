@@ -68,11 +68,11 @@ type Manifest struct {
 func Load(ctx context.Context, source Source) ([]Manifest, error) {
 	archive, err := archiveOf(ctx, source.Module)
 	if err != nil {
-		return nil, fmt.Errorf("getting the archive of module %s: %w", source.Module, err)
+		return nil, fmt.Errorf("get the archive of module %s: %w", source.Module, err)
 	}
 	files, err := zip.OpenReader(archive.Zip)
 	if err != nil {
-		return nil, fmt.Errorf("opening the archive of module %s: %w", source.Module, err)
+		return nil, fmt.Errorf("open the archive of module %s: %w", source.Module, err)
 	}
 	defer files.Close()
 
@@ -84,7 +84,7 @@ func Load(ctx context.Context, source Source) ([]Manifest, error) {
 		}
 		found, err := readManifests(file)
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", file.Name, err)
+			return nil, fmt.Errorf("read %s: %w", file.Name, err)
 		}
 		manifests = append(manifests, found...)
 	}
@@ -157,7 +157,7 @@ func archiveOf(ctx context.Context, module string) (archive, error) {
 	var downloaded archive
 	output, runErr := goCommand(ctx, dir, "mod", "download", "-json", module+"@"+version)
 	if err := json.Unmarshal(output, &downloaded); err != nil || downloaded.Zip == "" {
-		return archive{}, fmt.Errorf("downloading %s@%s: %w %s", module, version, errors.Join(runErr, err), downloaded.Error)
+		return archive{}, fmt.Errorf("download %s@%s: %w %s", module, version, errors.Join(runErr, err), downloaded.Error)
 	}
 	// A module that go.sum does not name is verified by the checksum database
 	// only; content that tests depend on has to be pinned here.
@@ -186,7 +186,7 @@ func pinnedVersion(ctx context.Context, dir, module string) (string, error) {
 		Require []struct{ Path, Version string }
 	}
 	if err := json.Unmarshal(output, &pins); err != nil {
-		return "", fmt.Errorf("reading the requirements of %s: %w", dir, err)
+		return "", fmt.Errorf("read the requirements of %s: %w", dir, err)
 	}
 	for _, pin := range pins.Require {
 		if pin.Path == module {

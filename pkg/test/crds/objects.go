@@ -22,11 +22,11 @@ import (
 func Objects(ctx context.Context, source Source, manifest Manifest) ([]*unstructured.Unstructured, error) {
 	archive, err := archiveOf(ctx, source.Module)
 	if err != nil {
-		return nil, fmt.Errorf("getting the archive of module %s: %w", source.Module, err)
+		return nil, fmt.Errorf("get the archive of module %s: %w", source.Module, err)
 	}
 	files, err := zip.OpenReader(archive.Zip)
 	if err != nil {
-		return nil, fmt.Errorf("opening the archive of module %s: %w", source.Module, err)
+		return nil, fmt.Errorf("open the archive of module %s: %w", source.Module, err)
 	}
 	defer files.Close()
 	served := map[string]bool{}
@@ -40,7 +40,7 @@ func Objects(ctx context.Context, source Source, manifest Manifest) ([]*unstruct
 		}
 		content, err := file.Open()
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", file.Name, err)
+			return nil, fmt.Errorf("read %s: %w", file.Name, err)
 		}
 		for _, object := range readObjects(content) {
 			if served[object.GetAPIVersion()] && object.GetKind() == manifest.CRD.Spec.Names.Kind {
@@ -48,7 +48,7 @@ func Objects(ctx context.Context, source Source, manifest Manifest) ([]*unstruct
 			}
 		}
 		if err := content.Close(); err != nil {
-			return nil, fmt.Errorf("closing %s: %w", file.Name, err)
+			return nil, fmt.Errorf("close %s: %w", file.Name, err)
 		}
 	}
 	return objects, nil

@@ -70,16 +70,16 @@ Go on in another shell; Ctrl-C here stops everything and removes it.
 func etcdKeys(ctx context.Context, dataDir, prefix string) ([]string, error) {
 	socket := filepath.Join(dataDir, "etcd", "client.sock")
 	if _, err := os.Stat(socket); err != nil {
-		return nil, fmt.Errorf("looking for the socket of annex's etcd: %w", err)
+		return nil, fmt.Errorf("look for the socket of annex's etcd: %w", err)
 	}
 	annexEtcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop()})
 	if err != nil {
-		return nil, fmt.Errorf("connecting to annex's etcd: %w", err)
+		return nil, fmt.Errorf("connect to annex's etcd: %w", err)
 	}
 	defer annexEtcd.Close()
 	found, err := annexEtcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
-		return nil, fmt.Errorf("listing the keys below %s in annex's etcd: %w", prefix, err)
+		return nil, fmt.Errorf("list the keys below %s in annex's etcd: %w", prefix, err)
 	}
 	keys := make([]string, 0, len(found.Kvs))
 	for _, pair := range found.Kvs {

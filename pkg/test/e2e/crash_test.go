@@ -126,7 +126,7 @@ func (s *server) findAll(t *testing.T, writes []write) {
 		if found[w.resource] == nil {
 			list, err := s.annexDynamicClient.Resource(w.resource).Namespace("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
-				t.Fatalf("listing %s after a start: %v", w.resource.Resource, err)
+				t.Fatalf("list %s after a start: %v", w.resource.Resource, err)
 			}
 			found[w.resource] = map[string]unstructured.Unstructured{}
 			for _, item := range list.Items {

@@ -129,7 +129,7 @@ func stop(t testing.TB, annex *process.Annex) {
 	default:
 	}
 	if err := annex.Signal(syscall.SIGTERM); err != nil {
-		t.Errorf("asking annex to stop: %v", err)
+		t.Errorf("ask annex to stop: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

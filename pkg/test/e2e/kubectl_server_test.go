@@ -73,7 +73,7 @@ func testWait(t *testing.T, s *server) {
 	}
 	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Painted"}}`)
 	if err := waiter.Wait(); err != nil {
-		t.Errorf("waiting for the phase: %v", err)
+		t.Errorf("wait for the phase: %v", err)
 	}
 	s.kubectl.refuse(t, "", []string{"wait", "widget/a", "-n", namespace, "--for=delete", "--timeout=100ms"}, "timed out")
 	s.kubectl.run(t, "delete", "widget", "a", "-n", namespace, "--wait=false")

@@ -158,7 +158,7 @@ func (s *server) checkListed(t *testing.T, u use, namespace string) {
 	t.Helper()
 	list, err := s.client(u, namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
-		t.Errorf("listing %s: %v", u.resource, err)
+		t.Errorf("list %s: %v", u.resource, err)
 		return
 	}
 	if !slices.ContainsFunc(list.Items, func(item unstructured.Unstructured) bool { return item.GetName() == u.pair.Minimal.GetName() }) {
@@ -169,12 +169,12 @@ func (s *server) checkListed(t *testing.T, u use, namespace string) {
 	raw, err := s.annexClient.Discovery().RESTClient().Get().AbsPath(path).
 		SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").Do(t.Context()).Raw()
 	if err != nil {
-		t.Errorf("getting the table of %s: %v", u.resource, err)
+		t.Errorf("get the table of %s: %v", u.resource, err)
 		return
 	}
 	var table metav1.Table
 	if err := json.Unmarshal(raw, &table); err != nil {
-		t.Errorf("reading the table of %s: %v", u.resource, err)
+		t.Errorf("read the table of %s: %v", u.resource, err)
 		return
 	}
 	want := []string{"Name"}
@@ -201,7 +201,7 @@ func (s *server) checkApplied(t *testing.T, u use, namespace string) {
 	t.Helper()
 	object, err := s.client(u, namespace).Get(t.Context(), u.pair.Full.GetName(), metav1.GetOptions{})
 	if err != nil {
-		t.Errorf("getting %s: %v", u.resource, err)
+		t.Errorf("get %s: %v", u.resource, err)
 		return
 	}
 	if object.GetLabels()["patched"] != "merge" || object.GetAnnotations()["patched"] != "json" {

@@ -215,11 +215,11 @@ func (c *Cluster) makeRoom(ctx context.Context, client *clientv3.Client) error {
 	isFull := true
 	for _, m := range c.Members {
 		if _, err := client.Defragment(ctx, m.Endpoint()); err != nil {
-			return fmt.Errorf("defragmenting member %s: %w", m.Name, err)
+			return fmt.Errorf("defragment member %s: %w", m.Name, err)
 		}
 		status, err := client.Status(ctx, m.Endpoint())
 		if err != nil {
-			return fmt.Errorf("asking member %s for its size: %w", m.Name, err)
+			return fmt.Errorf("ask member %s for its size: %w", m.Name, err)
 		}
 		isFull = isFull && status.DbSize > c.config.QuotaBytes/100*full
 	}
@@ -227,7 +227,7 @@ func (c *Cluster) makeRoom(ctx context.Context, client *clientv3.Client) error {
 		return nil
 	}
 	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
-		return fmt.Errorf("taking back alarms: %w", err)
+		return fmt.Errorf("take back alarms: %w", err)
 	}
 	return errors.New("there was room in the files of its members")
 }
@@ -244,7 +244,7 @@ func (c *Cluster) retry(t testing.TB, what string, do func(ctx context.Context) 
 			return
 		}
 		if time.Now().After(deadline) || t.Context().Err() != nil {
-			t.Fatalf("waiting for %s: %v", what, err)
+			t.Fatalf("wait for %s: %v", what, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

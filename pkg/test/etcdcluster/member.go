@@ -117,7 +117,7 @@ func (m *Member) start() error {
 		return err
 	}
 	if err := process.Start(); err != nil {
-		return fmt.Errorf("starting the member %s: %w", m.Name, err)
+		return fmt.Errorf("start the member %s: %w", m.Name, err)
 	}
 	exited := make(chan struct{})
 	go func() {
@@ -154,7 +154,7 @@ func (m *Member) Stop(t testing.TB) {
 		return
 	}
 	if err := m.process.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatalf("stopping the member %s: %v", m.Name, err)
+		t.Fatalf("stop the member %s: %v", m.Name, err)
 	}
 	select {
 	case <-m.exited:

@@ -48,7 +48,7 @@ func init() {
 func serve(encoded string) error {
 	var s settings
 	if err := json.Unmarshal([]byte(encoded), &s); err != nil {
-		return fmt.Errorf("reading %s: %w", settingsVariable, err)
+		return fmt.Errorf("read %s: %w", settingsVariable, err)
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -62,7 +62,7 @@ func serve(encoded string) error {
 	}
 	member, err := embed.StartEtcd(config)
 	if err != nil {
-		return fmt.Errorf("starting etcd: %w", err)
+		return fmt.Errorf("start etcd: %w", err)
 	}
 	select {
 	case err := <-member.Err():
@@ -87,7 +87,7 @@ func (s settings) clientScheme() string {
 func (s settings) config() (*embed.Config, error) {
 	endpoint, err := url.Parse(s.Endpoint)
 	if err != nil {
-		return nil, fmt.Errorf("parsing the endpoint: %w", err)
+		return nil, fmt.Errorf("parse the endpoint: %w", err)
 	}
 	config := embed.NewConfig()
 	config.Name, config.Dir = s.Name, s.Name

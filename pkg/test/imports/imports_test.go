@@ -60,7 +60,7 @@ func listPackages(t *testing.T) []goPackage {
 	t.Helper()
 	found, err := packages()
 	if err != nil {
-		t.Fatalf("listing the packages of the module: %v", err)
+		t.Fatalf("list the packages of the module: %v", err)
 	}
 	if len(found) == 0 {
 		t.Fatal("the module has no packages")
@@ -134,14 +134,14 @@ func TestGoMod(t *testing.T) {
 		command.Dir = filepath.Join(root, dir)
 		output, err := command.Output()
 		if err != nil {
-			t.Fatalf("reading %s/go.mod: %v", dir, err)
+			t.Fatalf("read %s/go.mod: %v", dir, err)
 		}
 		var mod struct {
 			Replace []struct{ Old struct{ Path string } }
 			Require []struct{ Path, Version string }
 		}
 		if err := json.Unmarshal(output, &mod); err != nil {
-			t.Fatalf("reading %s/go.mod: %v", dir, err)
+			t.Fatalf("read %s/go.mod: %v", dir, err)
 		}
 		for _, replaced := range mod.Replace {
 			t.Errorf("%s/go.mod replaces %s: nobody who imports the module would get that", dir, replaced.Old.Path)
@@ -215,7 +215,7 @@ func moduleRoot(t *testing.T) string {
 	t.Helper()
 	output, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
-		t.Fatalf("finding the module's root: %v", err)
+		t.Fatalf("find the module's root: %v", err)
 	}
 	return filepath.Dir(strings.TrimSpace(string(output)))
 }

@@ -47,7 +47,7 @@ func (a *annex) enforce(t *testing.T, name string, spec admissionregistrationv1.
 	annexPolicies := a.kube.AdmissionregistrationV1()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 	if _, err := annexPolicies.ValidatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("making a policy: %v", err)
+		t.Fatalf("create a policy: %v", err)
 	}
 	t.Cleanup(func() { deleteQuietly(t, annexPolicies.ValidatingAdmissionPolicies().Delete, name) })
 	if len(actions) == 0 {

@@ -89,7 +89,7 @@ func (a *annex) repair(t *testing.T) {
 	t.Helper()
 	configurations := a.kube.AdmissionregistrationV1()
 	if err := configurations.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "closed", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("deleting the binding of a policy on everything: %v", err)
+		t.Errorf("delete the binding of a policy on everything: %v", err)
 	}
 	eventually(t, "a webhook on everything can be changed", func() string {
 		mutating, err := configurations.MutatingWebhookConfigurations().Get(t.Context(), "down", metav1.GetOptions{})
@@ -103,7 +103,7 @@ func (a *annex) repair(t *testing.T) {
 		return ""
 	})
 	if err := configurations.ValidatingWebhookConfigurations().Delete(t.Context(), "down", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("deleting a webhook on everything: %v", err)
+		t.Errorf("delete a webhook on everything: %v", err)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestAdmissionThatCannotBeRead(t *testing.T) {
 				t.Errorf("it was deleted as if it could be read: %s", got)
 			}
 			if got := a.request(t, http.MethodDelete, path+"/closed?"+corruption.UnsafeDelete+"=true", ""); got.code != http.StatusOK {
-				t.Fatalf("deleting it: %s", got)
+				t.Fatalf("delete it: %s", got)
 			}
 			eventually(t, "annex is ready, and writes are allowed", func() string {
 				if got := a.get(t, "/readyz"); got.code != http.StatusOK {

@@ -180,7 +180,7 @@ func (a *annex) validate(t *testing.T, name string, hooks ...hook) {
 func deleteQuietly(t *testing.T, remove func(context.Context, string, metav1.DeleteOptions) error, name string) {
 	t.Helper()
 	if err := remove(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) && !utilnet.IsConnectionRefused(err) {
-		t.Errorf("deleting %s: %v", name, err)
+		t.Errorf("delete %s: %v", name, err)
 	}
 }
 

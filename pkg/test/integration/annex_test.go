@@ -92,7 +92,7 @@ func (a *annex) newNamespace(t *testing.T) string {
 	name := fmt.Sprintf("test-%d", lastNamespace.Add(1))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := a.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("creating a namespace: %v", err)
+		t.Fatalf("create a namespace: %v", err)
 	}
 	return name
 }
@@ -110,7 +110,7 @@ func (r response) String() string { return fmt.Sprintf("%d %s", r.code, r.body) 
 func (r response) into(t *testing.T, target any) {
 	t.Helper()
 	if err := json.Unmarshal(r.body, target); err != nil {
-		t.Fatalf("decoding %s: %v", r, err)
+		t.Fatalf("decode %s: %v", r, err)
 	}
 }
 
@@ -190,7 +190,7 @@ func newEtcdClient(t *testing.T, config clientv3.Config) *clientv3.Client {
 	config.Logger = zap.NewNop()
 	annexEtcd, err := clientv3.New(config)
 	if err != nil {
-		t.Fatalf("making a client of etcd: %v", err)
+		t.Fatalf("create a client of etcd: %v", err)
 	}
 	t.Cleanup(func() { annexEtcd.Close() })
 	return annexEtcd
@@ -201,14 +201,14 @@ func etcdValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
 	t.Helper()
 	found, err := annexEtcd.Get(t.Context(), key)
 	if err != nil {
-		t.Fatalf("reading %s from etcd: %v", key, err)
+		t.Fatalf("read %s from etcd: %v", key, err)
 	}
 	if len(found.Kvs) != 1 {
 		t.Fatalf("etcd has no key %s", key)
 	}
 	value, err := compression.Decode(found.Kvs[0].Value, nil)
 	if err != nil {
-		t.Fatalf("decoding %s: %v", key, err)
+		t.Fatalf("decode %s: %v", key, err)
 	}
 	return value
 }

@@ -58,7 +58,7 @@ func auditEvents(t *testing.T, log []byte) []auditv1.Event {
 	for lines.Scan() {
 		var event auditv1.Event
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			t.Fatalf("reading the audit log: %v: %s", err, lines.Text())
+			t.Fatalf("read the audit log: %v: %s", err, lines.Text())
 		}
 		events = append(events, event)
 	}

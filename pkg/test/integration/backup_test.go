@@ -69,7 +69,7 @@ func (r *resource) list(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	list, err := r.annex.dynamic.Resource(r.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
-		t.Fatalf("listing %s: %v", r.name, err)
+		t.Fatalf("list %s: %v", r.name, err)
 	}
 	return list.Items
 }

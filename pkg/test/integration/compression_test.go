@@ -28,7 +28,7 @@ func rawValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
 	t.Helper()
 	found, err := annexEtcd.Get(t.Context(), key)
 	if err != nil || len(found.Kvs) != 1 {
-		t.Fatalf("reading %s from etcd: %v, %v", key, found, err)
+		t.Fatalf("read %s from etcd: %v, %v", key, found, err)
 	}
 	return found.Kvs[0].Value
 }

@@ -50,7 +50,7 @@ func (r *resource) stored(t *testing.T) (objects, bytes, stored int64) {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/"+r.group+"/widgets/", clientv3.WithPrefix())
 	if err != nil {
-		t.Fatalf("listing %s in etcd: %v", r.name, err)
+		t.Fatalf("list %s in etcd: %v", r.name, err)
 	}
 	for _, kv := range found.Kvs {
 		plain, _ := compression.PlainSize(kv.Value)
@@ -126,7 +126,7 @@ func TestHostedResourceInUseCannotBeDeleted(t *testing.T) {
 	first := widgets.waitHosted(t, "is hosted", isHosted)
 	err := a.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets.name, metav1.DeleteOptions{})
 	if !apierrors.IsConflict(err) {
-		t.Errorf("deleting it: %v, want a conflict", err)
+		t.Errorf("delete it: %v, want a conflict", err)
 	}
 	wantError(t, err, "delete the CustomResourceDefinition", widgets.name, "first")
 	widgets.create(t, "v1", "widget", "spec: {}")

@@ -153,18 +153,18 @@ func TestCorruptObject(t *testing.T) {
 	widgets.waitUnreadable(t, "b")
 	_, err := widgets.in("v1").Get(t.Context(), "b", metav1.GetOptions{})
 	if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), widgets.namespace+"/b cannot be read: object not decodable") {
-		t.Errorf("reading it: got %v, want why it cannot be read", err)
+		t.Errorf("read it: got %v, want why it cannot be read", err)
 	}
 	widgets.waitIntact(t, a, "False 1 object cannot be read, so lists fail. "+widgets.namespace+"/b: object not decodable")
 	widgets.create(t, "v1", "d", "spec: {}")
 	if _, err := widgets.in("v1").Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
-		t.Errorf("reading another: %v", err)
+		t.Errorf("read another: %v", err)
 	}
 	if err := widgets.in("v1").Delete(t.Context(), "b", metav1.DeleteOptions{}); err == nil {
 		t.Error("it was deleted as if it could be read")
 	}
 	if err := widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), widgets.namespace+"/b") {
-		t.Errorf("deleting all: got %v, want a refusal that names b", err)
+		t.Errorf("delete all: got %v, want a refusal that names b", err)
 	}
 	// Who may delete objects may not delete those that cannot be read.
 	a.bind(t, widgets.namespace+":deleters", widgets.namespace,
@@ -178,7 +178,7 @@ func TestCorruptObject(t *testing.T) {
 		return ""
 	})
 	if unsafe := widgets.unsafeDelete(t, "a"); unsafe.code < 400 {
-		t.Errorf("deleting one that can be read, as if it could not: got %s", unsafe)
+		t.Errorf("delete one that can be read, as if it could not: got %s", unsafe)
 	}
 	informer.waitHas(t, "a,b,c")
 	if deleted := informer.deleted.Load(); deleted > 0 {
@@ -186,7 +186,7 @@ func TestCorruptObject(t *testing.T) {
 	}
 
 	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
-		t.Fatalf("deleting it: %s", unsafe)
+		t.Fatalf("delete it: %s", unsafe)
 	}
 	widgets.waitNames(t, "a", "c", "d")
 	informer.waitHas(t, "a,c,d")
@@ -194,7 +194,7 @@ func TestCorruptObject(t *testing.T) {
 	widgets.create(t, "v1", "b", "spec: {}")
 	widgets.waitNames(t, "a", "b", "c", "d")
 	if err := widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Errorf("deleting all: %v", err)
+		t.Errorf("delete all: %v", err)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
 		t.Errorf("etcd has %q", value)
 	}
 	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
-		t.Fatalf("deleting it: %s", unsafe)
+		t.Fatalf("delete it: %s", unsafe)
 	}
 	widgets.gone(t)
 	eventually(t, "the namespace goes", func() string {

@@ -119,7 +119,7 @@ func (a *annex) installConverted(t *testing.T, webhook *apiextensionsv1.WebhookC
 	t.Cleanup(func() {
 		err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(context.Background(), crd.Name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			t.Errorf("deleting the CRD %s: %v", crd.Name, err)
+			t.Errorf("delete the CRD %s: %v", crd.Name, err)
 		}
 	})
 	return a.install(t, crd)

@@ -63,7 +63,7 @@ func parseSchema(t *testing.T, schema string) *apiextensionsv1.JSONSchemaProps {
 	t.Helper()
 	props := &apiextensionsv1.JSONSchemaProps{}
 	if err := yaml.UnmarshalStrict([]byte(schema), props); err != nil {
-		t.Fatalf("parsing a schema: %v", err)
+		t.Fatalf("parse a schema: %v", err)
 	}
 	return props
 }
@@ -89,7 +89,7 @@ func (a *annex) install(t *testing.T, crd *apiextensionsv1.CustomResourceDefinit
 func (a *annex) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	if _, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("creating the CRD %s: %v", crd.Name, err)
+		t.Fatalf("create the CRD %s: %v", crd.Name, err)
 	}
 	eventually(t, "CRD "+crd.Name+" is established", func() string {
 		created, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
@@ -145,11 +145,11 @@ func (r *resource) object(t *testing.T, version, name, content string) *unstruct
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	asJSON, err := yaml.YAMLToJSON([]byte(content))
 	if err != nil {
-		t.Fatalf("parsing an object: %v", err)
+		t.Fatalf("parse an object: %v", err)
 	}
 	// Decodes numbers as the API does.
 	if err := utiljson.Unmarshal(asJSON, &object.Object); err != nil {
-		t.Fatalf("parsing an object: %v", err)
+		t.Fatalf("parse an object: %v", err)
 	}
 	object.SetAPIVersion(r.group + "/" + version)
 	object.SetKind("Widget")
@@ -163,7 +163,7 @@ func (r *resource) create(t *testing.T, version, name, content string) *unstruct
 	t.Helper()
 	created, err := r.in(version).Create(t.Context(), r.object(t, version, name, content), metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("creating %s through %s: %v", name, version, err)
+		t.Fatalf("create %s through %s: %v", name, version, err)
 	}
 	return created
 }
@@ -173,7 +173,7 @@ func (r *resource) get(t *testing.T, version, name string) *unstructured.Unstruc
 	t.Helper()
 	object, err := r.in(version).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
-		t.Fatalf("reading %s through %s: %v", name, version, err)
+		t.Fatalf("read %s through %s: %v", name, version, err)
 	}
 	return object
 }
@@ -183,7 +183,7 @@ func (r *resource) names(t *testing.T, version string, options metav1.ListOption
 	t.Helper()
 	list, err := r.in(version).List(t.Context(), options)
 	if err != nil {
-		t.Fatalf("listing through %s: %v", version, err)
+		t.Fatalf("list through %s: %v", version, err)
 	}
 	names := []string{}
 	for _, item := range list.Items {
@@ -227,6 +227,6 @@ func (r *resource) patch(t *testing.T, version, name, patch string, subresources
 func (r *resource) deleteDefinition(t *testing.T) {
 	t.Helper()
 	if err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err != nil {
-		t.Fatalf("deleting the CRD %s: %v", r.name, err)
+		t.Fatalf("delete the CRD %s: %v", r.name, err)
 	}
 }

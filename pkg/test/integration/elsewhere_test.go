@@ -73,7 +73,7 @@ func TestAResourceIsOnOneStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := hosted.Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("deleting a HostedResource in use: %v", err)
+		t.Errorf("delete a HostedResource in use: %v", err)
 	}
 }
 

@@ -81,7 +81,7 @@ func (a *annex) configMap(t *testing.T, namespace, name string, changes ...chang
 	}
 	made, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("creating ConfigMap %s: %v", name, err)
+		t.Fatalf("create ConfigMap %s: %v", name, err)
 	}
 	o := &thing{kind: configMapKind, meta: made.ObjectMeta}
 	o.objects = a.objects(t, o)
@@ -100,7 +100,7 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *thing {
 	object.SetFinalizers(meta.Finalizers)
 	made, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("creating Widget %s: %v", name, err)
+		t.Fatalf("create Widget %s: %v", name, err)
 	}
 	meta.UID = made.GetUID()
 	o := &thing{kind: r.kind(), meta: meta}
@@ -111,7 +111,7 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *thing {
 func (o *thing) delete(t *testing.T, propagation metav1.DeletionPropagation) {
 	t.Helper()
 	if err := o.objects.Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}); err != nil {
-		t.Fatalf("deleting %s: %v", o, err)
+		t.Fatalf("delete %s: %v", o, err)
 	}
 }
 
@@ -122,7 +122,7 @@ func (o *thing) live(t *testing.T) *metav1.PartialObjectMetadata {
 	t.Helper()
 	found, err := o.objects.Get(t.Context(), o.meta.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		t.Fatalf("reading %s: %v", o, err)
+		t.Fatalf("read %s: %v", o, err)
 	}
 	if err != nil || found.UID != o.meta.UID {
 		return nil

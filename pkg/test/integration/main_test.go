@@ -116,7 +116,7 @@ func (s *sharedServer) annex(t *testing.T) *annex {
 	t.Helper()
 	s.once.Do(s.start)
 	if s.err != nil {
-		t.Fatalf("starting the shared server: %v", s.err)
+		t.Fatalf("start the shared server: %v", s.err)
 	}
 	return newAnnex(t, s.server)
 }

@@ -32,7 +32,7 @@ func (a *annex) fill(t *testing.T, namespace string) {
 	made := func(what string, err error) {
 		t.Helper()
 		if err != nil {
-			t.Fatalf("creating a %s: %v", what, err)
+			t.Fatalf("create a %s: %v", what, err)
 		}
 	}
 	core := a.kube.CoreV1()
@@ -62,7 +62,7 @@ func (a *annex) keysIn(t *testing.T, namespace string) []string {
 	t.Helper()
 	found, err := a.etcd(t).Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
-		t.Fatalf("listing the keys in etcd: %v", err)
+		t.Fatalf("list the keys in etcd: %v", err)
 	}
 	var keys []string
 	for _, kv := range found.Kvs {
@@ -76,7 +76,7 @@ func (a *annex) keysIn(t *testing.T, namespace string) []string {
 func (a *annex) deleteNamespace(t *testing.T, name string) {
 	t.Helper()
 	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatalf("deleting namespace %s: %v", name, err)
+		t.Fatalf("delete namespace %s: %v", name, err)
 	}
 }
 
@@ -113,7 +113,7 @@ func (a *annex) waitNamespaceSays(t *testing.T, name string, condition corev1.Na
 func (r *resource) release(t *testing.T, name string) {
 	t.Helper()
 	if _, err := r.in("v1").Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatalf("removing the finalizers of %s: %v", name, err)
+		t.Fatalf("remove the finalizers of %s: %v", name, err)
 	}
 }
 
@@ -123,7 +123,7 @@ func (r *resource) hold(t *testing.T, name string) {
 	object := r.object(t, "v1", name, "spec: {}")
 	object.SetFinalizers([]string{heldFinalizer})
 	if _, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("creating %s: %v", name, err)
+		t.Fatalf("create %s: %v", name, err)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestNamespaceWaitsForFinalizersOfItsContents(t *testing.T) {
 	}
 	_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "late", "spec: {}"), metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) {
-		t.Errorf("creating an object in a namespace that is going: %v, want it forbidden", err)
+		t.Errorf("create an object in a namespace that is going: %v, want it forbidden", err)
 	}
 
 	widgets.release(t, "held")

@@ -35,7 +35,7 @@ func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 	t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: limits(of...)}}
 	if _, err := a.kube.CoreV1().ResourceQuotas(namespace).Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("creating a quota: %v", err)
+		t.Fatalf("create a quota: %v", err)
 	}
 	poll.UntilDone(t, patience, "the quota "+name+" is counted", func() (bool, string) {
 		got := a.quota(t, namespace, name)
@@ -47,7 +47,7 @@ func (a *annex) quota(t *testing.T, namespace, name string) *corev1.ResourceQuot
 	t.Helper()
 	quota, err := a.kube.CoreV1().ResourceQuotas(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
-		t.Fatalf("reading a quota: %v", err)
+		t.Fatalf("read a quota: %v", err)
 	}
 	return quota
 }
@@ -206,7 +206,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 						return err == nil, fmt.Sprint(err)
 					})
 					if err := configMaps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-						t.Fatalf("deleting %s: %v", name, err)
+						t.Fatalf("delete %s: %v", name, err)
 					}
 				}
 			})

@@ -71,7 +71,7 @@ func (r *replica) writes(t *testing.T) []time.Time {
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		var event auditv1.Event
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			t.Fatalf("reading the audit log: %v", err)
+			t.Fatalf("read the audit log: %v", err)
 		}
 		times = append(times, event.RequestReceivedTimestamp.Time)
 	}

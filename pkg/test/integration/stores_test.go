@@ -243,7 +243,7 @@ func holdsResources(t *testing.T, r *resource, store string) {
 	err := stores.Delete(t.Context(), store, metav1.DeleteOptions{})
 	wantError(t, err, store, r.name)
 	if !apierrors.IsConflict(err) && !apierrors.IsForbidden(err) {
-		t.Errorf("deleting a Store that holds a resource: %v", err)
+		t.Errorf("delete a Store that holds a resource: %v", err)
 	}
 	r.waitWritable(t, "after")
 	r.deleteDefinition(t)

@@ -122,7 +122,7 @@ func TestAStoreRunsOutOfSpace(t *testing.T) {
 		t.Errorf("of a full Store %v are read", got)
 	}
 	if err := r.in("v1").Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("deleting from a full Store: %v", err)
+		t.Errorf("delete from a full Store: %v", err)
 	}
 	wantTheRestUnaffected(t, a, r, other)
 

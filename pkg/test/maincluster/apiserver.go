@@ -41,7 +41,7 @@ func freePort(ctx context.Context) (int, error) {
 			return port, listener.Close()
 		}
 	}
-	return 0, fmt.Errorf("looking for a free port on 127.0.0.1: %w", err)
+	return 0, fmt.Errorf("look for a free port on 127.0.0.1: %w", err)
 }
 
 func localAddress(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
@@ -114,7 +114,7 @@ func (c *Cluster) waitReady(ctx context.Context, server *child) error {
 	defer cancel()
 	mainClient, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {
-		return fmt.Errorf("making a client of the main cluster: %w", err)
+		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	var last error
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {

@@ -44,15 +44,15 @@ type keyPair struct{ cert, key []byte }
 func newAuthority(name string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making a key for the CA %s: %w", name, err)
+		return nil, fmt.Errorf("create a key for the CA %s: %w", name, err)
 	}
 	made, err := cert.NewSelfSignedCACert(cert.Config{CommonName: name, NotBefore: time.Now().Add(-backdate)}, key)
 	if err != nil {
-		return nil, fmt.Errorf("signing the CA %s: %w", name, err)
+		return nil, fmt.Errorf("sign the CA %s: %w", name, err)
 	}
 	encoded, err := cert.EncodeCertificates(made)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the CA %s: %w", name, err)
+		return nil, fmt.Errorf("encode the CA %s: %w", name, err)
 	}
 	return &authority{cert: made, pem: encoded, key: key}, nil
 }
@@ -79,27 +79,27 @@ func (a *authority) sign(template *x509.Certificate) (keyPair, error) {
 	name := template.Subject.CommonName
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("making a key for %s: %w", name, err)
+		return keyPair{}, fmt.Errorf("create a key for %s: %w", name, err)
 	}
 	if template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
-		return keyPair{}, fmt.Errorf("making a serial number for %s: %w", name, err)
+		return keyPair{}, fmt.Errorf("create a serial number for %s: %w", name, err)
 	}
 	template.NotBefore, template.NotAfter = a.cert.NotBefore, a.cert.NotBefore.Add(lifetime)
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	raw, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("signing the certificate of %s: %w", name, err)
+		return keyPair{}, fmt.Errorf("sign the certificate of %s: %w", name, err)
 	}
 	signed, err := x509.ParseCertificate(raw)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("reading the certificate of %s: %w", name, err)
+		return keyPair{}, fmt.Errorf("read the certificate of %s: %w", name, err)
 	}
 	var pair keyPair
 	if pair.cert, err = cert.EncodeCertificates(signed); err != nil {
-		return keyPair{}, fmt.Errorf("encoding the certificate of %s: %w", name, err)
+		return keyPair{}, fmt.Errorf("encode the certificate of %s: %w", name, err)
 	}
 	if pair.key, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
-		return keyPair{}, fmt.Errorf("encoding the key of %s: %w", name, err)
+		return keyPair{}, fmt.Errorf("encode the key of %s: %w", name, err)
 	}
 	return pair, nil
 }
@@ -113,10 +113,10 @@ func (p keyPair) write(dir, name string) error {
 func replaceFile(path string, content []byte) error {
 	temporary := path + ".new"
 	if err := os.WriteFile(temporary, content, privateMode); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if err := os.Rename(temporary, path); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func makeIdentities(dir string) (*identities, error) {
 	}
 	signing, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
-		return nil, fmt.Errorf("making the key of the service accounts: %w", err)
+		return nil, fmt.Errorf("create the key of the service accounts: %w", err)
 	}
 	made := &identities{cluster: clusterCA}
 	return made, errors.Join(

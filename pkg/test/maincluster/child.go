@@ -41,7 +41,7 @@ func startChild(dir, name, program string, args []string) (*child, error) {
 	c := &child{name: name, logPath: filepath.Join(dir, name+".log"), exited: make(chan struct{})}
 	log, err := os.OpenFile(c.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, privateMode)
 	if err != nil {
-		return nil, fmt.Errorf("opening the log of %s: %w", name, err)
+		return nil, fmt.Errorf("open the log of %s: %w", name, err)
 	}
 	defer log.Close()
 	c.command = exec.Command(program, args...) //nolint:noctx // it outlives the call that starts it
@@ -63,7 +63,7 @@ func startChild(dir, name, program string, args []string) (*child, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("starting %s: %w", program, err)
+		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
 	return c, nil
 }
@@ -71,7 +71,7 @@ func startChild(dir, name, program string, args []string) (*child, error) {
 // stop asks the child to end and waits for it; in the end it is killed.
 func (c *child) stop(ctx context.Context) error {
 	if err := c.command.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stopping %s: %w", c.name, err)
+		return fmt.Errorf("stop %s: %w", c.name, err)
 	}
 	grace := time.NewTimer(stopGrace)
 	defer grace.Stop()

@@ -75,12 +75,12 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if c.Dir == "" {
 		dir, err := os.MkdirTemp("", "main-cluster-")
 		if err != nil {
-			return nil, fmt.Errorf("making a directory for the main cluster: %w", err)
+			return nil, fmt.Errorf("create a directory for the main cluster: %w", err)
 		}
 		c.Dir, c.temporary = dir, true
 	}
 	if err := c.start(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("starting the main cluster: %w", err), c.Stop())
+		return nil, errors.Join(fmt.Errorf("start the main cluster: %w", err), c.Stop())
 	}
 	return c, nil
 }
@@ -88,7 +88,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 func (c *Cluster) start(ctx context.Context) error {
 	var err error
 	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
-		return fmt.Errorf("finding its directory: %w", err)
+		return fmt.Errorf("find its directory: %w", err)
 	}
 	if c.identities, err = makeIdentities(c.Dir); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (c *Cluster) Stop() error {
 		err = errors.Join(err, os.RemoveAll(c.Dir))
 	}
 	if err != nil {
-		return fmt.Errorf("stopping the main cluster: %w", err)
+		return fmt.Errorf("stop the main cluster: %w", err)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (c *Cluster) Stop() error {
 func (c *Cluster) EtcdKeys(ctx context.Context, prefix string) ([]string, error) {
 	found, err := c.etcd.Client().Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
-		return nil, fmt.Errorf("listing the keys below %s in the main cluster's etcd: %w", prefix, err)
+		return nil, fmt.Errorf("list the keys below %s in the main cluster's etcd: %w", prefix, err)
 	}
 	keys := make([]string, 0, len(found.Kvs))
 	for _, pair := range found.Kvs {
@@ -152,7 +152,7 @@ func (c *Cluster) EtcdKeys(ctx context.Context, prefix string) ([]string, error)
 // that is a write through a server that nobody else has heard of.
 func (c *Cluster) PutEtcdKey(ctx context.Context, key, value string) error {
 	if _, err := c.etcd.Client().Put(ctx, key, value); err != nil {
-		return fmt.Errorf("writing key %s of the main cluster's etcd: %w", key, err)
+		return fmt.Errorf("write key %s of the main cluster's etcd: %w", key, err)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (c *Cluster) PutEtcdKey(ctx context.Context, key, value string) error {
 // after an older copy of the cluster was restored.
 func (c *Cluster) DeleteEtcdKey(ctx context.Context, key string) error {
 	if _, err := c.etcd.Client().Delete(ctx, key); err != nil {
-		return fmt.Errorf("deleting key %s of the main cluster's etcd: %w", key, err)
+		return fmt.Errorf("delete key %s of the main cluster's etcd: %w", key, err)
 	}
 	return nil
 }

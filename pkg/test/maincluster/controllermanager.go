@@ -83,7 +83,7 @@ func (c *Cluster) waitForControllers(ctx context.Context, manager *child) error 
 	defer cancel()
 	mainClient, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {
-		return fmt.Errorf("making a client of the main cluster: %w", err)
+		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	var last error
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {

@@ -65,7 +65,7 @@ func NewLoadBalancer(opts LoadBalancerOptions) (*LoadBalancer, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", localAddress(0))
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("listening for connections to balance: %w", err)
+		return nil, fmt.Errorf("listen for connections to balance: %w", err)
 	}
 	b := &LoadBalancer{opts: opts, listener: listener, cancel: cancel, open: map[net.Conn]string{}}
 	if opts.ReadyTLS != nil {
@@ -163,7 +163,7 @@ func (b *LoadBalancer) Close() error {
 	b.mu.Unlock()
 	b.tasks.Wait()
 	if err != nil && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("closing the balancer: %w", err)
+		return fmt.Errorf("close the balancer: %w", err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (c *Cluster) writeKubeconfigs() error {
 func loadKubeconfig(path string) (*restclient.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig of the main cluster: %w", err)
+		return nil, fmt.Errorf("read the kubeconfig of the main cluster: %w", err)
 	}
 	config.QPS = -1
 	return config, nil
@@ -66,12 +66,12 @@ func (c *Cluster) ConfigFor(user string, groups ...string) (*restclient.Config, 
 func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, namespace, name string) (string, error) {
 	mainClient, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {
-		return "", fmt.Errorf("making a client of the main cluster: %w", err)
+		return "", fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds()))}}
 	granted, err := mainClient.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
 	if err != nil {
-		return "", fmt.Errorf("requesting a token for service account %s/%s of the main cluster: %w", namespace, name, err)
+		return "", fmt.Errorf("request a token for service account %s/%s of the main cluster: %w", namespace, name, err)
 	}
 	path := c.newKubeconfigPath()
 	return path, c.writeKubeconfig(path, &clientcmdapi.AuthInfo{Token: granted.Status.Token})
@@ -101,7 +101,7 @@ func (c *Cluster) writeKubeconfig(path string, login *clientcmdapi.AuthInfo) err
 	config.CurrentContext = name
 	content, err := clientcmd.Write(*config)
 	if err != nil {
-		return fmt.Errorf("encoding %s: %w", path, err)
+		return fmt.Errorf("encode %s: %w", path, err)
 	}
 	return replaceFile(path, content)
 }

@@ -31,7 +31,7 @@ func FindPrograms(ctx context.Context) (Programs, error) {
 	if dir == "" {
 		output, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 		if err != nil {
-			return Programs{}, fmt.Errorf("finding the module's directory: %w", err)
+			return Programs{}, fmt.Errorf("find the module's directory: %w", err)
 		}
 		module := strings.TrimSpace(string(output))
 		if module == "" || module == os.DevNull {
@@ -55,7 +55,7 @@ func ProgramsIn(dir string) (Programs, error) {
 				"or set %s to a directory that holds both", path, ProgramsVariable)
 		}
 		if err != nil {
-			return Programs{}, fmt.Errorf("looking for the programs of the main cluster: %w", err)
+			return Programs{}, fmt.Errorf("look for the programs of the main cluster: %w", err)
 		}
 	}
 	return found, nil

@@ -24,11 +24,11 @@ import (
 func (c *Cluster) ExternalNameService(ctx context.Context, namespace, name string) error {
 	mainClient, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {
-		return fmt.Errorf("making a client of the main cluster: %w", err)
+		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	_, err = mainClient.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating namespace %s in the main cluster: %w", namespace, err)
+		return fmt.Errorf("create namespace %s in the main cluster: %w", namespace, err)
 	}
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -36,7 +36,7 @@ func (c *Cluster) ExternalNameService(ctx context.Context, namespace, name strin
 	}
 	_, err = mainClient.CoreV1().Services(namespace).Create(ctx, service, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating service %s/%s in the main cluster: %w", namespace, name, err)
+		return fmt.Errorf("create service %s/%s in the main cluster: %w", namespace, name, err)
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ const (
 func (c *Cluster) waitForFrontProxyCA(ctx context.Context) error {
 	mainClient, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {
-		return fmt.Errorf("making a client of the main cluster: %w", err)
+		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (c *Cluster) waitForFrontProxyCA(ctx context.Context) error {
 		return known, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until the new front-proxy CA is in ConfigMap %s/%s: %w", metav1.NamespaceSystem, authenticationConfigMap, errors.Join(err, last))
+		return fmt.Errorf("wait until the new front-proxy CA is in ConfigMap %s/%s: %w", metav1.NamespaceSystem, authenticationConfigMap, errors.Join(err, last))
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ type Annex struct {
 func ModuleRoot(ctx context.Context) (string, error) {
 	output, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
-		return "", fmt.Errorf("finding the repository: %w", err)
+		return "", fmt.Errorf("find the repository: %w", err)
 	}
 	return filepath.Dir(strings.TrimSpace(string(output))), nil
 }
@@ -79,14 +79,14 @@ func StartCommand(command *exec.Cmd) (*Annex, error) {
 	// An own pipe: Cmd.StdoutPipe is closed by Wait, before the last line is read.
 	reader, writer, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("making a pipe for %s: %w", command.Path, err)
+		return nil, fmt.Errorf("create a pipe for %s: %w", command.Path, err)
 	}
 	command.Stdout = writer
 	a.started = time.Now()
 	err = command.Start()
 	closeErr := writer.Close()
 	if err := errors.Join(err, closeErr); err != nil {
-		return nil, errors.Join(fmt.Errorf("starting %s: %w", command.Path, err), reader.Close())
+		return nil, errors.Join(fmt.Errorf("start %s: %w", command.Path, err), reader.Close())
 	}
 	go a.watchOutput(reader)
 	go func() {
@@ -126,7 +126,7 @@ func (a *Annex) WaitReady(ctx context.Context) error {
 func (a *Annex) Config() (*restclient.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", a.Kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig that annex wrote: %w", err)
+		return nil, fmt.Errorf("read the kubeconfig that annex wrote: %w", err)
 	}
 	config.QPS = -1
 	return config, nil
@@ -176,13 +176,13 @@ func (a *Annex) Kill() {
 func (a *Annex) RSS() (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
 	if err != nil {
-		return 0, fmt.Errorf("reading the memory of the process: %w", err)
+		return 0, fmt.Errorf("read the memory of the process: %w", err)
 	}
 	for line := range strings.Lines(string(status)) {
 		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
 			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 			if err != nil {
-				return 0, fmt.Errorf("reading the memory of the process: %w", err)
+				return 0, fmt.Errorf("read the memory of the process: %w", err)
 			}
 			return kib << 10, nil
 		}

@@ -86,7 +86,7 @@ func build(crd *apiextensionsv1.CustomResourceDefinition, properties *apiextensi
 		part := properties.Properties[section]
 		content, err := value(&part, section, 0)
 		if err != nil {
-			return nil, fmt.Errorf("making a %s %s: %w", crd.Name, version, err)
+			return nil, fmt.Errorf("create a %s %s: %w", crd.Name, version, err)
 		}
 		object.Object[section] = content
 	}

@@ -37,7 +37,7 @@ func NewValidator(crd *apiextensionsv1.CustomResourceDefinition, version string)
 	}
 	internal := &apiextensions.JSONSchemaProps{}
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(properties, internal, nil); err != nil {
-		return nil, fmt.Errorf("converting the schema of %s %s: %w", crd.Name, version, err)
+		return nil, fmt.Errorf("convert the schema of %s %s: %w", crd.Name, version, err)
 	}
 	structural, err := structuralschema.NewStructural(internal)
 	if err != nil {
@@ -45,7 +45,7 @@ func NewValidator(crd *apiextensionsv1.CustomResourceDefinition, version string)
 	}
 	validator, _, err := validation.NewSchemaValidator(internal)
 	if err != nil {
-		return nil, fmt.Errorf("compiling the schema of %s %s: %w", crd.Name, version, err)
+		return nil, fmt.Errorf("compile the schema of %s %s: %w", crd.Name, version, err)
 	}
 	kind := schema.GroupVersionKind{Group: crd.Spec.Group, Version: version, Kind: crd.Spec.Names.Kind}
 	namespaced := crd.Spec.Scope == apiextensionsv1.NamespaceScoped

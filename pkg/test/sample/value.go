@@ -56,7 +56,7 @@ func enumerated(schema *apiextensionsv1.JSONSchemaProps, n int) (any, error) {
 	for _, option := range schema.Enum {
 		var decoded any
 		if err := json.Unmarshal(option.Raw, &decoded); err != nil {
-			return nil, fmt.Errorf("reading the enumeration value %s: %w", option.Raw, err)
+			return nil, fmt.Errorf("read the enumeration value %s: %w", option.Raw, err)
 		}
 		// An empty string or null in an enumeration stands for "not set".
 		if decoded != nil && decoded != "" {

@@ -93,7 +93,7 @@ func TestDefaultsAtDecode(t *testing.T) {
 			item := test.manifest + `,"apiVersion":"admissionregistration.k8s.io/v1","kind":"` + kind + `"}`
 			got, err := runtime.Decode(decoder, []byte(item))
 			if err != nil {
-				t.Fatalf("decoding %s: %v", item, err)
+				t.Fatalf("decode %s: %v", item, err)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("alone (-want +got):\n%s", diff)
@@ -101,7 +101,7 @@ func TestDefaultsAtDecode(t *testing.T) {
 			list := `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"` + kind + `List","items":[` + item + `]}`
 			decoded, err := runtime.Decode(decoder, []byte(list))
 			if err != nil {
-				t.Fatalf("decoding %s: %v", list, err)
+				t.Fatalf("decode %s: %v", list, err)
 			}
 			items, err := runtime.DefaultUnstructuredConverter.ToUnstructured(decoded)
 			if err != nil {

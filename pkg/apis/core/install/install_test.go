@@ -45,7 +45,7 @@ func decode(t *testing.T, manifest string) runtime.Object {
 	install.Install(scheme)
 	object, err := runtime.Decode(serializer.NewCodecFactory(scheme).UniversalDecoder(schema.GroupVersion{Version: runtime.APIVersionInternal}), []byte(manifest))
 	if err != nil {
-		t.Fatalf("decoding %s: %v", manifest, err)
+		t.Fatalf("decode %s: %v", manifest, err)
 	}
 	return object
 }

@@ -45,15 +45,15 @@ func TestStoredThroughCore(t *testing.T) {
 			body := []byte(`{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{"name":"a"},"note":"n","regarding":{"name":"r"},"deprecatedCount":3,"series":{"count":2}}`)
 			decoded, err := runtime.Decode(codecs.UniversalDecoder(hub), body)
 			if err != nil {
-				t.Fatalf("decoding events.k8s.io/v1: %v", err)
+				t.Fatalf("decode events.k8s.io/v1: %v", err)
 			}
 			stored, err := runtime.Encode(codecs.LegacyCodec(corev1.SchemeGroupVersion), decoded)
 			if err != nil {
-				t.Fatalf("encoding as v1: %v", err)
+				t.Fatalf("encode as v1: %v", err)
 			}
 			read, gvk, err := codecs.UniversalDeserializer().Decode(stored, nil, nil)
 			if err != nil {
-				t.Fatalf("decoding what is stored: %v", err)
+				t.Fatalf("decode what is stored: %v", err)
 			}
 			if want := corev1.SchemeGroupVersion.WithKind("Event"); *gvk != want {
 				t.Errorf("stored as %s, want %s", gvk, want)

@@ -50,7 +50,7 @@ func (w Writer) Write(ctx context.Context, name string, condition *metav1.Condit
 	_, err := w.AnnexHostedResources.ApplyStatus(ctx, hostingapply.HostedResource(name).WithStatus(status),
 		metav1.ApplyOptions{FieldManager: w.FieldManager, Force: true})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing condition %s of hosted resource %s: %w", w.Type, name, err)
+		return fmt.Errorf("write condition %s of hosted resource %s: %w", w.Type, name, err)
 	}
 	return nil
 }

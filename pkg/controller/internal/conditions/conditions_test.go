@@ -60,7 +60,7 @@ func TestWriteErrors(t *testing.T) {
 		want   string
 	}{
 		"gone":    {answer: apierrors.NewNotFound(schema.GroupResource{Resource: "hostedresources"}, "widgets.example.com")},
-		"refused": {answer: errors.New("no"), want: "writing condition Intact of hosted resource widgets.example.com: no"},
+		"refused": {answer: errors.New("no"), want: "write condition Intact of hosted resource widgets.example.com: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

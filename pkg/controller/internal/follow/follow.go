@@ -25,7 +25,7 @@ func All(sources ...Source) ([]cache.DoneChecker, error) {
 	for _, source := range sources {
 		registration, err := source.Informer.AddEventHandler(source.Handler)
 		if err != nil {
-			return nil, fmt.Errorf("following %s: %w", source.What, err)
+			return nil, fmt.Errorf("watch %s: %w", source.What, err)
 		}
 		synced = append(synced, registration.HasSyncedChecker())
 	}

@@ -226,13 +226,13 @@ func (f *follower) lingers() bool {
 func (i *Informers) wanted(ctx context.Context) (map[schema.GroupResource]served, error) {
 	definitions, err := i.config.CustomResourceDefinitions.Lister().List(labels.Everything())
 	if err != nil {
-		return nil, fmt.Errorf("listing definitions: %w", err)
+		return nil, fmt.Errorf("list definitions: %w", err)
 	}
 	if stale := i.stale.Swap(false); stale || i.compiledIn == nil {
 		i.compiledIn = nil // until discovery answers
 		_, lists, err := i.config.Discover(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("discovering compiled-in resources: %w", err)
+			return nil, fmt.Errorf("discover compiled-in resources: %w", err)
 		}
 		compiledIn, err := fromDiscovery(lists, definedBy(definitions))
 		if err != nil {

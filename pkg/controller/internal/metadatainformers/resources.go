@@ -48,7 +48,7 @@ func fromDiscovery(lists []*metav1.APIResourceList, defined map[schema.GroupReso
 	for _, list := range lists {
 		groupVersion, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			return nil, fmt.Errorf("parsing group version %q from discovery: %w", list.GroupVersion, err)
+			return nil, fmt.Errorf("parse group version %q from discovery: %w", list.GroupVersion, err)
 		}
 		for i := range list.APIResources {
 			entry := &list.APIResources[i]

@@ -238,7 +238,7 @@ func TestFinishesWhatItBegan(t *testing.T) {
 					t.Errorf("finished: %t, want %t", finished, tc.finishes)
 				}
 				if took, want := time.Since(stopped), min(tc.takes, finishPeriod); took != want {
-					t.Errorf("stopping took %s, want %s", took, want)
+					t.Errorf("stop took %s, want %s", took, want)
 				}
 			})
 		})

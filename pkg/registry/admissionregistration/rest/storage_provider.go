@@ -33,7 +33,7 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 	info := p.GroupInfo(admissionregistrationv1.GroupName)
 	storage, err := p.storage(getter)
 	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", admissionregistrationv1.SchemeGroupVersion, err)
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", admissionregistrationv1.SchemeGroupVersion, err)
 	}
 	info.VersionedResourcesStorageMap[admissionregistrationv1.SchemeGroupVersion.Version] = storage
 	return info, nil

@@ -88,7 +88,7 @@ func TestLeases(t *testing.T) {
 		stored.Spec.LeaseTransitions = ptr.To[int32](1)
 		updated, err := put(t, stored)
 		if err != nil {
-			t.Fatalf("updating with the feature off again: %v", err)
+			t.Fatalf("update with the feature off again: %v", err)
 		}
 		if updated.Spec.PreferredHolder == nil || updated.Spec.Strategy == nil {
 			t.Error("fields that were stored are lost when the feature goes off")

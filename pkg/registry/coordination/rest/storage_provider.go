@@ -26,7 +26,7 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 	info := p.GroupInfo(coordinationv1.GroupName)
 	leases, err := lease.NewStorage(p.Scheme, getter)
 	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", coordinationv1.SchemeGroupVersion, err)
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", coordinationv1.SchemeGroupVersion, err)
 	}
 	info.VersionedResourcesStorageMap[coordinationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{"leases": leases}
 	return info, nil

@@ -28,7 +28,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	}
 	namespace, ok := object.(*corev1.Namespace)
 	if !ok {
-		return nil, false, apierrors.NewInternalError(fmt.Errorf("deleting namespace %s: unexpected type %T", name, object))
+		return nil, false, apierrors.NewInternalError(fmt.Errorf("delete namespace %s: unexpected type %T", name, object))
 	}
 	options = pinned(options, namespace)
 	preconditions := &storage.Preconditions{UID: options.Preconditions.UID, ResourceVersion: options.Preconditions.ResourceVersion}
@@ -101,7 +101,7 @@ func deleteError(err error, name string) error {
 	err = storeerr.InterpretGetError(err, resource, name)
 	err = storeerr.InterpretUpdateError(err, resource, name)
 	if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
-		return apierrors.NewInternalError(fmt.Errorf("marking namespace %s as terminating: %w", name, err))
+		return apierrors.NewInternalError(fmt.Errorf("mark namespace %s as terminating: %w", name, err))
 	}
 	return err
 }

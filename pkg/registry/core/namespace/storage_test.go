@@ -58,7 +58,7 @@ func (s *server) create(ns *corev1.Namespace) *corev1.Namespace {
 	s.t.Helper()
 	created, err := s.Namespace.Create(s.ctx, ns, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 	if err != nil {
-		s.t.Fatalf("creating namespace: %v", err)
+		s.t.Fatalf("create namespace: %v", err)
 	}
 	return created.(*corev1.Namespace)
 }
@@ -73,7 +73,7 @@ func (s *server) update(through rest.Updater, name string, mutate func(*corev1.N
 	})
 	updated, _, err := through.Update(s.ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	if err != nil {
-		s.t.Fatalf("updating namespace %s: %v", name, err)
+		s.t.Fatalf("update namespace %s: %v", name, err)
 	}
 	return updated.(*corev1.Namespace)
 }
@@ -82,7 +82,7 @@ func (s *server) delete(name string, options *metav1.DeleteOptions) (*corev1.Nam
 	s.t.Helper()
 	object, gone, err := s.Namespace.Delete(s.ctx, name, rest.ValidateAllObjectFunc, options)
 	if err != nil {
-		s.t.Fatalf("deleting namespace %s: %v", name, err)
+		s.t.Fatalf("delete namespace %s: %v", name, err)
 	}
 	return object.(*corev1.Namespace), gone
 }
@@ -133,7 +133,7 @@ func testLifecycle(t *testing.T, s *server) {
 		t.Fatalf("second delete: gone %t, resource version %s; want nothing to change", gone, again.ResourceVersion)
 	}
 	if _, err := s.Namespace.Create(s.ctx, named("lived"), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
-		t.Fatalf("creating a terminating namespace: %v, want already exists", err)
+		t.Fatalf("create a terminating namespace: %v, want already exists", err)
 	}
 	s.update(s.Status, "lived", func(ns *corev1.Namespace) {
 		ns.Status.Conditions = []corev1.NamespaceCondition{{Type: corev1.NamespaceContentRemaining, Status: corev1.ConditionTrue}}
@@ -226,7 +226,7 @@ func testDeleteRefused(t *testing.T, s *server) {
 	}
 	s.delete("refused", nil)
 	if _, _, err := s.Namespace.Delete(s.ctx, "refused", rest.ValidateAllObjectFunc, deleteUID("other")); !apierrors.IsConflict(err) {
-		t.Errorf("deleting a terminating namespace with another UID: %v, want a conflict", err)
+		t.Errorf("delete a terminating namespace with another UID: %v, want a conflict", err)
 	}
 }
 

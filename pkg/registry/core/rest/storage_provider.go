@@ -38,7 +38,7 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 	info := p.GroupInfo(corev1.GroupName)
 	storage, err := p.v1Storage(getter)
 	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", corev1.SchemeGroupVersion, err)
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", corev1.SchemeGroupVersion, err)
 	}
 	info.VersionedResourcesStorageMap[corev1.SchemeGroupVersion.Version] = storage
 	return info, nil

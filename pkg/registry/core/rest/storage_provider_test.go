@@ -133,11 +133,11 @@ func testEventsAreOne(t *testing.T, g *groups) {
 	core, events := g.core["events"].(*typed.Store), g.events["events"].(*typed.Store)
 	created, err := events.Create(request(t, "ns", eventsv1.SchemeGroupVersion), newEvent("one"), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("creating through events.k8s.io: %v", err)
+		t.Fatalf("create through events.k8s.io: %v", err)
 	}
 	read, err := core.Get(request(t, "ns", corev1.SchemeGroupVersion), "one", &metav1.GetOptions{})
 	if err != nil {
-		t.Fatalf("reading through core: %v", err)
+		t.Fatalf("read through core: %v", err)
 	}
 	if diff := cmp.Diff(created, read); diff != "" {
 		t.Errorf("written through one group, read through the other (-want +got):\n%s", diff)
@@ -153,7 +153,7 @@ func testEventsAreOne(t *testing.T, g *groups) {
 	}
 	response, err := g.etcd.Client.Get(t.Context(), g.etcd.Key("events", "ns", "one"))
 	if err != nil {
-		t.Fatalf("reading from etcd: %v", err)
+		t.Fatalf("read from etcd: %v", err)
 	}
 	// The store may reuse a lease that ends a little later.
 	lease, err := g.etcd.Client.TimeToLive(t.Context(), clientv3.LeaseID(response.Kvs[0].Lease))
@@ -162,10 +162,10 @@ func testEventsAreOne(t *testing.T, g *groups) {
 	}
 
 	if _, _, err := core.Delete(request(t, "ns", corev1.SchemeGroupVersion), "one", rest.ValidateAllObjectFunc, foreground()); err != nil {
-		t.Fatalf("deleting through core: %v", err)
+		t.Fatalf("delete through core: %v", err)
 	}
 	if _, err := events.Get(request(t, "ns", eventsv1.SchemeGroupVersion), "one", &metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("reading what is deleted: %v, want not found: nothing waits for an event's dependents", err)
+		t.Errorf("read what is deleted: %v, want not found: nothing waits for an event's dependents", err)
 	}
 }
 
@@ -242,7 +242,7 @@ func testSecretsByType(t *testing.T, g *groups) {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}, Type: secretType}
 		_, err := g.core["secrets"].(*typed.Store).Create(request(t, "ns", corev1.SchemeGroupVersion), secret, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 		if err != nil {
-			t.Fatalf("creating secret %s: %v", name, err)
+			t.Fatalf("create secret %s: %v", name, err)
 		}
 	}
 	if got := list(t, g.core["secrets"], corev1.SchemeGroupVersion, fields.Set{"type": "y"}); !slices.Equal(got, []string{"b"}) {
@@ -254,11 +254,11 @@ func list(t *testing.T, endpoint rest.Storage, version schema.GroupVersion, sele
 	t.Helper()
 	objects, err := endpoint.(rest.Lister).List(request(t, "ns", version), &metainternalversion.ListOptions{FieldSelector: selected.AsSelector()})
 	if err != nil {
-		t.Fatalf("listing %v: %v", selected, err)
+		t.Fatalf("list %v: %v", selected, err)
 	}
 	table, err := endpoint.(rest.TableConvertor).ConvertToTable(t.Context(), objects, nil)
 	if err != nil {
-		t.Fatalf("converting to a table: %v", err)
+		t.Fatalf("convert to a table: %v", err)
 	}
 	var names []string
 	for _, row := range table.Rows {

@@ -31,7 +31,7 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 	info := p.GroupInfo(eventsv1.GroupName)
 	events, err := event.NewStorage(p.Scheme, getter, p.TTL)
 	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", eventsv1.SchemeGroupVersion, err)
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", eventsv1.SchemeGroupVersion, err)
 	}
 	info.VersionedResourcesStorageMap[eventsv1.SchemeGroupVersion.Version] = map[string]rest.Storage{"events": events}
 	return info, nil

@@ -27,7 +27,7 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 	info := p.GroupInfo(flowcontrolv1.GroupName)
 	storage, err := p.v1Storage(getter)
 	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", flowcontrolv1.SchemeGroupVersion, err)
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", flowcontrolv1.SchemeGroupVersion, err)
 	}
 	info.VersionedResourcesStorageMap[flowcontrolv1.SchemeGroupVersion.Version] = storage
 	return info, nil

@@ -99,7 +99,7 @@ func TestFlowSchemaEndpoints(t *testing.T) {
 	same := updated.DeepCopy()
 	same.Labels = nil
 	if updated = update(t, storage["flowschemas"], schema.Name, same); updated.Generation != 2 || len(updated.Labels) != 0 {
-		t.Errorf("updating labels made generation %d, labels %v", updated.Generation, updated.Labels)
+		t.Errorf("after an update of labels: generation %d, labels %v", updated.Generation, updated.Labels)
 	}
 }
 

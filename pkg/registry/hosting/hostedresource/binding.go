@@ -119,7 +119,7 @@ func (r *BindingREST) checkStore(ctx context.Context, name, storeName string) er
 			field.ErrorList{field.NotFound(field.NewPath("storeName"), storeName)})
 	}
 	if err != nil {
-		return fmt.Errorf("reading the Store %q: %w", storeName, err)
+		return fmt.Errorf("read the Store %q: %w", storeName, err)
 	}
 	if !found.(*hosting.Store).DeletionTimestamp.IsZero() {
 		return apierrors.NewConflict(hosting.Resource("stores"), storeName, errBeingDeleted)

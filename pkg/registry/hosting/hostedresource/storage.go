@@ -70,7 +70,7 @@ func unlessInUse(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		hosted, ok := obj.(*hosting.HostedResource)
 		if !ok {
-			return fmt.Errorf("deleting a HostedResource: unexpected type %T", obj)
+			return fmt.Errorf("delete a HostedResource: unexpected type %T", obj)
 		}
 		advice := fmt.Sprintf("delete the CustomResourceDefinition %q first", hosted.Name)
 		switch hosted.Status.DefinitionUID {

@@ -52,7 +52,7 @@ func create(t *testing.T, storage *hostedresource.Storage, name, storeName strin
 	}
 	created, err := storage.HostedResource.Create(requestContext(t), object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("creating %q: %v", name, err)
+		t.Fatalf("create %q: %v", name, err)
 	}
 	return created.(*hosting.HostedResource)
 }
@@ -74,7 +74,7 @@ func TestSelectByStore(t *testing.T) {
 		options := &internalversion.ListOptions{FieldSelector: fields.ParseSelectorOrDie(selector)}
 		list, err := storage.HostedResource.List(requestContext(t), options)
 		if err != nil {
-			t.Fatalf("listing %s: %v", selector, err)
+			t.Fatalf("list %s: %v", selector, err)
 		}
 		var got []string
 		for _, item := range list.(*hosting.HostedResourceList).Items {
@@ -120,7 +120,7 @@ func TestLife(t *testing.T) {
 	updated, _, err = storage.Status.Update(requestContext(t), hosted.Name, rest.DefaultUpdatedObjectInfo(hosted),
 		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	if err != nil {
-		t.Fatalf("updating status: %v", err)
+		t.Fatalf("update status: %v", err)
 	}
 	got := updated.(*hosting.HostedResource)
 	if got.Spec.StoreName != "default" || got.Status.Phase != hosting.HostedResourceHosted || got.Generation != 2 {
@@ -145,22 +145,22 @@ func TestWhatIsInUseCannotBeDeleted(t *testing.T) {
 	setDefinition("widgets.example.com", "1")
 
 	if _, _, err := storage.HostedResource.Delete(ctx, "widgets.example.com", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("deleting one whose definition exists: %v, want a conflict", err)
+		t.Errorf("delete one whose definition exists: %v, want a conflict", err)
 	}
 	_, err := storage.HostedResource.DeleteCollection(ctx, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, &internalversion.ListOptions{})
 	if !apierrors.IsConflict(err) {
-		t.Errorf("deleting all: %v, want a conflict", err)
+		t.Errorf("delete all: %v, want a conflict", err)
 	}
 	if _, err := storage.HostedResource.Get(ctx, "widgets.example.com", &metav1.GetOptions{}); err != nil {
-		t.Errorf("reading the one whose definition exists: %v", err)
+		t.Errorf("read the one whose definition exists: %v", err)
 	}
 	refusal := apierrors.NewBadRequest("refused")
 	create(t, storage, "gizmos.example.com", "")
 	_, _, err = storage.HostedResource.Delete(ctx, "gizmos.example.com", func(context.Context, runtime.Object) error { return refusal }, &metav1.DeleteOptions{})
 	if !apierrors.IsBadRequest(err) {
-		t.Errorf("deleting one that is free: %v, want the refusal of the validation that was passed", err)
+		t.Errorf("delete one that is free: %v, want the refusal of the validation that was passed", err)
 	}
 	if _, _, err := storage.HostedResource.Delete(ctx, "gizmos.example.com", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
-		t.Errorf("deleting one that is free: %v", err)
+		t.Errorf("delete one that is free: %v", err)
 	}
 }

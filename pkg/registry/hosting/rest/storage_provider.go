@@ -34,7 +34,7 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 	info.NegotiatedSerializer = withoutProtobuf{info.NegotiatedSerializer}
 	storage, err := p.v1alpha1Storage(getter)
 	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", v1alpha1.SchemeGroupVersion, err)
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", v1alpha1.SchemeGroupVersion, err)
 	}
 	info.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = storage
 	return info, nil

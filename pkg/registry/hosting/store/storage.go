@@ -84,7 +84,7 @@ func (r *REST) unlessNeeded(validate rest.ValidateObjectFunc) rest.ValidateObjec
 		}
 		held, err := r.held(ctx, name)
 		if err != nil {
-			return fmt.Errorf("finding out what the Store %s holds: %w", name, err)
+			return fmt.Errorf("find out what the Store %s holds: %w", name, err)
 		}
 		if len(held) > 0 {
 			return apierrors.NewConflict(hosting.Resource("stores"), name, fmt.Errorf(

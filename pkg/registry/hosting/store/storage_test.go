@@ -41,7 +41,7 @@ func newStorage(t *testing.T, names ...string) (*store.Storage, *typedtest.Stora
 	for _, name := range names {
 		object := newStore(name)
 		if _, err := storage.Store.Create(requestContext(t), object, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
-			t.Fatalf("creating the Store %q: %v", name, err)
+			t.Fatalf("create the Store %q: %v", name, err)
 		}
 	}
 	return storage, etcd
@@ -67,7 +67,7 @@ func exists(t *testing.T, storage *store.Storage, name string) bool {
 	t.Helper()
 	_, err := storage.Store.Get(requestContext(t), name, &metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		t.Fatalf("reading the Store %q: %v", name, err)
+		t.Fatalf("read the Store %q: %v", name, err)
 	}
 	return err == nil
 }
@@ -79,14 +79,14 @@ func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 
 	_, _, err := storage.Store.Delete(ctx, hosting.DefaultStoreName, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
 	if !apierrors.IsForbidden(err) {
-		t.Errorf("deleting the default Store: %v, want forbidden", err)
+		t.Errorf("delete the default Store: %v, want forbidden", err)
 	}
 	if _, _, err := storage.Store.Delete(ctx, "fast", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
-		t.Errorf("deleting another Store: %v", err)
+		t.Errorf("delete another Store: %v", err)
 	}
 	_, err = storage.Store.DeleteCollection(ctx, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, &internalversion.ListOptions{})
 	if !apierrors.IsForbidden(err) {
-		t.Errorf("deleting all Stores: %v, want forbidden", err)
+		t.Errorf("delete all Stores: %v, want forbidden", err)
 	}
 	// The controller lets a Store go, which does not run here.
 	deleted, err := storage.Store.Get(ctx, "fast", &metav1.GetOptions{})
@@ -127,10 +127,10 @@ func TestStoreWithResourcesCannotBeDeleted(t *testing.T) {
 	ctx := requestContext(t)
 	_, _, err := storage.Store.Delete(ctx, "fast", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
 	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "it holds a.example.com, b.example.com, c.example.com, d.example.com, e.example.com and 2 more") {
-		t.Errorf("deleting a Store that holds resources: %v", err)
+		t.Errorf("delete a Store that holds resources: %v", err)
 	}
 	if _, _, err := storage.Store.Delete(ctx, "slow", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
-		t.Errorf("deleting a Store that holds none: %v", err)
+		t.Errorf("delete a Store that holds none: %v", err)
 	}
 }
 

@@ -72,7 +72,7 @@ func as[O runtime.Object](object runtime.Object, err error) (O, error) {
 	}
 	typedObject, ok := object.(O)
 	if !ok {
-		return none, fmt.Errorf("reading roles and bindings: unexpected type %T", object)
+		return none, fmt.Errorf("read roles and bindings: unexpected type %T", object)
 	}
 	return typedObject, nil
 }

@@ -35,7 +35,7 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 	info := p.GroupInfo(rbacv1.GroupName)
 	storage, err := p.storage(getter)
 	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serving %s: %w", rbacv1.SchemeGroupVersion, err)
+		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", rbacv1.SchemeGroupVersion, err)
 	}
 	info.VersionedResourcesStorageMap[rbacv1.SchemeGroupVersion.Version] = storage
 	return info, nil

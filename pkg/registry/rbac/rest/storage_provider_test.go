@@ -93,7 +93,7 @@ func TestStorage(t *testing.T) {
 			ctx, path = here, []string{resource, "ns", "a"}
 		}
 		if err := create(ctx, storage[resource], object.DeepCopyObject()); err != nil {
-			t.Fatalf("creating in %s: %v", resource, err)
+			t.Fatalf("create in %s: %v", resource, err)
 		}
 		if etcd.Stored(t, path...) == nil {
 			t.Errorf("nothing is stored at %v", path)
@@ -190,7 +190,7 @@ func TestEveryWriteIsChecked(t *testing.T) {
 	relabelled.ResourceVersion = ""
 	relabelled.Labels = map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}
 	if err := put(alice, storage["clusterroles"], relabelled); !apierrors.IsForbidden(err) {
-		t.Errorf("having a role gathered: %v, want forbidden", err)
+		t.Errorf("have a role gathered: %v, want forbidden", err)
 	}
 
 	// Rights that are taken away are gone for the next request.

@@ -62,7 +62,7 @@ func (s *Storage) Stored(t testing.TB, segments ...string) []byte {
 	key := s.Key(segments...)
 	response, err := s.Client.Get(t.Context(), key)
 	if err != nil {
-		t.Fatalf("reading %s from etcd: %v", key, err)
+		t.Fatalf("read %s from etcd: %v", key, err)
 	}
 	if len(response.Kvs) == 0 {
 		return nil

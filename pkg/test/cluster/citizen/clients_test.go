@@ -115,7 +115,7 @@ func newNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("citizen-%d", last.Add(1))}}
 	if _, err := main(t).kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("creating a namespace in the main cluster: %v", err)
+		t.Fatalf("create a namespace in the main cluster: %v", err)
 	}
 	return namespace.Name
 }
@@ -158,7 +158,7 @@ func (c *clients) define(t *testing.T, definition *apiextensionsv1.CustomResourc
 	t.Helper()
 	definitions := c.extensions.ApiextensionsV1().CustomResourceDefinitions()
 	if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("creating definition %s: %v", definition.Name, err)
+		t.Fatalf("create definition %s: %v", definition.Name, err)
 	}
 	eventually(t, definition.Name+" is established", func() string {
 		found, err := definitions.Get(t.Context(), definition.Name, metav1.GetOptions{})
@@ -233,7 +233,7 @@ func (w widgets) create(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	created, err := w.by(main(t)).Create(t.Context(), w.object(name), metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("creating widget %s through the main cluster: %v", name, err)
+		t.Fatalf("create widget %s through the main cluster: %v", name, err)
 	}
 	return created
 }

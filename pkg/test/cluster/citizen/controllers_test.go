@@ -50,7 +50,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	})
 	_, err := w.by(mainClients).Create(t.Context(), w.object("late"), metav1.CreateOptions{})
 	if problem := says(err, w.namespace, "being terminated"); problem != "" || !apierrors.IsForbidden(err) {
-		t.Errorf("creating in a namespace that goes: %v", err)
+		t.Errorf("create in a namespace that goes: %v", err)
 	}
 	left, err := w.by(mainClients).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -72,7 +72,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	})
 	nowhere := widgets{group: w.group, namespace: "nowhere"}
 	if _, err := nowhere.by(mainClients).Create(t.Context(), nowhere.object("any"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("creating in a namespace that there is not: %v", err)
+		t.Errorf("create in a namespace that there is not: %v", err)
 	}
 }
 

@@ -90,7 +90,7 @@ func running(t *testing.T) *sharedAnnex {
 		}
 	})
 	if shared.err != nil {
-		t.Fatalf("starting the shared annex: %v", shared.err)
+		t.Fatalf("start the shared annex: %v", shared.err)
 	}
 	return &shared
 }
@@ -98,7 +98,7 @@ func running(t *testing.T) *sharedAnnex {
 func (s *sharedAnnex) start(ctx context.Context) error {
 	var err error
 	if s.before, err = readDocuments(ctx, mainCluster.Config); err != nil {
-		return fmt.Errorf("reading what the main cluster says before annex is added: %w", err)
+		return fmt.Errorf("read what the main cluster says before annex is added: %w", err)
 	}
 	if s.dir, err = os.MkdirTemp("", "citizen-"); err != nil {
 		return err

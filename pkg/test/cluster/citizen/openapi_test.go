@@ -56,7 +56,7 @@ func readDocuments(ctx context.Context, config *restclient.Config) (documents, e
 		return done, nil
 	})
 	if err != nil {
-		return documents{}, fmt.Errorf("reading OpenAPI documents: %w", errors.Join(err, last))
+		return documents{}, fmt.Errorf("read OpenAPI documents: %w", errors.Join(err, last))
 	}
 	return found, nil
 }

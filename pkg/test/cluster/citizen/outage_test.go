@@ -176,7 +176,7 @@ func TestAnnexGone(t *testing.T) {
 	defer func() {
 		if !back {
 			if err := s.launch(); err != nil {
-				t.Fatalf("starting annex again: %v", err)
+				t.Fatalf("start annex again: %v", err)
 			}
 		}
 	}()
@@ -221,7 +221,7 @@ func TestAnnexGone(t *testing.T) {
 	}
 
 	if err := s.launch(); err != nil {
-		t.Fatalf("starting annex again: %v", err)
+		t.Fatalf("start annex again: %v", err)
 	}
 	back = true
 	eventually(t, "annex is back behind the main cluster", func() string {

@@ -54,7 +54,7 @@ func forged(w *world) {
 	w.no(err)
 	_, err = resources.Patch(w.Context(), name, types.MergePatchType, []byte(takeover), metav1.PatchOptions{}, "status")
 	if !apierrors.IsForbidden(err) {
-		w.Errorf("writing status: %v", err)
+		w.Errorf("write status: %v", err)
 	}
 	w.keepsItsObjects(name, "GroupInMain")
 

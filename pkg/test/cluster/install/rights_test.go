@@ -99,7 +99,7 @@ func TestDefinitionsStayAsTheyAre(t *testing.T) {
 			t.Errorf("written: finalizers %v, spec %+v", written.Finalizers, written.Spec)
 		}
 		if _, err := annex.Update(t.Context(), written, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
-			t.Errorf("updating it: %v", err)
+			t.Errorf("update it: %v", err)
 		}
 		written.Finalizers = nil
 		_, err = annex.UpdateStatus(t.Context(), written, metav1.UpdateOptions{})

@@ -117,7 +117,7 @@ func wantEncrypted(t *testing.T, dataDir string) {
 	defer annexEtcd.Close()
 	found, err := annexEtcd.Get(t.Context(), "/annex/", clientv3.WithPrefix())
 	if err != nil || len(found.Kvs) == 0 {
-		t.Fatalf("reading from etcd: %v, %v", found, err)
+		t.Fatalf("read from etcd: %v, %v", found, err)
 	}
 	for _, kv := range found.Kvs {
 		// Whose etcd it is has to be known before any key is.

@@ -156,10 +156,10 @@ func othersWork(t *testing.T, group, name string) {
 	mainKube := must(t, made, err)
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := mainKube.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
-		t.Errorf("making a ConfigMap: %v", err)
+		t.Errorf("create a ConfigMap: %v", err)
 	}
 	if _, err := widgets(t, mainCluster.Config, group, "v1").Create(t.Context(), newWidget(group, "v1", name), metav1.CreateOptions{}); err != nil {
-		t.Errorf("making an object that the main cluster defines: %v", err)
+		t.Errorf("create an object that the main cluster defines: %v", err)
 	}
 	_, lists, err := mainKube.Discovery().ServerGroupsAndResources()
 	for failed := range discoveryFailures(err) {

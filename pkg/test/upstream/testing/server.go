@@ -173,7 +173,7 @@ func stop(t Logger, annex *process.Annex) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := annex.Signal(syscall.SIGTERM); err != nil {
-		t.Errorf("stopping annex: %v", err)
+		t.Errorf("stop annex: %v", err)
 	}
 	code, err := annex.Wait(ctx)
 	if err != nil || code != 0 {
