@@ -24,10 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-const (
-	patience = 30 * time.Second
-	header   = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
-)
+const header = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
 
 // jwtOf configures an issuer. more is YAML of the JWT authenticator.
 func jwtOf(issuer *oidcissuer.Issuer, more string) string {
@@ -109,7 +106,7 @@ func described(of user.Info) string {
 
 func (s *Structured) eventually(t *testing.T, token, want string) {
 	t.Helper()
-	poll.UntilDone(t, patience, "a login as "+want, func() (bool, string) {
+	poll.UntilDone(t, "a login as "+want, func() (bool, string) {
 		got := s.login(token)
 		return got == want, got
 	})
@@ -354,7 +351,7 @@ func reloads(t *testing.T) (good, bad float64) {
 
 func waitReloads(t *testing.T, good, bad float64) {
 	t.Helper()
-	poll.UntilDone(t, patience, fmt.Sprintf("%v good and %v broken reloads", good, bad), func() (bool, string) {
+	poll.UntilDone(t, fmt.Sprintf("%v good and %v broken reloads", good, bad), func() (bool, string) {
 		gotGood, gotBad := reloads(t)
 		return gotGood == good && gotBad == bad, fmt.Sprintf("%v good, %v broken", gotGood, gotBad)
 	})

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -17,8 +16,6 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/authorization"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
-
-const patience = time.Minute
 
 func TestValidateModes(t *testing.T) {
 	t.Parallel()
@@ -131,7 +128,7 @@ func TestReload(t *testing.T) {
 
 	until := func(what string, allowed bool, failures float64) {
 		t.Helper()
-		poll.UntilNoProblem(t, patience, what, func() string {
+		poll.Until(t, what, func() string {
 			decision, _, err := a.Authorize(ctx, listing("bob"))
 			if err != nil || (decision == authorizer.DecisionAllow) != allowed {
 				return decision.String()
@@ -151,7 +148,7 @@ func TestReload(t *testing.T) {
 	replaceFile(t, file, rbac)
 	until("only what RBAC allows, again", false, 0)
 	// A reload is counted after it is in force.
-	poll.UntilNoProblem(t, patience, "two successes that are counted", func() string {
+	poll.Until(t, "two successes that are counted", func() string {
 		if got := reloads(t, "success"); got < 2 {
 			return fmt.Sprintf("%v are counted", got)
 		}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -64,7 +63,7 @@ func TestController(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := admissionregistrationv1.ValidatingAdmissionPolicyStatus{ObservedGeneration: 3, TypeChecking: &admissionregistrationv1.TypeChecking{ExpressionWarnings: wrong(nil)}}
-	poll.UntilNoProblem(t, time.Minute, "the status of the policy", func() string {
+	poll.Until(t, "the status of the policy", func() string {
 		stored, err := policies.Get(ctx, "p", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
