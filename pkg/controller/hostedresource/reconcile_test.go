@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -65,7 +65,7 @@ func (w *world) do(what string) func(context.Context, *hosted) error {
 
 func (w *world) reconciler() *reconciler {
 	now := epoch.Add(-w.lastWrite)
-	p := pace.New(time.Second, func() time.Time { return now })
+	p := framework.NewThrottle(time.Second, func() time.Time { return now })
 	if w.lastWrite > 0 {
 		p.Mark(widgets)
 		now = epoch
@@ -92,7 +92,7 @@ func (w *world) reconciler() *reconciler {
 			return usage.Usage{Objects: w.objects, Bytes: w.objects * 20, PlainBytes: w.objects * 100}, !w.unknown
 		},
 		compiledIn: func(string) bool { return w.compiledIn },
-		pace:       p,
+		throttle:   p,
 		now:        func() time.Time { return epoch },
 	}
 }

@@ -30,7 +30,7 @@ func (r *reconciler) report(ctx context.Context, v *view, standings map[string]s
 			continue
 		}
 		if !conditions.IsUrgent(&after, before) {
-			if wait := r.messages.Wait(resource.Name); wait > 0 {
+			if wait := r.messages.Delay(resource.Name); wait > 0 {
 				again = soonest(again, wait)
 				continue
 			}

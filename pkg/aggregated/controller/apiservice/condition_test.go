@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 func resource(name string, conditions ...metav1.Condition) *hosted {
@@ -73,7 +73,7 @@ func TestReport(t *testing.T) {
 			now := epoch.Add(-tc.wroteAgo)
 			var wrote []metav1.Condition
 			r := &reconciler{
-				messages: pace.New(messageInterval, func() time.Time { return now }),
+				messages: framework.NewThrottle(messageInterval, func() time.Time { return now }),
 				now:      func() time.Time { return now },
 				writeCondition: func(_ context.Context, _ string, condition *metav1.Condition) error {
 					wrote = append(wrote, *condition)

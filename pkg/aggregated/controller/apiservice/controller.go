@@ -21,10 +21,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 )
@@ -78,7 +76,7 @@ type Config struct {
 // Controller keeps annex's APIServices in the main cluster.
 type Controller struct {
 	// queue holds groups.
-	queue  *queue.Queue[string]
+	queue  *framework.Queue[string]
 	caches caches
 	synced []cache.DoneChecker
 }
@@ -94,7 +92,7 @@ func New(config Config) (*Controller, error) {
 	}
 	c := &Controller{caches: newCaches(config)}
 	r := newReconciler(config, c)
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
 	if err := c.follow(config); err != nil {
 		return nil, err
 	}
@@ -132,8 +130,8 @@ func newReconciler(config Config, c *Controller) *reconciler {
 		gate:      newGate(config.SettlePeriod),
 		nudges:    nudges{last: map[schema.GroupVersion]nudge{}},
 		answers:   answers{seen: map[schema.GroupVersion]bool{}},
-		writes:    pace.New(writeInterval, config.Now),
-		messages:  pace.New(messageInterval, config.Now),
+		writes:    framework.NewThrottle(writeInterval, config.Now),
+		messages:  framework.NewThrottle(messageInterval, config.Now),
 		now:       config.Now,
 		announced: map[schema.GroupVersion]string{},
 	}
@@ -188,12 +186,12 @@ func (c *Controller) follow(config Config) error {
 	// A Store matters once, for its UID.
 	stores := cache.ResourceEventHandlerFuncs{AddFunc: c.enqueue, DeleteFunc: c.enqueue}
 	var err error
-	c.synced, err = follow.All(
-		follow.Source{What: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: all},
-		follow.Source{What: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: all},
-		follow.Source{What: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: all},
-		follow.Source{What: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: hostedChanges},
-		follow.Source{What: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: stores},
+	c.synced, err = framework.AddEventHandlers(
+		framework.Source{Name: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: all},
+		framework.Source{Name: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: all},
+		framework.Source{Name: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: all},
+		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: hostedChanges},
+		framework.Source{Name: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: stores},
 	)
 	return err
 }

@@ -14,8 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -46,7 +45,7 @@ func ReadStore(main dynamic.Interface) func(ctx context.Context) (types.UID, err
 
 // reconcileHosting keeps the APIService of annex's own group and finds out whether
 // the main cluster reaches this annex.
-func (r *reconciler) reconcileHosting(ctx context.Context) (queue.Result, error) {
+func (r *reconciler) reconcileHosting(ctx context.Context) (framework.Result, error) {
 	publication, proof := r.publication()
 	var again time.Duration
 	var err error
@@ -62,7 +61,7 @@ func (r *reconciler) reconcileHosting(ctx context.Context) (queue.Result, error)
 		}
 	}
 	if ctx.Err() != nil {
-		return queue.Result{}, ctx.Err()
+		return framework.Result{}, ctx.Err()
 	}
 	observe(hostingVersion, proof)
 	r.announce(ctx, hostingVersion, proof)
@@ -70,20 +69,20 @@ func (r *reconciler) reconcileHosting(ctx context.Context) (queue.Result, error)
 	if changed {
 		r.allGroups()
 	}
-	return queue.Result{RequeueAfter: soonest(again, settling)}, err
+	return framework.Result{RequeueAfter: soonest(again, settling)}, err
 }
 
 // publishHosting writes the APIService if need be, and returns how it stands and
 // when to come again.
 func (r *reconciler) publishHosting(ctx context.Context, publication publication) (standing, time.Duration, error) {
-	current, err := follow.Found(r.getAPIService(apiServiceName(hostingVersion)))
+	current, err := framework.IgnoreNotFound(r.getAPIService(apiServiceName(hostingVersion)))
 	if err != nil {
 		return standing{}, 0, fmt.Errorf("read it from the main cluster: %w", err)
 	}
 	verdict := decideHosting(current, publication)
 	var wait time.Duration
 	if verdict.write != leave {
-		if wait = r.writes.Wait(hostingVersion.String()); wait == 0 {
+		if wait = r.writes.Delay(hostingVersion.String()); wait == 0 {
 			err = r.write(ctx, hostingVersion, verdict)
 		}
 	} else if verdict.ours {

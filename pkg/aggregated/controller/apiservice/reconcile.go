@@ -18,8 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -61,7 +60,7 @@ type reconciler struct {
 	nudges  nudges
 	answers answers
 	// writes and messages pace APIServices and conditions.
-	writes, messages *pace.Pace
+	writes, messages *framework.Throttle
 	now              func() time.Time
 	// hostingMended is when annex changed the APIService of its own group last. One
 	// key is never reconciled twice at a time, so nothing guards it.
@@ -74,13 +73,13 @@ type reconciler struct {
 
 // reconcile brings the APIServices of one group to what they have to be, and has
 // the HostedResources of the group say how they stand.
-func (r *reconciler) reconcile(ctx context.Context, group string) (queue.Result, error) {
+func (r *reconciler) reconcile(ctx context.Context, group string) (framework.Result, error) {
 	if group == hostingVersion.Group {
 		return r.reconcileHosting(ctx)
 	}
 	v, err := r.look(group)
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("look at group %s: %w", group, err)
+		return framework.Result{}, fmt.Errorf("look at group %s: %w", group, err)
 	}
 	publication, why := r.publication()
 	state := r.gate.get().with(publication.caBundle)
@@ -105,7 +104,7 @@ func (r *reconciler) reconcile(ctx context.Context, group string) (queue.Result,
 		r.announce(ctx, schema.GroupVersion{Group: v.group, Version: name}, notPublished(reasonOtherData, otherDataMessage(v.apiServices[name])))
 	}
 	wait, err := r.report(ctx, v, standings)
-	return queue.Result{RequeueAfter: soonest(again, wait)}, errors.Join(append(errs, err)...)
+	return framework.Result{RequeueAfter: soonest(again, wait)}, errors.Join(append(errs, err)...)
 }
 
 // act does what the verdict on a version says, and returns how it stands then and
@@ -115,7 +114,7 @@ func (r *reconciler) act(ctx context.Context, v *view, name string, verdict verd
 	stands, wait := verdict.standing, time.Duration(0)
 	var err error
 	if verdict.write != leave {
-		if wait = r.writes.Wait(version.String()); wait == 0 {
+		if wait = r.writes.Delay(version.String()); wait == 0 {
 			err = r.confirmAndWrite(ctx, v, version, verdict)
 		}
 	} else if verdict.ours {

@@ -25,9 +25,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
@@ -62,7 +61,7 @@ type Config struct {
 // Controller has annex follow definitions of the main cluster. Its keys are API
 // groups.
 type Controller struct {
-	queue   *queue.Queue[string]
+	queue   *framework.Queue[string]
 	guards  *guards
 	freezes *freezes
 	synced  []cache.DoneChecker
@@ -105,7 +104,7 @@ func New(config Config) (*Controller, error) {
 			},
 		},
 	}
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
 	return c, c.follow(config)
 }
 
@@ -126,12 +125,12 @@ func (c *Controller) follow(config Config) error {
 	// it is known.
 	unheeded := cache.ResourceEventHandlerFuncs{}
 	var err error
-	c.synced, err = follow.All(
-		follow.Source{What: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: every},
-		follow.Source{What: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: every},
-		follow.Source{What: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: every},
-		follow.Source{What: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: said},
-		follow.Source{What: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: unheeded},
+	c.synced, err = framework.AddEventHandlers(
+		framework.Source{Name: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: every},
+		framework.Source{Name: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: every},
+		framework.Source{Name: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: every},
+		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: said},
+		framework.Source{Name: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: unheeded},
 	)
 	return err
 }

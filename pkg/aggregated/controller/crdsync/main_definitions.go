@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // errNotTaken: the main cluster took a write of status and left the finalizer out.
@@ -99,7 +99,7 @@ func (r *reconciler) actInMain(ctx context.Context, g *group, p *plan) []error {
 // delete deletes a definition of annex's, and so its objects. It asks the main cluster
 // whether that is still wanted: the label may be gone meanwhile, or a policy there.
 func (r *reconciler) delete(ctx context.Context, main, annex *definition) error {
-	live, err := follow.Found(r.mainDefinitions.client.Get(ctx, main.Name, metav1.GetOptions{}))
+	live, err := framework.IgnoreNotFound(r.mainDefinitions.client.Get(ctx, main.Name, metav1.GetOptions{}))
 	if err != nil {
 		return fmt.Errorf("check that custom resource definition %s of the main cluster is being deleted: %w", main.Name, err)
 	}
@@ -119,7 +119,7 @@ func (r *reconciler) delete(ctx context.Context, main, annex *definition) error 
 func (r *reconciler) release(ctx context.Context, g *group, name string) error {
 	main := g.main[name]
 	if isLeaving(main) && g.annex[name] == nil {
-		current, err := follow.Found(r.annexDefinitions.Get(ctx, name, metav1.GetOptions{}))
+		current, err := framework.IgnoreNotFound(r.annexDefinitions.Get(ctx, name, metav1.GetOptions{}))
 		if err != nil {
 			return fmt.Errorf("check that custom resource definition %s is gone: %w", name, err)
 		}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -46,10 +46,10 @@ type reconciler struct {
 }
 
 // reconcile does what the plan for a group says.
-func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
+func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	g, err := r.read(name)
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read group %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read group %s: %w", name, err)
 	}
 	looks := g.looks()
 	g.seen = r.guards.seen(name)
@@ -68,14 +68,14 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	if p.count {
 		holds, err := r.freezes.holdForGood(ctx, g)
 		if err != nil {
-			return queue.Result{}, fmt.Errorf("look for objects of group %s in annex: %w", name, err)
+			return framework.Result{}, fmt.Errorf("look for objects of group %s in annex: %w", name, err)
 		}
 		g.annexHolds = &holds
 		p = g.plan()
 	}
 	errs = append(errs, r.act(ctx, g, p)...)
 
-	var result queue.Result
+	var result framework.Result
 	for _, of := range p.verdicts {
 		switch {
 		case of.needsLook():
@@ -182,7 +182,7 @@ func wrap(err error, format, name string) error {
 }
 
 // sooner adds a wait to a result; zero is none.
-func sooner(result queue.Result, wait time.Duration) queue.Result {
+func sooner(result framework.Result, wait time.Duration) framework.Result {
 	if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
 		result.RequeueAfter = wait
 	}
