@@ -106,7 +106,7 @@ func TestRetriesFailuresEverLater(t *testing.T) {
 		q := NewQueue(QueueConfig[string]{Name: "test", MaxBackoff: time.Second, Reconcile: func(context.Context, string) (Result, error) {
 			calls = append(calls, time.Now())
 			if len(calls) <= failures {
-				return Result{}, errors.NewQueue("not yet")
+				return Result{}, errors.New("not yet")
 			}
 			return Result{}, nil
 		}})

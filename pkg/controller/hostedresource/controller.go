@@ -105,11 +105,11 @@ func New(config Config) (*Controller, error) {
 	for _, resource := range config.CompiledIn {
 		c.queue.Add(resource.String()) // there may be nothing else to queue it
 	}
-	return c, c.follow(config)
+	return c, c.addEventHandlers(config)
 }
 
-// follow has every change that may matter queue the names it matters to.
-func (c *Controller) follow(config Config) error {
+// addEventHandlers has every change that may matter queue the names it matters to.
+func (c *Controller) addEventHandlers(config Config) error {
 	named := cache.ResourceEventHandlerFuncs{
 		// At once: requests for the resource wait for its Store.
 		AddFunc:    c.enqueue,

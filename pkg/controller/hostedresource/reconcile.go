@@ -66,7 +66,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	switch {
 	case resource == nil:
 		r.throttle.Forget(name)
-		return framework.Result{}, r.make(ctx, name, crd)
+		return framework.Result{}, r.createHosted(ctx, name, crd)
 	case crd == nil && isLeftover(resource) && resource.Status.DefinitionUID == "" && !r.compiledIn(name):
 		return framework.Result{}, r.remove(ctx, resource)
 	}
@@ -82,9 +82,9 @@ func isLeftover(resource *hosted) bool {
 		resource.DeletionTimestamp.IsZero()
 }
 
-// make makes the HostedResource of a definition that is there to stay, or of a resource
+// createHosted makes the HostedResource of a definition that is there to stay, or of a resource
 // that needs none.
-func (r *reconciler) make(ctx context.Context, name string, crd *definition) error {
+func (r *reconciler) createHosted(ctx context.Context, name string, crd *definition) error {
 	if !r.compiledIn(name) && (crd == nil || !crd.DeletionTimestamp.IsZero()) {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 		}
 	}
 	setState(status, resource, r.serving(resource, crd), store, r.now())
-	if err := r.explainWait(ctx, crd, storedCondition(status, resource.Spec.StoreName, store)); err != nil {
+	if err := r.setDefinitionStored(ctx, crd, storedCondition(status, resource.Spec.StoreName, store)); err != nil {
 		return framework.Result{}, err
 	}
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)

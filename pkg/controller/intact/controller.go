@@ -86,7 +86,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 // enqueue queues a HostedResource that something was said or is to be said about.
 func (c *Controller) enqueue(obj any) {
 	hosted, ok := obj.(*hostingv1alpha1.HostedResource)
-	if ok && (c.writer.Said(hosted) != nil || len(c.unreadable(hosted)) > 0) {
+	if ok && (c.writer.Get(hosted) != nil || len(c.unreadable(hosted)) > 0) {
 		c.queue.Add(hosted.Name)
 	}
 }
@@ -103,7 +103,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 	if hosted == nil {
 		return framework.Result{}, nil
 	}
-	unreadable, before := c.unreadable(hosted), c.writer.Said(hosted)
+	unreadable, before := c.unreadable(hosted), c.writer.Get(hosted)
 	switch {
 	case len(unreadable) > 0:
 	case before == nil:
@@ -115,7 +115,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 	}
 	now := condition(unreadable)
 	now.ObservedGeneration = hosted.Generation
-	if !conditions.Date(&now, before, time.Now()) {
+	if !conditions.SetTransitionTime(&now, before, time.Now()) {
 		return framework.Result{}, nil
 	}
 	if err := c.writer.Write(ctx, name, &now); err != nil {

@@ -125,7 +125,7 @@ func (c *Controller) enqueue(obj any) {
 // concerns reports whether a HostedResource has limits, or a condition from when it
 // had some.
 func (c *Controller) concerns(hosted *hostingv1alpha1.HostedResource) bool {
-	return !limits.Of(hosted).None() || c.writer.Said(hosted) != nil
+	return !limits.Of(hosted).None() || c.writer.Get(hosted) != nil
 }
 
 func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
@@ -136,7 +136,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (framework.Resu
 	if hosted == nil || limits.Of(hosted).None() {
 		c.throttle.Forget(name)
 		filled.DeletePartialMatch(map[string]string{"hostedresource": name})
-		if hosted == nil || c.writer.Said(hosted) == nil {
+		if hosted == nil || c.writer.Get(hosted) == nil {
 			return framework.Result{}, nil
 		}
 		return framework.Result{}, c.writer.Write(ctx, name, nil)
@@ -156,9 +156,9 @@ func (c *Controller) report(ctx context.Context, hosted *hostingv1alpha1.HostedR
 	namespaces := of.FillsOfNamespaces(c.config.Usage.Namespaces(schema.ParseGroupResource(hosted.Name)))
 	observe(hosted.Name, whole, namespaces)
 
-	before, now := c.writer.Said(hosted), condition(whole, namespaces)
+	before, now := c.writer.Get(hosted), condition(whole, namespaces)
 	now.ObservedGeneration = hosted.Generation
-	if !conditions.Date(&now, before, time.Now()) {
+	if !conditions.SetTransitionTime(&now, before, time.Now()) {
 		return framework.Result{}, nil
 	}
 	if wait := c.throttle.Delay(hosted.Name); wait > 0 && !conditions.IsUrgent(&now, before) {

@@ -110,7 +110,7 @@ func New(config Config) (*Controller, error) {
 		noted:    map[string]time.Time{},
 	}
 	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
-	if err := c.follow(config); err != nil {
+	if err := c.addEventHandlers(config); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -126,7 +126,7 @@ func countOn(store string, hosted []*hostingv1alpha1.HostedResource) int32 {
 	return count
 }
 
-func (c *Controller) follow(config Config) error {
+func (c *Controller) addEventHandlers(config Config) error {
 	stores, err := config.Stores.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,
 		UpdateFunc: func(_, obj any) { c.enqueue(obj) },

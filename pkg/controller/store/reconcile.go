@@ -90,7 +90,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 		}
 	}
 	seen := connection.Snapshot()
-	if seen.Unavailable == nil || !underWay(seen.Unavailable.Reason) {
+	if seen.Unavailable == nil || !isTransient(seen.Unavailable.Reason) {
 		r.throttle.Mark(name)
 	}
 	if isAdopted(store, seen) {
@@ -99,9 +99,9 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	return r.refresh(ctx, store, connection, seen)
 }
 
-// underWay reports whether a reason not to be ready is about to go by itself: who
+// isTransient reports whether a reason not to be ready is about to go by itself: who
 // made a store waits for it, and there are no more than two writes until it is there.
-func underWay(reason string) bool {
+func isTransient(reason string) bool {
 	return reason == stores.ReasonConnecting || reason == stores.ReasonUnclaimed
 }
 
@@ -127,7 +127,7 @@ func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, 
 
 	written, err := r.write(ctx, updated, &store.Status)
 	if written {
-		r.tell(store, updated, claimed)
+		r.recordEvent(store, updated, claimed)
 	}
 	switch {
 	case ready.Status != metav1.ConditionTrue && store.Name == hostingv1alpha1.DefaultStoreName:
@@ -162,7 +162,7 @@ func (r *reconciler) endAdoption(ctx context.Context, store *hostingv1alpha1.Sto
 
 // write writes the status if it is news.
 func (r *reconciler) write(ctx context.Context, store *hostingv1alpha1.Store, before *hostingv1alpha1.StoreStatus) (written bool, err error) {
-	if !isNews(before, &store.Status) && !r.historyIsDue(store, before) {
+	if !needsWrite(before, &store.Status) && !r.historyIsDue(store, before) {
 		return false, nil
 	}
 	_, err = r.updateStatus(ctx, store)
@@ -193,7 +193,7 @@ func (r *reconciler) announce(ctx context.Context, name string, ready *metav1.Co
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "store", name)
 	last, troubled := r.trouble[name]
 	switch {
-	case ready.Status == metav1.ConditionFalse && last != ready.Message && !underWay(ready.Reason):
+	case ready.Status == metav1.ConditionFalse && last != ready.Message && !isTransient(ready.Reason):
 		r.trouble[name] = ready.Message
 		logger.Error(nil, "The store is not ready", "reason", ready.Reason, "message", ready.Message)
 	case ready.Status == metav1.ConditionTrue && troubled:

@@ -83,7 +83,7 @@ func TestReconcile(t *testing.T) {
 				},
 				objects:  func(string) (int64, bool) { return 3, !tc.unknown },
 				placed:   func(string) int32 { return 2 },
-				events:   &told{},
+				events:   &recorder{},
 				throttle: p,
 				now:      func() time.Time { return epoch },
 				trouble:  map[string]string{},
@@ -107,7 +107,7 @@ func TestReconcile(t *testing.T) {
 type one struct {
 	*reconciler
 	*connection
-	told
+	recorder
 	store    *hostingv1alpha1.Store
 	resident int32
 }
@@ -128,7 +128,7 @@ func newOne(store *hostingv1alpha1.Store, seen *stores.Snapshot) *one {
 		objects:    func(string) (int64, bool) { return 0, false },
 		placed:     func(string) int32 { return o.resident },
 		livePlaced: func(context.Context, string) (int32, error) { return o.resident, nil },
-		events:     &o.told,
+		events:     &o.recorder,
 		throttle:   framework.NewThrottle(0, time.Now),
 		now:        func() time.Time { return epoch },
 		trouble:    map[string]string{},

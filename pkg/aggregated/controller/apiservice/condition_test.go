@@ -22,16 +22,16 @@ func resource(name string, conditions ...metav1.Condition) *hosted {
 
 func TestPublishedCondition(t *testing.T) {
 	t.Parallel()
-	yes := standing{published: true, reason: reasonPublished}
+	yes := status{published: true, reason: reasonPublished}
 	v := viewOf([]*definition{crd(widgets, "v1beta1", "v1", "-v2"), crd(gadgets, "-v1")}, nil)
 	for name, tc := range map[string]struct {
 		resource  string
-		standings map[string]standing
+		standings map[string]status
 		want      string
 	}{
-		"all":            {widgets, map[string]standing{"v1": yes, "v1beta1": yes}, "True Published The main cluster sends requests to annex: v1, v1beta1"},
-		"one not":        {widgets, map[string]standing{"v1": yes, "v1beta1": notPublished("R", "m")}, "False R v1beta1: m"},
-		"none":           {widgets, map[string]standing{"v1": notPublished("Q", "n"), "v1beta1": notPublished("R", "m")}, "False Q v1: n"},
+		"all":            {widgets, map[string]status{"v1": yes, "v1beta1": yes}, "True Published The main cluster sends requests to annex: v1, v1beta1"},
+		"one not":        {widgets, map[string]status{"v1": yes, "v1beta1": notPublished("R", "m")}, "False R v1beta1: m"},
+		"none":           {widgets, map[string]status{"v1": notPublished("Q", "n"), "v1beta1": notPublished("R", "m")}, "False Q v1: n"},
 		"serves nothing": {gadgets, nil, `False NotServed annex has no CustomResourceDefinition "gadgets.example.com" that serves a version`},
 		"not defined":    {"things." + group, nil, `False NotServed annex has no CustomResourceDefinition "things.example.com" that serves a version`},
 	} {
@@ -53,7 +53,7 @@ func TestReport(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		before    []metav1.Condition
-		stands    standing
+		stands    status
 		wroteAgo  time.Duration
 		writeErr  error
 		wantWrite bool
@@ -65,8 +65,8 @@ func TestReport(t *testing.T) {
 		"the same":                     {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "before")},
 		"another message":              {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "after"), wantWrite: true, wantSince: epoch.Add(-time.Hour)},
 		"another message, too soon":    {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "after"), wroteAgo: time.Second, wantAgain: 9 * time.Second},
-		"another status, just as soon": {before: []metav1.Condition{said}, stands: standing{published: true}, wroteAgo: time.Second, wantWrite: true, wantSince: epoch},
-		"refused":                      {stands: standing{published: true}, writeErr: errors.New("no"), wantWrite: true, wantSince: epoch, wantErr: "no"},
+		"another status, just as soon": {before: []metav1.Condition{said}, stands: status{published: true}, wroteAgo: time.Second, wantWrite: true, wantSince: epoch},
+		"refused":                      {stands: status{published: true}, writeErr: errors.New("no"), wantWrite: true, wantSince: epoch, wantErr: "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +86,7 @@ func TestReport(t *testing.T) {
 			now = epoch
 			v := viewOf([]*definition{crd(widgets, "v1")}, nil)
 			v.hosted = []*hosted{resource(widgets, tc.before...)}
-			again, err := r.report(t.Context(), v, map[string]standing{"v1": tc.stands})
+			again, err := r.report(t.Context(), v, map[string]status{"v1": tc.stands})
 			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("error %v, want one with %q", err, tc.wantErr)
 			}
