@@ -13,13 +13,13 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/annex-dev/annex/pkg/authorization/rbac"
 	"github.com/annex-dev/annex/pkg/registry/rbac/clusterrole"
 	"github.com/annex-dev/annex/pkg/registry/rbac/clusterrolebinding"
 	"github.com/annex-dev/annex/pkg/registry/rbac/escalation"
 	"github.com/annex-dev/annex/pkg/registry/rbac/role"
 	"github.com/annex-dev/annex/pkg/registry/rbac/rolebinding"
 	"github.com/annex-dev/annex/pkg/registry/typed"
+	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
 )
 
 // StorageProvider makes the REST storage of rbac.authorization.k8s.io.
