@@ -157,7 +157,7 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 		}
 	}
 	setState(status, resource, r.serving(resource, crd), store, r.now())
-	if err := r.explainWait(ctx, crd, storedCondition(status, resource.Spec.StoreName, store)); err != nil {
+	if err := r.explainWait(ctx, crd, storeReadyCondition(status, resource.Spec.StoreName, store)); err != nil {
 		return queue.Result{}, err
 	}
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)

@@ -214,7 +214,7 @@ func TestReconcileMarksWhatItMakes(t *testing.T) {
 func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 	t.Parallel()
 	said := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
-		return says(definitionStored, status, reason, "")
+		return says(definitionStoreReady, status, reason, "")
 	}
 	away := ready(metav1.ConditionFalse, "no endpoint answers")
 	for name, tc := range map[string]struct {
@@ -243,7 +243,7 @@ func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 			}
 			got := ""
 			if w.writtenCRD != nil {
-				condition := apiextensionshelpers.FindCRDCondition(w.writtenCRD, definitionStored)
+				condition := apiextensionshelpers.FindCRDCondition(w.writtenCRD, definitionStoreReady)
 				got = string(condition.Status) + " " + condition.Reason + ": " + condition.Message
 			}
 			if got != tc.want {
