@@ -31,7 +31,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// UsageTracker knows how much there is of each resource. A *usage.Sum is one.
+// UsageTracker knows how much there is of each resource. A *usage.Aggregator is one.
 type UsageTracker interface {
 	// AddHandler has changes reported to a handler until remove is called.
 	AddHandler(handler usage.Handler) (remove func())
