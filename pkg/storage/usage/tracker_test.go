@@ -242,8 +242,8 @@ func TestTrackerNoticesAnOlderState(t *testing.T) {
 	etcd.put(t, "/annex/configmaps/a/b", 5)
 	tracker := NewTracker(etcd.client, "annex", nil)
 	tracker.revision = 1000 // what it counted of the etcd that was there before
-	if _, err := tracker.step(t.Context()); !errors.Is(err, errWentBack) {
-		t.Errorf("got %v, want %v", err, errWentBack)
+	if _, err := tracker.step(t.Context()); !errors.Is(err, errRevisionWentBack) {
+		t.Errorf("got %v, want %v", err, errRevisionWentBack)
 	}
 	run(t, tracker)
 	etcd.wantExact(t, tracker)

@@ -246,7 +246,7 @@ func TestSum(t *testing.T) {
 	first.put(t, "/annex/configmaps/a/x", 10)
 	second.put(t, "/two/configmaps/a/x", 5)
 	second.put(t, "/two/example.com/widgets/a/w", 30)
-	sum := NewSum()
+	sum := NewAggregator()
 	if sum.Usage(widgets) != (Usage{}) {
 		t.Error("a sum of nothing is not zero")
 	}
@@ -321,7 +321,7 @@ func TestSumReplacesATracker(t *testing.T) {
 	etcd.put(t, "/annex/configmaps/a/x", 10)
 	etcd.put(t, "/other/configmaps/a/x", 20)
 	a, b := etcd.track(t, "annex"), etcd.track(t, "other")
-	sum := NewSum()
+	sum := NewAggregator()
 	sum.Add("default", a)
 	sum.Add("default", b)
 	etcd.caughtUp(t, a)
