@@ -5,7 +5,6 @@ package hostedresource
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -54,10 +53,6 @@ type Config struct {
 	Stores                    hostinginformers.StoreInformer
 	CustomResourceDefinitions apiextensionsinformers.CustomResourceDefinitionInformer
 
-	// CompiledIn are the resources that annex serves without a definition, and that
-	// may be in any Store.
-	CompiledIn []schema.GroupResource
-
 	Usage UsageFunc
 }
 
@@ -93,18 +88,12 @@ func New(config Config) (*Controller, error) {
 			_, err := config.AnnexDefinitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
 			return err
 		},
-		delete: config.AnnexHostedResources.Delete,
-		compiledIn: func(name string) bool {
-			return slices.Contains(config.CompiledIn, schema.ParseGroupResource(name))
-		},
+		delete:   config.AnnexHostedResources.Delete,
 		usage:    config.Usage,
 		throttle: c.throttle,
 		now:      time.Now,
 	}
 	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
-	for _, resource := range config.CompiledIn {
-		c.queue.Add(resource.String()) // there may be nothing else to queue it
-	}
 	return c, c.addEventHandlers(config)
 }
 

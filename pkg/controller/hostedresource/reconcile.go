@@ -42,9 +42,6 @@ type reconciler struct {
 	updateDefinitionStatus func(ctx context.Context, crd *definition) error
 	delete                 func(ctx context.Context, name string, options metav1.DeleteOptions) error
 
-	// compiledIn reports whether annex serves the resource without a definition.
-	compiledIn func(name string) bool
-
 	usage UsageFunc
 	// throttle keeps writes of nothing but numbers apart.
 	throttle *framework.Throttle
@@ -67,7 +64,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	case resource == nil:
 		r.throttle.Forget(name)
 		return framework.Result{}, r.createHosted(ctx, name, crd)
-	case crd == nil && isLeftover(resource) && resource.Status.DefinitionUID == "" && !r.compiledIn(name):
+	case crd == nil && isLeftover(resource) && resource.Status.DefinitionUID == "":
 		return framework.Result{}, r.remove(ctx, resource)
 	}
 	return r.report(ctx, resource, crd)
@@ -82,10 +79,9 @@ func isLeftover(resource *hosted) bool {
 		resource.DeletionTimestamp.IsZero()
 }
 
-// createHosted makes the HostedResource of a definition that is there to stay, or of a resource
-// that needs none.
+// createHosted creates the HostedResource of a CRD, unless that is being deleted.
 func (r *reconciler) createHosted(ctx context.Context, name string, crd *definition) error {
-	if !r.compiledIn(name) && (crd == nil || !crd.DeletionTimestamp.IsZero()) {
+	if crd == nil || !crd.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	err := r.create(ctx, &hosted{
@@ -97,21 +93,6 @@ func (r *reconciler) createHosted(ctx context.Context, name string, crd *definit
 	}
 	klog.FromContext(ctx).V(3).Info("Made the hosted resource")
 	return nil
-}
-
-// serving is by what a resource is served.
-func (r *reconciler) serving(resource *hosted, crd *definition) serving {
-	switch {
-	case r.compiledIn(resource.Name):
-		return serving{compiledIn: true, uid: hostingv1alpha1.DefinitionCompiledIn}
-	case crd != nil:
-		return serving{crd: crd, uid: crd.UID}
-	case resource.Status.DefinitionUID == hostingv1alpha1.DefinitionCompiledIn:
-		// It is compiled into other replicas, or was and will be again.
-		return serving{uid: hostingv1alpha1.DefinitionCompiledIn}
-	default:
-		return serving{}
-	}
 }
 
 // isGone reports whether a definition is gone, and its objects with it. It asks the
@@ -149,13 +130,13 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 		return framework.Result{}, fmt.Errorf("read store %s: %w", resource.Spec.StoreName, err)
 	}
 	status := resource.Status.DeepCopy()
-	if crd == nil && status.DefinitionUID != "" && status.DefinitionUID != hostingv1alpha1.DefinitionCompiledIn {
+	if crd == nil && status.DefinitionUID != "" {
 		if gone, err := r.isGone(ctx, resource.Name); err != nil || !gone {
 			return framework.Result{}, err
 		}
 	}
-	setState(status, resource, r.serving(resource, crd), store, r.now())
-	if err := r.setDefinitionStored(ctx, crd, storedCondition(status, resource.Spec.StoreName, store)); err != nil {
+	setState(status, resource, crd, store, r.now())
+	if err := r.setDefinitionStored(ctx, crd, storeReadyCondition(status, resource.Spec.StoreName, store)); err != nil {
 		return framework.Result{}, err
 	}
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)

@@ -19,8 +19,8 @@ const (
 	reasonGroupInMain       = "GroupInMain"
 	reasonUnavailable       = "Unavailable"
 	reasonNotServed         = "NotServed"
-	reasonWriteFailed       = "NotWritten"
-	reasonStoreMismatch     = "OtherData"
+	reasonWriteFailed       = "WriteFailed"
+	reasonDataReplaced      = "DataReplaced"
 )
 
 // notCheckedMessage is said between an APIService being written and the main

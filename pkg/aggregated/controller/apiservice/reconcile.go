@@ -101,7 +101,7 @@ func (r *reconciler) reconcile(ctx context.Context, group string) (framework.Res
 		errs = append(errs, r.remove(ctx, v, name))
 	}
 	for _, name := range v.mismatchedVersions(publication) {
-		r.announce(ctx, schema.GroupVersion{Group: v.group, Version: name}, notPublished(reasonStoreMismatch, storeMismatchMessage(v.apiServices[name])))
+		r.announce(ctx, schema.GroupVersion{Group: v.group, Version: name}, notPublished(reasonDataReplaced, dataReplacedMessage(v.apiServices[name])))
 	}
 	wait, err := r.report(ctx, v, standings)
 	return framework.Result{RequeueAfter: minNonZero(again, wait)}, errors.Join(append(errs, err)...)
@@ -224,7 +224,7 @@ func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, 
 		logger.Info("The main cluster sends requests to annex")
 	case before == reasonPublished:
 		logger.Info("The main cluster does not send requests to annex any more")
-	case stands.reason == reasonGroupInMain || stands.reason == reasonStoreMismatch:
+	case stands.reason == reasonGroupInMain || stands.reason == reasonDataReplaced:
 		logger.Info("The main cluster does not send requests to annex")
 	default:
 		logger.V(2).Info("The main cluster does not send requests to annex yet")

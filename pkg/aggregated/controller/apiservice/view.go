@@ -91,7 +91,7 @@ func (v *view) publishedOnly(p template, matches func(store string) bool) []stri
 	return byMaturity(versions)
 }
 
-func storeMismatchMessage(current *apiService) string {
+func dataReplacedMessage(current *apiService) string {
 	return fmt.Sprintf("APIService %s was published by an annex whose store %q had the UID %q, and this one does not serve it: restore that data, or delete the APIService by hand",
 		current.Name, hostingv1alpha1.DefaultStoreName, current.Annotations[hostingv1alpha1.PublishedStoreAnnotation])
 }

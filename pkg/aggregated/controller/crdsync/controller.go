@@ -100,7 +100,7 @@ func New(config Config) (*Controller, error) {
 		reporter: &statusWriter{
 			annexHostedResources: config.AnnexHostedResources, list: readers.hostedOf, now: time.Now,
 			writer: conditions.Writer{
-				Type: hostingv1alpha1.HostedResourceDefinitionFollowed, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
+				Type: hostingv1alpha1.HostedResourceDefinitionSynced, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
 			},
 		},
 	}
@@ -179,7 +179,7 @@ func isUnchanged(before, after any) bool {
 }
 
 func syncedCondition(resource *hosted) *metav1.Condition {
-	return meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionFollowed)
+	return meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
 }
 
 // readers read what there is from caches.

@@ -48,16 +48,16 @@ func TestPlanDeletions(t *testing.T) {
 		// verdict is "<status> <reason>" on the widgets.
 		verdict string
 	}{
-		"taken over":                {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared)), routes: hosted}, hold: []string{widgets}, verdict: "True Followed"},
-		"annex has not made it yet": {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), routes: hosted}, verdict: "True Followed"},
-		"annex's is of another":     {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared, annotated(hostingv1alpha1.DefinitionUIDAnnotation, "another"))), routes: hosted}, verdict: "True Followed"},
+		"taken over":                {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared)), routes: hosted}, hold: []string{widgets}, verdict: "True Synced"},
+		"annex has not made it yet": {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), routes: hosted}, verdict: "True Synced"},
+		"annex's is of another":     {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared, annotated(hostingv1alpha1.DefinitionUIDAnnotation, "another"))), routes: hosted}, verdict: "True Synced"},
 		"about to be taken over": {
 			group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, follower)), observed: map[string]observation{widgets: none("v1")}},
 			hold:  []string{widgets}, verdict: "Unknown TakingOver",
 		},
 		"cannot be taken over": {
 			group:   group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), observed: map[string]observation{widgets: found}},
-			release: []string{widgets}, verdict: "False MoveNeeded",
+			release: []string{widgets}, verdict: "False ObjectsExist",
 		},
 		"not known whether it can": {group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower))}, verdict: "Unknown TakingOver"},
 		"unlabelled":               {group: group{main: byName(crd(widgets, withFinalizer)), annex: byName(crd(widgets, cleared)), routes: hosted}, release: []string{widgets}, verdict: "False NotLabelled"},
@@ -117,7 +117,7 @@ func TestPlanDeletions(t *testing.T) {
 			release: []string{widgets},
 		},
 		"deleted, objects gone, not listed": {group: group{main: byName(crd(widgets, labelled, leaving)), routes: to("v1", routeMain)}, release: []string{widgets}},
-		"deleted, annex has other data":     {group: group{main: byName(crd(widgets, labelled, leaving)), routes: to("v1", routeStoreMismatch), listed: listed}, release: []string{widgets}},
+		"deleted, annex has other data":     {group: group{main: byName(crd(widgets, labelled, leaving)), routes: to("v1", routeDataReplaced), listed: listed}, release: []string{widgets}},
 		"missing":                           {group: group{annex: byName(crd(widgets, cleared)), routes: hosted}, verdict: "False MainDefinitionDeleted"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,9 +33,9 @@ const (
 	routeAnnex
 	// routeForeign: somebody else.
 	routeForeign
-	// routeStoreMismatch: this annex, but it published the version when it had other
+	// routeDataReplaced: this annex, but it published the version when it had other
 	// data.
-	routeStoreMismatch
+	routeDataReplaced
 )
 
 // identity is what tells this annex from others.
@@ -55,7 +55,7 @@ func (i identity) routeOf(current *apiService) route {
 	case current.Labels[hostingv1alpha1.PublishedByLabel] != i.publishedBy:
 		return routeForeign
 	case current.Annotations[hostingv1alpha1.PublishedStoreAnnotation] != i.store:
-		return routeStoreMismatch
+		return routeDataReplaced
 	default:
 		return routeAnnex
 	}
@@ -101,7 +101,7 @@ type group struct {
 	observed map[string]observation
 	// takeovers are those that are cleared, by HostedResource.
 	takeovers map[string]hostingv1alpha1.HostedResourceTakeover
-	// reported are the present conditions DefinitionFollowed, by HostedResource.
+	// reported are the present conditions DefinitionSynced, by HostedResource.
 	reported map[string]metav1.Condition
 	// remaining says which objects keep a definition of annex's from being gone, by
 	// definition.

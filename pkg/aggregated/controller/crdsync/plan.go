@@ -207,8 +207,8 @@ func (g *group) obstacles() map[string]syncStatus {
 	if foreign := g.routedTo(routeForeign); len(foreign) > 0 {
 		return all(foreignRoute(foreign))
 	}
-	if other := g.routedTo(routeStoreMismatch); len(other) > 0 {
-		return all(storeMismatch(g.name, other))
+	if other := g.routedTo(routeDataReplaced); len(other) > 0 {
+		return all(dataReplaced(g.name, other))
 	}
 	if len(unlabelled) > 0 {
 		return all(unlabelledGroup(unlabelled))

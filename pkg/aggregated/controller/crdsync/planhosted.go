@@ -64,8 +64,8 @@ func (g *group) statusOf(name string, unlabelled []string) (syncStatus, bool) {
 	if foreign := g.servedBy(name, routeForeign); len(foreign) > 0 {
 		return foreignRoute(foreign), true
 	}
-	if other := g.servedBy(name, routeStoreMismatch); len(other) > 0 {
-		return storeMismatch(g.name, other), true
+	if other := g.servedBy(name, routeDataReplaced); len(other) > 0 {
+		return dataReplaced(g.name, other), true
 	}
 	return synced(), true
 }

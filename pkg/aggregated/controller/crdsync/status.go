@@ -14,22 +14,22 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// Reasons of the condition DefinitionFollowed.
+// Reasons of the condition DefinitionSynced.
 const (
-	reasonSynced                = "Followed"
+	reasonSynced                = "Synced"
 	reasonTakingOver            = "TakingOver"
 	reasonGroupIncomplete       = "GroupIncomplete"
 	reasonGroupNotReady         = "GroupNotReady"
-	reasonObjectsExist          = "MoveNeeded"
+	reasonObjectsExist          = "ObjectsExist"
 	reasonObjectsAppeared       = "ObjectsAppeared"
-	reasonForbidden             = "NotAllowed"
+	reasonForbidden             = "Forbidden"
 	reasonNotServed             = "NotServed"
 	reasonNotEstablished        = "NotEstablished"
 	reasonDefinedInAnnex        = "DefinedInAnnex"
 	reasonTerminating           = "Terminating"
 	reasonForeignAPIService     = "ForeignAPIService"
-	reasonStoreMismatch         = "OtherData"
-	reasonRejected              = "Refused"
+	reasonDataReplaced          = "DataReplaced"
+	reasonRejected              = "Rejected"
 	reasonMainDefinitionDeleted = "MainDefinitionDeleted"
 	reasonNotLabelled           = "NotLabelled"
 )
@@ -122,14 +122,14 @@ func foreignRoute(versions []string) syncStatus {
 	return notSynced(reasonForeignAPIService, "The main cluster sends requests for %s to somebody else: see its APIServices", strings.Join(versions, ", "))
 }
 
-// storeMismatch is about versions whose objects this annex had once. Answering for them
+// dataReplaced is about versions whose objects this annex had once. Answering for them
 // with none would look as if all had been deleted.
-func storeMismatch(group string, versions []string) syncStatus {
+func dataReplaced(group string, versions []string) syncStatus {
 	var apiServices []string
 	for _, version := range versions {
 		apiServices = append(apiServices, version+"."+group)
 	}
-	return notSynced(reasonStoreMismatch, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start anew without it: kubectl delete apiservice %s",
+	return notSynced(reasonDataReplaced, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start anew without it: kubectl delete apiservice %s",
 		strings.Join(versions, ", "), strings.Join(apiServices, " "))
 }
 
