@@ -46,7 +46,7 @@ func TestOutOfSpaceIsReported(t *testing.T) {
 	var last *Snapshot
 	for looks := 0; looks < 5; {
 		eventually(t, func() string {
-			store.lookSoon()
+			store.probeSoon()
 			seen := store.Snapshot()
 			if seen == last || !seen.NoSpace {
 				return "nobody noticed that it is full"
