@@ -29,7 +29,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
-	"github.com/annex-dev/annex/pkg/serviceaccount"
+	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/version"

@@ -122,20 +122,20 @@ func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, gro
 // storageProviders are those of the Kubernetes kinds, where they are annex's to
 // serve, and of its own.
 func (c CompletedConfig) storageProviders() []StorageProvider {
-	kinds := typed.Kinds{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
-	own := hostingrest.StorageProvider{Kinds: kinds, Backups: c.newBackups()}
+	kinds := typed.Serialization{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
+	own := hostingrest.StorageProvider{Serialization: kinds, Backups: c.newBackups()}
 	if c.extra.behindMain() {
 		return []StorageProvider{own}
 	}
 	return []StorageProvider{
-		corerest.StorageProvider{Kinds: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens},
-		eventsrest.StorageProvider{Kinds: kinds, TTL: c.extra.EventTTL},
-		authenticationrest.StorageProvider{Kinds: kinds, Logins: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences},
-		authorizationrest.StorageProvider{Kinds: kinds, Rights: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver},
-		coordinationrest.StorageProvider{Kinds: kinds},
-		rbacrest.StorageProvider{Kinds: kinds, Authorizer: c.generic.Authorization.Authorizer},
-		admissionregistrationrest.StorageProvider{Kinds: kinds, Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources},
-		flowcontrolrest.StorageProvider{Kinds: kinds},
+		corerest.StorageProvider{Serialization: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens},
+		eventsrest.StorageProvider{Serialization: kinds, TTL: c.extra.EventTTL},
+		authenticationrest.StorageProvider{Serialization: kinds, Logins: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences},
+		authorizationrest.StorageProvider{Serialization: kinds, Rights: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver},
+		coordinationrest.StorageProvider{Serialization: kinds},
+		rbacrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer},
+		admissionregistrationrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources},
+		flowcontrolrest.StorageProvider{Serialization: kinds},
 		own,
 	}
 }

@@ -22,7 +22,7 @@ import (
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
+	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
@@ -31,7 +31,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// UsageTracker knows how much there is of each resource. A *usage.Sum is one.
+// UsageTracker knows how much there is of each resource. A *usage.Aggregator is one.
 type UsageTracker interface {
 	// AddHandler has changes reported to a handler until remove is called.
 	AddHandler(handler usage.Handler) (remove func())

@@ -23,8 +23,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
-	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
 // noon is when everything happens.

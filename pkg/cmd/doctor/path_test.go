@@ -24,8 +24,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
-	"github.com/annex-dev/annex/pkg/servingca"
 )
 
 var systemNamespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: manifestNamespace}}

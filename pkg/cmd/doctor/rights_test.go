@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/annex-dev/annex/artifacts/deploy"
-	"github.com/annex-dev/annex/pkg/maincluster"
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 )
 
 // tooMany are rights that annex must not have; every world denies them.

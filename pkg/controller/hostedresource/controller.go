@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/follow"
-	"github.com/annex-dev/annex/pkg/controller/internal/pace"
-	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"

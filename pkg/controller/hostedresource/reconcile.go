@@ -16,9 +16,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/follow"
-	"github.com/annex-dev/annex/pkg/controller/internal/pace"
-	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 )
 
 // automanaged is the value of the label on what annex made by itself.
@@ -157,7 +157,7 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 		}
 	}
 	setState(status, resource, r.serving(resource, crd), store, r.now())
-	if err := r.explainWait(ctx, crd, storedCondition(status, resource.Spec.StoreName, store)); err != nil {
+	if err := r.explainWait(ctx, crd, storeReadyCondition(status, resource.Spec.StoreName, store)); err != nil {
 		return queue.Result{}, err
 	}
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework/pace"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -214,7 +214,7 @@ func TestReconcileMarksWhatItMakes(t *testing.T) {
 func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 	t.Parallel()
 	said := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
-		return says(definitionStored, status, reason, "")
+		return says(definitionStoreReady, status, reason, "")
 	}
 	away := ready(metav1.ConditionFalse, "no endpoint answers")
 	for name, tc := range map[string]struct {
@@ -243,7 +243,7 @@ func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 			}
 			got := ""
 			if w.writtenCRD != nil {
-				condition := apiextensionshelpers.FindCRDCondition(w.writtenCRD, definitionStored)
+				condition := apiextensionshelpers.FindCRDCondition(w.writtenCRD, definitionStoreReady)
 				got = string(condition.Status) + " " + condition.Reason + ": " + condition.Message
 			}
 			if got != tc.want {

@@ -20,18 +20,18 @@ import (
 // Reasons in the conditions of a HostedResource, beside those that the
 // CustomResourceDefinition gives.
 const (
-	reasonCompiledIn     = "CompiledIn"
-	reasonNotDefined     = "NotDefined"
-	reasonNotEstablished = "NotEstablished"
-	reasonEstablished    = "Established"
-	reasonNoStore        = "NoStore"
-	reasonStoreNotFound  = "StoreNotFound"
-	reasonStoreUnknown   = "StoreUnknown"
-	reasonStoreNotReady  = "StoreNotReady"
-	reasonStoreReady     = "StoreReady"
-	reasonTerminating    = "Terminating"
-	reasonNotPublished   = "NotPublished"
-	reasonServed         = "Served"
+	reasonCompiledIn         = "CompiledIn"
+	reasonNotDefined         = "NotDefined"
+	reasonNotEstablished     = "NotEstablished"
+	reasonEstablished        = "Established"
+	reasonNoStore            = "NoStore"
+	reasonStoreNotFound      = "StoreNotFound"
+	reasonStoreStatusUnknown = "StoreStatusUnknown"
+	reasonStoreNotReady      = "StoreNotReady"
+	reasonStoreReady         = "StoreReady"
+	reasonTerminating        = "Terminating"
+	reasonNotPublished       = "NotPublished"
+	reasonServed             = "Served"
 )
 
 // serving is by what a resource is served, if it is: a definition, or the program
@@ -52,7 +52,7 @@ func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, by
 		by.uid = ""
 	}
 	established := establishedCondition(resource.Name, by)
-	stored := storedCondition(status, resource.Spec.StoreName, store)
+	stored := storeReadyCondition(status, resource.Spec.StoreName, store)
 	status.Phase = phase(by.crd, established, stored)
 	// What the Store holds is of this definition from now on: requests for the
 	// resource wait for it.
@@ -134,10 +134,10 @@ func establishedCondition(name string, by serving) metav1.Condition {
 	return condition
 }
 
-// storedCondition says whether the Store that holds the resource works. Why there is
+// storeReadyCondition says whether the Store that holds the resource works. Why there is
 // none, the scheduler said in status.
-func storedCondition(status *hostingv1alpha1.HostedResourceStatus, storeName string, store *hostingv1alpha1.Store) metav1.Condition {
-	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceStored, Status: metav1.ConditionFalse}
+func storeReadyCondition(status *hostingv1alpha1.HostedResourceStatus, storeName string, store *hostingv1alpha1.Store) metav1.Condition {
+	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceStoreReady, Status: metav1.ConditionFalse}
 	switch {
 	case storeName == "":
 		condition.Reason = reasonNoStore
@@ -155,7 +155,7 @@ func storedCondition(status *hostingv1alpha1.HostedResourceStatus, storeName str
 	switch {
 	case ready == nil || ready.Status == metav1.ConditionUnknown:
 		condition.Status = metav1.ConditionUnknown
-		condition.Reason = reasonStoreUnknown
+		condition.Reason = reasonStoreStatusUnknown
 		condition.Message = fmt.Sprintf("Whether store %q is ready is not known", storeName)
 	case ready.Status == metav1.ConditionTrue:
 		condition.Status = metav1.ConditionTrue
@@ -180,7 +180,7 @@ func readyCondition(status *hostingv1alpha1.HostedResourceStatus, established, s
 	if established.Reason == reasonNotDefined {
 		// The main cluster's definition that annex does not follow is why there is
 		// none.
-		followed := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceDefinitionFollowed)
+		followed := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
 		if followed != nil && followed.Status == metav1.ConditionFalse {
 			established.Reason, established.Message = followed.Reason, followed.Message
 		}

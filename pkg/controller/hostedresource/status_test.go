@@ -75,7 +75,7 @@ func TestSetState(t *testing.T) {
 		ending  = hostingv1alpha1.HostedResourceTerminating
 	)
 	fine := ready(metav1.ConditionTrue, "")
-	stored := `Stored=True StoreReady: Store "default" holds the objects`
+	stored := `StoreReady=True StoreReady: Store "default" holds the objects`
 
 	for name, tc := range map[string]struct {
 		storeName  string
@@ -95,7 +95,7 @@ func TestSetState(t *testing.T) {
 			wantPhase: pending,
 			wantStates: []string{
 				`Established=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
-				"Stored=False NoStore: No store has been chosen yet",
+				"StoreReady=False NoStore: No store has been chosen yet",
 				`Ready=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
 			},
 		},
@@ -103,7 +103,7 @@ func TestSetState(t *testing.T) {
 			crd: established(), wantPhase: pending,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				"Stored=False NoStore: No store has been chosen yet",
+				"StoreReady=False NoStore: No store has been chosen yet",
 				"Ready=False NoStore: No store has been chosen yet",
 			},
 		},
@@ -155,7 +155,7 @@ func TestSetState(t *testing.T) {
 			storeName: "other", crd: established(), wantPhase: pending,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				`Stored=False StoreNotFound: There is no store "other"`,
+				`StoreReady=False StoreNotFound: There is no store "other"`,
 				`Ready=False StoreNotFound: There is no store "other"`,
 			},
 		},
@@ -163,7 +163,7 @@ func TestSetState(t *testing.T) {
 			storeName: "default", crd: established(), store: ready(metav1.ConditionFalse, "no endpoint answers"), wantPhase: hosting,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				`Stored=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
+				`StoreReady=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
 				`Ready=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
 			},
 		},
@@ -171,8 +171,8 @@ func TestSetState(t *testing.T) {
 			storeName: "default", crd: established(), store: &hostingv1alpha1.Store{}, wantPhase: hosting,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				`Stored=Unknown StoreUnknown: Whether store "default" is ready is not known`,
-				`Ready=Unknown StoreUnknown: Whether store "default" is ready is not known`,
+				`StoreReady=Unknown StoreStatusUnknown: Whether store "default" is ready is not known`,
+				`Ready=Unknown StoreStatusUnknown: Whether store "default" is ready is not known`,
 			},
 		},
 	} {
@@ -210,7 +210,7 @@ func TestSaysWhyThereIsNoStore(t *testing.T) {
 		Type: hostingv1alpha1.HostedResourceScheduled, Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 Stores fit",
 	}}}
 	setState(&status, &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}}, by(established()), nil, epoch)
-	for _, kind := range []string{hostingv1alpha1.HostedResourceStored, hostingv1alpha1.HostedResourceReady} {
+	for _, kind := range []string{hostingv1alpha1.HostedResourceStoreReady, hostingv1alpha1.HostedResourceReady} {
 		condition := meta.FindStatusCondition(status.Conditions, kind)
 		want := "No store has been chosen yet: 0/1 Stores fit"
 		if condition.Status != metav1.ConditionFalse || condition.Reason != reasonNoStore || condition.Message != want {
@@ -247,7 +247,7 @@ func TestReadyBehindAMainCluster(t *testing.T) {
 	says := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 	}
-	const published, followed = hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceDefinitionFollowed
+	const published, followed = hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceDefinitionSynced
 	for name, tc := range map[string]struct {
 		crd   *definition
 		other []metav1.Condition

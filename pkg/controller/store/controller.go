@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/pace"
-	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/stores"

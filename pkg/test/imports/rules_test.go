@@ -97,17 +97,17 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/client-go/...", "k8s.io/component-base/..."}, machinery...),
 	},
 	{
-		packages: "pkg/serviceaccount",
+		packages: "pkg/standalone/serviceaccount",
 		duty:     "Tokens of service accounts: how they are made and recognised, and what others verify them with.",
 		others:   append([]string{"gopkg.in/go-jose/go-jose.v2/...", "k8s.io/apiserver/pkg/authentication/..."}, clients...),
 	},
 	{
-		packages: "pkg/bootstraptoken",
+		packages: "pkg/standalone/bootstraptoken",
 		duty:     "How bootstrap tokens are recognised.",
 		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
-		packages: "pkg/servingca",
+		packages: "pkg/aggregated/servingca",
 		duty:     "What annex shows to the main cluster, and what that verifies it with.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/pki"},
 		others:   append([]string{"k8s.io/apiserver/pkg/server/dynamiccertificates", "k8s.io/component-base/metrics/..."}, clients...),
@@ -230,7 +230,7 @@ var rules = []rule{
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/..."}, machinery...),
 	},
 	{
-		packages: "pkg/authorization/rbac",
+		packages: "pkg/standalone/authorization/rbac",
 		duty:     "Who may do what by roles and bindings; knows no server.",
 		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/authorization/..."}, clients...),
 	},
@@ -264,13 +264,13 @@ var rules = []rule{
 	{
 		packages: "pkg/registry/rbac/escalation",
 		duty:     "Nobody gives away rights that he does not have.",
-		ours:     []string{"pkg/apis/rbac/validation", "pkg/authorization/rbac", "pkg/registry/typed"},
+		ours:     []string{"pkg/apis/rbac/validation", "pkg/standalone/authorization/rbac", "pkg/registry/typed"},
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/component-helpers/auth/rbac/validation"}, apiTypes...),
 	},
 	{
 		packages: "pkg/registry/rbac/rest",
 		duty:     "The storage map of roles and bindings, every write of which escalation checks.",
-		ours:     []string{"pkg/apis/rbac/...", "pkg/authorization/rbac", "pkg/registry/rbac/...", "pkg/registry/typed"},
+		ours:     []string{"pkg/apis/rbac/...", "pkg/standalone/authorization/rbac", "pkg/registry/rbac/...", "pkg/registry/typed"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
 	{
@@ -288,13 +288,13 @@ var rules = []rule{
 	{
 		packages: "pkg/registry/{group}/rest",
 		duty:     "The storage map of one group: which REST object serves which resource.",
-		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/{group}/...", "pkg/registry/typed", "pkg/registry/table", "pkg/serviceaccount"},
+		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/{group}/...", "pkg/registry/typed", "pkg/registry/table", "pkg/standalone/serviceaccount"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
 	{
 		packages: "pkg/registry/core/serviceaccount",
 		duty:     "Service accounts, and the tokens that are made for them.",
-		ours:     []string{"pkg/apis/core/...", "pkg/registry/typed", "pkg/registry/table", "pkg/serviceaccount"},
+		ours:     []string{"pkg/apis/core/...", "pkg/registry/typed", "pkg/registry/table", "pkg/standalone/serviceaccount"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
 	},
 	{
@@ -332,7 +332,7 @@ var rules = []rule{
 		duty:     "The chain of servers; never a controller or a command.",
 		ours: []string{
 			"pkg/apis/...", "pkg/apiserver/...", "pkg/generated/openapi", "pkg/generated/clientset/...", "pkg/generated/informers/...",
-			"pkg/registry/{group}/rest", "pkg/registry/typed", "pkg/serviceaccount", "pkg/storage/...", "pkg/version",
+			"pkg/registry/{group}/rest", "pkg/registry/typed", "pkg/standalone/serviceaccount", "pkg/storage/...", "pkg/version",
 		},
 		others: append([]string{
 			"github.com/prometheus/client_golang/...", "github.com/prometheus/client_model/go", "go.etcd.io/etcd/client/v3/...",
@@ -341,18 +341,18 @@ var rules = []rule{
 		}, clients...),
 	},
 	{
-		packages: "pkg/maincluster",
+		packages: "pkg/aggregated/maincluster",
 		duty:     "The connection to the cluster that annex stands behind: clients of it, and whom it lets log in and act.",
 		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
-		packages: "pkg/authentication",
+		packages: "pkg/standalone/authentication",
 		duty:     "Who is recognised where annex stands alone, in which order; makes no token itself.",
 		ours:     []string{"pkg/configfile/..."},
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/client-go/rest"}, machinery...),
 	},
 	{
-		packages: "pkg/authorization",
+		packages: "pkg/standalone/authorization",
 		duty:     "Who may do what where annex stands alone: the authorizers, their order and their configuration.",
 		ours:     []string{"pkg/configfile/..."},
 		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
@@ -386,69 +386,81 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
-		packages: "pkg/controller/internal/...",
+		packages: "pkg/controller/framework/...",
 		duty:     "What controllers share.",
-		ours:     []string{"pkg/controller/internal/...", "pkg/apis/hosting/...", "pkg/generated/..."},
+		ours:     []string{"pkg/controller/framework/...", "pkg/apis/hosting/...", "pkg/generated/..."},
 		others:   clients,
 	},
 	{
 		packages: "pkg/controller/store",
 		duty:     "The controller of Stores: their status, whose etcd cluster is whose, and when one may go.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/stores"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/stores"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
 	},
 	{
-		packages: "pkg/controller/flowcontrol",
+		packages: "pkg/standalone/controller/flowcontrol",
 		duty:     "The controller of flow control; the objects that every server has are upstream's.",
-		ours:     []string{"pkg/controller/internal/..."},
+		ours:     []string{"pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"}, clients...),
 	},
 	{
-		packages: "pkg/controller/policystatus",
+		packages: "pkg/standalone/controller/policystatus",
 		duty:     "The controller of the status of policies; compiles as the admission plugin does.",
-		ours:     []string{"pkg/controller/internal/..."},
+		ours:     []string{"pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/apiserver/pkg/admission/plugin/policy/validating", "k8s.io/apiserver/pkg/cel/openapi/resolver"}, clients...),
 	},
 	{
-		packages: "pkg/controller/rbac",
+		packages: "pkg/standalone/controller/rbac",
 		duty:     "The default roles and bindings, and the controller of aggregated cluster roles.",
-		ours:     []string{"pkg/apis/hosting", "pkg/controller/internal/..."},
+		ours:     []string{"pkg/apis/hosting", "pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/component-helpers/auth/rbac/reconciliation"}, clients...),
 	},
 	{
-		packages: "pkg/controller/tokencleaner",
+		packages: "pkg/standalone/controller/tokencleaner",
 		duty:     "The controller of expired bootstrap tokens.",
-		ours:     []string{"pkg/controller/internal/..."},
+		ours:     []string{"pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller/limits",
 		duty:     "The controller that says how full the limits of HostedResources are.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/limits", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/limits", "pkg/storage/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller/intact",
 		duty:     "The controller that says which objects of HostedResources cannot be read.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/corruption"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/corruption"},
 		others:   clients,
+	},
+	{
+		packages: "pkg/aggregated/controller/{name}",
+		duty:     "A controller that runs only behind a main cluster.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/..."},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/standalone/controller/{name}",
+		duty:     "A controller of the Kubernetes kinds that a standalone annex serves; kube-controller-manager runs its counterpart in a main cluster.",
+		ours:     []string{"pkg/controller/framework/..."},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller/{name}",
 		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/internal/...", "pkg/storage/stores", "pkg/storage/usage"},
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller",
-		duty:     "The table of controllers.",
-		ours:     []string{"pkg/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/stores", "pkg/storage/usage"},
+		duty:     "The table of controllers, which names for each in which of the two modes it runs.",
+		ours:     []string{"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   clients,
 	},
 	{
 		packages: "pkg/cmd/server/options",
 		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/authentication", "pkg/authorization", "pkg/bootstraptoken", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/maincluster", "pkg/pki", "pkg/serviceaccount", "pkg/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/standalone/bootstraptoken", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
@@ -456,7 +468,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server",
 		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/maincluster", "pkg/pki", "pkg/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),
@@ -504,7 +516,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/doctor",
 		duty:     "`annex doctor`: a client of the main cluster that looks, explains and changes nothing; never the server.",
-		ours:     []string{"artifacts/deploy", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/maincluster", "pkg/pki", "pkg/servingca"},
+		ours:     []string{"artifacts/deploy", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
 		others:   append(flags, clients...),
 	},
 	{

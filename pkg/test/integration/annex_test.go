@@ -158,7 +158,7 @@ func trySend(ctx context.Context, annexHTTP *http.Client, method, url, body stri
 // eventually polls until check returns "", and fails with the last that it returned.
 func eventually(t testing.TB, what string, check func() (problem string)) {
 	t.Helper()
-	poll.UntilNoProblem(t, patience, what, check)
+	poll.Until(t, what, check)
 }
 
 // wantError fails unless err is there and says all of the words.

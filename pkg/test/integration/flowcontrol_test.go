@@ -116,7 +116,7 @@ func (a *annex) levelState(t *testing.T, name string) levelState {
 
 func (a *annex) waitLevel(t *testing.T, name string, want levelState) {
 	t.Helper()
-	poll.UntilDone(t, patience, fmt.Sprintf("level %s: %+v", name, want), func() (bool, string) {
+	poll.UntilDone(t, fmt.Sprintf("level %s: %+v", name, want), func() (bool, string) {
 		got := a.levelState(t, name)
 		return got == want, fmt.Sprintf("%+v", got)
 	})
@@ -221,7 +221,7 @@ func TestFlowControlFlood(t *testing.T) {
 	schema := a.narrow(t, "flooder", "neighbour")
 	const path = "/api/v1/namespaces/default/configmaps"
 	neighbour, stranger := a.as(t, token("neighbour")), a.as(t, token("stranger"))
-	poll.UntilDone(t, patience, "the FlowSchema is followed", func() (bool, string) {
+	poll.UntilDone(t, "the FlowSchema is followed", func() (bool, string) {
 		r := send(t, neighbour, http.MethodGet, a.URL+path, "")
 		uid := r.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
 		return uid == string(schema.UID) && r.code == http.StatusOK, fmt.Sprintf("%d by the schema %s", r.code, uid)
@@ -303,7 +303,7 @@ func TestFlowControlObjects(t *testing.T) {
 		if err := schemas.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		poll.UntilDone(t, patience, name+" is made again", func() (bool, string) {
+		poll.UntilDone(t, name+" is made again", func() (bool, string) {
 			after, err := schemas.Get(t.Context(), name, metav1.GetOptions{})
 			return err == nil && after.UID != before.UID, fmt.Sprint(err)
 		})
@@ -318,7 +318,7 @@ func TestFlowControlObjects(t *testing.T) {
 	// The second would be changed back with the first.
 	patch("probes", `{"metadata":{"annotations":{"apf.kubernetes.io/autoupdate-spec":"false"}},"spec":{"matchingPrecedence":77}}`)
 	patch("service-accounts", `{"spec":{"matchingPrecedence":77}}`)
-	poll.UntilDone(t, patience, "what belongs to annex is changed back", func() (bool, string) {
+	poll.UntilDone(t, "what belongs to annex is changed back", func() (bool, string) {
 		schema, err := schemas.Get(t.Context(), "service-accounts", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

@@ -37,7 +37,7 @@ func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 	if _, err := a.kube.CoreV1().ResourceQuotas(namespace).Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("create a quota: %v", err)
 	}
-	poll.UntilDone(t, patience, "the quota "+name+" is counted", func() (bool, string) {
+	poll.UntilDone(t, "the quota "+name+" is counted", func() (bool, string) {
 		got := a.quota(t, namespace, name)
 		return len(got.Status.Hard) == len(of) && len(got.Status.Used) == len(of), fmt.Sprintf("%+v", got.Status)
 	})
@@ -64,7 +64,7 @@ func (a *annex) usage(t *testing.T, namespace, name string) map[string]int64 {
 
 func (a *annex) waitUsage(t *testing.T, namespace, name string, want map[string]int64) {
 	t.Helper()
-	poll.UntilNoProblem(t, patience, "usage of the quota "+name, func() string {
+	poll.Until(t, "usage of the quota "+name, func() string {
 		return cmp.Diff(want, a.usage(t, namespace, name))
 	})
 }
@@ -122,7 +122,7 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 		_, err := a.kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{})
 		return problem(err)
 	})
-	poll.UntilNoProblem(t, patience, "the quota follows its specification", func() string {
+	poll.Until(t, "the quota follows its specification", func() string {
 		got := a.quota(t, ns, "small")
 		return cmp.Diff(got.Spec.Hard, got.Status.Hard)
 	})
@@ -198,7 +198,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 				t.Parallel()
 				for round := range rounds {
 					name := fmt.Sprintf("%d-%d", worker, round)
-					poll.UntilDone(t, patience, "creating "+name, func() (bool, string) {
+					poll.UntilDone(t, "creating "+name, func() (bool, string) {
 						err := a.charge(t, ns, name)
 						if apierrors.IsForbidden(err) {
 							refused.Add(1)

@@ -102,7 +102,7 @@ func (a *annex) slowPosts(t *testing.T, count int, kind slowPost) (codes func(co
 		running.Wait()
 		transport.CloseIdleConnections()
 	})
-	poll.UntilDone(t, patience, "the slow requests are under way", func() (bool, string) {
+	poll.UntilDone(t, "the slow requests are under way", func() (bool, string) {
 		return begun.Load() >= int64(min(count, 6)), fmt.Sprint(begun.Load())
 	})
 	return func(code int) int64 { return seen[code].Load() }
@@ -164,7 +164,7 @@ func TestSlowBodies(t *testing.T) {
 			if test.code == unknown {
 				return // waiting for it takes ten seconds
 			}
-			poll.UntilDone(t, patience, "slow requests are given up", func() (bool, string) {
+			poll.UntilDone(t, "slow requests are given up", func() (bool, string) {
 				return codes(test.code) > 0, fmt.Sprintf("no answer of code %d (%d is a closed connection)", test.code, closed)
 			})
 		})

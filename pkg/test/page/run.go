@@ -95,7 +95,7 @@ func (r *reader) follow(t *testing.T, step Step) {
 		r.stop(t)
 		r.serve(t, step)
 	case step.Reads():
-		poll.UntilNoProblem(t, patience, fmt.Sprintf("line %d: %s", step.Line, step.Text), func() string { return r.try(t, step) })
+		poll.Until(t, fmt.Sprintf("line %d: %s", step.Line, step.Text), func() string { return r.try(t, step) })
 	default:
 		if problem := r.try(t, step); problem != "" {
 			t.Fatalf("line %d: %s\n%s", step.Line, step.Text, problem)
@@ -164,7 +164,7 @@ func (r *reader) serve(t *testing.T, step Step) {
 	r.run(t, fmt.Sprintf("%s --secure-port=%s >%s 2>&1 &\nannex_of_the_page=$!", step.Text, port, out))
 	r.serves = true
 	var printed string
-	poll.UntilNoProblem(t, patience, fmt.Sprintf("line %d: annex is ready", step.Line), func() string {
+	poll.Until(t, fmt.Sprintf("line %d: annex is ready", step.Line), func() string {
 		content, err := os.ReadFile(out)
 		if err != nil || !ready.Match(content) {
 			return fmt.Sprint(string(content), err)

@@ -22,12 +22,12 @@ import (
 // Storage is the endpoints of HostedResources.
 type Storage struct {
 	HostedResource *REST
-	Status         *typed.Subresource
+	Status         *typed.SubresourceREST
 }
 
 // NewStorage returns the endpoints of HostedResources.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
-	store, err := typed.NewStore(typed.Resource{
+	store, err := typed.NewREST(typed.Resource{
 		Resource: hosting.Resource("hostedresources"),
 		Singular: "hostedresource",
 		// Not "hr": that is what Flux users type for their HelmReleases, and this
@@ -48,19 +48,19 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 
 // REST is the main endpoint of HostedResources.
 type REST struct {
-	*typed.Store
+	*typed.REST
 }
 
 var _ rest.StandardStorage = &REST{}
 
 // Delete implements rest.GracefulDeleter.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	return r.Store.Delete(ctx, name, unlessInUse(validate), options)
+	return r.REST.Delete(ctx, name, unlessInUse(validate), options)
 }
 
 // DeleteCollection implements rest.CollectionDeleter.
 func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
-	return r.Store.DeleteCollection(ctx, unlessInUse(validate), options, listOptions)
+	return r.REST.DeleteCollection(ctx, unlessInUse(validate), options, listOptions)
 }
 
 // unlessInUse refuses to delete a HostedResource that says where the objects of a

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/annex-dev/annex/pkg/authorization/rbac"
 	"github.com/annex-dev/annex/pkg/registry/rbac/escalation"
+	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
 )
 
 // world is all roles and bindings that there are.

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/annex-dev/annex/pkg/authorization/rbac"
 	"github.com/annex-dev/annex/pkg/registry/rbac/escalation"
+	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
 )
 
 func may(verb, group, resource string, names ...string) rbacv1.PolicyRule {

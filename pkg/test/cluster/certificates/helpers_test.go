@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/annex-dev/annex/pkg/servingca"
+	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/test/behind"
 )
 

@@ -194,5 +194,5 @@ func handshake(ctx context.Context, address string, bundle []byte) (issuer strin
 // eventually polls until done and fails with what was last seen.
 func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
 	t.Helper()
-	poll.UntilDone(t, patience, what, check)
+	poll.UntilDone(t, what, check)
 }

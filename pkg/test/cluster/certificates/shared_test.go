@@ -21,8 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
-	"github.com/annex-dev/annex/pkg/servingca"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/behind"
 )

@@ -264,5 +264,5 @@ func serveThings(t testing.TB) {
 // eventually polls until check returns "", and fails with the last that it returned.
 func eventually(t testing.TB, what string, check func() (problem string)) {
 	t.Helper()
-	poll.UntilNoProblem(t, patience, what, check)
+	poll.Until(t, what, check)
 }

@@ -1,0 +1,22 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import "github.com/annex-dev/annex/pkg/scheduler/framework"
+
+func init() { registered.AddScore("GroupAffinity", 1, groupAffinity) }
+
+// groupAffinity keeps a group's light resources on one Store: a group is up or down as a
+// whole then.
+func groupAffinity(resource *framework.Resource, store *framework.Store) int64 {
+	if resource.Heavy() {
+		return framework.MaxScore
+	}
+	for _, other := range store.Resources {
+		if other.Group == resource.Group && other.Name != resource.Name && !other.Heavy() {
+			return framework.MaxScore
+		}
+	}
+	return 0
+}
