@@ -86,10 +86,6 @@ type Config struct {
 	// gives them a handler.
 	AnnexMetadataInformers *metadatainformers.Informers
 
-	// CompiledIn are the resources that are compiled in and not kept in the Store
-	// default for good.
-	CompiledIn []schema.GroupResource
-
 	// RootCA is what clients verify annex with where it stands alone; nil if it was not
 	// told.
 	RootCA CABundleSource
