@@ -91,10 +91,10 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 
 // apiGroups builds the storage of every group that is served.
 func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, groups []*genericapiserver.APIGroupInfo, err error) {
-	add := func(provider StorageProvider, getter generic.RESTOptionsGetter) error {
-		info, err := provider.NewRESTStorage(getter)
+	for _, provider := range c.storageProviders() {
+		info, err := provider.NewRESTStorage(c.generic.RESTOptionsGetter)
 		if err != nil {
-			return fmt.Errorf("storage of %T: %w", provider, err)
+			return nil, nil, fmt.Errorf("create the storage of %T: %w", provider, err)
 		}
 		dropDisabled(&info, c.generic.MergedResourceConfig)
 		switch {
@@ -102,18 +102,6 @@ func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, gro
 			legacy = &info
 		case len(info.VersionedResourcesStorageMap) > 0:
 			groups = append(groups, &info)
-		}
-		return nil
-	}
-	// What annex itself needs does not wait to be placed.
-	for _, provider := range c.storageProviders() {
-		if err := add(provider, c.generic.RESTOptionsGetter); err != nil {
-			return nil, nil, err
-		}
-	}
-	for _, provider := range c.extra.Groups {
-		if err := add(provider, c.routed); err != nil {
-			return nil, nil, err
 		}
 	}
 	return legacy, groups, nil

@@ -47,7 +47,7 @@ type UsageTracker interface {
 	Store(store string) (total usage.Usage, known bool)
 }
 
-// Stores has the connections to Stores. A *stores.Set is one.
+// Stores has the connections to Stores. A *stores.Pool is one.
 type Stores interface {
 	// Get is that to one Store.
 	Get(name string) (*stores.Store, error)
@@ -85,10 +85,6 @@ type Config struct {
 	// term's: New makes them where annex stands alone, and they run if a controller
 	// gives them a handler.
 	AnnexMetadataInformers *metadatainformers.Informers
-
-	// CompiledIn are the resources that are compiled in and not kept in the Store
-	// default for good.
-	CompiledIn []schema.GroupResource
 
 	// RootCA is what clients verify annex with where it stands alone; nil if it was not
 	// told.

@@ -20,7 +20,6 @@ import (
 // Reasons in the conditions of a HostedResource, beside those that the
 // CustomResourceDefinition gives.
 const (
-	reasonCompiledIn         = "CompiledIn"
 	reasonNotDefined         = "NotDefined"
 	reasonNotEstablished     = "NotEstablished"
 	reasonEstablished        = "Established"
@@ -34,29 +33,25 @@ const (
 	reasonServed             = "Served"
 )
 
-// serving is by what a resource is served, if it is: a definition, or the program
-// itself.
-type serving struct {
-	crd        *definition
-	compiledIn bool
-	uid        types.UID
-}
-
 // setState states everything in the status but the numbers. A nil store does not
 // exist.
-func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, by serving, store *hostingv1alpha1.Store, now time.Time) {
+func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, crd *definition, store *hostingv1alpha1.Store, now time.Time) {
 	// The next HostedResource may name another Store: what is written there and here
 	// would be two halves of the same resource.
-	leaving := !resource.DeletionTimestamp.IsZero() && by.uid != "" && by.uid != status.DefinitionUID
-	if leaving {
-		by.uid = ""
+	var uid types.UID
+	if crd != nil {
+		uid = crd.UID
 	}
-	established := establishedCondition(resource.Name, by)
+	leaving := !resource.DeletionTimestamp.IsZero() && uid != "" && uid != status.DefinitionUID
+	if leaving {
+		uid = ""
+	}
+	established := establishedCondition(resource.Name, crd)
 	stored := storeReadyCondition(status, resource.Spec.StoreName, store)
-	status.Phase = phase(by.crd, established, stored)
+	status.Phase = phase(crd, established, stored)
 	// What the Store holds is of this definition from now on: requests for the
 	// resource wait for it.
-	status.DefinitionUID = by.uid
+	status.DefinitionUID = uid
 	ready := readyCondition(status, established, stored)
 	if leaving {
 		status.Phase = hostingv1alpha1.HostedResourceTerminating
@@ -98,16 +93,9 @@ func phase(crd *definition, established, stored metav1.Condition) hostingv1alpha
 
 // establishedCondition says what the definition says, in its own words. If its
 // names were refused, that is the cause and its Established only the effect.
-func establishedCondition(name string, by serving) metav1.Condition {
+func establishedCondition(name string, crd *definition) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceEstablished, Status: metav1.ConditionFalse}
-	crd := by.crd
-	switch {
-	case by.compiledIn:
-		condition.Status = metav1.ConditionTrue
-		condition.Reason = reasonCompiledIn
-		condition.Message = "annex serves the resource without a CustomResourceDefinition"
-		return condition
-	case crd == nil:
+	if crd == nil {
 		condition.Reason = reasonNotDefined
 		condition.Message = fmt.Sprintf("There is no CustomResourceDefinition %q", name)
 		return condition

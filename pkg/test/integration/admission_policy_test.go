@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // matching matches resources of a group in a namespace.
@@ -67,7 +69,7 @@ func (a *annex) enforce(t *testing.T, name string, spec admissionregistrationv1.
 // into force within about a second.
 func isRefused(t *testing.T, what string, try func() error, words ...string) {
 	t.Helper()
-	eventually(t, what+" is refused", func() string {
+	poll.Until(t, what+" is refused", func() string {
 		err := try()
 		if err == nil {
 			return "it is taken"
@@ -211,7 +213,7 @@ validations:
 	try := func(name string) response {
 		return a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"one"}}`, "Impersonate-User", name)
 	}
-	eventually(t, "carol, who may not, is refused", func() string {
+	poll.Until(t, "carol, who may not, is refused", func() string {
 		if answer := try("carol"); answer.code != http.StatusForbidden || !strings.Contains(answer.String(), "carol may not see secrets") {
 			return answer.String()
 		}
@@ -247,14 +249,14 @@ validations:
 auditAnnotations:
 - {key: owner, valueExpression: "'owned by ' + object.metadata.?labels['owner'].orValue('nobody')"}
 `, matching(namespace, "", "configmaps")), nil, admissionregistrationv1.Warn, admissionregistrationv1.Audit)
-	eventually(t, "an odd one is warned of", func() string {
+	poll.Until(t, "an odd one is warned of", func() string {
 		answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"odd"}}`)
 		if warnings := answer.header.Values("Warning"); answer.code != http.StatusCreated || len(warnings) != 1 || !strings.Contains(warnings[0], "that is odd") {
 			return fmt.Sprintf("%s, warnings %q", answer, warnings)
 		}
 		return ""
 	})
-	eventually(t, "the audit log tells", func() string {
+	poll.Until(t, "the audit log tells", func() string {
 		content, err := os.ReadFile(auditLog)
 		if err != nil {
 			return err.Error()
@@ -284,7 +286,7 @@ func TestAdmissionPolicyTypesAreChecked(t *testing.T) {
 	checked := func(generation int64, warnings int) *admissionregistrationv1.ValidatingAdmissionPolicy {
 		t.Helper()
 		var last *admissionregistrationv1.ValidatingAdmissionPolicy
-		eventually(t, "the types are checked", func() string {
+		poll.Until(t, "the types are checked", func() string {
 			if last, err = policies.Get(t.Context(), policy.Name, metav1.GetOptions{}); err != nil {
 				return err.Error()
 			}
@@ -353,7 +355,7 @@ func TestAdmissionPolicyChangesObjects(t *testing.T) {
 				path = "/apis/" + test.group + "/v1/namespaces/" + test.namespace + "/" + test.resource + "?dryRun=All"
 				body = fmt.Sprintf(`{"apiVersion":"%s/v1","kind":%q,"metadata":{"name":"changed"},"spec":{"tags":["a"]}}`, test.group, "Widget")
 			}
-			eventually(t, "an object is changed", func() string {
+			poll.Until(t, "an object is changed", func() string {
 				answer := a.request(t, http.MethodPost, path, body)
 				if answer.code != http.StatusCreated || !strings.Contains(answer.String(), `"set":"yes"`) || test.group != "" && !strings.Contains(answer.String(), `"size":3`) {
 					return answer.String()

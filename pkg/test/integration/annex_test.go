@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -30,13 +29,8 @@ import (
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/storage/compression"
-	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
-
-// patience bounds every wait. It is long because machines that run tests are
-// busy; nothing here takes that long unless it is broken.
-const patience = 60 * time.Second
 
 // annex is a server with clients that act as its administrator.
 type annex struct {
@@ -153,12 +147,6 @@ func trySend(ctx context.Context, annexHTTP *http.Client, method, url, body stri
 	defer answer.Body.Close()
 	content, err := io.ReadAll(answer.Body)
 	return response{code: answer.StatusCode, header: answer.Header, body: bytes.TrimSpace(content)}, err
-}
-
-// eventually polls until check returns "", and fails with the last that it returned.
-func eventually(t testing.TB, what string, check func() (problem string)) {
-	t.Helper()
-	poll.Until(t, what, check)
 }
 
 // wantError fails unless err is there and says all of the words.

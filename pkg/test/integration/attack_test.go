@@ -21,6 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const hostingPath = "/apis/hosting.annex.dev/v1alpha1/"
@@ -56,7 +57,7 @@ func newAttacker(t *testing.T, a *annex) *attacker {
 	if _, err := a.kube.RbacV1().RoleBindings(m.namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the rights are in force", func() string {
+	poll.Until(t, "the rights are in force", func() string {
 		for request, want := range map[string]int{
 			"GET " + hostingPath + "stores": 200, "POST " + hostingPath + "hostedresources/no.example.com/backup": 404, "GET /api/v1/namespaces/" + m.namespace + "/secrets": 200,
 		} {
@@ -191,7 +192,7 @@ func (m *attacker) usesNoCredentials(t *testing.T, allowed string) {
 	if err := json.Unmarshal([]byte(reference), &reread); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a replacement is refused", func() string { // annex writes the status meanwhile
+	poll.Until(t, "a replacement is refused", func() string { // annex writes the status meanwhile
 		var store map[string]any
 		m.send(t, "GET", thief, "").into(t, &store)
 		store["spec"].(map[string]any)["etcd"].(map[string]any)["tls"] = reread

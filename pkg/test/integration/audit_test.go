@@ -29,6 +29,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -295,7 +296,7 @@ func (a *annex) crowdOut(t *testing.T, user, resource string) types.UID {
 	login := a.as(t, token(outsiderToken))
 	var refused atomic.Pointer[types.UID]
 	var sent atomic.Int64
-	eventually(t, user+" is crowded out", func() string {
+	poll.Until(t, user+" is crowded out", func() string {
 		var requests sync.WaitGroup
 		for range 16 {
 			requests.Go(func() {
@@ -340,7 +341,7 @@ func TestAuditRotation(t *testing.T) {
 		}
 		return found
 	}
-	eventually(t, "one log and two old ones", func() string {
+	poll.Until(t, "one log and two old ones", func() string {
 		if found := files(); len(found) != 3 || slices.Contains(found, old) {
 			return fmt.Sprint(found)
 		}
@@ -400,7 +401,7 @@ func TestAuditStop(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "writes are under way", func() string {
+	poll.Until(t, "writes are under way", func() string {
 		if n := count.Load(); n < 50 {
 			return fmt.Sprint(n, " were answered")
 		}
@@ -445,7 +446,7 @@ func TestAuditWebhook(t *testing.T) {
 	namespace := a.newNamespace(t)
 	a.createConfigMap(t, namespace, "small", "text")
 	a.createConfigMap(t, namespace, "large", strings.Repeat("x", 30_000))
-	eventually(t, "both are sent", func() string {
+	poll.Until(t, "both are sent", func() string {
 		n := 0
 		for _, event := range collector.events() {
 			if what := about(event); what == "create configmaps small" || what == "create configmaps large" {
@@ -573,7 +574,7 @@ func terminate(t *testing.T, p *process.Annex) {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if code, err := p.Wait(ctx); err != nil || code != 0 {
 		t.Fatalf("annex ended with code %d, %v; stderr:\n%s", code, err, p.Stderr())

@@ -24,6 +24,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/annex-dev/annex/pkg/test/oidcissuer"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -115,7 +116,7 @@ func TestAuthenticationOfEveryKind(t *testing.T) {
 		return map[string]any{"groups": []string{"system:masters"}, name: value}
 	}
 	foreign := oidcissuer.New(t)
-	eventually(t, "the issuer's keys", func() string {
+	poll.Until(t, "the issuer's keys", func() string {
 		if got := e.whoami(t, token(e.issuer.Token(t, masters))); got == "401" {
 			return got
 		}
@@ -223,7 +224,7 @@ func TestAuthenticationReload(t *testing.T) {
 	masters := map[string]any{"groups": []string{"system:masters"}}
 	wait := func(issuer *oidcissuer.Issuer, want string) {
 		t.Helper()
-		eventually(t, "a login as "+want, func() string {
+		poll.Until(t, "a login as "+want, func() string {
 			if got := a.whoami(t, token(issuer.Token(t, masters))); !strings.HasPrefix(got, want) {
 				return got
 			}
@@ -280,7 +281,7 @@ func TestUsersNeverBecomeFrontProxies(t *testing.T) {
 	proxy := clientCertificate(proxies.issue(t, "proxy"))
 	wait := func(what string, login func(*restclient.Config), want string, headers ...string) {
 		t.Helper()
-		eventually(t, what, func() string {
+		poll.Until(t, what, func() string {
 			if got := a.whoami(t, login, headers...); !strings.HasPrefix(got, want) {
 				return got
 			}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -118,7 +119,7 @@ func TestAuthorizationReviews(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a=b"},
 		FieldSelector: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{{Key: "metadata.name", Operator: metav1.FieldSelectorOpIn, Values: []string{"x"}}}},
 	}
-	eventually(t, "bob may list configmaps", func() string {
+	poll.Until(t, "bob may list configmaps", func() string {
 		review, err := bob.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
 			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: listing}}, metav1.CreateOptions{})
 		if err != nil {
@@ -246,7 +247,7 @@ func TestAuthorizationConfiguration(t *testing.T) {
 		t.Errorf("with a broken file what was in force is not: %s", got)
 	}
 	replaceConfig(t, file, rightsFile)
-	eventually(t, "the webhook is no longer asked", func() string {
+	poll.Until(t, "the webhook is no longer asked", func() string {
 		if got := list("secrets"); got.code != http.StatusForbidden {
 			return got.String()
 		}
@@ -269,7 +270,7 @@ func replaceConfig(t *testing.T, path, content string) {
 // wantReloads waits until so many reloads of the authorization configuration are counted.
 func (a *annex) wantReloads(t *testing.T, status string, count int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d reloads end in %s", count, status), func() string {
+	poll.Until(t, fmt.Sprintf("%d reloads end in %s", count, status), func() string {
 		var counted []string
 		for line := range strings.Lines(string(a.get(t, "/metrics").body)) {
 			if strings.HasPrefix(line, "apiserver_authorization_config_controller_automatic_reloads_total{") {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // dictionaries are those of a resource, as etcd has them.
@@ -41,7 +42,7 @@ func TestBackupHasDictionaries(t *testing.T) {
 	for i := range 80 {
 		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), wordy(i))
 	}
-	eventually(t, "there is a dictionary", func() string {
+	poll.Until(t, "there is a dictionary", func() string {
 		if len(widgets.dictionaries(t)) == 0 {
 			return "none"
 		}

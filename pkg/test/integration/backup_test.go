@@ -33,6 +33,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -238,7 +239,7 @@ func TestInformerOutlivesARestore(t *testing.T) {
 	if _, err := widgets.patch(t, "v1", "w-1", `{"spec": {"after": true}}`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the informer has what was restored", func() string {
+	poll.Until(t, "the informer has what was restored", func() string {
 		got := map[string]string{}
 		for _, obj := range informer.GetStore().List() {
 			object := obj.(*unstructured.Unstructured)
@@ -249,7 +250,7 @@ func TestInformerOutlivesARestore(t *testing.T) {
 		}
 		return ""
 	})
-	eventually(t, "the informer follows", func() string {
+	poll.Until(t, "the informer follows", func() string {
 		obj, _, _ := informer.GetStore().GetByKey(widgets.namespace + "/w-1")
 		if object, ok := obj.(*unstructured.Unstructured); !ok || field(object, "spec", "after") != true {
 			return fmt.Sprint(obj)
@@ -305,7 +306,7 @@ func TestDataDirectoryIsBroughtBack(t *testing.T) {
 	back := newAnnex(t, testserver.StartIn(t, dir))
 	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
 	var after []unstructured.Unstructured
-	eventually(t, "the resource is served", func() string {
+	poll.Until(t, "the resource is served", func() string {
 		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -519,7 +520,7 @@ func TestRightsOfBackups(t *testing.T) {
 
 	file := filepath.Join(dir, "resource.backup")
 	var refused error
-	eventually(t, "the roles are in force", func() string {
+	poll.Until(t, "the roles are in force", func() string {
 		if _, refused = run("backup", storeKeeper, "--store=default", filepath.Join(dir, "store.backup")); refused != nil {
 			return refused.Error()
 		}
@@ -547,7 +548,7 @@ func TestRightsOfBackups(t *testing.T) {
 	_, err = run("restore", resourceKeeper, file)
 	wantError(t, err, "nothing was changed", "forbidden")
 	mustRun(t, "restore", restorer, file)
-	eventually(t, "the object is back", func() string {
+	poll.Until(t, "the object is back", func() string {
 		_, err := widgets.in("v1").Get(t.Context(), "w", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -591,7 +592,7 @@ func TestEtcdIsBroughtBack(t *testing.T) {
 
 	back := newAnnex(t, testserver.Start(t, flags...))
 	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
-	eventually(t, "the resource is served as it was", func() string {
+	poll.Until(t, "the resource is served as it was", func() string {
 		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()

@@ -16,6 +16,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // definitionIn is a definition of a resource in a group that may be compiled in.
@@ -71,7 +72,7 @@ func TestDefinitionsInCompiledInGroupsDoNoHarm(t *testing.T) {
 		}
 	}
 	for _, crd := range impostors {
-		eventually(t, crd.Name+" is gone", func() string {
+		poll.Until(t, crd.Name+" is gone", func() string {
 			found, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
 			if !apierrors.IsNotFound(err) {
 				return fmt.Sprintf("%v, %v", found.Status.Conditions, err)
@@ -90,7 +91,7 @@ func TestDefinitionsInCompiledInGroupsDoNoHarm(t *testing.T) {
 	}
 	// What was made last must have reached discovery, and so what went before it.
 	last := a.installOn(t, "default")
-	eventually(t, "the groups are as before", func() string {
+	poll.Until(t, "the groups are as before", func() string {
 		return cmp.Diff(before.Union(sets.New(widgets.group, last.group)), a.groupNames(t))
 	})
 }

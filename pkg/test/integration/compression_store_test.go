@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -51,7 +52,7 @@ func (r *resource) touch(t *testing.T, objects int) {
 // the dictionary is.
 func (r *resource) learn(t *testing.T) (key string) {
 	t.Helper()
-	eventually(t, "there is a dictionary", func() string {
+	poll.Until(t, "there is a dictionary", func() string {
 		for key = range r.dictionaries(t) {
 			return ""
 		}
@@ -59,7 +60,7 @@ func (r *resource) learn(t *testing.T) (key string) {
 	})
 	// It is in etcd a moment before it is used. The first object was written without.
 	before := r.get(t, "v1", "w-0").GetResourceVersion()
-	eventually(t, "the dictionary is used", func() string {
+	poll.Until(t, "the dictionary is used", func() string {
 		if after, err := r.patch(t, "v1", "w-0", "{}"); err != nil || after.GetResourceVersion() == before {
 			return fmt.Sprintf("w-0 is not written again (%v)", err)
 		}
@@ -197,7 +198,7 @@ func TestCompressionInsideEncryption(t *testing.T) {
 	key := widgets.learn(t) // of what is encrypted nothing is learned
 	widgets.annex = widgets.annex.restart(t, flag)
 	widgets.touch(t, looked)
-	eventually(t, "the dictionary is encrypted", func() string {
+	poll.Until(t, "the dictionary is encrypted", func() string {
 		if value := widgets.dictionaries(t)[key]; !bytes.HasPrefix(value, []byte("k8s:enc:")) {
 			return fmt.Sprintf("it is %.40q", value)
 		}
@@ -244,7 +245,7 @@ func TestCompressionOnReplicas(t *testing.T) {
 	second.create(t, "v1", "too", wordy(2))
 	first.write(t)
 	var after []byte
-	eventually(t, "the first replica has a dictionary", func() string {
+	poll.Until(t, "the first replica has a dictionary", func() string {
 		if _, err := first.patch(t, "v1", "before", "{}"); err != nil {
 			return err.Error()
 		}
@@ -307,7 +308,7 @@ func TestDictionaryLost(t *testing.T) {
 	if _, err := widgets.annex.etcd(t).Put(t.Context(), key, string(content)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "with the dictionary back all are listed", func() string {
+	poll.Until(t, "with the dictionary back all are listed", func() string {
 		list, err := widgets.annex.dynamic.Resource(widgets.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // startEtcd runs an etcd of somebody else, with TLS if there is an authority for
@@ -127,7 +128,7 @@ func TestGroupSwitchedOff(t *testing.T) {
 	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the namespace is gone", func() string {
+	poll.Until(t, "the namespace is gone", func() string {
 		got := a.get(t, "/api/v1/namespaces/"+namespace)
 		if got.code == http.StatusNotFound {
 			return ""

@@ -20,6 +20,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -31,7 +32,7 @@ const automanaged = "annex.dev/automanaged"
 func (r *resource) waitHosted(t *testing.T, what string, check func(*hostingv1alpha1.HostedResource) bool) *hostingv1alpha1.HostedResource {
 	t.Helper()
 	var hosted *hostingv1alpha1.HostedResource
-	eventually(t, "hosted resource "+r.name+" "+what, func() string {
+	poll.Until(t, "hosted resource "+r.name+" "+what, func() string {
 		var err error
 		if hosted, err = r.annex.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{}); err != nil {
 			return err.Error()
@@ -71,7 +72,7 @@ func (r *resource) waitExact(t *testing.T) *hostingv1alpha1.HostedResource {
 
 func (r *resource) waitNotHosted(t *testing.T) {
 	t.Helper()
-	eventually(t, "hosted resource "+r.name+" is gone", func() string {
+	poll.Until(t, "hosted resource "+r.name+" is gone", func() string {
 		hosted, err := r.annex.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -259,7 +260,7 @@ func (a *annex) waitStoreExact(t *testing.T) *hostingv1alpha1.Store {
 	t.Helper()
 	annexEtcd := a.etcd(t)
 	var store *hostingv1alpha1.Store
-	eventually(t, "store default tells what etcd holds", func() string {
+	poll.Until(t, "store default tells what etcd holds", func() string {
 		found, err := annexEtcd.Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err != nil {
 			return err.Error()
@@ -323,7 +324,7 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the store says that it cannot be reached", func() string {
+	poll.Until(t, "the store says that it cannot be reached", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), other.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

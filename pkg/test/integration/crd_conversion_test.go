@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -268,7 +270,7 @@ func TestWebhookIsSlow(t *testing.T) {
 	}()
 	select {
 	case <-asked:
-	case <-time.After(patience):
+	case <-time.After(poll.Timeout):
 		t.Fatal("the webhook was not asked")
 	}
 	widgets.create(t, "v1", "another", "spec: {address: 'two:2'}")
@@ -280,8 +282,8 @@ func TestWebhookIsSlow(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
-		t.Errorf("no answer within %s", patience)
+	case <-time.After(poll.Timeout):
+		t.Errorf("no answer within %s", poll.Timeout)
 	}
 }
 

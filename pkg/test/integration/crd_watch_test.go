@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -123,7 +124,7 @@ func TestInformer(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{widgets.namespace + "/b"}
-	eventually(t, "the informer knows what there is", func() string {
+	poll.Until(t, "the informer knows what there is", func() string {
 		return cmp.Diff(want, informer.GetStore().ListKeys())
 	})
 }

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 var lastGroup atomic.Int64
@@ -91,7 +93,7 @@ func (a *annex) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefiniti
 	if _, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("create the CRD %s: %v", crd.Name, err)
 	}
-	eventually(t, "CRD "+crd.Name+" is established", func() string {
+	poll.Until(t, "CRD "+crd.Name+" is established", func() string {
 		created, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -107,7 +109,7 @@ func (a *annex) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefiniti
 func (r *resource) update(t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	t.Helper()
 	definitions := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
-	eventually(t, "update of CRD "+r.name, func() string {
+	poll.Until(t, "update of CRD "+r.name, func() string {
 		crd, err := definitions.Get(t.Context(), r.name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -211,8 +213,8 @@ func nextEvent(t *testing.T, events watch.Interface) watch.Event {
 			t.Fatal("the watch ended")
 		}
 		return event
-	case <-time.After(patience):
-		t.Fatalf("no event within %s", patience)
+	case <-time.After(poll.Timeout):
+		t.Fatalf("no event within %s", poll.Timeout)
 	}
 	return watch.Event{}
 }

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -67,7 +68,7 @@ func hide(t *testing.T, widgets *resource) *secretive {
 	s.uids["widget"] = s.create(t, "v1", "w", "spec: {text: "+hidden+"}").GetUID()
 	s.uids["store"] = s.annex.newStore(t, hidden).UID
 	// From then on annex has no reason to write it.
-	eventually(t, "the Store has a status", func() string {
+	poll.Until(t, "the Store has a status", func() string {
 		store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), hidden, metav1.GetOptions{})
 		if err == nil && len(store.Status.Conditions) == 0 {
 			return "none yet"
@@ -110,7 +111,7 @@ func (s *secretive) rewrite(t *testing.T) {
 	for _, resource := range []schema.GroupVersionResource{
 		corev1.SchemeGroupVersion.WithResource("secrets"), s.gvr("v1"), hostingv1alpha1.SchemeGroupVersion.WithResource("stores"),
 	} {
-		eventually(t, "writing all "+resource.Resource+" again", func() string {
+		poll.Until(t, "writing all "+resource.Resource+" again", func() string {
 			all, err := s.annex.dynamic.Resource(resource).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				return err.Error()
@@ -274,7 +275,7 @@ func TestEncryptionRotation(t *testing.T) {
 	}
 	for _, step := range steps {
 		mustWrite(t, file, encryptionConfig(resources, step.providers...))
-		eventually(t, step.what, func() string {
+		poll.Until(t, step.what, func() string {
 			// What is written now says which file is in force.
 			s.annex.createSecret(t, s.namespace, "probe", hidden)
 			stored := etcdValue(t, s.annex.etcd(t), "/annex/secrets/"+s.namespace+"/probe")
@@ -332,7 +333,7 @@ func TestEncryptionMissingKey(t *testing.T) {
 		for _, path := range []string{
 			"/api/v1/namespaces/" + s.namespace + "/secrets/s", "/api/v1/secrets", s.path("v1"), s.path("v1") + "/w", "/apis/hosting.annex.dev/v1alpha1/stores/" + hidden,
 		} {
-			eventually(t, name+": "+path+" cannot be read", func() string {
+			poll.Until(t, name+": "+path+" cannot be read", func() string {
 				got := s.annex.get(t, path)
 				if got.code == http.StatusInternalServerError && bytes.Contains(got.body, []byte("cannot be read")) {
 					return ""
@@ -370,7 +371,7 @@ func servingAt(t *testing.T, dataDir string) *annex {
 	t.Helper()
 	var config *restclient.Config
 	kubeconfig := filepath.Join(dataDir, "admin.kubeconfig")
-	eventually(t, "annex listens", func() string {
+	poll.Until(t, "annex listens", func() string {
 		var err error
 		if config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
 			return err.Error()
@@ -399,7 +400,7 @@ func TestEncryptionReload(t *testing.T) {
 	a := clientsOf(t, p, dataDir)
 	reloads := func(status string, count int) {
 		t.Helper()
-		eventually(t, fmt.Sprint(count, " reloads: ", status), func() string {
+		poll.Until(t, fmt.Sprint(count, " reloads: ", status), func() string {
 			metrics := string(a.get(t, "/metrics", "Accept", "text/plain").body)
 			found := regexp.MustCompile(`(?m)^apiserver_encryption_config_controller_automatic_reloads_total\{.*status="` + status + `".*\} (\d+)$`).FindStringSubmatch(metrics)
 			if found == nil || found[1] != fmt.Sprint(count) {

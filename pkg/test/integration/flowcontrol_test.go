@@ -148,7 +148,7 @@ func (f *flood) release(i int) {
 // newFlood returns a flood that has not begun, of at most so many requests.
 func (a *annex) newFlood(t *testing.T, user string, most int) *flood {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	f := &flood{annex: a, client: a.as(t, token(user)), ctx: ctx, seated: make(chan int, most), answers: make(chan response, most), ended: map[int]bool{}}
 	for range most {
 		f.released = append(f.released, make(chan struct{}))
@@ -206,8 +206,8 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 	select {
 	case received := <-from:
 		return received
-	case <-time.After(patience):
-		t.Fatalf("%s: not within %s", what, patience)
+	case <-time.After(poll.Timeout):
+		t.Fatalf("%s: not within %s", what, poll.Timeout)
 	}
 	panic("unreachable")
 }
@@ -269,7 +269,7 @@ func TestFlowControlFlood(t *testing.T) {
 		select {
 		case r = <-served:
 		case seated = <-f.seated:
-		case <-time.After(patience):
+		case <-time.After(poll.Timeout):
 			t.Fatal("nobody gets the seat")
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -132,7 +133,7 @@ func (o *thing) live(t *testing.T) *metav1.PartialObjectMetadata {
 
 func (o *thing) waitGone(t *testing.T) {
 	t.Helper()
-	eventually(t, fmt.Sprint(o, " is gone"), func() string {
+	poll.Until(t, fmt.Sprint(o, " is gone"), func() string {
 		if found := o.live(t); found != nil {
 			return fmt.Sprintf("%+v", found.ObjectMeta)
 		}
@@ -200,7 +201,7 @@ func TestGarbageGoesWithItsOwners(t *testing.T) {
 	for _, object := range []*thing{typed, custom, last, global, inNamespace, globalToo} {
 		object.waitGone(t)
 	}
-	eventually(t, "an owner that is gone is taken away", func() string {
+	poll.Until(t, "an owner that is gone is taken away", func() string {
 		if owners := kept.live(t).OwnerReferences; len(owners) != 1 || owners[0].UID != keeper.meta.UID {
 			return fmt.Sprint(owners)
 		}
@@ -224,7 +225,7 @@ func TestGarbageInTheForeground(t *testing.T) {
 		free := a.configMap(t, namespace, name+"-free", ownedFreely(owner), held)
 
 		owner.delete(t, metav1.DeletePropagationForeground)
-		eventually(t, "all are being deleted", func() string {
+		poll.Until(t, "all are being deleted", func() string {
 			for _, object := range []*thing{owner, child, grandchild, free} {
 				if live := object.live(t); live == nil || live.DeletionTimestamp == nil {
 					return fmt.Sprintf("%s is %+v", object, live)
@@ -315,7 +316,7 @@ func TestGarbageWithOwnersThatCannotBe(t *testing.T) {
 		if in == "" {
 			in = metav1.NamespaceDefault
 		}
-		eventually(t, fmt.Sprint("an event about ", dependent), func() string {
+		poll.Until(t, fmt.Sprint("an event about ", dependent), func() string {
 			events, err := a.kube.CoreV1().Events(in).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(dependent.meta.UID)})
 			if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "OwnerRefInvalidNamespace" || events.Items[0].Type != corev1.EventTypeWarning {
 				return fmt.Sprintf("%v, error %v", events, err)
@@ -420,7 +421,7 @@ func TestGarbageBesideABrokenResource(t *testing.T) {
 			},
 		}
 	})
-	eventually(t, "objects cannot be read", func() string {
+	poll.Until(t, "objects cannot be read", func() string {
 		if _, err := broken.in("v2").Get(t.Context(), "stored-in-v1", metav1.GetOptions{}); err == nil {
 			return "they can"
 		}
@@ -442,7 +443,7 @@ func TestGarbageBesideABrokenResource(t *testing.T) {
 	owner := a.configMap(t, broken.namespace, "owner")
 	dependent := a.configMap(t, broken.namespace, "dependent", owned(owner))
 	owner.delete(t, metav1.DeletePropagationOrphan)
-	eventually(t, "an event says what the deletion waits for", func() string {
+	poll.Until(t, "an event says what the deletion waits for", func() string {
 		events, err := a.kube.CoreV1().Events(broken.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(owner.meta.UID)})
 		if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "DependentsUnknown" || !strings.Contains(events.Items[0].Message, broken.name) {
 			return fmt.Sprintf("%v, error %v", events, err)
@@ -496,7 +497,7 @@ func TestGarbageAfterARestart(t *testing.T) {
 	}
 	late.waitGone(t)
 	orphan.wantThere(t)
-	eventually(t, "the child is being deleted", func() string {
+	poll.Until(t, "the child is being deleted", func() string {
 		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
 			return fmt.Sprintf("%+v", live)
 		}
@@ -521,7 +522,7 @@ func TestGarbageWithTheNextLeader(t *testing.T) {
 	owner := widgets.own(t, "owner")
 	child := second.configMap(t, widgets.namespace, "child", owned(owner), held)
 	owner.delete(t, metav1.DeletePropagationForeground)
-	eventually(t, "the child is being deleted", func() string {
+	poll.Until(t, "the child is being deleted", func() string {
 		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
 			return fmt.Sprintf("%+v", live)
 		}

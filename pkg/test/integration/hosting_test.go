@@ -25,6 +25,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	applyhosting "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // newStore makes a Store of an etcd that is not there; nothing is placed on it.
@@ -101,7 +102,7 @@ func TestStoreThroughTheClientset(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It goes once it is sure that nothing is placed on it.
-	eventually(t, "the deleted Store is gone", func() string {
+	poll.Until(t, "the deleted Store is gone", func() string {
 		if _, err := stores.Get(t.Context(), created.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprintf("getting it: %v", err)
 		}
@@ -158,7 +159,7 @@ func TestStoreDefaultStays(t *testing.T) {
 	own.newStore(t, "other")
 	ownStores := own.hosting.HostingV1alpha1().Stores()
 	err = ownStores.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
-	eventually(t, "of all Stores one is left", func() string {
+	poll.Until(t, "of all Stores one is left", func() string {
 		list, listErr := ownStores.List(t.Context(), metav1.ListOptions{})
 		if listErr != nil || len(list.Items) != 1 || list.Items[0].Name != hostingv1alpha1.DefaultStoreName {
 			return fmt.Sprintf("after all were deleted (%v) there are %v (%v)", err, list, listErr)
@@ -208,7 +209,7 @@ func TestHostingInformers(t *testing.T) {
 	if err := stores.Delete(t.Context(), "informed", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the informer tells of the deletion", func() string {
+	poll.Until(t, "the informer tells of the deletion", func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		if slices.Contains(seen, "delete true") && slices.Contains(seen, "update true") && seen[0] == "add false" {
@@ -250,7 +251,7 @@ func TestHostedResourceThroughTheClientset(t *testing.T) {
 	wantError(t, err, "spec.storeName")
 	_, err = hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: "nodots"}}, metav1.CreateOptions{})
 	wantError(t, err, `HostedResource.hosting.annex.dev "nodots" is invalid: metadata.name`)
-	eventually(t, "its status says that it waits for a definition", func() string {
+	poll.Until(t, "its status says that it waits for a definition", func() string {
 		current, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

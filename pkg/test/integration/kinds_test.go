@@ -31,6 +31,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func TestSystemNamespaces(t *testing.T) {
@@ -170,7 +172,7 @@ func TestProtobuf(t *testing.T) {
 	if _, err := configs.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: data}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the informer has it", func() string {
+	poll.Until(t, "the informer has it", func() string {
 		got, err := informer.Lister().ConfigMaps(namespace).Get("a")
 		if err != nil {
 			return err.Error()
@@ -216,7 +218,7 @@ func TestEventsThroughBothGroups(t *testing.T) {
 	t.Cleanup(current.Shutdown)
 	current.NewRecorder(scheme.Scheme, "example.com/new").Eventf(config, nil, corev1.EventTypeNormal, "Written", "Writing", "by the new recorder")
 
-	eventually(t, "both groups show both events", func() string {
+	poll.Until(t, "both groups show both events", func() string {
 		core, err := a.kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=subject"})
 		if err != nil {
 			return err.Error()
@@ -258,7 +260,7 @@ func TestEventsExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	granted := time.Now()
-	eventually(t, "the event is gone", func() string {
+	poll.Until(t, "the event is gone", func() string {
 		_, err := a.kube.CoreV1().Events("default").Get(t.Context(), "short", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -294,7 +296,7 @@ func TestLeaderElection(t *testing.T) {
 		select {
 		case identity := <-leading:
 			return identity
-		case <-time.After(patience):
+		case <-time.After(poll.Timeout):
 			return "nobody"
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -160,7 +161,7 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 	address := closedPort(t)
 	_, port, _ := strings.Cut(address, ":")
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	paths := map[string][]int{
 		widgets.path("v1"):                    {http.StatusOK, http.StatusNotFound},
@@ -306,13 +307,13 @@ func TestInformerOutlivesARestart(t *testing.T) {
 	}
 	widgets.create(t, "v1", "comes", "spec: {}")
 	want := []string{widgets.namespace + "/comes", widgets.namespace + "/stays"}
-	eventually(t, "the informer knows what there is", func() string {
+	poll.Until(t, "the informer knows what there is", func() string {
 		keys := informer.GetStore().ListKeys()
 		slices.Sort(keys)
 		return cmp.Diff(want, keys)
 	})
 	// Handlers are told after the store knows.
-	eventually(t, "its handler is told of one deletion", func() string {
+	poll.Until(t, "its handler is told of one deletion", func() string {
 		if got := deletions.Load(); got != 1 {
 			return fmt.Sprintf("%d deletions", got)
 		}
@@ -409,7 +410,7 @@ func TestStopWhileStarting(t *testing.T) {
 			t.Parallel()
 			dataDir := filepath.Join(t.TempDir(), "data")
 			p := startProcess(t, dataDir)
-			eventually(t, moment+" is there", func() string {
+			poll.Until(t, moment+" is there", func() string {
 				if _, err := os.Stat(filepath.Join(dataDir, moment)); err != nil {
 					return err.Error()
 				}
@@ -418,7 +419,7 @@ func TestStopWhileStarting(t *testing.T) {
 			if err := p.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 			defer cancel()
 			if code, err := p.Wait(ctx); err != nil || code != 0 {
 				t.Errorf("exit code %d, %v, stderr:\n%s", code, err, p.Stderr())

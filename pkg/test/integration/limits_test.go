@@ -19,12 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // limit sets what there may be of a resource, as a merge patch of its specification.
 func (r *resource) limit(t *testing.T, spec string) {
 	t.Helper()
-	eventually(t, "the limits of "+r.name+" are set", func() string {
+	poll.Until(t, "the limits of "+r.name+" are set", func() string {
 		_, err := r.annex.hosting.HostingV1alpha1().HostedResources().
 			Patch(t.Context(), r.name, types.MergePatchType, []byte(`{"spec": `+spec+`}`), metav1.PatchOptions{})
 		return problem(err)
@@ -51,7 +52,7 @@ func content(size int) string {
 // a moment until every server knows of it.
 func (r *resource) waitLimited(t *testing.T) {
 	t.Helper()
-	eventually(t, "the limit of "+r.name+" is in force", func() string {
+	poll.Until(t, "the limit of "+r.name+" is in force", func() string {
 		err := r.tryCreateOf(t, "probe", 1)
 		if err == nil {
 			return problem(r.in("v1").Delete(t.Context(), "probe", metav1.DeleteOptions{})) + "a widget was created"
@@ -70,7 +71,7 @@ func TestLimitsOfAResource(t *testing.T) {
 	r.waitLimited(t)
 
 	r.limit(t, `{"limits": {"objects": "2"}, "namespaceLimits": {"storage": "100Ki"}}`)
-	eventually(t, "there is room for two", func() string { return problem(r.tryCreateOf(t, "one", 1)) })
+	poll.Until(t, "there is room for two", func() string { return problem(r.tryCreateOf(t, "one", 1)) })
 	if err := r.tryCreateOf(t, "two", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func TestLimitsOfAResource(t *testing.T) {
 	})
 
 	r.limit(t, `{"limits": null, "namespaceLimits": null}`)
-	eventually(t, "there are no limits any more", func() string { return problem(r.tryCreateOf(t, "large", 400<<10)) })
+	poll.Until(t, "there are no limits any more", func() string { return problem(r.tryCreateOf(t, "large", 400<<10)) })
 
 	refusals := fmt.Sprintf("annex_hostedresource_limit_refusals_total{hostedresource=%q}", r.name)
 	if metrics := r.annex.get(t, "/metrics"); !strings.Contains(string(metrics.body), refusals+" ") {
@@ -106,7 +107,7 @@ func TestLimitsOfAResource(t *testing.T) {
 	}
 	r.deleteDefinition(t)
 	r.gone(t)
-	eventually(t, "the metric goes with the resource", func() string {
+	poll.Until(t, "the metric goes with the resource", func() string {
 		if metrics := r.annex.get(t, "/metrics"); strings.Contains(string(metrics.body), refusals) {
 			return refusals + " is there"
 		}
@@ -202,7 +203,7 @@ func (r replicas) limit(t *testing.T, spec string) {
 	}
 	r.of[0].limit(t, spec)
 	for i, replica := range r.of {
-		eventually(t, "there is room for more", func() string {
+		poll.Until(t, "there is room for more", func() string {
 			err := replica.tryCreateOf(t, fmt.Sprintf("room-%d", i), 1)
 			if err != nil {
 				return err.Error()

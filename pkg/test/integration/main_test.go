@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -149,7 +150,7 @@ func startAnnexProcess(t *testing.T, flags ...string) *annex {
 // clientsOf waits until a process is ready and returns clients of it.
 func clientsOf(t *testing.T, p *process.Annex, dataDir string) *annex {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if err := p.WaitReady(ctx); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -82,7 +83,7 @@ func (a *annex) deleteNamespace(t *testing.T, name string) {
 
 func (a *annex) waitNamespaceGone(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, "namespace "+name+" is gone", func() string {
+	poll.Until(t, "namespace "+name+" is gone", func() string {
 		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -95,7 +96,7 @@ func (a *annex) waitNamespaceGone(t *testing.T, name string) {
 // something.
 func (a *annex) waitNamespaceSays(t *testing.T, name string, condition corev1.NamespaceConditionType, words string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("namespace %s says %s", name, condition), func() string {
+	poll.Until(t, fmt.Sprintf("namespace %s says %s", name, condition), func() string {
 		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -135,7 +136,7 @@ func TestNamespaceTakesItsContentsAlong(t *testing.T) {
 	for i := range 3 {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
 	}
-	eventually(t, "the namespace holds 11 objects, its default service account and its authority among them", func() string {
+	poll.Until(t, "the namespace holds 11 objects, its default service account and its authority among them", func() string {
 		if keys := a.keysIn(t, widgets.namespace); len(keys) != 11 {
 			return strings.Join(keys, " ")
 		}
@@ -205,7 +206,7 @@ func TestNamespaceWaitsForItsOtherFinalizers(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.deleteNamespace(t, namespace.Name)
-	eventually(t, "annex lets go of the namespace", func() string {
+	poll.Until(t, "annex lets go of the namespace", func() string {
 		if namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{}); err != nil {
 			t.Fatalf("the namespace is gone in spite of its finalizer: %v", err)
 		}
@@ -241,7 +242,7 @@ func TestNamespaceStaysWhileContentsCannotBeRead(t *testing.T) {
 			},
 		}
 	})
-	eventually(t, "objects cannot be read", func() string {
+	poll.Until(t, "objects cannot be read", func() string {
 		if _, err := widgets.in("v2").List(t.Context(), metav1.ListOptions{}); err == nil {
 			return "they can"
 		}
@@ -250,7 +251,7 @@ func TestNamespaceStaysWhileContentsCannotBeRead(t *testing.T) {
 
 	a.deleteNamespace(t, widgets.namespace)
 	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceDeletionContentFailure, widgets.name)
-	eventually(t, "what can be read is deleted", func() string {
+	poll.Until(t, "what can be read is deleted", func() string {
 		if keys := a.keysIn(t, widgets.namespace); len(keys) != 1 {
 			return fmt.Sprintf("etcd holds %q", keys)
 		}

@@ -116,7 +116,7 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	want["configmaps"], want["count/configmaps"] = 2, 2
 	a.waitUsage(t, ns, "small", want)
 
-	eventually(t, "the quota is changed, whose status annex writes", func() string {
+	poll.Until(t, "the quota is changed, whose status annex writes", func() string {
 		quota := a.quota(t, ns, "small")
 		quota.Spec.Hard = limits("configmaps=1", "count/serviceaccounts=5")
 		_, err := a.kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{})

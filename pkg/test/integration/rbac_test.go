@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // somebody is a client that acts as a user of a test's own.
@@ -63,7 +65,7 @@ func (a *annex) grant(t *testing.T, who *somebody, role, namespace string) {
 	if _, err := a.kube.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, fmt.Sprintf("%s is known to be %s in %s", who.name, role, namespace), func() string {
+	poll.Until(t, fmt.Sprintf("%s is known to be %s in %s", who.name, role, namespace), func() string {
 		_, err := who.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
 		return problem(err)
 	})
@@ -196,7 +198,7 @@ func TestRBACEscalation(t *testing.T) {
 	}
 	wantError(t, bind("root", "cluster-admin"), `rolebindings.rbac.authorization.k8s.io "root" is forbidden`, held, `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
 	// Another test's role reaches edit by aggregation a moment before it reaches admin.
-	eventually(t, "binding what she has", func() string { return problem(bind("friends", "edit")) })
+	poll.Until(t, "binding what she has", func() string { return problem(bind("friends", "edit")) })
 	_, err = bindings.Apply(t.Context(), rbacv1apply.RoleBinding("applied", namespace).WithRoleRef(
 		rbacv1apply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("cluster-admin")), metav1.ApplyOptions{FieldManager: "test"})
 	wantError(t, err, "forbidden", held)
@@ -224,10 +226,10 @@ func TestRBACVerbs(t *testing.T) {
 			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject("carol")}, metav1.CreateOptions{})
 		return err
 	}
-	eventually(t, "binding by the verb", func() string { return problem(bind("annex:hosting-view")) })
+	poll.Until(t, "binding by the verb", func() string { return problem(bind("annex:hosting-view")) })
 	wantError(t, bind("annex:hosting-edit"), "not currently held")
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
-	eventually(t, "escalating by the verb", func() string {
+	poll.Until(t, "escalating by the verb", func() string {
 		_, err := bob.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
 		return problem(err)
 	})
@@ -250,7 +252,7 @@ func TestRBACAggregation(t *testing.T) {
 	resource := widgets.gvr("v1").GroupResource()
 	role := a.newClusterRole(t, map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"},
 		rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{resource.Group}, Resources: []string{resource.Resource}})
-	eventually(t, "widgets may be viewed", func() string { return problem(list()) })
+	poll.Until(t, "widgets may be viewed", func() string { return problem(list()) })
 
 	// Those who may only view that gain nothing by a role that gathers all.
 	gathering := &rbacv1.ClusterRole{
@@ -263,7 +265,7 @@ func TestRBACAggregation(t *testing.T) {
 	if _, err := a.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the right answer to a role that gathers", func() string {
+	poll.Until(t, "the right answer to a role that gathers", func() string {
 		_, err := maker.kube.RbacV1().ClusterRoles().Create(t.Context(), gathering, metav1.CreateOptions{})
 		const want = "must have cluster-admin privileges to use the aggregationRule"
 		if err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
@@ -275,7 +277,7 @@ func TestRBACAggregation(t *testing.T) {
 	if err := a.kube.RbacV1().ClusterRoles().Delete(t.Context(), role.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "widgets may not be viewed any more", func() string {
+	poll.Until(t, "widgets may not be viewed any more", func() string {
 		if err := list(); !apierrors.IsForbidden(err) {
 			return fmt.Sprintf("%v, want forbidden", err)
 		}

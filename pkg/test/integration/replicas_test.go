@@ -23,6 +23,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/line"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -92,7 +93,7 @@ func (r *replica) holder(t *testing.T) string {
 // waitHolder waits until somebody else leads than the one given.
 func (r *replica) waitHolder(t *testing.T, other string) (holder string) {
 	t.Helper()
-	eventually(t, "a leader", func() string {
+	poll.Until(t, "a leader", func() string {
 		if holder = r.holder(t); holder == "" || holder == other {
 			return fmt.Sprintf("it is %q", holder)
 		}

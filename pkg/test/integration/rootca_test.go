@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -25,7 +26,7 @@ const rootCAName = "kube-root-ca.crt"
 // it trusts.
 func (a *annex) waitRootCA(t *testing.T, namespace, what string, want []byte) *x509.CertPool {
 	t.Helper()
-	eventually(t, rootCAName+" in "+namespace+" "+what, func() string {
+	poll.Until(t, rootCAName+" in "+namespace+" "+what, func() string {
 		found, err := a.kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), rootCAName, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

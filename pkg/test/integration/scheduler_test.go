@@ -22,6 +22,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // host makes a HostedResource that nothing defines, with a name of its own.
@@ -54,7 +55,7 @@ func scheduled(status metav1.ConditionStatus, reason string, words ...string) fu
 // waitEvent waits for an event about the resource's HostedResource.
 func (r *resource) waitEvent(t *testing.T, reporter, reason string, words ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("an event %s of %s has %q", reason, r.name, words), func() string {
+	poll.Until(t, fmt.Sprintf("an event %s of %s has %q", reason, r.name, words), func() string {
 		events, err := r.annex.kube.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=" + r.name})
 		if err != nil {
 			return err.Error()
@@ -181,7 +182,7 @@ func (s *scheduler) stop(t *testing.T) {
 // leads waits for it to be the one that works.
 func (s *scheduler) leads(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, "the scheduler leads", func() string {
+	poll.Until(t, "the scheduler leads", func() string {
 		if out := s.out.String(); !strings.Contains(out, "annex scheduler: placing resources for "+name) {
 			return "it printed " + out
 		}

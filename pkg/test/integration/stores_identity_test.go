@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // replaceData ends the member of an etcd, puts other data in place of its own, none if
@@ -63,7 +64,7 @@ func copyData(t *testing.T, etcd *etcdcluster.Cluster) (dir string) {
 // none may be answered, from the first on.
 func (r *resource) wantRefused(t *testing.T, existing string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	for range 5 {
 		for what, request := range map[string]func() error{
@@ -88,7 +89,7 @@ func (a *annex) adopt(t *testing.T, name string) {
 	store := a.waitStore(t, name, metav1.ConditionFalse, hostingv1alpha1.AdoptClusterAnnotation)
 	a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, store.Status.ClusterID))
 	a.waitStore(t, name, metav1.ConditionTrue, "")
-	eventually(t, "the adoption is over", func() string {
+	poll.Until(t, "the adoption is over", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -152,7 +153,7 @@ func TestAStoreIsEmptied(t *testing.T) {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		t.Errorf("a watch from before: %v, want 410", err)
 	}
-	eventually(t, "the informer knows what there is", func() string {
+	poll.Until(t, "the informer knows what there is", func() string {
 		return cmp.Diff([]string{r.namespace + "/new"}, informer.GetStore().ListKeys())
 	})
 }
@@ -180,7 +181,7 @@ func TestAStoreIsRolledBack(t *testing.T) {
 	for i := range 5 { // the copy does not catch up with them
 		last = r.create(t, "v1", fmt.Sprintf("new%d", i), "spec: {}").GetResourceVersion()
 	}
-	eventually(t, "the status knows of the last write", func() string {
+	poll.Until(t, "the status knows of the last write", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), "earlier", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -266,7 +267,7 @@ func TestStoresOnAnnexsOwnEtcd(t *testing.T) {
 			a.waitStore(t, name, metav1.ConditionFalse, reason)
 			id := a.waitStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
 			a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, id))
-			eventually(t, "the adoption is refused", func() string {
+			poll.Until(t, "the adoption is refused", func() string {
 				return a.refusalOf(t, made, reason)
 			})
 		})

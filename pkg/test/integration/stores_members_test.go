@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // Each member of three is killed in turn while objects are written and watched.
@@ -51,7 +52,7 @@ func TestMembersAreKilledUnderLoad(t *testing.T) {
 	t.Logf("%d writes were acknowledged, %d failed", l.writes.Load(), l.failures.Load())
 
 	there := map[string]string{}
-	eventually(t, "the last list", func() string {
+	poll.Until(t, "the last list", func() string {
 		found, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -66,7 +67,7 @@ func TestMembersAreKilledUnderLoad(t *testing.T) {
 			t.Errorf("%s was acknowledged at %s and is there at %q", name, version, there[name])
 		}
 	}
-	eventually(t, "the watch to have seen all", func() string {
+	poll.Until(t, "the watch to have seen all", func() string {
 		got := seen.latest()
 		for name, version := range there {
 			if got[name] != version {
@@ -142,7 +143,7 @@ func (l *load) write(ctx context.Context, t *testing.T, name string, first bool)
 func (l *load) waitWrites(t *testing.T, more int64, when string) {
 	t.Helper()
 	begin := l.writes.Load()
-	eventually(t, fmt.Sprintf("%d writes %s", more, when), func() string {
+	poll.Until(t, fmt.Sprintf("%d writes %s", more, when), func() string {
 		if done := l.writes.Load() - begin; done < more {
 			return fmt.Sprintf("%d were acknowledged, %d failed in all", done, l.failures.Load())
 		}

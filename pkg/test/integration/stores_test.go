@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // addStore makes a Store of a cluster and waits until it is ready.
@@ -68,7 +69,7 @@ func (a *annex) patchStore(t *testing.T, name, patch string) {
 func (a *annex) waitStore(t *testing.T, name string, status metav1.ConditionStatus, words string) *hostingv1alpha1.Store {
 	t.Helper()
 	var store *hostingv1alpha1.Store
-	eventually(t, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func() string {
+	poll.Until(t, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func() string {
 		var err error
 		if store, err = a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{}); err != nil {
 			return err.Error()
@@ -104,7 +105,7 @@ func (a *annex) installOn(t *testing.T, store string) *resource {
 // waitServed waits until the resource can be listed.
 func (r *resource) waitServed(t *testing.T) {
 	t.Helper()
-	eventually(t, r.name+" can be listed", func() string {
+	poll.Until(t, r.name+" can be listed", func() string {
 		if _, err := r.in("v1").List(t.Context(), metav1.ListOptions{}); err != nil {
 			return err.Error()
 		}
@@ -145,7 +146,7 @@ func (r *resource) tryCreate(t *testing.T, name string) error {
 // wantUnavailable waits until writes are refused with 503 and the words.
 func (r *resource) wantUnavailable(t *testing.T, name string, words ...string) {
 	t.Helper()
-	eventually(t, "writes of "+r.name+" are refused", func() string {
+	poll.Until(t, "writes of "+r.name+" are refused", func() string {
 		err := r.tryCreate(t, name)
 		switch {
 		case err == nil:
@@ -169,7 +170,7 @@ func (r *resource) wantUnavailable(t *testing.T, name string, words ...string) {
 // waitWritable waits until an object could be created.
 func (r *resource) waitWritable(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, name+" of "+r.name+" is created", func() string {
+	poll.Until(t, name+" of "+r.name+" is created", func() string {
 		if err := r.tryCreate(t, name); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err.Error()
 		}
@@ -220,7 +221,7 @@ func TestStoresAtRunTime(t *testing.T) {
 // objects.
 func wantNumbers(t *testing.T, r *resource, store string, objects int64) {
 	t.Helper()
-	eventually(t, "numbers of "+r.name, func() string {
+	poll.Until(t, "numbers of "+r.name, func() string {
 		status := r.hosted(t).Status
 		if status.Objects != objects || status.Bytes <= 0 || status.StoredBytes <= 0 {
 			return fmt.Sprintf("hosted resource: %+v", status)
@@ -250,7 +251,7 @@ func holdsResources(t *testing.T, r *resource, store string) {
 	if err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err == nil {
 		t.Log("the hosted resource went with its definition")
 	}
-	eventually(t, "store "+store+" is deleted", func() string {
+	poll.Until(t, "store "+store+" is deleted", func() string {
 		err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err.Error()

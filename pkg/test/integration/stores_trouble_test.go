@@ -18,6 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func TestEndpointsLeadToAnotherCluster(t *testing.T) {
@@ -110,7 +111,7 @@ func TestAStoreRunsOutOfSpace(t *testing.T) {
 	r.create(t, "v1", "second", "spec: {}")
 
 	etcd.Fill(t, "/others")
-	eventually(t, "writes are refused", func() string {
+	poll.Until(t, "writes are refused", func() string {
 		err := r.tryCreate(t, "refused")
 		if err == nil || !strings.Contains(err.Error(), "small") || apierrors.ReasonForError(err) != "StoreFull" {
 			return fmt.Sprint(err)
@@ -149,7 +150,7 @@ func TestResourcesThatAreNotPlaced(t *testing.T) {
 	})
 	r := a.install(t, crd)
 	r.wantUnavailable(t, "refused", r.name, "unlabelled")
-	eventually(t, "the event that says why", func() string {
+	poll.Until(t, "the event that says why", func() string {
 		return a.eventOf(t, r.name, "FailedScheduling", "default", "unlabelled")
 	})
 	// A resource without a Store is no reason for annex not to be ready, and goes
@@ -168,7 +169,7 @@ func TestResourcesThatAreNotPlaced(t *testing.T) {
 	if got := r.hosted(t).Spec.StoreName; got != "unlabelled" {
 		t.Errorf("placed on %q", got)
 	}
-	eventually(t, "the event that says where", func() string { return a.eventOf(t, r.name, "Scheduled", "unlabelled") })
+	poll.Until(t, "the event that says where", func() string { return a.eventOf(t, r.name, "Scheduled", "unlabelled") })
 }
 
 // eventOf returns why there is no event about a HostedResource with a reason and
@@ -227,7 +228,7 @@ func TestAStoreStandsStill(t *testing.T) {
 	defer etcd.Members[0].Thaw(t)
 	a.waitStore(t, "still", metav1.ConditionFalse, "")
 	r.wantUnavailable(t, "refused", "still")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if _, err := r.in("v1").List(ctx, metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("a list of a Store that stands still: %v", err)

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -71,7 +72,7 @@ func (a *annex) recognises(t *testing.T, bearer string) bool {
 // waitRefused waits until the informers have seen that a token is revoked.
 func (a *annex) waitRefused(t *testing.T, bearer, why string) {
 	t.Helper()
-	eventually(t, "401 after "+why, func() string {
+	poll.Until(t, "401 after "+why, func() string {
 		if a.recognises(t, bearer) {
 			return "the token logs in"
 		}
@@ -417,7 +418,7 @@ func TestTokensOfBootstrapSecrets(t *testing.T) {
 		}
 	}
 	var got authenticationv1.TokenReviewStatus
-	eventually(t, "a bootstrap token logs in", func() string {
+	poll.Until(t, "a bootstrap token logs in", func() string {
 		if got = a.review(t, good+"."+password); !got.Authenticated {
 			return got.Error
 		}
@@ -434,7 +435,7 @@ func TestTokensOfBootstrapSecrets(t *testing.T) {
 			t.Errorf("%s: it logs in", name)
 		}
 	}
-	eventually(t, "the expired token is deleted", func() string {
+	poll.Until(t, "the expired token is deleted", func() string {
 		if _, err := secrets.Get(t.Context(), "bootstrap-token-"+late, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return "it is there"
 		}
@@ -451,7 +452,7 @@ func TestTokensEveryNamespaceHasADefaultAccount(t *testing.T) {
 	a := sharedAnnex(t)
 	for _, namespace := range []string{metav1.NamespaceDefault, a.newNamespace(t)} {
 		var first *corev1.ServiceAccount
-		eventually(t, "the default service account of "+namespace, func() string {
+		poll.Until(t, "the default service account of "+namespace, func() string {
 			var err error
 			if first, err = a.kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 				return err.Error()
@@ -461,7 +462,7 @@ func TestTokensEveryNamespaceHasADefaultAccount(t *testing.T) {
 		if err := a.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "another after it was deleted", func() string {
+		poll.Until(t, "another after it was deleted", func() string {
 			again, err := a.kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
 			if err != nil {
 				return err.Error()

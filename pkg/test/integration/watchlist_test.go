@@ -18,6 +18,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -74,7 +75,7 @@ func wantSynced(t *testing.T, informers map[string]cache.SharedIndexInformer, wa
 		go informer.RunWithContext(t.Context())
 	}
 	for name, informer := range informers {
-		eventually(t, name+" are known", func() string {
+		poll.Until(t, name+" are known", func() string {
 			if !informer.HasSynced() {
 				return "not synced"
 			}

@@ -257,7 +257,7 @@ type HostedResourceStatus struct {
 
 	// definitionUID is the UID of the CustomResourceDefinition whose objects the
 	// Store holds. Nothing is read from or written to the Store in the name of
-	// another definition of the same name. It is "compiled-in" for resources without one.
+	// another definition of the same name.
 	// +optional
 	DefinitionUID types.UID `json:"definitionUID,omitempty"`
 

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
-	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
@@ -72,14 +71,10 @@ func unlessInUse(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 		if !ok {
 			return fmt.Errorf("delete a HostedResource: unexpected type %T", obj)
 		}
-		advice := fmt.Sprintf("delete the CustomResourceDefinition %q first", hosted.Name)
-		switch hosted.Status.DefinitionUID {
-		case "":
+		if hosted.Status.DefinitionUID == "" {
 			return validate(ctx, obj)
-		case v1alpha1.DefinitionCompiledIn:
-			advice = "annex serves it without a CustomResourceDefinition"
 		}
 		return apierrors.NewConflict(hosting.Resource("hostedresources"), hosted.Name, fmt.Errorf(
-			"it says in which Store the objects of the resource are: %s", advice))
+			"it says in which Store the objects of the resource are: delete the CustomResourceDefinition %q first", hosted.Name))
 	}
 }
