@@ -103,8 +103,8 @@ func startStore(t *testing.T, name string) *fakeStore {
 	return &fakeStore{name: name, client: client, gone: make(chan struct{})}
 }
 
-// world is a Router, the HostedResources that it follows, and the Stores.
-type world struct {
+// fixture is a Router, the HostedResources that it follows, and the Stores.
+type fixture struct {
 	*Router
 	annex  *annexfake.Clientset
 	stores map[string]*fakeStore
@@ -114,9 +114,9 @@ type world struct {
 	terminating bool
 }
 
-func newWorld(t *testing.T, stores ...*fakeStore) *world {
+func newFixture(t *testing.T, stores ...*fakeStore) *fixture {
 	t.Helper()
-	w := &world{annex: annexfake.NewClientset(), stores: map[string]*fakeStore{}, definition: "first"}
+	w := &fixture{annex: annexfake.NewClientset(), stores: map[string]*fakeStore{}, definition: "first"}
 	for _, store := range stores {
 		w.stores[store.name] = store
 	}
@@ -151,7 +151,7 @@ func newWorld(t *testing.T, stores ...*fakeStore) *world {
 	return w
 }
 
-func (w *world) defined(string) (types.UID, bool, error) {
+func (w *fixture) defined(string) (types.UID, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.definition == "" {
@@ -161,7 +161,7 @@ func (w *world) defined(string) (types.UID, bool, error) {
 }
 
 // replace has another Store in the place of one.
-func (w *world) replace(by *fakeStore) {
+func (w *fixture) replace(by *fakeStore) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.stores[by.name]
@@ -169,14 +169,14 @@ func (w *world) replace(by *fakeStore) {
 	close(before.gone)
 }
 
-func (w *world) define(uid types.UID, terminating bool) {
+func (w *fixture) define(uid types.UID, terminating bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.definition, w.terminating = uid, terminating
 }
 
 // place writes the HostedResource of widgets.
-func (w *world) place(t *testing.T, change func(*hostingv1alpha1.HostedResource)) {
+func (w *fixture) place(t *testing.T, change func(*hostingv1alpha1.HostedResource)) {
 	t.Helper()
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: widgets.String()}}
 	change(hosted)
@@ -206,7 +206,7 @@ func (plainOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Obje
 }
 
 // storageOf makes storage as upstream does.
-func (w *world) storageOf(t *testing.T, getter generic.RESTOptionsGetter, resource schema.GroupResource) storage.Interface {
+func (w *fixture) storageOf(t *testing.T, getter generic.RESTOptionsGetter, resource schema.GroupResource) storage.Interface {
 	t.Helper()
 	options, err := getter.GetRESTOptions(resource, nil)
 	if err != nil {
@@ -225,7 +225,7 @@ func (w *world) storageOf(t *testing.T, getter generic.RESTOptionsGetter, resour
 }
 
 // widgetStorage makes the storage of the widgets that are defined.
-func (w *world) widgetStorage(t *testing.T) storage.Interface {
+func (w *fixture) widgetStorage(t *testing.T) storage.Interface {
 	t.Helper()
 	return w.storageOf(t, w.Custom(plainOptions{}, w.defined), widgets)
 }

@@ -42,7 +42,7 @@ func refusal(t *testing.T, err error) (message string, retryAfter int32) {
 func TestEveryResourceGoesToItsStore(t *testing.T) {
 	t.Parallel()
 	one, two := startStore(t, "default"), startStore(t, "two")
-	w := newWorld(t, one, two)
+	w := newFixture(t, one, two)
 	w.place(t, on("two", "first"))
 
 	custom := w.widgetStorage(t)
@@ -67,7 +67,7 @@ func TestEveryResourceGoesToItsStore(t *testing.T) {
 func TestTypedResourcesAreRoutedToo(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
-	w := newWorld(t, two)
+	w := newFixture(t, two)
 	w.place(t, on("two", hostingv1alpha1.DefinitionCompiledIn))
 	if err := create(t.Context(), w.storageOf(t, w.Typed(plainOptions{}), widgets), widgetKey); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestRefusedUntilPlaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, &fakeStore{name: "default"})
+				w := newFixture(t, &fakeStore{name: "default"})
 				if tc.hosted != nil {
 					w.place(t, tc.hosted)
 				}
@@ -137,7 +137,7 @@ func TestRefusedUntilPlaced(t *testing.T) {
 func TestARequestWaitsForItsStoreToBeChosen(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
-	w := newWorld(t, two)
+	w := newFixture(t, two)
 	s := w.widgetStorage(t)
 	created := make(chan error, 1)
 	go func() { created <- create(t.Context(), s, widgetKey) }()
@@ -151,7 +151,7 @@ func TestARequestWaitsForItsStoreToBeChosen(t *testing.T) {
 func TestARequestThatEndsDoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		ctx, cancel := context.WithTimeout(t.Context(), placementTimeout/4)
 		defer cancel()
 		started := time.Now()
@@ -166,7 +166,7 @@ func TestAStoreThatIsDown(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
 	two.set(errDown)
-	w := newWorld(t, two)
+	w := newFixture(t, two)
 	w.place(t, on("two", "first"))
 	s := w.widgetStorage(t)
 	const want = `store "two" is not available: connection refused`
@@ -229,7 +229,7 @@ func TestAStoreThatIsDown(t *testing.T) {
 func TestDataThatWereReplaced(t *testing.T) {
 	t.Parallel()
 	before, after := startStore(t, "two"), startStore(t, "two")
-	w := newWorld(t, before)
+	w := newFixture(t, before)
 	w.place(t, on("two", "first"))
 	s := w.widgetStorage(t)
 	for _, key := range []string{widgetKey, widgetKey + "2"} {
@@ -276,7 +276,7 @@ func waitEnded(t *testing.T, watcher watch.Interface) {
 func TestAResourceThatIsElsewhere(t *testing.T) {
 	t.Parallel()
 	one, two := startStore(t, "one"), startStore(t, "two")
-	w := newWorld(t, one, two)
+	w := newFixture(t, one, two)
 	w.place(t, made("a", on("one", "first")))
 	s := w.widgetStorage(t)
 	if err := create(t.Context(), s, widgetKey); err != nil {
@@ -327,7 +327,7 @@ func waitFor(t *testing.T, what string, done func() bool) {
 
 func TestAnUnknownStore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.place(t, on("nowhere", "first"))
 	// The informer may be behind what was placed.
 	message, _ := refusal(t, create(t.Context(), w.widgetStorage(t), widgetKey))
@@ -356,7 +356,7 @@ func TestTheDefinitionOfAResourceThatWasNeverPlacedCanGo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, &fakeStore{name: "default", down: errDown})
+			w := newFixture(t, &fakeStore{name: "default", down: errDown})
 			if tc.hosted != nil {
 				w.place(t, tc.hosted)
 			}
@@ -372,7 +372,7 @@ func TestTheDefinitionOfAResourceThatWasNeverPlacedCanGo(t *testing.T) {
 func TestNothingIsMadeAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
-	w := newWorld(t, two)
+	w := newFixture(t, two)
 	w.place(t, on("two", "first"))
 	s := w.widgetStorage(t).(*routed)
 	s.destroy()
