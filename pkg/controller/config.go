@@ -31,7 +31,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// UsageTracker knows how much there is of each resource. A *usage.Sum is one.
+// UsageTracker knows how much there is of each resource. A *usage.Aggregator is one.
 type UsageTracker interface {
 	// AddHandler has changes reported to a handler until remove is called.
 	AddHandler(handler usage.Handler) (remove func())
@@ -85,10 +85,6 @@ type Config struct {
 	// term's: New makes them where annex stands alone, and they run if a controller
 	// gives them a handler.
 	AnnexMetadataInformers *metadatainformers.Informers
-
-	// CompiledIn are the resources that are compiled in and not kept in the Store
-	// default for good.
-	CompiledIn []schema.GroupResource
 
 	// RootCA is what clients verify annex with where it stands alone; nil if it was not
 	// told.

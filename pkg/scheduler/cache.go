@@ -161,16 +161,16 @@ func (s *storeCache) forget(resource *framework.Resource) (relieved string) {
 	return was
 }
 
-// whyNot says why a resource cannot be placed on a Store; nothing if it can, or if one
+// reasons says why a resource cannot be placed on a Store; nothing if it can, or if one
 // of them does not exist.
-func (s *storeCache) whyNot(name, storeName string, plugins *framework.Plugins) (reasons string, known bool) {
+func (s *storeCache) reasons(name, storeName string, plugins *framework.Plugins) (reasons string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	resource, store := s.resources[name], s.stores[storeName]
 	if resource == nil || store == nil {
 		return "", false
 	}
-	return framework.Verdict{Obstacles: plugins.Fits(resource, store)}.WhyNot(), true
+	return framework.StoreResult{Reasons: plugins.Fits(resource, store)}.Message(), true
 }
 
 // placedOn is the Store that a resource is on, or is assumed to be.

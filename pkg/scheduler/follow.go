@@ -95,15 +95,15 @@ func (s *Scheduler) storeDeleted(obj any) {
 // storeChanged tries a Store anew on everything that waits.
 func (s *Scheduler) storeChanged(storeName string) {
 	s.queue.change(func(name string, before map[string]string) effect {
-		reasons, known := s.cache.whyNot(name, storeName, s.plugins)
+		reasons, known := s.cache.reasons(name, storeName, s.plugins)
 		was, listed := before[storeName]
 		switch {
 		case known && reasons == "":
 			return fits
 		case known != listed || reasons != was:
-			return otherWords
+			return messageChanged
 		default:
-			return none
+			return unaffected
 		}
 	})
 }

@@ -65,7 +65,7 @@ func (m metrics) decided(took time.Duration) {
 
 func (m metrics) observeQueue(q *queue) {
 	lengths := q.lengths()
-	for label, where := range map[string]place{"active": active, "backoff": backoff, "unschedulable": unschedulable} {
+	for label, where := range map[string]queueState{"active": stateActive, "backoff": stateBackoff, "unschedulable": stateUnschedulable} {
 		pending.WithLabelValues(m.name, label).Set(float64(lengths[where]))
 	}
 }

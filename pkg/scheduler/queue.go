@@ -16,18 +16,18 @@ const (
 	maxBackoff   = time.Minute
 )
 
-// place is where in the queue an item is.
-type place int
+// queueState is where in the queue an item is.
+type queueState int
 
 const (
-	// inFlight is for an item that is being worked on.
-	inFlight place = iota
-	// active items are decided on next.
-	active
-	// backoff items become active after a while.
-	backoff
-	// unschedulable items fit nowhere: they become active when a change makes them fit.
-	unschedulable
+	// stateInFlight is for an item that is being worked on.
+	stateInFlight queueState = iota
+	// stateActive items are decided on next.
+	stateActive
+	// stateBackoff items become active after a while.
+	stateBackoff
+	// stateUnschedulable items fit nowhere: they become active when a change makes them fit.
+	stateUnschedulable
 )
 
 // item is a resource that waits for a Store.
@@ -37,14 +37,14 @@ type item struct {
 	// since is a number that grows: among equals the first that came is served first.
 	since int64
 
-	place place
+	state queueState
 	index int // in the heap of active items
 	// again is set if it was added while it was worked on.
 	again    bool
 	timer    *time.Timer
 	attempts int
-	// whyNot is what was in the way on each Store when nothing fitted.
-	whyNot map[string]string
+	// reasons is what was in the way on each Store when nothing fitted.
+	reasons map[string]string
 }
 
 // queue holds the resources that wait, each once.
@@ -79,9 +79,9 @@ func (q *queue) add(name string, priority int32) {
 	i.priority = priority
 	i.attempts = 0
 	switch {
-	case found && i.place == inFlight:
+	case found && i.state == stateInFlight:
 		i.again = true
-	case i.place == active:
+	case i.state == stateActive:
 		heap.Fix(&q.active, i.index)
 	default:
 		q.activate(i)
@@ -124,18 +124,18 @@ func (q *queue) pop(ctx context.Context) (name string, changes int64, ok bool) {
 
 // addUnschedulable has a popped item wait for a change. If there was one since it was
 // popped it is decided on again.
-func (q *queue) addUnschedulable(name string, whyNot map[string]string, changes int64) {
+func (q *queue) addUnschedulable(name string, reasons map[string]string, changes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i, found := q.items[name]
-	if !found || i.place != inFlight {
+	if !found || i.state != stateInFlight {
 		return
 	}
 	if i.again || changes != q.changes {
 		q.activate(i)
 		return
 	}
-	i.place, i.whyNot = unschedulable, whyNot
+	i.state, i.reasons = stateUnschedulable, reasons
 }
 
 // backOff has a popped or unschedulable item tried again after a while, a longer one each time.
@@ -145,9 +145,9 @@ func (q *queue) backOff(name string) {
 	i, found := q.items[name]
 	switch {
 	case !found:
-	case i.place == inFlight && i.again:
+	case i.state == stateInFlight && i.again:
 		q.activate(i)
-	case i.place == inFlight, i.place == unschedulable:
+	case i.state == stateInFlight, i.state == stateUnschedulable:
 		q.wait(i)
 	}
 }
@@ -157,7 +157,7 @@ func (q *queue) backOff(name string) {
 func (q *queue) release(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if i, found := q.items[name]; found && i.place == inFlight && i.again {
+	if i, found := q.items[name]; found && i.state == stateInFlight && i.again {
 		q.activate(i)
 	}
 }
@@ -169,11 +169,11 @@ func (q *queue) wait(i *item) {
 	}
 	delay := min(firstBackoff<<min(i.attempts, 10), maxBackoff)
 	i.attempts++
-	i.place = backoff
+	i.state = stateBackoff
 	i.timer = time.AfterFunc(delay, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if i.place == backoff && q.items[i.name] == i {
+		if i.state == stateBackoff && q.items[i.name] == i {
 			q.activate(i)
 		}
 	})
@@ -181,23 +181,23 @@ func (q *queue) wait(i *item) {
 
 // change tries a change on all unschedulable items: those it makes fit become active, and
 // those that it keeps from fitting in other words, as affects says, back off.
-func (q *queue) change(affects func(name string, whyNot map[string]string) effect) {
+func (q *queue) change(affects func(name string, reasons map[string]string) effect) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.changes++
 	for name, i := range q.items {
 		// What backs off because of other words may fit now, too.
-		if i.place != unschedulable && (i.place != backoff || i.whyNot == nil) {
+		if i.state != stateUnschedulable && (i.state != stateBackoff || i.reasons == nil) {
 			continue
 		}
-		switch affects(name, i.whyNot) {
+		switch affects(name, i.reasons) {
 		case fits:
 			q.activate(i)
-		case otherWords:
-			if i.place == unschedulable {
+		case messageChanged:
+			if i.state == stateUnschedulable {
 				q.wait(i)
 			}
-		case none:
+		case unaffected:
 		}
 	}
 }
@@ -206,16 +206,16 @@ func (q *queue) change(affects func(name string, whyNot map[string]string) effec
 type effect int
 
 const (
-	none effect = iota
-	otherWords
+	unaffected effect = iota
+	messageChanged
 	fits
 )
 
 // activate makes an item the queue's to hand out. The caller holds the lock.
 func (q *queue) activate(i *item) {
 	q.takeOut(i)
-	i.whyNot = nil
-	i.place = active
+	i.reasons = nil
+	i.state = stateActive
 	if q.closed {
 		return
 	}
@@ -228,26 +228,26 @@ func (q *queue) activate(i *item) {
 
 // takeOut takes an item from where it is. The caller holds the lock.
 func (q *queue) takeOut(i *item) {
-	switch i.place {
-	case active:
+	switch i.state {
+	case stateActive:
 		if i.index >= 0 {
 			heap.Remove(&q.active, i.index)
 		}
-	case backoff:
+	case stateBackoff:
 		i.timer.Stop()
-	case inFlight, unschedulable:
+	case stateInFlight, stateUnschedulable:
 	}
-	i.place = inFlight
+	i.state = stateInFlight
 }
 
 // lengths counts the items by where they are.
-func (q *queue) lengths() map[place]int {
+func (q *queue) lengths() map[queueState]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	lengths := map[place]int{active: 0, backoff: 0, unschedulable: 0}
+	lengths := map[queueState]int{stateActive: 0, stateBackoff: 0, stateUnschedulable: 0}
 	for _, i := range q.items {
-		if i.place != inFlight {
-			lengths[i.place]++
+		if i.state != stateInFlight {
+			lengths[i.state]++
 		}
 	}
 	return lengths

@@ -84,9 +84,9 @@ func TestQueueParksUntilSomethingFits(t *testing.T) {
 			q.addUnschedulable(popped, map[string]string{"s": "full"}, changes)
 		}
 		seen := map[string]string{}
-		q.change(func(name string, whyNot map[string]string) effect {
-			seen[name] = whyNot["s"]
-			return map[string]effect{"a": none, "b": fits, "c": otherWords}[name]
+		q.change(func(name string, reasons map[string]string) effect {
+			seen[name] = reasons["s"]
+			return map[string]effect{"a": unaffected, "b": fits, "c": messageChanged}[name]
 		})
 		if diff := cmp.Diff(map[string]string{"a": "full", "b": "full", "c": "full"}, seen); diff != "" {
 			t.Errorf("tried on (-want +got):\n%s", diff)
@@ -107,7 +107,7 @@ func TestQueueMissesNoChange(t *testing.T) {
 		q := newQueue()
 		q.add("a", 0)
 		name, changes := q.next(t)
-		q.change(func(string, map[string]string) effect { t.Error("tried on what does not wait"); return none })
+		q.change(func(string, map[string]string) effect { t.Error("tried on what does not wait"); return unaffected })
 		q.addUnschedulable(name, map[string]string{}, changes)
 		expect(t, "again", q.drain(t), "a")
 	})
@@ -120,7 +120,7 @@ func TestQueueFitsBeforeItsBackoffEnds(t *testing.T) {
 		q.add("a", 0)
 		name, changes := q.next(t)
 		q.addUnschedulable(name, map[string]string{"s": "full"}, changes)
-		q.change(func(string, map[string]string) effect { return otherWords })
+		q.change(func(string, map[string]string) effect { return messageChanged })
 		expect(t, "in other words", q.drain(t))
 		q.change(func(string, map[string]string) effect { return fits })
 		expect(t, "once it fits", q.drain(t), "a")

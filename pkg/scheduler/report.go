@@ -42,7 +42,7 @@ func bind(ctx context.Context, annexHostedResources hostingclient.HostedResource
 }
 
 // reportScheduled records an event.
-func (s *Scheduler) reportScheduled(resource *framework.Resource, best framework.Verdict, decision framework.Decision) {
+func (s *Scheduler) reportScheduled(resource *framework.Resource, best framework.StoreResult, decision framework.Decision) {
 	placed := fmt.Sprintf("Placed on Store %s; ", best.Store)
 	s.config.Events.Eventf(resource.HostedResource, nil, corev1.EventTypeNormal, eventScheduled, "Bind", "%s",
 		placed+decision.Brief(maxNote-len(placed)))

@@ -126,16 +126,16 @@ func (s *Scheduler) decide(name string, changes int64) (finish func(context.Cont
 		return func(ctx context.Context) { s.bind(ctx, resource, best, decision) }
 	}
 	s.metrics.attempt(resultUnschedulable)
-	whyNot := make(map[string]string, len(decision))
-	for _, verdict := range decision {
-		whyNot[verdict.Store] = verdict.WhyNot()
+	reasons := make(map[string]string, len(decision))
+	for _, result := range decision {
+		reasons[result.Store] = result.Message()
 	}
-	s.queue.addUnschedulable(name, whyNot, changes)
+	s.queue.addUnschedulable(name, reasons, changes)
 	return func(ctx context.Context) { s.reportUnschedulable(ctx, resource, decision) }
 }
 
 // bind writes the choice down.
-func (s *Scheduler) bind(ctx context.Context, resource *framework.Resource, best framework.Verdict, decision framework.Decision) {
+func (s *Scheduler) bind(ctx context.Context, resource *framework.Resource, best framework.StoreResult, decision framework.Decision) {
 	logger := klog.FromContext(ctx)
 	err := bind(ctx, s.config.AnnexHostedResources, resource.HostedResource, best.Store)
 	if err == nil {

@@ -48,7 +48,7 @@ func TestResources(t *testing.T) {
 	says := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 	}
-	fine := hosted("a.example.com", says("DefinitionFollowed", "True", "Followed", ""), says("Published", "True", "Published", ""), says("Ready", "True", "Ready", ""))
+	fine := hosted("a.example.com", says("DefinitionSynced", "True", "Synced", ""), says("Published", "True", "Published", ""), says("Ready", "True", "Ready", ""))
 	tests := map[string]struct {
 		fixture fixture
 		want    []want
@@ -57,14 +57,14 @@ func TestResources(t *testing.T) {
 		"none":      {fixture{}, []want{{statusOK, "0 resources", ""}}},
 		"no notice": {fixture{definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusFail, "a.example.com is labelled annex.dev/hosted=true, and annex says nothing of it", "logs"}}},
 		"a command": {fixture{annexObjects: []runtime.Object{hosted("a.example.com",
-			says("DefinitionFollowed", "False", "GroupIncomplete", "not labelled: b. Label them: kubectl label crd b annex.dev/hosted=true"), says("Ready", "False", "NotPublished", "m"))}},
-			[]want{{statusFail, "a.example.com: DefinitionFollowed is False: GroupIncomplete: not labelled: b. Label them", "kubectl label crd b annex.dev/hosted=true"}}},
-		"waiting": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "Unknown", "TakingOver", "m"))}}, []want{{statusWarn, "TakingOver: m", "kubectl describe hostedresource a.example.com"}}},
-		"objects": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "MoveNeeded", "m"))}}, []want{{statusFail, "MoveNeeded", "kubectl get a.example.com -A"}}},
-		"refused": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "Refused", "m"))}}, []want{{statusFail, "Refused", "kubectl edit crd a.example.com"}}},
+			says("DefinitionSynced", "False", "GroupIncomplete", "not labelled: b. Label them: kubectl label crd b annex.dev/hosted=true"), says("Ready", "False", "NotPublished", "m"))}},
+			[]want{{statusFail, "a.example.com: DefinitionSynced is False: GroupIncomplete: not labelled: b. Label them", "kubectl label crd b annex.dev/hosted=true"}}},
+		"waiting": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "Unknown", "TakingOver", "m"))}}, []want{{statusWarn, "TakingOver: m", "kubectl describe hostedresource a.example.com"}}},
+		"objects": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "MoveNeeded", "m"))}}, []want{{statusFail, "MoveNeeded", "kubectl get a.example.com -A"}}},
+		"refused": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "Refused", "m"))}}, []want{{statusFail, "Refused", "kubectl edit crd a.example.com"}}},
 		"foreign": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("Published", "False", "ForeignAPIService", "m"))}}, []want{{statusFail, "ForeignAPIService", "kubectl get apiservices | grep example.com"}}},
-		"gone":    {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "MainDefinitionDeleted", "m"))}}, []want{{statusFail, "MainDefinitionDeleted", "kubectl get hostedresource a.example.com"}}},
-		"terminating": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionFollowed", "False", "Terminating", "1 left"), says("Ready", "False", "Terminating", "m"))}},
+		"gone":    {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "MainDefinitionDeleted", "m"))}}, []want{{statusFail, "MainDefinitionDeleted", "kubectl get hostedresource a.example.com"}}},
+		"terminating": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "Terminating", "1 left"), says("Ready", "False", "Terminating", "m"))}},
 			[]want{{statusWarn, "Terminating: 1 left", "kubectl describe hostedresource a.example.com"}}},
 		"not ready": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("Ready", "False", "StoreNotReady", "m"))}}, []want{{statusFail, "Ready is False: StoreNotReady", "kubectl describe"}}},
 	}

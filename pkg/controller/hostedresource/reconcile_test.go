@@ -32,7 +32,6 @@ type fixture struct {
 	store        *hostingv1alpha1.Store
 	objects      int64
 	unknown      bool
-	compiledIn   bool
 	errs         map[string]error // by the name of what was done
 	lastWrite    time.Duration    // ago; zero: never
 
@@ -91,9 +90,8 @@ func (w *fixture) reconciler() *reconciler {
 		usage: func(string, schema.GroupResource) (usage.Usage, bool) {
 			return usage.Usage{Objects: w.objects, Bytes: w.objects * 20, PlainBytes: w.objects * 100}, !w.unknown
 		},
-		compiledIn: func(string) bool { return w.compiledIn },
-		pace:       p,
-		now:        func() time.Time { return epoch },
+		pace: p,
+		now:  func() time.Time { return epoch },
 	}
 }
 
@@ -104,7 +102,7 @@ func resource(objects int64, change func(*hosted)) *hosted {
 		ObjectMeta: metav1.ObjectMeta{Name: widgets, UID: "1", ResourceVersion: "5", Generation: 1},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
 	}
-	setState(&r.Status, r, by(established()), ready(metav1.ConditionTrue, ""), epoch.Add(-time.Hour))
+	setState(&r.Status, r, established(), ready(metav1.ConditionTrue, ""), epoch.Add(-time.Hour))
 	r.Status.Objects, r.Status.Bytes, r.Status.StoredBytes = objects, objects*100, objects*20
 	if change != nil {
 		change(r)
@@ -124,7 +122,6 @@ func TestReconcile(t *testing.T) {
 		r.Annotations = map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain}
 	}
 	inUse := func(r *hosted) { own(r); r.Status.DefinitionUID = "7" }
-	elsewhere := func(r *hosted) { own(r); r.Status.DefinitionUID = hostingv1alpha1.DefinitionCompiledIn }
 	unplaced := func(r *hosted) { r.Spec.StoreName = "" }
 	ending := func(r *hosted) { own(r); r.DeletionTimestamp = ptr.To(metav1.NewTime(epoch)) }
 
@@ -161,10 +158,6 @@ func TestReconcile(t *testing.T) {
 		"own, changed meanwhile":      {fixture: fixture{resource: resource(0, own), store: fine, errs: map[string]error{"delete": conflict}}, want: []string{"delete"}, wantErr: "delete hosted resource"},
 		"own, deleted meanwhile":      {fixture: fixture{resource: resource(0, own), store: fine, errs: map[string]error{"delete": gone}}, want: []string{"delete"}},
 		"own, held by a finalizer":    {fixture: fixture{resource: resource(0, ending), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"compiled in":                 {fixture: fixture{compiledIn: true}, want: []string{"create"}},
-		"compiled in, placed":         {fixture: fixture{compiledIn: true, resource: resource(0, own), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"compiled in, not placed":     {fixture: fixture{compiledIn: true, resource: resource(0, unplaced)}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"compiled in elsewhere":       {fixture: fixture{resource: resource(0, elsewhere), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"user's, not defined":         {fixture: fixture{resource: resource(0, nil), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"user's, not defined, placed": {fixture: fixture{resource: resource(0, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
 		"definition not read":         {fixture: fixture{errs: map[string]error{"definition": errors.New("broken")}}, wantErr: "read custom resource definition"},
@@ -214,7 +207,7 @@ func TestReconcileMarksWhatItMakes(t *testing.T) {
 func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 	t.Parallel()
 	said := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
-		return says(definitionStored, status, reason, "")
+		return says(definitionStoreReady, status, reason, "")
 	}
 	away := ready(metav1.ConditionFalse, "no endpoint answers")
 	for name, tc := range map[string]struct {
@@ -243,7 +236,7 @@ func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 			}
 			got := ""
 			if w.writtenCRD != nil {
-				condition := apiextensionshelpers.FindCRDCondition(w.writtenCRD, definitionStored)
+				condition := apiextensionshelpers.FindCRDCondition(w.writtenCRD, definitionStoreReady)
 				got = string(condition.Status) + " " + condition.Reason + ": " + condition.Message
 			}
 			if got != tc.want {
@@ -263,22 +256,18 @@ func TestReconcileNamesTheDefinition(t *testing.T) {
 		return crd
 	}
 	for name, tc := range map[string]struct {
-		before     types.UID
-		crd        *definition
-		compiledIn bool
-		want       types.UID
+		before types.UID
+		crd    *definition
+		want   types.UID
 	}{
 		"new":        {crd: defined("7"), want: "7"},
 		"made again": {before: "7", crd: defined("8"), want: "8"},
 		"going":      {before: "7", crd: terminating(defined("8")), want: "8"},
 		"gone":       {before: "7"},
-		// Replicas of two versions may run at the same time.
-		"compiled in":           {compiledIn: true, want: hostingv1alpha1.DefinitionCompiledIn},
-		"compiled in elsewhere": {before: hostingv1alpha1.DefinitionCompiledIn, want: hostingv1alpha1.DefinitionCompiledIn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := fixture{crd: tc.crd, compiledIn: tc.compiledIn, store: ready(metav1.ConditionTrue, ""), resource: resource(0, func(r *hosted) { r.Status.DefinitionUID = tc.before })}
+			w := fixture{crd: tc.crd, store: ready(metav1.ConditionTrue, ""), resource: resource(0, func(r *hosted) { r.Status.DefinitionUID = tc.before })}
 			if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
 				t.Fatal(err)
 			}

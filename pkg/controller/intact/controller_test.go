@@ -102,7 +102,7 @@ func (r *running) want(t *testing.T, what, condition string, events ...string) {
 		t.Fatal(err)
 	}
 	got := ""
-	if c := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceIntact); c != nil {
+	if c := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceObjectsReadable); c != nil {
 		got = fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
 	}
 	if got != condition {

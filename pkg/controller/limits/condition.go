@@ -16,7 +16,7 @@ import (
 
 // Reasons of the condition.
 const (
-	reasonRoom                  = "Room"
+	reasonBelowLimits           = "BelowLimits"
 	reasonLimitReached          = "LimitReached"
 	reasonNamespaceLimitReached = "NamespaceLimitReached"
 )
@@ -26,7 +26,7 @@ const mostNamed = 3
 
 // condition says how full limits are; namespaces come with the fullest first.
 func condition(whole, namespaces []limits.Fill) metav1.Condition {
-	c := metav1.Condition{Type: hostingv1alpha1.HostedResourceWithinLimits, Status: metav1.ConditionTrue, Reason: reasonRoom}
+	c := metav1.Condition{Type: hostingv1alpha1.HostedResourceWithinLimits, Status: metav1.ConditionTrue, Reason: reasonBelowLimits}
 	full := 0
 	for full < len(namespaces) && namespaces[full].Full() {
 		full++

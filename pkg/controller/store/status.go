@@ -32,7 +32,7 @@ const (
 
 // Reasons of the condition UnderPressure.
 const (
-	reasonEnough     = "Enough"
+	reasonNoPressure = "NoPressure"
 	reasonAlmostFull = "AlmostFull"
 	reasonSlow       = "Slow"
 )
@@ -143,7 +143,7 @@ func pressure(seen *stores.Snapshot) metav1.Condition {
 	case seen.RoundTrip >= slow:
 		under.Reason, under.Message = reasonSlow, fmt.Sprintf("Etcd takes more than %s to answer", slow)
 	default:
-		under.Status, under.Reason, under.Message = metav1.ConditionFalse, reasonEnough, "There is space for more, and etcd answers in time"
+		under.Status, under.Reason, under.Message = metav1.ConditionFalse, reasonNoPressure, "There is space for more, and etcd answers in time"
 	}
 	return under
 }

@@ -9,14 +9,14 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// Kinds knows the kinds of all groups, and how they are read and written.
-type Kinds struct {
+// Serialization knows the kinds of all groups, and how they are read and written.
+type Serialization struct {
 	Scheme         *runtime.Scheme
 	ParameterCodec runtime.ParameterCodec
 	Codecs         serializer.CodecFactory
 }
 
 // GroupInfo begins the description of a group, which serves nothing yet.
-func (k Kinds) GroupInfo(group string) genericapiserver.APIGroupInfo {
+func (k Serialization) GroupInfo(group string) genericapiserver.APIGroupInfo {
 	return genericapiserver.NewDefaultAPIGroupInfo(group, k.Scheme, k.ParameterCodec, k.Codecs)
 }

@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// SpecStatus is the base of a kind T with a spec and a status, as its main endpoint
+// SpecStatusStrategy is the base of a kind T with a spec and a status, as its main endpoint
 // has it: that writes metadata and spec, and each other spec raises the generation.
 // The generic registry raises the generation of a deletion by itself.
-type SpecStatus[T metav1.Object, Spec, Status any] struct {
+type SpecStatusStrategy[T metav1.Object, Spec, Status any] struct {
 	BaseStrategy
 	// Version is the one version of the kind.
 	Version schema.GroupVersion
@@ -26,19 +26,19 @@ type SpecStatus[T metav1.Object, Spec, Status any] struct {
 }
 
 // GetResetFields implements rest.ResetFieldsStrategy.
-func (s SpecStatus[T, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+func (s SpecStatusStrategy[T, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return ResetFields(s.Version, "status")
 }
 
 // PrepareForCreate implements rest.RESTCreateStrategy.
-func (s SpecStatus[T, Spec, Status]) PrepareForCreate(_ context.Context, obj runtime.Object) {
+func (s SpecStatusStrategy[T, Spec, Status]) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	var none Status
 	*s.Status(obj.(T)) = none
 	obj.(T).SetGeneration(1)
 }
 
 // PrepareForUpdate implements rest.RESTUpdateStrategy.
-func (s SpecStatus[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+func (s SpecStatusStrategy[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	updated, before := obj.(T), old.(T)
 	*s.Status(updated) = *s.Status(before)
 	if !apiequality.Semantic.DeepEqual(s.Spec(updated), s.Spec(before)) {
@@ -46,24 +46,24 @@ func (s SpecStatus[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, ol
 	}
 }
 
-// AtStatus is the base of the same kind as its endpoint /status has it.
-func (s SpecStatus[T, Spec, Status]) AtStatus() StatusOnly[T, Spec, Status] {
-	return StatusOnly[T, Spec, Status]{of: s, BaseStrategy: s.BaseStrategy}
+// ForStatus is the base of the same kind as its endpoint /status has it.
+func (s SpecStatusStrategy[T, Spec, Status]) ForStatus() StatusStrategy[T, Spec, Status] {
+	return StatusStrategy[T, Spec, Status]{of: s, BaseStrategy: s.BaseStrategy}
 }
 
-// StatusOnly writes status and nothing else.
-type StatusOnly[T metav1.Object, Spec, Status any] struct {
+// StatusStrategy writes status and nothing else.
+type StatusStrategy[T metav1.Object, Spec, Status any] struct {
 	BaseStrategy
-	of SpecStatus[T, Spec, Status]
+	of SpecStatusStrategy[T, Spec, Status]
 }
 
 // GetResetFields implements rest.ResetFieldsStrategy.
-func (s StatusOnly[T, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+func (s StatusStrategy[T, Spec, Status]) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return ResetFields(s.of.Version, "metadata", "spec")
 }
 
 // PrepareForUpdate implements rest.RESTUpdateStrategy.
-func (s StatusOnly[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+func (s StatusStrategy[T, Spec, Status]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	updated, before := obj.(T), old.(T)
 	*s.of.Spec(updated) = *s.of.Spec(before)
 	metav1.ResetObjectMetaForStatus(updated, before)

@@ -57,8 +57,8 @@ type Resource struct {
 	ShouldDeleteDuringUpdate func(ctx context.Context, key string, obj, existing runtime.Object) bool
 }
 
-// NewStore returns the storage of the resource.
-func NewStore(resource Resource, getter generic.RESTOptionsGetter) (*Store, error) {
+// NewREST returns the storage of the resource.
+func NewREST(resource Resource, getter generic.RESTOptionsGetter) (*REST, error) {
 	store := &genericregistry.Store{
 		NewFunc:                   resource.New,
 		NewListFunc:               resource.NewList,
@@ -82,40 +82,40 @@ func NewStore(resource Resource, getter generic.RESTOptionsGetter) (*Store, erro
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: getter, AttrFunc: resource.Attrs}); err != nil {
 		return nil, fmt.Errorf("create the storage of %s: %w", resource.Resource, err)
 	}
-	return &Store{Store: store, shortNames: resource.ShortNames, categories: resource.Categories}, nil
+	return &REST{Store: store, shortNames: resource.ShortNames, categories: resource.Categories}, nil
 }
 
-// Store is the REST endpoint of a resource: the generic registry's store with
+// REST is the REST endpoint of a resource: the generic registry's store with
 // the names that discovery publishes.
-type Store struct {
+type REST struct {
 	*genericregistry.Store
 	shortNames []string
 	categories []string
 }
 
 var (
-	_ rest.StandardStorage     = &Store{}
-	_ rest.ShortNamesProvider  = &Store{}
-	_ rest.CategoriesProvider  = &Store{}
-	_ rest.ResetFieldsStrategy = &Store{}
+	_ rest.StandardStorage     = &REST{}
+	_ rest.ShortNamesProvider  = &REST{}
+	_ rest.CategoriesProvider  = &REST{}
+	_ rest.ResetFieldsStrategy = &REST{}
 )
 
 // ShortNames implements rest.ShortNamesProvider.
-func (s *Store) ShortNames() []string { return s.shortNames }
+func (s *REST) ShortNames() []string { return s.shortNames }
 
 // Categories implements rest.CategoriesProvider.
-func (s *Store) Categories() []string { return s.categories }
+func (s *REST) Categories() []string { return s.categories }
 
-// Subresource returns an endpoint that updates the same objects under another
+// SubresourceREST returns an endpoint that updates the same objects under another
 // strategy: `status`, for one.
-func (s *Store) Subresource(strategy rest.RESTUpdateStrategy) *Subresource {
+func (s *REST) Subresource(strategy rest.RESTUpdateStrategy) *SubresourceREST {
 	store := *s.Store
 	store.UpdateStrategy = withoutCreate{strategy}
 	store.ResetFieldsStrategy = nil
 	if resets, ok := strategy.(rest.ResetFieldsStrategy); ok {
 		store.ResetFieldsStrategy = resets
 	}
-	return &Subresource{store: &store}
+	return &SubresourceREST{store: &store}
 }
 
 // withoutCreate is an update strategy for an object that must exist, whatever
@@ -126,33 +126,33 @@ type withoutCreate struct {
 
 func (withoutCreate) AllowCreateOnUpdate(context.Context) bool { return false }
 
-// Subresource is an endpoint for a part of an object. It reads and updates;
+// SubresourceREST is an endpoint for a part of an object. It reads and updates;
 // it neither creates nor deletes.
-type Subresource struct {
+type SubresourceREST struct {
 	store *genericregistry.Store
 }
 
 var (
-	_ rest.Patcher             = &Subresource{}
-	_ rest.TableConvertor      = &Subresource{}
-	_ rest.ResetFieldsStrategy = &Subresource{}
+	_ rest.Patcher             = &SubresourceREST{}
+	_ rest.TableConvertor      = &SubresourceREST{}
+	_ rest.ResetFieldsStrategy = &SubresourceREST{}
 )
 
 // New implements rest.Storage.
-func (s *Subresource) New() runtime.Object { return s.store.New() }
+func (s *SubresourceREST) New() runtime.Object { return s.store.New() }
 
 // Destroy implements rest.Storage. The underlying storage belongs to the main
 // endpoint, which destroys it.
-func (s *Subresource) Destroy() {}
+func (s *SubresourceREST) Destroy() {}
 
 // Get implements rest.Getter; patches need it too.
-func (s *Subresource) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+func (s *SubresourceREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	return s.store.Get(ctx, name, options)
 }
 
 // Update implements rest.Updater. Like the strategy, the request cannot make it
 // create the object.
-func (s *Subresource) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo,
+func (s *SubresourceREST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo,
 	createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc,
 	_ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
@@ -160,11 +160,11 @@ func (s *Subresource) Update(ctx context.Context, name string, objInfo rest.Upda
 }
 
 // GetResetFields implements rest.ResetFieldsStrategy.
-func (s *Subresource) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+func (s *SubresourceREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return s.store.GetResetFields()
 }
 
 // ConvertToTable implements rest.TableConvertor.
-func (s *Subresource) ConvertToTable(ctx context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
+func (s *SubresourceREST) ConvertToTable(ctx context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
 	return s.store.ConvertToTable(ctx, object, tableOptions)
 }

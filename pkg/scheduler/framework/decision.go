@@ -10,55 +10,55 @@ import (
 	"strings"
 )
 
-// Obstacle is why a Store does not fit.
-type Obstacle struct {
-	Filter string
-	Why    string
+// Reason is why a Store does not fit.
+type Reason struct {
+	Filter  string
+	Message string
 }
 
-// Points are what one score gave.
-type Points struct {
-	Score  string
-	Points int64
+// Score is what one score plugin returned.
+type Score struct {
+	Plugin string
+	Value  int64
 	Weight int64
 }
 
-// Verdict is what was found out about one Store.
-type Verdict struct {
+// StoreResult is what was found out about one Store.
+type StoreResult struct {
 	Store string
-	// Obstacles are empty if the Store fits.
-	Obstacles []Obstacle
-	// Total is the sum of Points by weight, which only a Store that fits has.
+	// Reasons are empty if the Store fits.
+	Reasons []Reason
+	// Total is the weighted sum of Scores, 0 for a Store that does not fit.
 	Total  int64
-	Points []Points
+	Scores []Score
 
 	resources int
 }
 
 // Fits reports whether the resource can be placed on the Store.
-func (v Verdict) Fits() bool { return len(v.Obstacles) == 0 }
+func (r StoreResult) Fits() bool { return len(r.Reasons) == 0 }
 
-// WhyNot is all that is in the way, or nothing.
-func (v Verdict) WhyNot() string {
-	reasons := make([]string, 0, len(v.Obstacles))
-	for _, obstacle := range v.Obstacles {
-		reasons = append(reasons, obstacle.Why)
+// Message is all that is in the way, or nothing.
+func (r StoreResult) Message() string {
+	reasons := make([]string, 0, len(r.Reasons))
+	for _, reason := range r.Reasons {
+		reasons = append(reasons, reason.Message)
 	}
 	return strings.Join(reasons, ", ")
 }
 
 // Decision is what was found out about all Stores, the best first.
-type Decision []Verdict
+type Decision []StoreResult
 
 // Decide asks all plugins about all Stores.
 func (p *Plugins) Decide(resource *Resource, stores []*Store) Decision {
 	decision := make(Decision, 0, len(stores))
 	for _, store := range stores {
-		verdict := Verdict{Store: store.Name, Obstacles: p.Fits(resource, store), resources: len(store.Resources)}
-		if verdict.Fits() {
-			verdict.Total, verdict.Points = p.score(resource, store)
+		result := StoreResult{Store: store.Name, Reasons: p.Fits(resource, store), resources: len(store.Resources)}
+		if result.Fits() {
+			result.Total, result.Scores = p.score(resource, store)
 		}
-		decision = append(decision, verdict)
+		decision = append(decision, result)
 	}
 	slices.SortFunc(decision, compare)
 	return decision
@@ -66,7 +66,7 @@ func (p *Plugins) Decide(resource *Resource, stores []*Store) Decision {
 
 // compare puts the better Store first. Of two that are as good the one with fewer
 // resources is, and in the end the name decides: never chance.
-func compare(a, b Verdict) int {
+func compare(a, b StoreResult) int {
 	switch {
 	case a.Fits() && !b.Fits():
 		return -1
@@ -83,9 +83,9 @@ func compare(a, b Verdict) int {
 }
 
 // Best is the Store to place the resource on, or false if none fits.
-func (d Decision) Best() (Verdict, bool) {
+func (d Decision) Best() (StoreResult, bool) {
 	if len(d) == 0 || !d[0].Fits() {
-		return Verdict{}, false
+		return StoreResult{}, false
 	}
 	return d[0], true
 }
@@ -96,11 +96,11 @@ func (d Decision) String() string {
 		return "there are no Stores"
 	}
 	parts := make([]string, 0, len(d))
-	for _, verdict := range d {
-		if verdict.Fits() {
-			parts = append(parts, fmt.Sprintf("%s: score %d", verdict.Store, verdict.Total))
+	for _, result := range d {
+		if result.Fits() {
+			parts = append(parts, fmt.Sprintf("%s: score %d", result.Store, result.Total))
 		} else {
-			parts = append(parts, fmt.Sprintf("%s: %s", verdict.Store, verdict.WhyNot()))
+			parts = append(parts, fmt.Sprintf("%s: %s", result.Store, result.Message()))
 		}
 	}
 	return d.summary() + ": " + strings.Join(parts, "; ")
@@ -114,19 +114,19 @@ func (d Decision) Brief(limit int) string {
 	}
 	byCause := map[string][]string{}
 	var causes []string
-	for _, verdict := range d {
-		names := make([]string, 0, len(verdict.Obstacles))
-		for _, obstacle := range verdict.Obstacles {
-			names = append(names, obstacle.Filter)
+	for _, result := range d {
+		names := make([]string, 0, len(result.Reasons))
+		for _, reason := range result.Reasons {
+			names = append(names, reason.Filter)
 		}
 		cause := strings.Join(names, "+")
-		if verdict.Fits() {
-			cause = fmt.Sprintf("score %d", verdict.Total)
+		if result.Fits() {
+			cause = fmt.Sprintf("score %d", result.Total)
 		}
 		if byCause[cause] == nil {
 			causes = append(causes, cause)
 		}
-		byCause[cause] = append(byCause[cause], verdict.Store)
+		byCause[cause] = append(byCause[cause], result.Store)
 	}
 	parts := make([]string, 0, len(causes))
 	for _, cause := range causes {
@@ -137,8 +137,8 @@ func (d Decision) Brief(limit int) string {
 
 func (d Decision) summary() string {
 	fit := 0
-	for _, verdict := range d {
-		if verdict.Fits() {
+	for _, result := range d {
+		if result.Fits() {
 			fit++
 		}
 	}

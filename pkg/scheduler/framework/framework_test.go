@@ -46,8 +46,8 @@ func TestDecide(t *testing.T) {
 	stores[0].Add(newResource("x.example.com"))
 	decision := picky().Decide(newResource("widgets.example.com"), stores)
 	var order []string
-	for _, verdict := range decision {
-		order = append(order, verdict.Store)
+	for _, result := range decision {
+		order = append(order, result.Store)
 	}
 	// The best, then those that are as good: with fewer resources, then by name.
 	if diff := cmp.Diff([]string{"long", "a", "c", "b", "nope", "not-this-one"}, order); diff != "" {

@@ -22,16 +22,16 @@ type ScoreFunc func(resource *Resource, store *Store) int64
 
 // Plugins are all that have a say.
 type Plugins struct {
-	filters []filter
-	scores  []score
+	filters []filterPlugin
+	scores  []scorePlugin
 }
 
-type filter struct {
+type filterPlugin struct {
 	name string
 	run  FilterFunc
 }
 
-type score struct {
+type scorePlugin struct {
 	name   string
 	weight int64
 	run    ScoreFunc
@@ -39,40 +39,40 @@ type score struct {
 
 // AddFilter adds a filter. A name that is taken is a mistake of the program.
 func (p *Plugins) AddFilter(name string, run FilterFunc) {
-	if slices.ContainsFunc(p.filters, func(f filter) bool { return f.name == name }) {
+	if slices.ContainsFunc(p.filters, func(f filterPlugin) bool { return f.name == name }) {
 		panic(fmt.Sprintf("there are two filters %q", name))
 	}
-	p.filters = append(p.filters, filter{name, run})
-	slices.SortFunc(p.filters, func(a, b filter) int { return cmp.Compare(a.name, b.name) })
+	p.filters = append(p.filters, filterPlugin{name, run})
+	slices.SortFunc(p.filters, func(a, b filterPlugin) int { return cmp.Compare(a.name, b.name) })
 }
 
 // AddScore adds a score, which counts as often as its weight says. A name that is
 // taken is a mistake of the program.
 func (p *Plugins) AddScore(name string, weight int64, run ScoreFunc) {
-	if slices.ContainsFunc(p.scores, func(s score) bool { return s.name == name }) {
+	if slices.ContainsFunc(p.scores, func(s scorePlugin) bool { return s.name == name }) {
 		panic(fmt.Sprintf("there are two scores %q", name))
 	}
-	p.scores = append(p.scores, score{name, weight, run})
-	slices.SortFunc(p.scores, func(a, b score) int { return cmp.Compare(a.name, b.name) })
+	p.scores = append(p.scores, scorePlugin{name, weight, run})
+	slices.SortFunc(p.scores, func(a, b scorePlugin) int { return cmp.Compare(a.name, b.name) })
 }
 
 // Fits asks all filters, and returns what is in the way.
-func (p *Plugins) Fits(resource *Resource, store *Store) []Obstacle {
-	var obstacles []Obstacle
+func (p *Plugins) Fits(resource *Resource, store *Store) []Reason {
+	var reasons []Reason
 	for _, f := range p.filters {
 		if why := f.run(resource, store); why != "" {
-			obstacles = append(obstacles, Obstacle{Filter: f.name, Why: why})
+			reasons = append(reasons, Reason{Filter: f.name, Message: why})
 		}
 	}
-	return obstacles
+	return reasons
 }
 
-// score asks all scores.
-func (p *Plugins) score(resource *Resource, store *Store) (total int64, each []Points) {
+// score runs all score plugins.
+func (p *Plugins) score(resource *Resource, store *Store) (total int64, each []Score) {
 	for _, s := range p.scores {
-		points := min(max(s.run(resource, store), 0), MaxScore)
-		each = append(each, Points{Score: s.name, Points: points, Weight: s.weight})
-		total += points * s.weight
+		value := min(max(s.run(resource, store), 0), MaxScore)
+		each = append(each, Score{Plugin: s.name, Value: value, Weight: s.weight})
+		total += value * s.weight
 	}
 	return total, each
 }

@@ -126,29 +126,29 @@ func TestFilters(t *testing.T) {
 			newStore(tainted(gpu)), "Taints", "gpu=yes:NoSchedule"},
 
 		"fits exactly":       {newResource(requests("1Gi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Gi", ""))), "", ""},
-		"expected too large": {newResource(requests("1025Mi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Gi", ""))), "Capacity", "has insufficient storage left (1Gi of 2Gi, wanted 1025Mi)"},
+		"expected too large": {newResource(requests("1025Mi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Gi", ""))), "ResourcesFit", "has insufficient storage left (1Gi of 2Gi, wanted 1025Mi)"},
 		"more than asked for": {newResource(requests("1Gi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Mi", ""), takes(1536<<20, 0))),
-			"Capacity", "has insufficient storage left (512Mi of 2Gi, wanted 1Gi)"},
+			"ResourcesFit", "has insufficient storage left (512Mi of 2Gi, wanted 1Gi)"},
 		"others' data": {newResource(requests("1Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.SizeInUse = amounts("2Gi", ""), ptr.To(resource.MustParse("1536Mi"))
-		}), "Capacity", "has insufficient storage left (512Mi of 2Gi, wanted 1Gi)"},
+		}), "ResourcesFit", "has insufficient storage left (512Mi of 2Gi, wanted 1Gi)"},
 		"almost a Mi less": {newResource(requests("1Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.SizeInUse = amounts("2Gi", ""), ptr.To(resource.MustParse("1572865Ki"))
-		}), "Capacity", "has insufficient storage left (511Mi of 2Gi, wanted 1Gi)"},
+		}), "ResourcesFit", "has insufficient storage left (511Mi of 2Gi, wanted 1Gi)"},
 		"growth that is still to come": {newResource(requests("1Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.SizeInUse = amounts("4Gi", ""), ptr.To(resource.MustParse("2Gi"))
-		}, newResource(named("a.example.com"), requests("2Gi", ""), takes(512<<20, 0))), "Capacity", "has insufficient storage left (512Mi of 4Gi, wanted 1Gi)"},
-		"grew already": {newResource(takes(3<<30, 0)), newStore(capacity("2Gi", "")), "Capacity", "wanted 3Gi"},
+		}, newResource(named("a.example.com"), requests("2Gi", ""), takes(512<<20, 0))), "ResourcesFit", "has insufficient storage left (512Mi of 4Gi, wanted 1Gi)"},
+		"grew already": {newResource(takes(3<<30, 0)), newStore(capacity("2Gi", "")), "ResourcesFit", "wanted 3Gi"},
 		"quota of etcd": {newResource(requests("3Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.Quota = amounts("8Gi", ""), ptr.To(resource.MustParse("2Gi"))
-		}), "Capacity", "has insufficient storage left (2Gi of 2Gi, wanted 3Gi)"},
+		}), "ResourcesFit", "has insufficient storage left (2Gi of 2Gi, wanted 3Gi)"},
 		"full, and nothing asked for": {newResource(), newStore(func(s *store) {
 			s.Status.Quota, s.Status.SizeInUse = ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("2Gi"))
-		}), "Capacity", "has no storage left of 2Gi"},
-		"closed by a capacity of nothing": {newResource(), newStore(capacity("", "0")), "Capacity", "has no objects left of 0"},
+		}), "ResourcesFit", "has no storage left of 2Gi"},
+		"closed by a capacity of nothing": {newResource(), newStore(capacity("", "0")), "ResourcesFit", "has no objects left of 0"},
 		"too many objects": {newResource(requests("", "60k")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.Objects = amounts("", "100k"), 50_000
-		}), "Capacity", "has insufficient objects left (50k of 100k, wanted 60k)"},
+		}), "ResourcesFit", "has insufficient objects left (50k of 100k, wanted 60k)"},
 
 		"new enough":     {newResource(), newStore(version("3.5.13")), "", ""},
 		"too old":        {newResource(), newStore(version("3.4.33")), "Version", "runs etcd 3.4.33, annex needs 3.5.13 or newer"},
@@ -157,12 +157,12 @@ func TestFilters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			obstacles := All().Fits(test.resource, test.store)
+			reasons := All().Fits(test.resource, test.store)
 			var filters []string
-			for _, obstacle := range obstacles {
-				filters = append(filters, obstacle.Filter)
-				if !strings.Contains(obstacle.Why, test.words) {
-					t.Errorf("%s says %q, want %q", obstacle.Filter, obstacle.Why, test.words)
+			for _, reason := range reasons {
+				filters = append(filters, reason.Filter)
+				if !strings.Contains(reason.Message, test.words) {
+					t.Errorf("%s says %q, want %q", reason.Filter, reason.Message, test.words)
 				}
 			}
 			var want []string
@@ -196,36 +196,36 @@ func TestScores(t *testing.T) {
 		store    *framework.Store
 		want     int64
 	}{
-		"free, all of it":         {mostFree, newResource(), newStore(func(s *store) { s.Spec.Capacity = amounts("4Gi", "") }), 100},
-		"free, the scarcer part":  {mostFree, newResource(heavy), newStore(limited), 75},
-		"free, with what is new":  {mostFree, newResource(requests("3Gi", "")), newStore(limited), 25},
-		"free, none of it":        {mostFree, newResource(requests("5Gi", "")), newStore(limited), 0},
-		"free, nobody knows":      {mostFree, newResource(heavy), newStore(nil), 50},
-		"free, the largest Store": {mostFree, newResource(heavy), newStore(func(s *store) { s.Spec.Capacity = amounts("8Ei", "") }), 99},
+		"free, all of it":         {leastAllocated, newResource(), newStore(func(s *store) { s.Spec.Capacity = amounts("4Gi", "") }), 100},
+		"free, the scarcer part":  {leastAllocated, newResource(heavy), newStore(limited), 75},
+		"free, with what is new":  {leastAllocated, newResource(requests("3Gi", "")), newStore(limited), 25},
+		"free, none of it":        {leastAllocated, newResource(requests("5Gi", "")), newStore(limited), 0},
+		"free, nobody knows":      {leastAllocated, newResource(heavy), newStore(nil), 50},
+		"free, the largest Store": {leastAllocated, newResource(heavy), newStore(func(s *store) { s.Spec.Capacity = amounts("8Ei", "") }), 99},
 
-		"spread, alone":              {spread, newResource(heavy), newStore(nil), 100},
-		"spread, beside a heavy one": {spread, newResource(heavy), newStore(nil, newResource(named("a.example.com"), heavy)), 50},
-		"spread, beside two":         {spread, newResource(heavy), newStore(nil, newResource(named("a.example.com"), heavy), newResource(named("b.example.com"), requests("", "50k"))), 33},
-		"spread, beside a light one": {spread, newResource(heavy), newStore(nil, newResource(named("a.example.com"))), 100},
-		"spread, beside others":      {spread, newResource(heavy), newStore(nil, newResource(named("a.example.org"), heavy)), 100},
-		"spread, not for light ones": {spread, newResource(), newStore(nil, newResource(named("a.example.com"), heavy)), 100},
-		"together, alone":            {together, newResource(), newStore(nil), 0},
-		"together, with a light one": {together, newResource(), newStore(nil, newResource(named("a.example.com"))), 100},
-		"together, with a heavy one": {together, newResource(), newStore(nil, newResource(named("a.example.com"), heavy)), 0},
-		"together, with others":      {together, newResource(), newStore(nil, newResource(named("a.example.org"))), 0},
-		"together, not for heavy":    {together, newResource(heavy), newStore(nil), 100},
-		"sticky, new":                {sticky, was(""), newStore(nil), 100},
-		"sticky, here":               {sticky, was("a"), newStore(nil), 100},
-		"sticky, elsewhere":          {sticky, was("b"), newStore(nil), 0},
+		"spread, alone":              {groupAntiAffinity, newResource(heavy), newStore(nil), 100},
+		"spread, beside a heavy one": {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.com"), heavy)), 50},
+		"spread, beside two":         {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.com"), heavy), newResource(named("b.example.com"), requests("", "50k"))), 33},
+		"spread, beside a light one": {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.com"))), 100},
+		"spread, beside others":      {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.org"), heavy)), 100},
+		"spread, not for light ones": {groupAntiAffinity, newResource(), newStore(nil, newResource(named("a.example.com"), heavy)), 100},
+		"together, alone":            {groupAffinity, newResource(), newStore(nil), 0},
+		"together, with a light one": {groupAffinity, newResource(), newStore(nil, newResource(named("a.example.com"))), 100},
+		"together, with a heavy one": {groupAffinity, newResource(), newStore(nil, newResource(named("a.example.com"), heavy)), 0},
+		"together, with others":      {groupAffinity, newResource(), newStore(nil, newResource(named("a.example.org"))), 0},
+		"together, not for heavy":    {groupAffinity, newResource(heavy), newStore(nil), 100},
+		"sticky, new":                {previousStore, was(""), newStore(nil), 100},
+		"sticky, here":               {previousStore, was("a"), newStore(nil), 100},
+		"sticky, elsewhere":          {previousStore, was("b"), newStore(nil), 0},
 		"pressure, none":             {pressure, newResource(), newStore(nil), 100},
 		"pressure": {pressure, newResource(), newStore(func(s *store) {
 			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: hostingv1alpha1.StoreUnderPressure, Status: metav1.ConditionTrue})
 		}), 0},
-		"taints, none":                {fewTaints, newResource(), newStore(nil), 100},
-		"taints, one":                 {fewTaints, newResource(), newStore(tainted(wish("a"))), 5},
-		"taints, two":                 {fewTaints, newResource(), newStore(tainted(wish("a"), wish("b"))), 2},
-		"taints, tolerated":           {fewTaints, newResource(tolerates(hostingv1alpha1.Toleration{Key: "a", Operator: hostingv1alpha1.TolerationOpExists})), newStore(tainted(wish("a"))), 100},
-		"taints, a filter's business": {fewTaints, newResource(), newStore(tainted(hostingv1alpha1.Taint{Key: "a", Effect: hostingv1alpha1.TaintEffectNoSchedule})), 100},
+		"taints, none":                {preferredTaints, newResource(), newStore(nil), 100},
+		"taints, one":                 {preferredTaints, newResource(), newStore(tainted(wish("a"))), 5},
+		"taints, two":                 {preferredTaints, newResource(), newStore(tainted(wish("a"), wish("b"))), 2},
+		"taints, tolerated":           {preferredTaints, newResource(tolerates(hostingv1alpha1.Toleration{Key: "a", Operator: hostingv1alpha1.TolerationOpExists})), newStore(tainted(wish("a"))), 100},
+		"taints, a filter's business": {preferredTaints, newResource(), newStore(tainted(hostingv1alpha1.Taint{Key: "a", Effect: hostingv1alpha1.TaintEffectNoSchedule})), 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -242,14 +242,14 @@ func TestPreferNoScheduleOutweighsEverything(t *testing.T) {
 	t.Parallel()
 	decision := All().Decide(newResource(), []*framework.Store{newStore(nil)})
 	others, taints := int64(0), int64(0)
-	for _, points := range decision[0].Points {
-		if points.Score == "Taints" {
-			taints = points.Weight
+	for _, score := range decision[0].Scores {
+		if score.Plugin == "Taints" {
+			taints = score.Weight
 		} else {
-			others += points.Weight
+			others += score.Weight
 		}
 	}
-	one := fewTaints(newResource(), newStore(tainted(hostingv1alpha1.Taint{Key: "a", Effect: hostingv1alpha1.TaintEffectPreferNoSchedule})))
+	one := preferredTaints(newResource(), newStore(tainted(hostingv1alpha1.Taint{Key: "a", Effect: hostingv1alpha1.TaintEffectPreferNoSchedule})))
 	if all := (framework.MaxScore - one) * taints; all <= others*framework.MaxScore {
 		t.Errorf("a taint costs %d, all other scores give up to %d", all, others*framework.MaxScore)
 	}

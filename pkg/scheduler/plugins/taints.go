@@ -14,7 +14,7 @@ func init() {
 	registered.AddFilter("Taints", taints)
 	// More than all others together, and some that are added: another Store would do,
 	// however full it is.
-	registered.AddScore("Taints", 30, fewTaints)
+	registered.AddScore("Taints", 30, preferredTaints)
 }
 
 // taints refuses a Store with a NoSchedule taint that the resource does not tolerate.
@@ -27,9 +27,9 @@ func taints(resource *framework.Resource, store *framework.Store) string {
 	return ""
 }
 
-// fewTaints prefers Stores with fewer PreferNoSchedule taints that the resource does
+// preferredTaints prefers Stores with fewer PreferNoSchedule taints that the resource does
 // not tolerate. None is better than one by more than all other scores can make good.
-func fewTaints(resource *framework.Resource, store *framework.Store) int64 {
+func preferredTaints(resource *framework.Resource, store *framework.Store) int64 {
 	against := int64(0)
 	for _, taint := range store.Spec.Taints {
 		if taint.Effect == hostingv1alpha1.TaintEffectPreferNoSchedule && !tolerated(taint, resource.Spec.Tolerations) {

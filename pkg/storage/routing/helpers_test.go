@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -36,6 +35,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 var (
@@ -257,12 +257,8 @@ func waitCached(t *testing.T, s storage.Interface, want int) {
 	if b == nil {
 		t.Fatal("the storage has no backend")
 	}
-	var got int
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		got, _ = list(ctx, s, "0")
-		return b.answers() && got == want, nil
+	poll.UntilDone(t, fmt.Sprintf("the watch cache has %d objects", want), func() (bool, string) {
+		got, _ := list(t.Context(), s, "0")
+		return b.answers() && got == want, fmt.Sprintf("%d objects, ready: %v", got, b.ReadinessCheck())
 	})
-	if err != nil {
-		t.Fatalf("the watch cache has %d objects, want %d: %v", got, want, b.ReadinessCheck())
-	}
 }

@@ -17,13 +17,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 var errDown = errors.New("connection refused")
@@ -290,7 +290,9 @@ func TestAResourceThatIsElsewhere(t *testing.T) {
 	defer watcher.Stop()
 
 	w.place(t, made("b", on("two", ""))) // not for this definition yet
-	waitFor(t, "writes are refused", func() bool { return create(t.Context(), s, widgetKey+"2") != nil })
+	poll.UntilDone(t, "writes are refused", func() (bool, string) {
+		return create(t.Context(), s, widgetKey+"2") != nil, "a write is accepted"
+	})
 	w.place(t, made("b", on("two", "first")))
 	waitEnded(t, watcher)
 	waitCached(t, s, 0)
@@ -305,7 +307,9 @@ func TestAResourceThatIsElsewhere(t *testing.T) {
 	}
 	before := s.(*routed).backend.Load()
 	w.place(t, made("c", on("two", "first")))
-	waitFor(t, "the backend is another", func() bool { return s.(*routed).backend.Load() != before })
+	poll.UntilDone(t, "the backend is another", func() (bool, string) {
+		return s.(*routed).backend.Load() != before, "the backend of the previous HostedResource"
+	})
 	waitCached(t, s, 1)
 }
 
@@ -314,14 +318,6 @@ func made(uid types.UID, change func(*hostingv1alpha1.HostedResource)) func(*hos
 	return func(hosted *hostingv1alpha1.HostedResource) {
 		change(hosted)
 		hosted.UID = uid
-	}
-}
-
-func waitFor(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil })
-	if err != nil {
-		t.Fatalf("not within a minute: %s", what)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // copyTo copies the data of an etcd that does not run.
@@ -145,7 +146,7 @@ func TestOtherDataAtTheSameEndpoint(t *testing.T) {
 			etcd.copyTo(t, earlier)
 			etcd.restart(t)
 			awaitReason(t, store, "")
-			eventually(t, func() string { // the connection is a moment behind
+			poll.Until(t, "a write", func() string { // the connection is a moment behind
 				if _, err := put(t, store, "c", "1"); err != nil {
 					return err.Error()
 				}
@@ -159,7 +160,7 @@ func TestOtherDataAtTheSameEndpoint(t *testing.T) {
 			for what, request := range requests {
 				store.gate.Store(newGate(nil, honest.connection, honest.cluster, honest.fence))
 				var err error
-				eventually(t, func() string {
+				poll.Until(t, what+" is refused", func() string {
 					if err = request(t, store); isFor(err, ReasonFailed) {
 						return err.Error() // the connection is a moment behind
 					}
@@ -247,7 +248,7 @@ func TestAdoption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	poll.Until(t, "the checkpoint includes the restored revisions", func() string {
 		before.lookSoon()
 		if known := before.Snapshot().History; known.Revision < written.Revision+restored {
 			return fmt.Sprintf("clients may have seen %d, not %d", written.Revision+restored, known.Revision)
@@ -439,7 +440,7 @@ func TestOverlaps(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer set.remove(greedy.Name, "")
-			eventually(t, func() string {
+			poll.Until(t, "the etcd is probed", func() string {
 				if store.Snapshot().Cluster == 0 {
 					return "it was not looked at"
 				}
@@ -589,7 +590,7 @@ func TestIdleEtcdStaysIdle(t *testing.T) {
 	second.follow(far)
 	client := dialDirectly(t, etcd.url)
 	last, same := int64(0), 0
-	eventually(t, func() string {
+	poll.Until(t, "no further write by either annex", func() string {
 		for _, set := range []*Set{first, second} {
 			store, err := set.Get("far")
 			if err != nil {
@@ -597,7 +598,7 @@ func TestIdleEtcdStaysIdle(t *testing.T) {
 			}
 			before := store.Snapshot()
 			store.lookSoon()
-			eventually(t, func() string {
+			poll.Until(t, "a further probe", func() string {
 				if store.Snapshot() == before {
 					return "no further look"
 				}
@@ -634,7 +635,7 @@ func TestCheckpointOfAnIdleReplica(t *testing.T) {
 		if start%(maxCheckpoints/2) > 0 {
 			continue
 		}
-		eventually(t, func() string {
+		poll.Until(t, "a checkpoint by the replica that does not write", func() string {
 			idle.lookSoon()
 			if written := idle.gate.Load().fence.checkpoint.Load(); written < left.Header.Revision-maxCheckpoints/2 {
 				return fmt.Sprintf("its checkpoint is of revision %d, others wrote %d", written, left.Header.Revision)

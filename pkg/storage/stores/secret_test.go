@@ -17,6 +17,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // secrets are the Secrets there are, by name.
@@ -52,7 +53,7 @@ func (s *secrets) set(name string, data map[string][]byte) {
 func awaitMessage(t *testing.T, s *Store, reason string, words ...string) {
 	t.Helper()
 	awaitReason(t, s, reason)
-	eventually(t, func() string {
+	poll.Until(t, "the message of reason "+reason, func() string {
 		message := s.Snapshot().Unavailable.Message
 		for _, word := range words {
 			if !strings.Contains(message, word) {
@@ -119,7 +120,7 @@ func TestCredentials(t *testing.T) {
 	// What was read once is used while the Secret cannot be read, and that is said the
 	// whole time.
 	held.set("etcd", nil)
-	eventually(t, func() string {
+	poll.Until(t, "the missing Secret is reported", func() string {
 		if store.Snapshot().SecretErr == nil {
 			return "nobody says that the Secret is gone"
 		}
@@ -128,7 +129,7 @@ func TestCredentials(t *testing.T) {
 	for range 3 {
 		before := store.Snapshot()
 		store.lookSoon()
-		eventually(t, func() string {
+		poll.Until(t, "a further probe", func() string {
 			if store.Snapshot() == before {
 				return "no further look"
 			}

@@ -41,9 +41,9 @@ type Config struct {
 	// ReadSecret reads a Secret with certificates.
 	ReadSecret ReadSecret
 	// Measure tells how large values are without compression, nil if all are plain.
-	Measure usage.Measure
+	Measure usage.SizeFunc
 	// Usage, if set, adds up what is in all Stores.
-	Usage *usage.Sum
+	Usage *usage.Aggregator
 
 	// These replace the constants of their names in tests.
 	secretInterval, checkpointInterval time.Duration

@@ -15,13 +15,14 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // fill puts values below the prefix until the etcd refuses more.
 func fill(t *testing.T, url string) {
 	t.Helper()
 	direct := dialDirectly(t, url)
-	eventually(t, func() string {
+	poll.Until(t, "the etcd is full", func() string {
 		if _, err := direct.Put(t.Context(), "/annex/large/"+rand.String(10), strings.Repeat("x", 256<<10)); err == nil {
 			return "it still takes more"
 		}
@@ -45,7 +46,7 @@ func TestOutOfSpaceIsReported(t *testing.T) {
 	}
 	var last *Snapshot
 	for looks := 0; looks < 5; {
-		eventually(t, func() string {
+		poll.Until(t, "a probe of the full etcd", func() string {
 			store.lookSoon()
 			seen := store.Snapshot()
 			if seen == last || !seen.NoSpace {
@@ -86,7 +87,7 @@ func TestOutOfSpace(t *testing.T) {
 	if full.Status().Code != 507 {
 		t.Errorf("status %+v, want 507", full.Status())
 	}
-	eventually(t, func() string {
+	poll.Until(t, "annex reclaims space", func() string {
 		if seen := store.Snapshot(); !seen.NoSpace || seen.Reclaiming == "" || seen.Alarms[0] != "NOSPACE" {
 			return "nobody noticed that it is full"
 		}
@@ -110,13 +111,13 @@ func TestOutOfSpace(t *testing.T) {
 	if _, err := store.Client().Delete(t.Context(), "/annex/large/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	poll.Until(t, "a write after space was reclaimed", func() string {
 		if _, err := put(t, store, "more", "1"); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	eventually(t, func() string {
+	poll.Until(t, "the alarm ends", func() string {
 		if seen := store.Snapshot(); seen.NoSpace || len(seen.Alarms) > 0 {
 			return "it is still said to be full"
 		}

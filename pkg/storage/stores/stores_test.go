@@ -26,27 +26,8 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
-
-// waitTime is ample for a machine that is busy.
-const waitTime = 60 * time.Second
-
-// eventually waits until check returns nothing, and fails with what it last returned.
-func eventually(t testing.TB, check func() string) {
-	t.Helper()
-	deadline := time.After(waitTime)
-	for {
-		last := check()
-		if last == "" {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("after %s: %s", waitTime, last)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
 
 // server is an etcd of a test.
 type server struct {
@@ -91,7 +72,7 @@ func (s *server) start(t testing.TB) {
 
 func (s *server) restart(t *testing.T) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, "etcd starts again", func() string {
 		etcd, err := embed.StartEtcd(s.config)
 		if err != nil {
 			return err.Error() // somebody else's connection may have the port for a moment
@@ -161,7 +142,7 @@ func claim(t testing.TB, set *Set, store *hostingv1alpha1.Store) *Store {
 // note claims the prefix of a Store and notes in its API object what came of it.
 func note(t testing.TB, object *hostingv1alpha1.Store, s *Store, adopt bool) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, "a probe finds the etcd unclaimed", func() string {
 		if s.Snapshot().Unavailable == nil { // a request may have met it before
 			return "the last look found nothing wrong"
 		}
@@ -178,7 +159,7 @@ func note(t testing.TB, object *hostingv1alpha1.Store, s *Store, adopt bool) {
 // awaitReason waits until a Store is unavailable for a reason, or is available.
 func awaitReason(t testing.TB, s *Store, want string) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, fmt.Sprintf("the Store is unavailable for reason %q", want), func() string {
 		err := s.Available()
 		var refused *UnavailableError
 		switch {

@@ -83,7 +83,7 @@ func (r *resource) waitNotHosted(t *testing.T) {
 func isHosted(hosted *hostingv1alpha1.HostedResource) bool {
 	return hosted.Status.Phase == hostingv1alpha1.HostedResourceHosted &&
 		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceEstablished) &&
-		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceStored) &&
+		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceStoreReady) &&
 		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 }
 

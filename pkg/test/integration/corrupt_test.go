@@ -82,12 +82,12 @@ func (r *resource) unsafeDelete(t *testing.T, name string) response {
 // waitIntact waits until the condition says so.
 func (r *resource) waitIntact(t *testing.T, a *annex, want string) {
 	t.Helper()
-	eventually(t, "the condition Intact", func() string {
+	eventually(t, "the condition ObjectsReadable", func() string {
 		hosted, err := a.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
-		intact := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceIntact)
+		intact := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceObjectsReadable)
 		if intact == nil || !strings.HasPrefix(string(intact.Status)+" "+intact.Message, want) {
 			return fmt.Sprintf("it is %+v", intact)
 		}

@@ -228,7 +228,7 @@ func TestPlaceCommand(t *testing.T) {
 		return out.String(), errOut.String()
 	}
 	out, _ := place("lost.example.com")
-	wantWords(t, out, "There is no HostedResource lost.example.com. One that asks for nothing would be placed on default.", "STORE", "SCORE", "MostFree 2x")
+	wantWords(t, out, "There is no HostedResource lost.example.com. One that asks for nothing would be placed on default.", "STORE", "SCORE", "LeastAllocated 2x")
 	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "nobody", StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"no": "store"}}})
 	out, _ = place(r.name)
 	wantWords(t, out, r.name+" waits for the scheduler nobody. Here it fits on no Store.", "default", "does not match the selector no=store")

@@ -37,7 +37,7 @@ func TestADefinitionIsDeletedWhileItsStoreIsDown(t *testing.T) {
 	}
 	for _, r := range stuck {
 		r.waitDefinition(t, apiextensionsv1.Terminating, apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", `store "fragile" is not available`)
-		r.waitDefinition(t, "Stored", apiextensionsv1.ConditionFalse, "StoreNotReady", `Store "fragile" is not ready`)
+		r.waitDefinition(t, "StoreReady", apiextensionsv1.ConditionFalse, "StoreNotReady", `Store "fragile" is not ready`)
 	}
 	other.deleteDefinition(t)
 	other.gone(t)

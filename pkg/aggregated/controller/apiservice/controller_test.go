@@ -575,7 +575,7 @@ func TestAnAPIServiceThatIsNotWritten(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "apiservices"}, name, errors.New("no such right"))
 		})
 		w.settled()
-		w.wantCondition(widgets, "False", "NotWritten", "no such right")
+		w.wantCondition(widgets, "False", "WriteFailed", "no such right")
 	})
 }
 

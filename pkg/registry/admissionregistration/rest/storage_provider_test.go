@@ -63,7 +63,7 @@ func newGroup(t *testing.T, allowed callers) (map[string]rest.Storage, *typedtes
 	codecs := serializer.NewCodecFactory(scheme)
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(admissionregistrationv1.SchemeGroupVersion))
 	provider := admissionregistrationrest.StorageProvider{
-		Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: allowed, Resources: resources{}}
+		Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: allowed, Resources: resources{}}
 	info, err := provider.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("NewRESTStorage: %v", err)

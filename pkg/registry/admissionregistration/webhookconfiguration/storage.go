@@ -16,8 +16,8 @@ import (
 var categories = []string{"api-extensions"}
 
 // NewValidatingStorage returns the endpoint of validating webhook configurations.
-func NewValidatingStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, error) {
-	return typed.NewStore(typed.Resource{
+func NewValidatingStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
 		Resource:   admissionregistrationv1.Resource("validatingwebhookconfigurations"),
 		Singular:   "validatingwebhookconfiguration",
 		Categories: categories,
@@ -43,8 +43,8 @@ func NewValidatingStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsG
 }
 
 // NewMutatingStorage returns the endpoint of mutating webhook configurations.
-func NewMutatingStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, error) {
-	return typed.NewStore(typed.Resource{
+func NewMutatingStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
 		Resource:   admissionregistrationv1.Resource("mutatingwebhookconfigurations"),
 		Singular:   "mutatingwebhookconfiguration",
 		Categories: categories,

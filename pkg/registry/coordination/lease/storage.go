@@ -12,8 +12,8 @@ import (
 )
 
 // NewStorage returns the endpoint of leases.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, error) {
-	return typed.NewStore(typed.Resource{
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
 		Resource: coordinationv1.Resource("leases"),
 		Singular: "lease",
 		New:      func() runtime.Object { return &coordinationv1.Lease{} },

@@ -12,8 +12,8 @@ import (
 )
 
 // NewStorage returns the endpoint of config maps.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, error) {
-	return typed.NewStore(typed.Resource{
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
 		Resource:   corev1.Resource("configmaps"),
 		Singular:   "configmap",
 		ShortNames: []string{"cm"},

@@ -15,8 +15,8 @@ import (
 
 // NewStorage returns an endpoint of events, which are kept for ttl. Every one of
 // them stores under the resource of the core group, whichever group serves it.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, ttl time.Duration) (*typed.Store, error) {
-	return typed.NewStore(typed.Resource{
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, ttl time.Duration) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
 		Resource:   corev1.Resource("events"),
 		Singular:   "event",
 		ShortNames: []string{"ev"},

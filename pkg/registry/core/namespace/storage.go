@@ -18,14 +18,14 @@ import (
 // Storage is the endpoints of namespaces.
 type Storage struct {
 	Namespace *REST
-	Status    *typed.Subresource
-	Finalize  *typed.Subresource
+	Status    *typed.SubresourceREST
+	Finalize  *typed.SubresourceREST
 }
 
 // NewStorage returns the endpoints of namespaces.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
 	main := strategy{typed.ClusterScoped(typer)}
-	store, err := typed.NewStore(typed.Resource{
+	store, err := typed.NewREST(typed.Resource{
 		Resource:                 corev1.Resource("namespaces"),
 		Singular:                 "namespace",
 		ShortNames:               []string{"ns"},
@@ -67,7 +67,7 @@ type endpoint interface {
 // REST is the main endpoint of namespaces.
 type REST struct {
 	endpoint
-	store *typed.Store
+	store *typed.REST
 }
 
 var _ rest.GracefulDeleter = &REST{}

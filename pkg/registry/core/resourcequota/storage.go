@@ -12,9 +12,9 @@ import (
 )
 
 // NewStorage returns the endpoints of quotas.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, *typed.Subresource, error) {
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, *typed.SubresourceREST, error) {
 	main := strategy{typed.Namespaced(typer)}
-	store, err := typed.NewStore(typed.Resource{
+	store, err := typed.NewREST(typed.Resource{
 		Resource:            corev1.Resource("resourcequotas"),
 		Singular:            "resourcequota",
 		ShortNames:          []string{"quota"},

@@ -12,8 +12,8 @@ import (
 )
 
 // NewStorage returns the endpoint of secrets.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, error) {
-	return typed.NewStore(typed.Resource{
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
 		Resource: corev1.Resource("secrets"),
 		Singular: "secret",
 		New:      func() runtime.Object { return &corev1.Secret{} },

@@ -12,8 +12,8 @@ import (
 )
 
 // NewStorage returns the endpoints of FlowSchemas.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, *typed.Subresource, error) {
-	store, err := typed.NewStore(typed.Resource{
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, *typed.SubresourceREST, error) {
+	store, err := typed.NewREST(typed.Resource{
 		Resource: flowcontrolv1.Resource("flowschemas"),
 		Singular: "flowschema",
 		New:      func() runtime.Object { return &flowcontrolv1.FlowSchema{} },

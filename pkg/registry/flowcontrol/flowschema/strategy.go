@@ -17,11 +17,11 @@ import (
 
 // strategy is that of the main endpoint.
 type strategy struct {
-	typed.SpecStatus[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]
+	typed.SpecStatusStrategy[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]
 }
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
-	return strategy{typed.SpecStatus[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]{
+	return strategy{typed.SpecStatusStrategy[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]{
 		BaseStrategy: typed.ClusterScoped(typer),
 		Version:      flowcontrolv1.SchemeGroupVersion,
 		Spec:         func(object *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaSpec { return &object.Spec },
@@ -39,11 +39,11 @@ func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 
 // statusStrategy is that of /status.
 type statusStrategy struct {
-	typed.StatusOnly[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]
+	typed.StatusStrategy[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]
 }
 
 func newStatusStrategy(typer runtime.ObjectTyper) statusStrategy {
-	return statusStrategy{newStrategy(typer).AtStatus()}
+	return statusStrategy{newStrategy(typer).ForStatus()}
 }
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {

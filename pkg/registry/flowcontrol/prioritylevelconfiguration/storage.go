@@ -12,8 +12,8 @@ import (
 )
 
 // NewStorage returns the endpoints of PriorityLevelConfigurations.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, *typed.Subresource, error) {
-	store, err := typed.NewStore(typed.Resource{
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, *typed.SubresourceREST, error) {
+	store, err := typed.NewREST(typed.Resource{
 		Resource: flowcontrolv1.Resource("prioritylevelconfigurations"),
 		Singular: "prioritylevelconfiguration",
 		New:      func() runtime.Object { return &flowcontrolv1.PriorityLevelConfiguration{} },

@@ -17,11 +17,11 @@ import (
 
 // strategy is that of the main endpoint.
 type strategy struct {
-	typed.SpecStatus[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]
+	typed.SpecStatusStrategy[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]
 }
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
-	return strategy{typed.SpecStatus[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]{
+	return strategy{typed.SpecStatusStrategy[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]{
 		BaseStrategy: typed.ClusterScoped(typer),
 		Version:      flowcontrolv1.SchemeGroupVersion,
 		Spec: func(object *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationSpec {
@@ -43,11 +43,11 @@ func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 
 // statusStrategy is that of /status.
 type statusStrategy struct {
-	typed.StatusOnly[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]
+	typed.StatusStrategy[*flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus]
 }
 
 func newStatusStrategy(typer runtime.ObjectTyper) statusStrategy {
-	return statusStrategy{newStrategy(typer).AtStatus()}
+	return statusStrategy{newStrategy(typer).ForStatus()}
 }
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {

@@ -22,11 +22,11 @@ import (
 
 // strategy is that of the main endpoint.
 type strategy struct {
-	typed.SpecStatus[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
+	typed.SpecStatusStrategy[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
 }
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
-	return strategy{typed.SpecStatus[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]{
+	return strategy{typed.SpecStatusStrategy[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]{
 		BaseStrategy: typed.ClusterScoped(typer),
 		Version:      v1alpha1.SchemeGroupVersion,
 		Spec:         func(object *hosting.HostedResource) *hosting.HostedResourceSpec { return &object.Spec },
@@ -37,11 +37,11 @@ func newStrategy(typer runtime.ObjectTyper) strategy {
 // PrepareForCreate makes every HostedResource start as Pending: whether anything
 // defines the resource is for the controller to see.
 func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
-	s.SpecStatus.PrepareForCreate(ctx, obj)
+	s.SpecStatusStrategy.PrepareForCreate(ctx, obj)
 	hosted := obj.(*hosting.HostedResource)
 	hosted.Status.Phase = hosting.HostedResourcePending
 	if name := hosted.Spec.StoreName; name != "" {
-		setScheduled(hosted, reasonGiven, fmt.Sprintf("Made with Store %q in its spec", name))
+		setScheduled(hosted, reasonPreassigned, fmt.Sprintf("Made with Store %q in its spec", name))
 	}
 }
 
@@ -55,11 +55,11 @@ func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 
 // statusStrategy is that of /status.
 type statusStrategy struct {
-	typed.StatusOnly[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
+	typed.StatusStrategy[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
 }
 
 func newStatusStrategy(typer runtime.ObjectTyper) statusStrategy {
-	return statusStrategy{newStrategy(typer).AtStatus()}
+	return statusStrategy{newStrategy(typer).ForStatus()}
 }
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {

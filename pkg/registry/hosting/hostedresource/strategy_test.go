@@ -41,8 +41,8 @@ func TestStoreThatIsGivenAtOnce(t *testing.T) {
 	made.Spec.StoreName = "fast"
 	newStrategy(nil).PrepareForCreate(t.Context(), made)
 	scheduled := meta.FindStatusCondition(made.Status.Conditions, hosting.HostedResourceScheduled)
-	if scheduled == nil || scheduled.Status != metav1.ConditionTrue || scheduled.Reason != "Given" || scheduled.ObservedGeneration != 1 {
-		t.Errorf("condition Scheduled is %+v, want True and Given", scheduled)
+	if scheduled == nil || scheduled.Status != metav1.ConditionTrue || scheduled.Reason != "Preassigned" || scheduled.ObservedGeneration != 1 {
+		t.Errorf("condition Scheduled is %+v, want True and Preassigned", scheduled)
 	}
 }
 

@@ -19,11 +19,11 @@ import (
 
 // strategy is that of the main endpoint.
 type strategy struct {
-	typed.SpecStatus[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]
+	typed.SpecStatusStrategy[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]
 }
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
-	return strategy{typed.SpecStatus[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]{
+	return strategy{typed.SpecStatusStrategy[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]{
 		BaseStrategy: typed.ClusterScoped(typer),
 		Version:      v1alpha1.SchemeGroupVersion,
 		Spec:         func(object *hosting.Store) *hosting.StoreSpec { return &object.Spec },
@@ -34,7 +34,7 @@ func newStrategy(typer runtime.ObjectTyper) strategy {
 // PrepareForCreate keeps a Store from going while something is placed on it. The Store
 // that always exists needs nothing for that.
 func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
-	s.SpecStatus.PrepareForCreate(ctx, obj)
+	s.SpecStatusStrategy.PrepareForCreate(ctx, obj)
 	store := obj.(*hosting.Store)
 	if store.Name != hosting.DefaultStoreName && !slices.Contains(store.Finalizers, v1alpha1.StoreFinalizer) {
 		store.Finalizers = append(store.Finalizers, v1alpha1.StoreFinalizer)
@@ -51,11 +51,11 @@ func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 
 // statusStrategy is that of /status.
 type statusStrategy struct {
-	typed.StatusOnly[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]
+	typed.StatusStrategy[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]
 }
 
 func newStatusStrategy(typer runtime.ObjectTyper) statusStrategy {
-	return statusStrategy{newStrategy(typer).AtStatus()}
+	return statusStrategy{newStrategy(typer).ForStatus()}
 }
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {

@@ -13,8 +13,8 @@ import (
 
 // NewStorage returns the endpoint of cluster roles. It does not ask whether the writer
 // has the rights himself: package escalation does.
-func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.Store, error) {
-	return typed.NewStore(typed.Resource{
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
 		Resource: rbacv1.Resource("clusterroles"),
 		Singular: "clusterrole",
 		New:      func() runtime.Object { return &rbacv1.ClusterRole{} },

@@ -24,7 +24,7 @@ import (
 
 // StorageProvider makes the REST storage of rbac.authorization.k8s.io.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 
 	// Authorizer knows who may give more rights than he has.
 	Authorizer authorizer.UnconditionalAuthorizer
@@ -58,9 +58,9 @@ func (p StorageProvider) storage(getter generic.RESTOptionsGetter) (map[string]r
 	}
 	guard := escalation.Guard{Authorizer: p.Authorizer, Rights: rbac.Resolver{Source: &stored}}
 	return map[string]rest.Storage{
-		"roles":               escalation.NewStore(stored.roles, guard.Role),
-		"clusterroles":        escalation.NewStore(stored.clusterRoles, guard.ClusterRole),
-		"rolebindings":        escalation.NewStore(stored.roleBindings, guard.RoleBinding),
-		"clusterrolebindings": escalation.NewStore(stored.clusterRoleBindings, guard.ClusterRoleBinding),
+		"roles":               escalation.NewREST(stored.roles, guard.Role),
+		"clusterroles":        escalation.NewREST(stored.clusterRoles, guard.ClusterRole),
+		"rolebindings":        escalation.NewREST(stored.roleBindings, guard.RoleBinding),
+		"clusterrolebindings": escalation.NewREST(stored.clusterRoleBindings, guard.ClusterRoleBinding),
 	}, nil
 }

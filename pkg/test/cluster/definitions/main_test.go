@@ -200,7 +200,7 @@ func (w *fixture) says(name string, status metav1.ConditionStatus, reason string
 		if err != nil {
 			return false, err.Error()
 		}
-		condition := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionFollowed)
+		condition := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
 		if condition == nil {
 			return false, "nothing"
 		}
@@ -217,7 +217,7 @@ func (w *fixture) says(name string, status metav1.ConditionStatus, reason string
 
 func (w *fixture) followed(name string) {
 	w.Helper()
-	w.says(name, metav1.ConditionTrue, "Followed")
+	w.says(name, metav1.ConditionTrue, "Synced")
 }
 
 // everything is what annex says on the group, for a test that fails.

@@ -45,7 +45,7 @@ func TestAway(t *testing.T) {
 	// Without its data annex does not pretend that all objects were deleted.
 	third := launch(t, first, t.TempDir())
 	w = newFixture(t, third, w.group)
-	w.says(name, metav1.ConditionFalse, "OtherData", "kubectl delete apiservice v1."+w.group+" v2."+w.group)
+	w.says(name, metav1.ConditionFalse, "DataReplaced", "kubectl delete apiservice v1."+w.group+" v2."+w.group)
 	w.notInAnnex(name)
 	if list, err := w.in(w.mainObjects, "widgets", "v1").List(w.Context(), metav1.ListOptions{}); err == nil {
 		w.Errorf("a list of %d objects out of no data", len(list.Items))

@@ -103,8 +103,8 @@ func (w *fixture) seesLateObject(name string) {
 		if err != nil {
 			return false, err.Error()
 		}
-		said := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionFollowed)
-		if said != nil && said.Reason == "Followed" && time.Now().After(deadline) {
+		said := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
+		if said != nil && said.Reason == "Synced" && time.Now().After(deadline) {
 			w.Skip("annex had stopped looking for late objects")
 		}
 		return said != nil && said.Reason == "ObjectsAppeared", fmt.Sprintf("%+v", said)

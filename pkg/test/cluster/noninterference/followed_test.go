@@ -93,7 +93,7 @@ func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
 		if err := json.Unmarshal(got.body, &resource); err != nil {
 			return got.String()
 		}
-		for _, condition := range []string{hostingv1alpha1.HostedResourceDefinitionFollowed, hostingv1alpha1.HostedResourcePublished} {
+		for _, condition := range []string{hostingv1alpha1.HostedResourceDefinitionSynced, hostingv1alpha1.HostedResourcePublished} {
 			if !meta.IsStatusConditionTrue(resource.Status.Conditions, condition) {
 				return fmt.Sprintf("%+v", resource.Status.Conditions)
 			}

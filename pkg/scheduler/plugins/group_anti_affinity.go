@@ -5,11 +5,11 @@ package plugins
 
 import "github.com/annex-dev/annex/pkg/scheduler/framework"
 
-func init() { registered.AddScore("Spread", 2, spread) }
+func init() { registered.AddScore("GroupAntiAffinity", 2, groupAntiAffinity) }
 
-// spread keeps a group's heavy resources apart: who uses one heavy resource of a
+// groupAntiAffinity keeps a group's heavy resources apart: who uses one heavy resource of a
 // group uses the others at the same time.
-func spread(resource *framework.Resource, store *framework.Store) int64 {
+func groupAntiAffinity(resource *framework.Resource, store *framework.Store) int64 {
 	if !resource.Heavy() {
 		return framework.MaxScore
 	}

@@ -11,8 +11,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // tenfold takes values that begin with "z" to be ten times as large as they are
@@ -79,10 +82,7 @@ func TestSizesThatAreNotKnown(t *testing.T) {
 	want := func(what string, want Usage) {
 		t.Helper()
 		etcd.caughtUp(t, tracker)
-		eventually(t, func() bool { return tracker.Usage(widgets) == want })
-		if got := tracker.Usage(widgets); got != want {
-			t.Fatalf("%s: %+v, want %+v", what, got, want)
-		}
+		poll.Until(t, what, func() string { return cmp.Diff(want, tracker.Usage(widgets)) })
 	}
 	measure.blind.Store(true)
 	etcd.putValue(t, key, "?12")
@@ -177,7 +177,7 @@ func TestWaitFor(t *testing.T) {
 	}
 	// Of what is written elsewhere etcd tells when it is asked.
 	elsewhere := etcd.put(t, "/elsewhere/x", 1)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if err := tracker.WaitFor(ctx, elsewhere); err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestSum(t *testing.T) {
 	first.put(t, "/annex/configmaps/a/x", 10)
 	second.put(t, "/two/configmaps/a/x", 5)
 	second.put(t, "/two/example.com/widgets/a/w", 30)
-	sum := NewSum()
+	sum := NewAggregator()
 	if sum.Usage(widgets) != (Usage{}) {
 		t.Error("a sum of nothing is not zero")
 	}
@@ -321,7 +321,7 @@ func TestSumReplacesATracker(t *testing.T) {
 	etcd.put(t, "/annex/configmaps/a/x", 10)
 	etcd.put(t, "/other/configmaps/a/x", 20)
 	a, b := etcd.track(t, "annex"), etcd.track(t, "other")
-	sum := NewSum()
+	sum := NewAggregator()
 	sum.Add("default", a)
 	sum.Add("default", b)
 	etcd.caughtUp(t, a)

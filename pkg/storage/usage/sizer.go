@@ -8,33 +8,33 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Measure tells how large a value is without compression, from the value as etcd
+// SizeFunc tells how large a value is without compression, from the value as etcd
 // keeps it. It returns false when it cannot know: the value is then taken to be
 // of the size it is kept in. For one value the answer must always be the same,
 // except that it may become unknown, as with an encryption key that is gone.
-type Measure func(resource schema.GroupResource, key, value []byte) (plain int64, known bool)
+type SizeFunc func(resource schema.GroupResource, key, value []byte) (plain int64, known bool)
 
-// scale weighs values. Only Run's goroutine uses it.
-type scale struct {
-	root    string
-	measure Measure
+// sizer weighs values. Only Run's goroutine uses it.
+type sizer struct {
+	root      string
+	plainSize SizeFunc
 	// unknown holds the keys whose values were counted as kept, so that just
 	// that is taken back when such a value goes. There are hardly ever any.
 	unknown map[string]struct{}
-	deltas  []Usage // reused
+	buffer  []Usage // reused
 }
 
 // reset forgets the values counted before, as when all are read again.
-func (s *scale) reset() { s.unknown = map[string]struct{}{} }
+func (s *sizer) reset() { s.unknown = map[string]struct{}{} }
 
 // put is the usage of a value that is there now.
-func (s *scale) put(key, value []byte) Usage {
+func (s *sizer) put(key, value []byte) Usage {
 	stored := int64(len(value))
 	weighed := Usage{Objects: 1, Bytes: stored, PlainBytes: stored}
-	if s.measure == nil {
+	if s.plainSize == nil {
 		return weighed
 	}
-	plain, known := s.measure(s.resource(key), key, value)
+	plain, known := s.plainSize(s.resource(key), key, value)
 	if !known {
 		s.unknown[string(key)] = struct{}{}
 		return weighed
@@ -45,17 +45,17 @@ func (s *scale) put(key, value []byte) Usage {
 }
 
 // take is what a value that went had been counted as.
-func (s *scale) take(key, value []byte) (Usage, error) {
+func (s *sizer) take(key, value []byte) (Usage, error) {
 	stored := int64(len(value))
 	weighed := Usage{Objects: -1, Bytes: -stored, PlainBytes: -stored}
-	if s.measure == nil {
+	if s.plainSize == nil {
 		return weighed, nil
 	}
 	if _, unknown := s.unknown[string(key)]; unknown {
 		delete(s.unknown, string(key))
 		return weighed, nil
 	}
-	plain, known := s.measure(s.resource(key), key, value)
+	plain, known := s.plainSize(s.resource(key), key, value)
 	if !known {
 		return Usage{}, errUnknownSize
 	}
@@ -63,10 +63,10 @@ func (s *scale) take(key, value []byte) (Usage, error) {
 	return weighed, nil
 }
 
-// weigh returns what each event changes. What it returns is valid until the next
+// deltas returns what each event changes. What it returns is valid until the next
 // call.
-func (s *scale) weigh(events []*clientv3.Event) ([]Usage, error) {
-	s.deltas = s.deltas[:0]
+func (s *sizer) deltas(events []*clientv3.Event) ([]Usage, error) {
+	s.buffer = s.buffer[:0]
 	for _, event := range events {
 		var delta Usage
 		if isObject(s.root, event.Kv.Key) {
@@ -75,12 +75,12 @@ func (s *scale) weigh(events []*clientv3.Event) ([]Usage, error) {
 				return nil, err
 			}
 		}
-		s.deltas = append(s.deltas, delta)
+		s.buffer = append(s.buffer, delta)
 	}
-	return s.deltas, nil
+	return s.buffer, nil
 }
 
-func (s *scale) delta(event *clientv3.Event) (Usage, error) {
+func (s *sizer) delta(event *clientv3.Event) (Usage, error) {
 	var delta Usage
 	// The value that went first: both have the same key.
 	if event.PrevKv != nil {
@@ -99,7 +99,7 @@ func (s *scale) delta(event *clientv3.Event) (Usage, error) {
 	return delta, nil
 }
 
-func (s *scale) resource(key []byte) schema.GroupResource {
+func (s *sizer) resource(key []byte) schema.GroupResource {
 	prefix, groupLength := resourcePrefix(key[len(s.root):])
 	return toResource(string(prefix), groupLength)
 }

@@ -5,11 +5,11 @@ package plugins
 
 import "github.com/annex-dev/annex/pkg/scheduler/framework"
 
-func init() { registered.AddScore("Together", 1, together) }
+func init() { registered.AddScore("GroupAffinity", 1, groupAffinity) }
 
-// together keeps a group's light resources on one Store: a group is up or down as a
+// groupAffinity keeps a group's light resources on one Store: a group is up or down as a
 // whole then.
-func together(resource *framework.Resource, store *framework.Store) int64 {
+func groupAffinity(resource *framework.Resource, store *framework.Store) int64 {
 	if resource.Heavy() {
 		return framework.MaxScore
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 func init() {
-	registered.AddFilter("Capacity", capacity)
-	registered.AddScore("MostFree", 2, mostFree)
+	registered.AddFilter("ResourcesFit", resourcesFit)
+	registered.AddScore("LeastAllocated", 2, leastAllocated)
 }
 
 // dimension is one of what a Store has a limited amount of.
@@ -47,9 +47,9 @@ func formatBytes(bytes int64) string {
 	return resource.NewQuantity(bytes, resource.BinarySI).String()
 }
 
-// capacity refuses a Store with too little left, and one with nothing left even if
+// resourcesFit refuses a Store with too little left, and one with nothing left even if
 // the resource asks for nothing: there will be objects of it.
-func capacity(resource *framework.Resource, store *framework.Store) string {
+func resourcesFit(resource *framework.Resource, store *framework.Store) string {
 	for _, d := range dimensions {
 		limit, limited := store.Limit(d.name)
 		if !limited {
@@ -66,9 +66,9 @@ func capacity(resource *framework.Resource, store *framework.Store) string {
 	return ""
 }
 
-// mostFree prefers the Store of which the largest part would still be free. One
+// leastAllocated prefers the Store of which the largest part would still be free. One
 // without any limit is as good as one that is half free: nobody knows.
-func mostFree(resource *framework.Resource, store *framework.Store) int64 {
+func leastAllocated(resource *framework.Resource, store *framework.Store) int64 {
 	const unknown = framework.MaxScore / 2
 	points, known := int64(framework.MaxScore), false
 	for _, d := range dimensions {

@@ -5,11 +5,11 @@ package plugins
 
 import "github.com/annex-dev/annex/pkg/scheduler/framework"
 
-func init() { registered.AddScore("Sticky", 3, sticky) }
+func init() { registered.AddScore("PreviousStore", 3, previousStore) }
 
-// sticky puts a resource that is deleted and made again, as when a chart is installed
+// previousStore puts a resource that is deleted and made again, as when a chart is installed
 // anew, where it was: that is where its operators expect it.
-func sticky(resource *framework.Resource, store *framework.Store) int64 {
+func previousStore(resource *framework.Resource, store *framework.Store) int64 {
 	if resource.Previous == "" || resource.Previous == store.Name {
 		return framework.MaxScore
 	}

@@ -16,43 +16,43 @@ type StoreHandler interface {
 	StoreUsageChanged(store string)
 }
 
-// Sum is the usage of several Stores, each with its Tracker, together. Stores come
+// Aggregator is the usage of several Stores, each with its Tracker, together. Stores come
 // and go while it is read.
-type Sum struct {
+type Aggregator struct {
 	// Handlers are never told anything with mu locked.
 	handlers      handlers[Handler]
 	storeHandlers handlers[StoreHandler]
 
 	mu     sync.RWMutex
-	stores map[string]*summand
+	stores map[string]*member
 }
 
-// summand is one Store's part.
-type summand struct {
+// member is one Store's part.
+type member struct {
 	tracker *Tracker
-	// leave ends the reports of the tracker to the sum.
-	leave func()
+	// unregister ends the reports of the tracker to the sum.
+	unregister func()
 }
 
-// NewSum returns a sum of no Store.
-func NewSum() *Sum { return &Sum{stores: map[string]*summand{}} }
+// NewAggregator returns a sum of no Store.
+func NewAggregator() *Aggregator { return &Aggregator{stores: map[string]*member{}} }
 
 // Add counts a Store in, in place of the Tracker it may have had before. The
 // Tracker is the caller's to run.
-func (s *Sum) Add(store string, tracker *Tracker) {
-	added := &summand{tracker: tracker, leave: tracker.AddHandler(forward{s, store})}
+func (s *Aggregator) Add(store string, tracker *Tracker) {
+	added := &member{tracker: tracker, unregister: tracker.AddHandler(storeForwarder{s, store})}
 	s.mu.Lock()
 	replaced := s.stores[store]
 	s.stores[store] = added
 	s.mu.Unlock()
 	if replaced != nil {
-		replaced.leave()
+		replaced.unregister()
 	}
-	forward{s, store}.AllUsageChanged()
+	storeForwarder{s, store}.AllUsageChanged()
 }
 
 // Remove counts a Store out.
-func (s *Sum) Remove(store string) {
+func (s *Aggregator) Remove(store string) {
 	s.mu.Lock()
 	removed := s.stores[store]
 	delete(s.stores, store)
@@ -60,22 +60,22 @@ func (s *Sum) Remove(store string) {
 	if removed == nil {
 		return
 	}
-	removed.leave()
-	forward{s, store}.AllUsageChanged()
+	removed.unregister()
+	storeForwarder{s, store}.AllUsageChanged()
 }
 
 // AddHandler is as that of a Tracker, for all Stores.
-func (s *Sum) AddHandler(handler Handler) (remove func()) {
+func (s *Aggregator) AddHandler(handler Handler) (remove func()) {
 	return s.handlers.add(handler)
 }
 
 // AddStoreHandler is AddHandler for who asks where something changed, not of what.
-func (s *Sum) AddStoreHandler(handler StoreHandler) (remove func()) {
+func (s *Aggregator) AddStoreHandler(handler StoreHandler) (remove func()) {
 	return s.storeHandlers.add(handler)
 }
 
 // Usage is the usage of one resource, wherever it is.
-func (s *Sum) Usage(resource schema.GroupResource) Usage {
+func (s *Aggregator) Usage(resource schema.GroupResource) Usage {
 	var sum Usage
 	for _, tracker := range s.trackers() {
 		sum.add(tracker.Usage(resource))
@@ -85,7 +85,7 @@ func (s *Sum) Usage(resource schema.GroupResource) Usage {
 
 // Namespaces is the usage of one resource, wherever it is, in every namespace that
 // has some of it.
-func (s *Sum) Namespaces(resource schema.GroupResource) map[string]Usage {
+func (s *Aggregator) Namespaces(resource schema.GroupResource) map[string]Usage {
 	sum := map[string]Usage{}
 	for _, tracker := range s.trackers() {
 		for namespace, usage := range tracker.Namespaces(resource) {
@@ -98,7 +98,7 @@ func (s *Sum) Namespaces(resource schema.GroupResource) map[string]Usage {
 
 // Store is the usage of all resources in one Store, and false while that is not
 // known.
-func (s *Sum) Store(store string) (total Usage, known bool) {
+func (s *Aggregator) Store(store string) (total Usage, known bool) {
 	if tracker := s.Tracker(store); tracker != nil {
 		return tracker.Total(), tracker.HasSynced()
 	}
@@ -106,7 +106,7 @@ func (s *Sum) Store(store string) (total Usage, known bool) {
 }
 
 // In is the usage of one resource in one Store, and false while that is not known.
-func (s *Sum) In(store string, resource schema.GroupResource) (usage Usage, known bool) {
+func (s *Aggregator) In(store string, resource schema.GroupResource) (usage Usage, known bool) {
 	if tracker := s.Tracker(store); tracker != nil {
 		return tracker.Usage(resource), tracker.HasSynced()
 	}
@@ -114,7 +114,7 @@ func (s *Sum) In(store string, resource schema.GroupResource) (usage Usage, know
 }
 
 // Tracker is the one of a Store, nil if the Store is not counted.
-func (s *Sum) Tracker(store string) *Tracker {
+func (s *Aggregator) Tracker(store string) *Tracker {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if found := s.stores[store]; found != nil {
@@ -123,7 +123,7 @@ func (s *Sum) Tracker(store string) *Tracker {
 	return nil
 }
 
-func (s *Sum) trackers() []*Tracker {
+func (s *Aggregator) trackers() []*Tracker {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	trackers := make([]*Tracker, 0, len(s.stores))
@@ -133,21 +133,21 @@ func (s *Sum) trackers() []*Tracker {
 	return trackers
 }
 
-// forward is the Handler of one Store's Tracker.
-type forward struct {
-	sum   *Sum
-	store string
+// storeForwarder is the Handler of one Store's Tracker.
+type storeForwarder struct {
+	aggregator *Aggregator
+	store      string
 }
 
 // UsageChanged implements Handler.
-func (f forward) UsageChanged(resource schema.GroupResource) {
-	f.tell(func(handler Handler) { handler.UsageChanged(resource) })
+func (f storeForwarder) UsageChanged(resource schema.GroupResource) {
+	f.notify(func(handler Handler) { handler.UsageChanged(resource) })
 }
 
 // AllUsageChanged implements Handler.
-func (f forward) AllUsageChanged() { f.tell(Handler.AllUsageChanged) }
+func (f storeForwarder) AllUsageChanged() { f.notify(Handler.AllUsageChanged) }
 
-func (f forward) tell(call func(Handler)) {
-	f.sum.handlers.tell(call)
-	f.sum.storeHandlers.tell(func(handler StoreHandler) { handler.StoreUsageChanged(f.store) })
+func (f storeForwarder) notify(call func(Handler)) {
+	f.aggregator.handlers.notify(call)
+	f.aggregator.storeHandlers.notify(func(handler StoreHandler) { handler.StoreUsageChanged(f.store) })
 }
