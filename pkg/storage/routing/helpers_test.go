@@ -55,7 +55,7 @@ type fakeStore struct {
 	name   string
 	client *kubernetes.Client
 
-	gone chan struct{}
+	done chan struct{}
 
 	mu   sync.Mutex
 	down error
@@ -66,7 +66,7 @@ func (s *fakeStore) Prefix() string             { return "/of-" + s.name }
 func (s *fakeStore) Client() *kubernetes.Client { return s.client }
 func (s *fakeStore) Compactor() etcd3.Compactor { return nil }
 
-func (s *fakeStore) Gone() <-chan struct{} { return s.gone }
+func (s *fakeStore) Done() <-chan struct{} { return s.done }
 
 // Usage is not known: nothing here has limits, and watch caches are not young.
 func (s *fakeStore) Usage() *usage.Tracker { return nil }
@@ -100,7 +100,7 @@ func (s *fakeStore) keys(t *testing.T) []string {
 func startStore(t *testing.T, name string) *fakeStore {
 	t.Helper()
 	client := etcdtest.StartClient(t)
-	return &fakeStore{name: name, client: client, gone: make(chan struct{})}
+	return &fakeStore{name: name, client: client, done: make(chan struct{})}
 }
 
 // fixture is a Router, the HostedResources that it follows, and the Stores.
@@ -166,7 +166,7 @@ func (w *fixture) replace(by *fakeStore) {
 	defer w.mu.Unlock()
 	before := w.stores[by.name]
 	w.stores[by.name] = by
-	close(before.gone)
+	close(before.done)
 }
 
 func (w *fixture) define(uid types.UID, terminating bool) {
@@ -190,8 +190,8 @@ func (w *fixture) place(t *testing.T, change func(*hostingv1alpha1.HostedResourc
 	}
 }
 
-// on has widgets on a Store, for a definition.
-func on(store string, definition types.UID) func(*hostingv1alpha1.HostedResource) {
+// placedOn has widgets on a Store, for a definition.
+func placedOn(store string, definition types.UID) func(*hostingv1alpha1.HostedResource) {
 	return func(hosted *hostingv1alpha1.HostedResource) {
 		hosted.Spec.StoreName, hosted.Status.DefinitionUID = store, definition
 	}
@@ -253,12 +253,12 @@ func list(ctx context.Context, s storage.Interface, resourceVersion string) (int
 // waitCached waits until the watch cache has so many objects.
 func waitCached(t *testing.T, s storage.Interface, want int) {
 	t.Helper()
-	b := s.(*routed).backend.Load()
+	b := s.(*lazyStorage).backend.Load()
 	if b == nil {
 		t.Fatal("the storage has no backend")
 	}
 	poll.UntilDone(t, fmt.Sprintf("the watch cache has %d objects", want), func() (bool, string) {
 		got, _ := list(t.Context(), s, "0")
-		return b.answers() && got == want, fmt.Sprintf("%d objects, ready: %v", got, b.ReadinessCheck())
+		return b.canServeReads() && got == want, fmt.Sprintf("%d objects, ready: %v", got, b.ReadinessCheck())
 	})
 }
