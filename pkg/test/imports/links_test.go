@@ -22,11 +22,14 @@ var (
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	root := moduleRoot(t)
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
+	pages := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
+	for _, folder := range []string{"docs", "docs/design"} {
+		found, err := filepath.Glob(filepath.Join(root, folder, "*.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
 	}
-	pages = append(pages, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md"))
 	for _, page := range pages {
 		for _, match := range link.FindAllStringSubmatch(read(t, page), -1) {
 			target, anchor, _ := strings.Cut(match[1], "#")

@@ -34,13 +34,13 @@ type Format struct {
 	MinWriter int `json:"minWriter"`
 }
 
-// knownFormat is the format that this release knows and writes.
-const knownFormat = 1
+// currentFormat is the format that this release knows and writes.
+const currentFormat = 1
 
 func newMark(store string, uid types.UID) Mark {
 	return Mark{
 		Store: store, UID: uid, Epoch: string(uuid.NewUUID()),
-		Format: Format{MinReader: knownFormat, MinWriter: knownFormat},
+		Format: Format{MinReader: currentFormat, MinWriter: currentFormat},
 	}
 }
 
@@ -66,4 +66,4 @@ func parseMark(value []byte) (*Mark, error) {
 }
 
 // isNewer reports whether the format is of a release after this one.
-func (f Format) isNewer() bool { return f.MinReader > knownFormat || f.MinWriter > knownFormat }
+func (f Format) isNewer() bool { return f.MinReader > currentFormat || f.MinWriter > currentFormat }

@@ -23,26 +23,26 @@ import (
 // upstream's compactor cannot, it would have to write a key first. Any other etcd may
 // have other users, so its Store has to say that annex may.
 const (
-	// worthwhile is the part of a member's file, in percent, that must be free for
+	// minFreePercent is the part of a member's file, in percent, that must be free for
 	// the member to be defragmented: it answers nobody meanwhile.
-	worthwhile = 5
-	// roomy is the part of the quota, in percent, that a member's file may take for
+	minFreePercent = 5
+	// maxFilePercent is the part of the quota, in percent, that a member's file may take for
 	// writes to be let in again.
-	roomy = 95
-	// rest is how many times as long as they took members rest from being
+	maxFilePercent = 95
+	// restFactor is how many times as long as they took members rest from being
 	// defragmented without knowing what for.
-	rest = 10
+	restFactor = 10
 	// reclaimInterval keeps attempts apart.
 	reclaimInterval = 3 * time.Second
-	// blindInterval is how often the alarm is taken back on trial where etcd does not
+	// disarmInterval is how often the alarm is taken back on trial where etcd does not
 	// tell its quota (before 3.6): it raises it again with the next write if it must.
-	blindInterval = time.Minute
+	disarmInterval = time.Minute
 	// defragmentTimeout bounds that of one member.
 	defragmentTimeout = 10 * time.Minute
 )
 
-// reclaim is the outcome of one attempt to make room.
-type reclaim struct {
+// reclaimResult is the outcome of one attempt to make room.
+type reclaimResult struct {
 	at time.Time
 	// revision is that of the etcd at the time. What is older is removed with the
 	// next attempt, so that those who read at it have a moment to finish.
@@ -57,44 +57,44 @@ type reclaim struct {
 	err    error
 }
 
-// reclaim makes room in an etcd that is out of it, beside the looks at it.
+// reclaimResult makes room in an etcd that is out of it, beside the looks at it.
 func (s *Store) reclaim(ctx context.Context, conn *connection, seen *Snapshot) {
 	select {
-	case s.loop.last = <-s.loop.reclaimed:
-		s.loop.reclaiming = false
-		if err := s.loop.last.err; err != nil {
+	case s.state.lastReclaim = <-s.state.reclaimResults:
+		s.state.reclaiming = false
+		if err := s.state.lastReclaim.err; err != nil {
 			klog.FromContext(ctx).Error(err, "No room could be made in an etcd that is out of space")
 		}
 	default:
 	}
-	if !seen.NoSpace || seen.Unavailable != nil || !s.embedded && !s.wants().defragments {
+	if !seen.NoSpace || seen.Unavailable != nil || !s.embedded && !s.desiredState().defragments {
 		return
 	}
 	seen.Reclaiming = "annex removes history and defragments the members, and takes back the alarm when there is room again"
-	if err := s.loop.last.err; err != nil {
+	if err := s.state.lastReclaim.err; err != nil {
 		seen.Reclaiming = err.Error()
 	}
-	if s.loop.reclaiming || time.Since(s.loop.last.at) < reclaimInterval || !conn.enter() {
+	if s.state.reclaiming || time.Since(s.state.lastReclaim.at) < reclaimInterval || !conn.acquire() {
 		return
 	}
-	s.loop.reclaiming = true
-	last := s.loop.last
+	s.state.reclaiming = true
+	last := s.state.lastReclaim
 	s.running.Go(func() {
-		defer conn.leave()
-		s.loop.reclaimed <- conn.makeRoom(ctx, last)
-		s.lookSoon()
+		defer conn.release()
+		s.state.reclaimResults <- conn.reclaim(ctx, last)
+		s.probeSoon()
 	})
 }
 
-// makeRoom makes one attempt.
-func (c *connection) makeRoom(ctx context.Context, last reclaim) reclaim {
-	next := reclaim{revision: last.revision, disarmed: last.disarmed, stale: last.stale, rested: last.rested}
-	next.err = c.tryToMakeRoom(ctx, last, &next)
+// reclaim makes one attempt.
+func (c *connection) reclaim(ctx context.Context, last reclaimResult) reclaimResult {
+	next := reclaimResult{revision: last.revision, disarmed: last.disarmed, stale: last.stale, rested: last.rested}
+	next.err = c.tryReclaim(ctx, last, &next)
 	next.at = time.Now()
 	return next
 }
 
-func (c *connection) tryToMakeRoom(ctx context.Context, last reclaim, next *reclaim) error {
+func (c *connection) tryReclaim(ctx context.Context, last reclaimResult, next *reclaimResult) error {
 	head, err := c.client.Get(ctx, "-", clientv3.WithCountOnly())
 	if err != nil {
 		return fmt.Errorf("read the revision: %w", err)
@@ -114,13 +114,13 @@ func (c *connection) tryToMakeRoom(ctx context.Context, last reclaim, next *recl
 		return err
 	}
 	if !trusting {
-		next.stale, next.rested = false, time.Now().Add(rest*time.Since(begin))
+		next.stale, next.rested = false, time.Now().Add(restFactor*time.Since(begin))
 	}
 	statuses, err := c.statuses(ctx)
 	if err != nil {
 		return err
 	}
-	blind := freed || time.Since(last.disarmed) >= blindInterval
+	blind := freed || time.Since(last.disarmed) >= disarmInterval
 	for _, answer := range statuses {
 		if known := answer.Status.DbSizeQuota > 0; known && isFull(answer.Status) || !known && !blind {
 			return nil // nothing more can be done before something is deleted
@@ -144,7 +144,7 @@ func (c *connection) defragment(ctx context.Context, trusting bool) (freed bool,
 		if err != nil {
 			return freed, fmt.Errorf("ask %s for its size: %w", member.Endpoint, err)
 		}
-		if now.DbSize-now.DbSizeInUse < now.DbSize/100*worthwhile && (trusting || !isFull(now)) {
+		if now.DbSize-now.DbSizeInUse < now.DbSize/100*minFreePercent && (trusting || !isFull(now)) {
 			continue
 		}
 		freed = true
@@ -158,7 +158,7 @@ func (c *connection) defragment(ctx context.Context, trusting bool) (freed bool,
 // isFull reports whether a member's file leaves no room for writes. etcd does not tell
 // its quota before 3.6.
 func isFull(member *clientv3.StatusResponse) bool {
-	return member.DbSizeQuota == 0 || member.DbSize > member.DbSizeQuota/100*roomy
+	return member.DbSizeQuota == 0 || member.DbSize > member.DbSizeQuota/100*maxFilePercent
 }
 
 func (c *connection) defragmentMember(ctx context.Context, endpoint string) error {
@@ -171,20 +171,20 @@ func (c *connection) defragmentMember(ctx context.Context, endpoint string) erro
 }
 
 // statuses asks every endpoint; all must answer. The leader comes last.
-func (c *connection) statuses(ctx context.Context) ([]EndpointAnswer, error) {
-	answers := make([]EndpointAnswer, 0, len(c.target.endpoints))
+func (c *connection) statuses(ctx context.Context) ([]EndpointStatus, error) {
+	answers := make([]EndpointStatus, 0, len(c.target.endpoints))
 	for _, endpoint := range c.target.endpoints {
 		status, err := c.client.Status(ctx, endpoint)
 		if err != nil {
 			return nil, fmt.Errorf("ask %s for its size: %w", endpoint, err)
 		}
-		answers = append(answers, EndpointAnswer{Endpoint: endpoint, Status: status})
+		answers = append(answers, EndpointStatus{Endpoint: endpoint, Status: status})
 	}
-	slices.SortStableFunc(answers, func(a, b EndpointAnswer) int { return cmp.Compare(leads(a), leads(b)) })
+	slices.SortStableFunc(answers, func(a, b EndpointStatus) int { return cmp.Compare(isLeader(a), isLeader(b)) })
 	return answers, nil
 }
 
-func leads(answer EndpointAnswer) int {
+func isLeader(answer EndpointStatus) int {
 	if answer.Status.Leader == answer.Status.Header.GetMemberId() {
 		return 1
 	}

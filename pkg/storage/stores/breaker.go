@@ -15,11 +15,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// gate says where requests go and whether they may. It never changes; a Store
+// breaker says where requests go and whether they may. It never changes; a Store
 // replaces it by another.
-type gate struct {
-	// refused is why no request passes, nil if they do.
-	refused *UnavailableError
+type breaker struct {
+	// unavailable is why no request passes, nil if they do.
+	unavailable *UnavailableError
 	// connection is nil while there is none.
 	connection *connection
 	// cluster is the ID of the etcd cluster that data may come from.
@@ -27,23 +27,23 @@ type gate struct {
 	// fence is the condition on which etcd performs requests, nil for none: the etcd
 	// inside the process cannot be replaced while it runs.
 	fence *fence
-	// shut is done when the gate was replaced by one that refuses requests; its
+	// tripped is done when the gate was replaced by one that refuses requests; its
 	// cause says why.
-	shut  context.Context
-	close context.CancelCauseFunc
+	tripped context.Context
+	trip    context.CancelCauseFunc
 }
 
-func newGate(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) *gate {
-	g := &gate{refused: refused, connection: conn, cluster: cluster, fence: fence}
-	g.shut, g.close = context.WithCancelCause(context.Background())
+func newBreaker(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) *breaker {
+	g := &breaker{unavailable: refused, connection: conn, cluster: cluster, fence: fence}
+	g.tripped, g.trip = context.WithCancelCause(context.Background())
 	return g
 }
 
-// setGate has further requests go through g.
-func (s *Store) setGate(g *gate) {
-	before := s.gate.Swap(g)
-	if g.refused != nil {
-		before.close(g.refused)
+// setBreaker has further requests go through g.
+func (s *Store) setBreaker(g *breaker) {
+	before := s.breaker.Swap(g)
+	if g.unavailable != nil {
+		before.trip(g.unavailable)
 	}
 	if before.connection != nil && before.connection != g.connection {
 		before.connection.retire()
@@ -52,7 +52,7 @@ func (s *Store) setGate(g *gate) {
 
 // call is one request that passed the gate.
 type call struct {
-	*gate
+	*breaker
 	store  *Store
 	caller context.Context
 	end    func()
@@ -61,23 +61,23 @@ type call struct {
 	floor, checkpoint int64
 }
 
-// pass lets a request through the gate, or says why not. What it returns must end;
+// admit lets a request through the gate, or says why not. What it returns must end;
 // the context ends with the caller's, and when the gate is shut.
-func (s *Store) pass(ctx context.Context, operation string) (context.Context, *call, error) {
+func (s *Store) admit(ctx context.Context, operation string) (context.Context, *call, error) {
 	g := s.current(ctx)
-	for g.refused == nil && !g.connection.enter() {
-		g = s.gate.Load() // replaced meanwhile
+	for g.unavailable == nil && !g.connection.acquire() {
+		g = s.breaker.Load() // replaced meanwhile
 	}
-	if g.refused != nil {
+	if g.unavailable != nil {
 		s.metrics.refused(operation)
-		return nil, nil, g.refused
+		return nil, nil, g.unavailable
 	}
 	bound, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(g.shut, func() { cancel(context.Cause(g.shut)) })
-	c := &call{gate: g, store: s, caller: ctx, floor: s.highest.Load(), end: func() {
+	stop := context.AfterFunc(g.tripped, func() { cancel(context.Cause(g.tripped)) })
+	c := &call{breaker: g, store: s, caller: ctx, floor: s.highest.Load(), end: func() {
 		stop()
 		cancel(nil)
-		g.connection.leave()
+		g.connection.release()
 	}}
 	if g.fence != nil {
 		c.checkpoint = g.fence.checkpoint.Load()
@@ -89,18 +89,18 @@ func (s *Store) pass(ctx context.Context, operation string) (context.Context, *c
 // cluster, and no error that does not say which Store it is from.
 func (c *call) check(header *etcdserverpb.ResponseHeader, err error) error {
 	if err != nil {
-		if c.caller.Err() == nil && c.shut.Err() != nil {
-			return context.Cause(c.shut)
+		if c.caller.Err() == nil && c.tripped.Err() != nil {
+			return context.Cause(c.tripped)
 		}
-		if err = translate(c.store.name, err); isUnavailable(err) {
-			c.store.lookSoon()
+		if err = asStoreError(c.store.name, err); isUnavailable(err) {
+			c.store.probeSoon()
 		}
 		return err
 	}
 	if header.GetClusterId() == c.cluster {
 		return nil
 	}
-	return c.store.refuseCluster(c.gate, header.GetClusterId())
+	return c.store.tripWrongCluster(c.breaker, header.GetClusterId())
 }
 
 func isUnavailable(err error) bool {
@@ -108,18 +108,18 @@ func isUnavailable(err error) bool {
 	return errors.As(err, &unavailable)
 }
 
-// refuseCluster shuts the gate because an answer came from another cluster.
-func (s *Store) refuseCluster(g *gate, found uint64) error {
-	return s.refuse(g, ReasonWrongCluster, wrongCluster("its endpoints lead", found, g.cluster))
+// tripWrongCluster shuts the gate because an answer came from another cluster.
+func (s *Store) tripWrongCluster(g *breaker, found uint64) error {
+	return s.trip(g, ReasonWrongCluster, wrongCluster("its endpoints lead", found, g.cluster))
 }
 
-// refuse shuts the gate because of what a request met, until the next look.
-func (s *Store) refuse(g *gate, reason, message string) error {
+// trip shuts the gate because of what a request met, until the next look.
+func (s *Store) trip(g *breaker, reason, message string) error {
 	refused := &UnavailableError{Store: s.name, Reason: reason, Message: message}
-	if s.gate.CompareAndSwap(g, newGate(refused, g.connection, g.cluster, g.fence)) {
-		g.close(refused)
+	if s.breaker.CompareAndSwap(g, newBreaker(refused, g.connection, g.cluster, g.fence)) {
+		g.trip(refused)
 	}
-	s.lookSoon()
+	s.probeSoon()
 	return refused
 }
 
@@ -136,8 +136,8 @@ type connection struct {
 	target      target
 	credentials *credentials // nil without any
 	client      *clientv3.Client
-	// keep is set for a client that is somebody else's to close.
-	keep bool
+	// shared is set for a client that is somebody else's to close.
+	shared bool
 	// watcher is the client's, with the streams that it opens counted.
 	watcher clientv3.Watcher
 	streams streams
@@ -145,13 +145,13 @@ type connection struct {
 	retired context.Context
 	cancel  context.CancelFunc
 
-	mu    sync.Mutex
-	users int
-	gone  bool
+	mu     sync.Mutex
+	users  int
+	closed bool
 }
 
 func newConnection(t target, creds *credentials, client *clientv3.Client, keep bool) *connection {
-	c := &connection{target: t, credentials: creds, client: client, keep: keep}
+	c := &connection{target: t, credentials: creds, client: client, shared: keep}
 	c.streams.verifying = make(chan struct{}, 1)
 	c.watcher = clientv3.NewWatchFromWatchClient(countedStreams{etcdserverpb.NewWatchClient(client.ActiveConnection()), &c.streams}, client)
 	c.retired, c.cancel = context.WithCancel(context.Background())
@@ -166,21 +166,21 @@ func (c *connection) tls() *tls.Config {
 	return c.credentials.config
 }
 
-// enter reports whether the connection may be used; leave must follow.
-func (c *connection) enter() bool {
+// acquire reports whether the connection may be used; leave must follow.
+func (c *connection) acquire() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone {
+	if c.closed {
 		return false
 	}
 	c.users++
 	return true
 }
 
-func (c *connection) leave() {
+func (c *connection) release() {
 	c.mu.Lock()
 	c.users--
-	last := c.gone && c.users == 0
+	last := c.closed && c.users == 0
 	c.mu.Unlock()
 	if last {
 		c.closeClient()
@@ -191,8 +191,8 @@ func (c *connection) leave() {
 // longer.
 func (c *connection) retire() {
 	c.mu.Lock()
-	already := c.gone
-	c.gone = true
+	already := c.closed
+	c.closed = true
 	unused := c.users == 0
 	c.mu.Unlock()
 	if already {
@@ -206,7 +206,7 @@ func (c *connection) retire() {
 }
 
 func (c *connection) closeClient() {
-	if !c.keep {
+	if !c.shared {
 		// Nothing is lost: nobody uses it.
 		_ = c.client.Close()
 	}

@@ -14,49 +14,49 @@ import (
 )
 
 const (
-	// youth is how old a watch cache has to be to answer consistent reads as quickly as
+	// warmUpTime is how old a watch cache has to be to answer consistent reads as quickly as
 	// etcd. Before, it may have to wait for etcd, which looks every 100 ms for watches
 	// that something was written after (watchResyncPeriod of etcd's mvcc), and for its own
 	// first question, which upstream asks after 100 ms
 	// (k8s.io/apiserver/pkg/storage/cacher/progress).
-	youth = 250 * time.Millisecond
+	warmUpTime = 250 * time.Millisecond
 	// readyInterval is how often a watch that waits looks whether the cache is filled.
 	readyInterval = 2 * time.Millisecond
 
 	// What is few enough to be read from etcd as often as clients like: a page of kubectl's,
 	// which upstream reads from there too while the cache is not filled.
-	fewObjects = 500
-	fewBytes   = 4 << 20
+	smallObjects = 500
+	smallBytes   = 4 << 20
 )
 
-// young is a watch cache that has etcd answer for it while it fills and is young, if
+// warmingCache is a watch cache that has etcd answer for it while it fills and is young, if
 // that is little work: who makes a definition and uses it at once is not told to come
 // again in a second, nor waits for the cache.
-type young struct {
+type warmingCache struct {
 	storage.Interface
-	etcd storage.Interface
-	made time.Time
-	// few reports whether there are few objects.
-	few func() bool
+	etcd    storage.Interface
+	created time.Time
+	// isSmall reports whether there are few objects.
+	isSmall func() bool
 }
 
-func newYoung(cached, etcd storage.Interface, few func() bool) *young {
-	return &young{Interface: cached, etcd: etcd, made: time.Now(), few: few}
+func newWarmingCache(cached, etcd storage.Interface, few func() bool) *warmingCache {
+	return &warmingCache{Interface: cached, etcd: etcd, created: time.Now(), isSmall: few}
 }
 
-// few reports whether a resource has few objects in a Store, as far as that is known.
-func (r recipe) few(store Store) bool {
+// isSmall reports whether a resource has few objects in a Store, as far as that is known.
+func (r storageConfig) isSmall(store Store) bool {
 	tracker := store.Usage()
 	if tracker == nil || !tracker.HasSynced() {
 		return false
 	}
 	there := tracker.Usage(r.config.GroupResource)
-	return there.Objects <= fewObjects && there.Bytes <= fewBytes
+	return there.Objects <= smallObjects && there.Bytes <= smallBytes
 }
 
 // GetList implements storage.Interface.
-func (y *young) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
-	if options.ResourceVersion == "" && (time.Since(y.made) < youth || y.ReadinessCheck() != nil) && y.few() {
+func (y *warmingCache) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
+	if options.ResourceVersion == "" && (time.Since(y.created) < warmUpTime || y.ReadinessCheck() != nil) && y.isSmall() {
 		return y.etcd.GetList(ctx, key, options, list)
 	}
 	return y.Interface.GetList(ctx, key, options, list)
@@ -64,10 +64,10 @@ func (y *young) GetList(ctx context.Context, key string, options storage.ListOpt
 
 // Watch implements storage.Interface. There is no watch but of the cache, so it waits for
 // that, for as long as one takes that has little to read.
-func (y *young) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
-	if y.ReadinessCheck() != nil && y.few() {
+func (y *warmingCache) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+	if y.ReadinessCheck() != nil && y.isSmall() {
 		// Where it is not ready by then, the cache itself says so.
-		_ = wait.PollUntilContextTimeout(ctx, readyInterval, youth, false, func(context.Context) (bool, error) {
+		_ = wait.PollUntilContextTimeout(ctx, readyInterval, warmUpTime, false, func(context.Context) (bool, error) {
 			return y.ReadinessCheck() == nil, nil
 		})
 	}

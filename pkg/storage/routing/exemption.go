@@ -14,16 +14,16 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/limits"
 )
 
-// passLimits has updates pass the limits that must not fail for them, though they may
+// exemptFromLimits has updates pass the limits that must not fail for them, though they may
 // add some bytes: those of status, by which controllers tell what is the case, and
 // all of an object that is being deleted, which is how room is made.
-func passLimits(ctx context.Context, update storage.UpdateFunc) (context.Context, storage.UpdateFunc) {
+func exemptFromLimits(ctx context.Context, update storage.UpdateFunc) (context.Context, storage.UpdateFunc) {
 	info, ok := request.RequestInfoFrom(ctx)
 	ofStatus := ok && info.Subresource == "status"
-	ctx, pass := limits.WithPass(ctx)
+	ctx, pass := limits.WithExemption(ctx)
 	return ctx, func(found runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		updated, ttl, err := update(found, response)
-		pass.SetUnlimited(err == nil && (ofStatus || isBeingDeleted(updated)))
+		pass.Set(err == nil && (ofStatus || isBeingDeleted(updated)))
 		return updated, ttl, err
 	}
 }

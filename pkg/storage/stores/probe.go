@@ -18,39 +18,39 @@ import (
 )
 
 const (
-	// answerTimeout is how long an etcd may take to answer before it counts as away,
+	// probeTimeout is how long an etcd may take to answer before it counts as away,
 	// and patience how long the one inside the process may.
-	answerTimeout = 4 * time.Second
-	patience      = time.Minute
-	// hesitation is how long it may take before annex finds out whether it will answer
+	probeTimeout         = 4 * time.Second
+	embeddedProbeTimeout = time.Minute
+	// dialCheckDelay is how long it may take before annex finds out whether it will answer
 	// at all, and explainTimeout bounds that.
-	hesitation     = 500 * time.Millisecond
+	dialCheckDelay = 500 * time.Millisecond
 	explainTimeout = 2 * time.Second
 	// secretInterval is how often a Secret is read again while nobody complains.
 	secretInterval = 30 * time.Second
-	// misses is how many looks in a row must fail before a Store that answered
+	// failureThreshold is how many looks in a row must fail before a Store that answered
 	// counts as away: a cluster that elects a leader may miss one.
-	misses = 2
+	failureThreshold = 2
 )
 
 var minimumVersion = version.MustParseSemantic(externaletcd.MinimumVersion)
 
-// loopState is what one look remembers for the next.
-type loopState struct {
+// probeState is what one look remembers for the next.
+type probeState struct {
 	connection  *connection
 	credentials *credentials
 	secret      secretRef
 	secretRead  time.Time
 	secretErr   error
-	missed      int
+	failures    int
 	reclaiming  bool
 	// data are those that requests passed to, and fence is on them.
 	data  data
 	fence *fence
 	// checkpointed is when the last checkpoint was written.
-	checkpointed time.Time
-	reclaimed    chan reclaim
-	last         reclaim
+	checkpointed   time.Time
+	reclaimResults chan reclaimResult
+	lastReclaim    reclaimResult
 }
 
 // data tells those behind a Store from others, by annex's mark in them.
@@ -59,9 +59,9 @@ type data struct {
 	epoch   string
 }
 
-// look looks at the etcd once, and opens or shuts the gate.
-func (s *Store) look(ctx context.Context) {
-	w := s.wants()
+// probe looks at the etcd once, and opens or shuts the gate.
+func (s *Store) probe(ctx context.Context) {
+	w := s.desiredState()
 	secretErr := s.refreshCredentials(ctx, w)
 	conn, err := s.connect(w)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Store) look(ctx context.Context) {
 		return
 	}
 	defer func() {
-		if s.loop.connection != conn {
+		if s.state.connection != conn {
 			conn.retire() // it was made in vain
 		}
 	}()
@@ -78,40 +78,40 @@ func (s *Store) look(ctx context.Context) {
 		return // an etcd that was not given the time to answer is not away
 	}
 	seen.SecretErr = secretErr
-	if s.loop.credentials != nil {
-		seen.CertificateExpires = s.loop.credentials.expires
+	if s.state.credentials != nil {
+		seen.CertificateExpires = s.state.credentials.expires
 	}
 	if s.name == hosting.DefaultStoreName {
 		w = s.claimDefault(ctx, conn, w, seen)
 	}
-	seen.Unavailable = s.judge(ctx, conn, w, seen)
+	seen.Unavailable = s.evaluate(ctx, conn, w, seen)
 	if seen.Unavailable == nil && seen.Mark != nil && seen.Mark.Epoch == "" {
 		seen.Unavailable = s.upgradeMark(ctx, conn, w, seen)
 	}
-	if seen.Unavailable != nil && conn == s.loop.connection && s.missedOnly(seen.Unavailable) {
-		s.lookSoon()
+	if seen.Unavailable != nil && conn == s.state.connection && s.toleratesFailure(seen.Unavailable) {
+		s.probeSoon()
 		return
 	}
 	if s.isReplaced(w, seen) {
-		s.set.renew(s)
+		s.pool.replace(s)
 		return
 	}
-	s.open(ctx, conn, w, seen)
+	s.applyProbe(ctx, conn, w, seen)
 	s.reclaim(ctx, conn, seen)
 	s.report(ctx, w, seen)
 }
 
 // observe asks etcd, which may take its time inside the process.
 func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
-	timeout := answerTimeout
+	timeout := probeTimeout
 	if s.embedded {
-		timeout = patience
+		timeout = embeddedProbeTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	floor, checkpoint := s.highest.Load(), int64(0)
-	if s.loop.fence != nil {
-		checkpoint = s.loop.fence.checkpoint.Load()
+	if s.state.fence != nil {
+		checkpoint = s.state.fence.checkpoint.Load()
 	}
 	seen := conn.observe(ctx)
 	seen.floor, seen.checkpoint = floor, checkpoint
@@ -120,27 +120,27 @@ func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
 
 // isReplaced reports whether requests are about to pass to other data than before,
 // as the owner of the Store has said that they may.
-func (s *Store) isReplaced(w wanted, seen *Snapshot) bool {
+func (s *Store) isReplaced(w desiredState, seen *Snapshot) bool {
 	if s.name == hosting.DefaultStoreName || seen.Unavailable != nil {
 		return false
 	}
 	found := data{w.pinned, seen.Mark.Epoch}
-	if s.loop.data == (data{}) {
-		s.loop.data = found
+	if s.state.data == (data{}) {
+		s.state.data = found
 	}
-	return s.loop.data != found
+	return s.state.data != found
 }
 
-// missedOnly reports whether a Store that served until now failed to answer only as
+// toleratesFailure reports whether a Store that served until now failed to answer only as
 // often as may happen to one that is well.
-func (s *Store) missedOnly(found *UnavailableError) bool {
+func (s *Store) toleratesFailure(found *UnavailableError) bool {
 	switch found.Reason {
 	case ReasonUnreachable, ReasonNoQuorum, ReasonBadCredentials, ReasonCertificateExpired:
 	default:
 		return false
 	}
-	s.loop.missed++
-	return s.gate.Load().refused == nil && s.loop.missed < misses
+	s.state.failures++
+	return s.breaker.Load().unavailable == nil && s.state.failures < failureThreshold
 }
 
 // failedToConnect is what is seen of a Store that there is no client for.
@@ -150,34 +150,34 @@ func (s *Store) failedToConnect(secretErr, err error) *Snapshot {
 	}
 	seen := &Snapshot{SecretErr: secretErr, Unavailable: s.unavailable(ReasonBadCredentials, err.Error())}
 	seen.MembersErr, seen.readErr = err, err
-	s.changeGate(seen.Unavailable, nil, 0, nil)
-	s.loop.connection = nil
+	s.updateBreaker(seen.Unavailable, nil, 0, nil)
+	s.state.connection = nil
 	s.compact.set(false, s)
 	return seen
 }
 
 // refreshCredentials reads the Secret again when it is time to. If that fails, those
 // that are known go on being used.
-func (s *Store) refreshCredentials(ctx context.Context, w wanted) error {
+func (s *Store) refreshCredentials(ctx context.Context, w desiredState) error {
 	if w.secret == nil {
-		s.loop.credentials, s.loop.secret, s.loop.secretErr = nil, secretRef{}, nil
+		s.state.credentials, s.state.secret, s.state.secretErr = nil, secretRef{}, nil
 		return nil
 	}
-	another := s.loop.secret != *w.secret
-	well := s.gate.Load().refused == nil && s.loop.secretErr == nil
-	if !another && well && time.Since(s.loop.secretRead) < s.set.config.secretInterval {
+	another := s.state.secret != *w.secret
+	well := s.breaker.Load().unavailable == nil && s.state.secretErr == nil
+	if !another && well && time.Since(s.state.secretRead) < s.pool.config.secretInterval {
 		return nil
 	}
-	s.loop.secret, s.loop.secretRead = *w.secret, time.Now()
+	s.state.secret, s.state.secretRead = *w.secret, time.Now()
 	if another {
-		s.loop.credentials = nil
+		s.state.credentials = nil
 	}
 	var found *credentials
-	if found, s.loop.secretErr = s.set.readCredentials(ctx, w.secret); s.loop.secretErr != nil {
-		return s.loop.secretErr
+	if found, s.state.secretErr = s.pool.readCredentials(ctx, w.secret); s.state.secretErr != nil {
+		return s.state.secretErr
 	}
-	if known := s.loop.credentials; known == nil || known.version != found.version {
-		s.loop.credentials = found
+	if known := s.state.credentials; known == nil || known.version != found.version {
+		s.state.credentials = found
 	}
 	return nil
 }
@@ -187,69 +187,69 @@ var errNoCredentials = errors.New("its Secret was not read yet")
 
 // connect returns the connection that the Store is to have: the one that it has, or
 // a new one if endpoints or credentials are others.
-func (s *Store) connect(w wanted) (*connection, error) {
-	if s.loop.connection != nil && s.loop.connection.keep {
-		return s.loop.connection, nil
+func (s *Store) connect(w desiredState) (*connection, error) {
+	if s.state.connection != nil && s.state.connection.shared {
+		return s.state.connection, nil
 	}
-	known := s.loop.credentials
+	known := s.state.credentials
 	if w.secret != nil && known == nil {
 		return nil, errNoCredentials
 	}
-	if c := s.loop.connection; c != nil && c.target.equal(w.target) && c.credentials == known {
+	if c := s.state.connection; c != nil && c.target.equal(w.target) && c.credentials == known {
 		return c, nil
 	}
-	return s.set.dial(w.target, known)
+	return s.pool.dial(w.target, known)
 }
 
-// open sets the gate as the look says.
-func (s *Store) open(ctx context.Context, conn *connection, w wanted, seen *Snapshot) {
-	if before := s.loop.connection; before != nil && before != conn {
+// applyProbe sets the gate as the look says.
+func (s *Store) applyProbe(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) {
+	if before := s.state.connection; before != nil && before != conn {
 		defer before.retire() // also where it never was in a gate
 	}
-	s.loop.connection = conn
+	s.state.connection = conn
 	if seen.Unavailable == nil {
-		s.loop.missed = 0
-		s.set.allowProgress(seen)
+		s.state.failures = 0
+		s.pool.enableWatchProgress(seen)
 		raise(&s.highest, seen.revision)
-		s.holdFence(ctx, conn, w, seen)
+		s.updateFence(ctx, conn, w, seen)
 	}
-	s.changeGate(seen.Unavailable, conn, w.pinned, s.loop.fence)
+	s.updateBreaker(seen.Unavailable, conn, w.pinned, s.state.fence)
 	s.compact.set(seen.Unavailable == nil, s)
 }
 
-// holdFence has requests fenced by what was seen. There is no other cluster behind the
+// updateFence has requests fenced by what was seen. There is no other cluster behind the
 // socket of the etcd inside the process, and a full etcd may have taken no mark.
-func (s *Store) holdFence(ctx context.Context, conn *connection, w wanted, seen *Snapshot) {
+func (s *Store) updateFence(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) {
 	if seen.Mark == nil {
 		return
 	}
-	s.loop.data = data{w.pinned, seen.Mark.Epoch}
+	s.state.data = data{w.pinned, seen.Mark.Epoch}
 	if !s.embedded {
-		if s.loop.fence == nil || s.loop.fence.mark != seen.rawMark {
-			s.loop.fence = newFence(s.prefix, seen.rawMark, s.set.process)
+		if s.state.fence == nil || s.state.fence.mark != seen.rawMark {
+			s.state.fence = newFence(s.prefix, seen.rawMark, s.pool.process)
 		}
-		s.writeCheckpoint(ctx, conn, s.loop.fence, seen)
+		s.writeCheckpoint(ctx, conn, s.state.fence, seen)
 	}
-	seen.History = s.history(s.loop.fence, seen)
+	seen.History = s.history(s.state.fence, seen)
 	s.known.Store(&seen.History)
 }
 
-// changeGate leaves a gate that is as it should be, with the requests in it.
-func (s *Store) changeGate(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) {
-	is := s.gate.Load()
-	sameRefusal := (is.refused == nil) == (refused == nil)
-	if refused != nil && is.refused != nil {
-		sameRefusal = *is.refused == *refused
+// updateBreaker leaves a gate that is as it should be, with the requests in it.
+func (s *Store) updateBreaker(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) {
+	is := s.breaker.Load()
+	sameRefusal := (is.unavailable == nil) == (refused == nil)
+	if refused != nil && is.unavailable != nil {
+		sameRefusal = *is.unavailable == *refused
 	}
 	if sameRefusal && is.connection == conn && is.cluster == cluster && is.fence == fence {
 		return
 	}
-	s.setGate(newGate(refused, conn, cluster, fence))
+	s.setBreaker(newBreaker(refused, conn, cluster, fence))
 }
 
-// judge says why no requests may pass, nil if they may. Messages hold nothing that
+// evaluate says why no requests may pass, nil if they may. Messages hold nothing that
 // is different each time, or each look would be news.
-func (s *Store) judge(ctx context.Context, conn *connection, w wanted, seen *Snapshot) *UnavailableError {
+func (s *Store) evaluate(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) *UnavailableError {
 	answers := 0
 	for _, answer := range seen.Endpoints {
 		if answer.Err != nil {
@@ -275,20 +275,20 @@ func (s *Store) judge(ctx context.Context, conn *connection, w wanted, seen *Sna
 	case seen.hasAlarm("CORRUPT"):
 		return s.unavailable(ReasonCorrupt, "etcd found that its members hold different data")
 	case seen.readErr != nil:
-		return s.unavailable(ReasonNoQuorum, fmt.Sprintf("the cluster does not answer as a whole: %v", plain(seen.readErr)))
+		return s.unavailable(ReasonNoQuorum, fmt.Sprintf("the cluster does not answer as a whole: %v", withoutDetails(seen.readErr)))
 	}
-	return s.judgeMark(w, seen)
+	return s.checkMark(w, seen)
 }
 
-// judgeMark says whether the data are those of the Store.
-func (s *Store) judgeMark(w wanted, seen *Snapshot) *UnavailableError {
+// checkMark says whether the data are those of the Store.
+func (s *Store) checkMark(w desiredState, seen *Snapshot) *UnavailableError {
 	mark := seen.Mark
 	switch {
 	case seen.Cluster == 0:
 		return s.unavailable(ReasonWrongCluster, "its endpoints lead to different etcd clusters")
 	case w.pinned != 0 && seen.Cluster != w.pinned:
 		return s.unavailable(ReasonWrongCluster, wrongCluster("its endpoints lead", seen.Cluster, w.pinned))
-	case s.name == hosting.DefaultStoreName && seen.rawMark == "" && s.loop.fence == nil && w.known.Epoch == "" && seen.claimErr == nil:
+	case s.name == hosting.DefaultStoreName && seen.rawMark == "" && s.state.fence == nil && w.known.Epoch == "" && seen.claimErr == nil:
 		return nil // a full etcd took no mark
 	case seen.markErr != nil:
 		return s.unavailable(ReasonInUse, fmt.Sprintf("the mark of the prefix %s of the etcd cluster %s cannot be read, it may be of another Store: %v",
@@ -298,7 +298,7 @@ func (s *Store) judgeMark(w wanted, seen *Snapshot) *UnavailableError {
 			s.prefix, FormatClusterID(seen.Cluster), mark.Store, mark.UID))
 	case mark != nil && mark.Format.isNewer():
 		return s.unavailable(ReasonNewerFormat, fmt.Sprintf("a newer release of annex wrote it: it needs one that knows the format %d, this one knows %d",
-			max(mark.Format.MinReader, mark.Format.MinWriter), knownFormat))
+			max(mark.Format.MinReader, mark.Format.MinWriter), currentFormat))
 	case seen.claimErr != nil:
 		return seen.claimErr
 	case w.pinned == 0:
@@ -310,7 +310,7 @@ func (s *Store) judgeMark(w wanted, seen *Snapshot) *UnavailableError {
 	case seen.offsetErr != nil:
 		return s.unavailable(ReasonCorrupt, fmt.Sprintf("what annex noted about its revisions cannot be read: %v", seen.offsetErr))
 	}
-	return s.judgeHistory(w, seen)
+	return s.checkHistory(w, seen)
 }
 
 // explain says of each endpoint why it does not answer. gRPC often knows only that
@@ -322,7 +322,7 @@ func (c *connection) explain(ctx context.Context, seen *Snapshot) string {
 	for _, answer := range seen.Endpoints {
 		err := externaletcd.Probe(ctx, answer.Endpoint, c.tls())
 		if err == nil {
-			err = plain(answer.Err)
+			err = withoutDetails(answer.Err)
 		}
 		silent = append(silent, fmt.Sprintf("%s: %v", answer.Endpoint, err))
 	}
@@ -334,30 +334,30 @@ func (c *connection) expired() bool {
 	return c.credentials != nil && !c.credentials.expires.IsZero() && c.credentials.expires.Before(time.Now())
 }
 
-// plain says that time ran out without how gRPC says it, which is different each time.
-func plain(err error) error {
+// withoutDetails says that time ran out without how gRPC says it, which is different each time.
+func withoutDetails(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || codeOf(err) == codes.DeadlineExceeded {
-		return fmt.Errorf("no answer within %s", answerTimeout)
+		return fmt.Errorf("no answer within %s", probeTimeout)
 	}
 	return err
 }
 
 // report makes what was seen known.
-func (s *Store) report(ctx context.Context, w wanted, seen *Snapshot) {
+func (s *Store) report(ctx context.Context, w desiredState, seen *Snapshot) {
 	seen.UID, seen.Generation = w.uid, w.generation
-	if refused := s.gate.Load().refused; refused != nil && seen.Unavailable == nil {
-		s.lookSoon() // a request met something worse meanwhile
+	if refused := s.breaker.Load().unavailable; refused != nil && seen.Unavailable == nil {
+		s.probeSoon() // a request met something worse meanwhile
 	}
 	before := s.snapshot.Swap(seen)
-	s.lookedOnce.Do(func() { close(s.looked) })
+	s.probedOnce.Do(func() { close(s.probed) })
 	s.metrics.set(seen)
-	if isNews(before, seen) {
-		s.set.tell(s.name)
+	if isSignificant(before, seen) {
+		s.pool.notify(s.name)
 	}
 }
 
-// isNews reports whether those who follow a Store should look at it at once.
-func isNews(before, after *Snapshot) bool {
+// isSignificant reports whether those who follow a Store should look at it at once.
+func isSignificant(before, after *Snapshot) bool {
 	if (before.Unavailable == nil) != (after.Unavailable == nil) || before.NoSpace != after.NoSpace || before.Generation != after.Generation {
 		return true
 	}

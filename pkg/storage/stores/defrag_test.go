@@ -47,7 +47,7 @@ func TestOutOfSpaceIsReported(t *testing.T) {
 	var last *Snapshot
 	for looks := 0; looks < 5; {
 		poll.Until(t, "a probe of the full etcd", func() string {
-			store.lookSoon()
+			store.probeSoon()
 			seen := store.Snapshot()
 			if seen == last || !seen.NoSpace {
 				return "nobody noticed that it is full"

@@ -53,13 +53,13 @@ func TestListsOfAYoungCache(t *testing.T) {
 		"filled":                   {listAt: at, wantEtcd: true},
 		"filled with many":         {listAt: at, many: true},
 		"filled, not older than 7": {listAt: at, version: "7"},
-		"grown up":                 {listAt: youth},
+		"grown up":                 {listAt: warmUpTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				cached, etcd := &layer{readyAt: time.Now().Add(tc.readyAt)}, &layer{}
-				y := newYoung(cached, etcd, func() bool { return !tc.many })
+				y := newWarmingCache(cached, etcd, func() bool { return !tc.many })
 				time.Sleep(tc.listAt)
 				if err := y.GetList(t.Context(), "/", storage.ListOptions{ResourceVersion: tc.version}, nil); err != nil {
 					t.Fatal(err)
@@ -82,7 +82,7 @@ func TestWatchesOfAYoungCache(t *testing.T) {
 	}{
 		"filled":            {},
 		"filled soon":       {readyAt: 20 * time.Millisecond, wantWait: 20 * time.Millisecond},
-		"filled late":       {readyAt: time.Minute, wantWait: youth, wantRefused: true},
+		"filled late":       {readyAt: time.Minute, wantWait: warmUpTime, wantRefused: true},
 		"nobody waits":      {readyAt: time.Minute, cancelled: 30 * time.Millisecond, wantWait: 30 * time.Millisecond, wantRefused: true},
 		"many, filled soon": {readyAt: 20 * time.Millisecond, many: true, wantRefused: true},
 		"many, filled":      {many: true},
@@ -92,7 +92,7 @@ func TestWatchesOfAYoungCache(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				cached := &layer{readyAt: began.Add(tc.readyAt)}
-				y := newYoung(cached, &layer{}, func() bool { return !tc.many })
+				y := newWarmingCache(cached, &layer{}, func() bool { return !tc.many })
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if tc.cancelled > 0 {

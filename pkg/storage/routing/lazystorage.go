@@ -32,12 +32,12 @@ const (
 
 var errDestroyed = errors.New("the storage has been closed")
 
-// routed is the storage of a resource. It finds its Store when it is first used, and
+// lazyStorage is the storage of a resource. It finds its Store when it is first used, and
 // begins again if the data of the Store are replaced or the resource is elsewhere.
-type routed struct {
+type lazyStorage struct {
 	route  route
 	store  func(name string) (Store, error)
-	recipe recipe
+	config storageConfig
 
 	// building is held by who makes or destroys the backend. Unlike a mutex it lets
 	// others give up.
@@ -50,31 +50,31 @@ type routed struct {
 	stopPreparing func()
 }
 
-var _ storage.Interface = &routed{}
+var _ storage.Interface = &lazyStorage{}
 
-func newStorage(to route, store func(string) (Store, error), recipe recipe) *routed {
-	return &routed{route: to, store: store, recipe: recipe, building: make(chan struct{}, 1), stopPreparing: func() {}}
+func newLazyStorage(to route, store func(string) (Store, error), recipe storageConfig) *lazyStorage {
+	return &lazyStorage{route: to, store: store, config: recipe, building: make(chan struct{}, 1), stopPreparing: func() {}}
 }
 
 // prepare makes the backend before it is used.
-func (s *routed) prepare() error {
+func (s *lazyStorage) prepare() error {
 	ctx, cancel := context.WithTimeout(context.Background(), prepareTimeout)
 	defer cancel()
-	_, err := s.use(ctx)
+	_, err := s.getBackend(ctx)
 	return err
 }
 
-// prepareSoon has the backend made as soon as there is a Store for it, and anew when
+// prepareInBackground has the backend made as soon as there is a Store for it, and anew when
 // there is another in its place or the resource is elsewhere: watches of the old one end. Upstream makes
 // all versions of a custom resource when one is asked for, and so their watch caches
 // begin at the same time: who has a resource version from one can watch another.
-func (s *routed) prepareSoon() {
+func (s *lazyStorage) prepareInBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopPreparing = cancel
 	s.preparing.Go(func() {
 		for s.waitPlaced(ctx) {
-			if made, err := s.use(ctx); err == nil {
-				s.waitMoved(ctx, made)
+			if made, err := s.getBackend(ctx); err == nil {
+				s.waitRerouted(ctx, made)
 				continue
 			}
 			select {
@@ -86,7 +86,7 @@ func (s *routed) prepareSoon() {
 }
 
 // waitPlaced returns once the resource has a Store, or false if ctx is done before.
-func (s *routed) waitPlaced(ctx context.Context) bool {
+func (s *lazyStorage) waitPlaced(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		changed := s.route.changed()
 		if _, err := s.route.find(); err == nil {
@@ -100,8 +100,8 @@ func (s *routed) waitPlaced(ctx context.Context) bool {
 	return false
 }
 
-// waitMoved returns when the backend is no longer the one to use.
-func (s *routed) waitMoved(ctx context.Context, made *backend) {
+// waitRerouted returns when the backend is no longer the one to use.
+func (s *lazyStorage) waitRerouted(ctx context.Context, made *backend) {
 	for ctx.Err() == nil {
 		changed := s.route.changed()
 		if !s.isCurrent(made) {
@@ -109,7 +109,7 @@ func (s *routed) waitMoved(ctx context.Context, made *backend) {
 		}
 		select {
 		case <-changed:
-		case <-made.store.Gone():
+		case <-made.store.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -117,13 +117,13 @@ func (s *routed) waitMoved(ctx context.Context, made *backend) {
 
 // isCurrent reports whether a backend is where the route leads now. A HostedResource
 // that was made again may name another Store: what is in this one is not found there.
-func (s *routed) isCurrent(made *backend) bool {
+func (s *lazyStorage) isCurrent(made *backend) bool {
 	at, err := s.route.find()
-	return err == nil && made.place == at && !made.isGone()
+	return err == nil && made.location == at && !made.isStale()
 }
 
-// use returns the backend. The first caller makes it.
-func (s *routed) use(ctx context.Context) (*backend, error) {
+// getBackend returns the backend. The first caller makes it.
+func (s *lazyStorage) getBackend(ctx context.Context) (*backend, error) {
 	if made := s.backend.Load(); made != nil && s.isCurrent(made) {
 		return made, nil
 	}
@@ -151,11 +151,11 @@ func (s *routed) use(ctx context.Context) (*backend, error) {
 	if down := store.Available(); down != nil {
 		return nil, storeUnavailable(at.store, down)
 	}
-	made, err := s.recipe.build(ctx, store)
+	made, err := s.config.build(ctx, store)
 	if err != nil {
 		return nil, err
 	}
-	made.place = at
+	made.location = at
 	s.backend.Store(made)
 	if before != nil {
 		before.destroy()
@@ -165,7 +165,7 @@ func (s *routed) use(ctx context.Context) (*backend, error) {
 
 // find returns the Store of the resource and waits for one to be chosen, but not for
 // long.
-func (s *routed) find(ctx context.Context) (place, error) {
+func (s *lazyStorage) find(ctx context.Context) (location, error) {
 	var giveUp <-chan time.Time
 	for {
 		changed := s.route.changed()
@@ -175,9 +175,9 @@ func (s *routed) find(ctx context.Context) (place, error) {
 		case err == nil:
 			return at, nil
 		case !errors.As(err, &missing):
-			return place{}, err
+			return location{}, err
 		case missing.final:
-			return place{}, missing.status()
+			return location{}, missing.status()
 		case giveUp == nil:
 			timer := time.NewTimer(placementTimeout)
 			defer timer.Stop()
@@ -186,15 +186,15 @@ func (s *routed) find(ctx context.Context) (place, error) {
 		select {
 		case <-changed:
 		case <-giveUp:
-			return place{}, missing.status()
+			return location{}, missing.status()
 		case <-ctx.Done():
-			return place{}, missing.status()
+			return location{}, missing.status()
 		}
 	}
 }
 
 // destroy closes the backend, if there is one, and keeps another from being made.
-func (s *routed) destroy() {
+func (s *lazyStorage) destroy() {
 	s.stopPreparing()
 	s.preparing.Wait()
 	s.building <- struct{}{}
@@ -207,8 +207,8 @@ func (s *routed) destroy() {
 
 // do calls the backend for what etcd has to answer. If that is known to be down it
 // is not asked.
-func (s *routed) do(ctx context.Context, call func(storage.Interface) error) error {
-	b, err := s.use(ctx)
+func (s *lazyStorage) do(ctx context.Context, call func(storage.Interface) error) error {
+	b, err := s.getBackend(ctx)
 	if err != nil {
 		return err
 	}
@@ -219,27 +219,27 @@ func (s *routed) do(ctx context.Context, call func(storage.Interface) error) err
 }
 
 // read calls the backend for what the watch cache can answer while etcd is down.
-func (s *routed) read(ctx context.Context, call func(storage.Interface) error) error {
-	b, err := s.use(ctx)
+func (s *lazyStorage) read(ctx context.Context, call func(storage.Interface) error) error {
+	b, err := s.getBackend(ctx)
 	if err != nil {
 		return err
 	}
-	if down := b.store.Available(); down != nil && !b.answers() {
+	if down := b.store.Available(); down != nil && !b.canServeReads() {
 		return storeUnavailable(b.store.Name(), down)
 	}
 	return call(b.Interface)
 }
 
 // Versioner implements storage.Interface.
-func (s *routed) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
+func (s *lazyStorage) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
 
 // Create implements storage.Interface.
-func (s *routed) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+func (s *lazyStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	return s.do(ctx, func(b storage.Interface) error { return b.Create(ctx, key, obj, out, ttl) })
 }
 
 // Delete implements storage.Interface.
-func (s *routed) Delete(
+func (s *lazyStorage) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions,
 ) error {
@@ -249,18 +249,18 @@ func (s *routed) Delete(
 }
 
 // GuaranteedUpdate implements storage.Interface.
-func (s *routed) GuaranteedUpdate(
+func (s *lazyStorage) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
-	ctx, update = passLimits(compression.ForUpdate(ctx), update)
+	ctx, update = exemptFromLimits(compression.ForUpdate(ctx), update)
 	return s.do(ctx, func(b storage.Interface) error {
 		return b.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	})
 }
 
 // Get implements storage.Interface.
-func (s *routed) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
+func (s *lazyStorage) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
 	call := func(b storage.Interface) error { return b.Get(ctx, key, options, out) }
 	if options.ResourceVersion == "" {
 		return s.do(ctx, call)
@@ -269,7 +269,7 @@ func (s *routed) Get(ctx context.Context, key string, options storage.GetOptions
 }
 
 // GetList implements storage.Interface.
-func (s *routed) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
+func (s *lazyStorage) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
 	if s.isEmpty(ctx) {
 		return nil
 	}
@@ -283,11 +283,11 @@ func (s *routed) GetList(ctx context.Context, key string, options storage.ListOp
 // isEmpty answers for who deletes the objects of a definition, one that was never
 // placed: there are none, and the definition must not wait for a Store to be chosen.
 // Requests of clients are refused instead, there is no resource version to give.
-func (s *routed) isEmpty(ctx context.Context) bool {
+func (s *lazyStorage) isEmpty(ctx context.Context) bool {
 	if _, ofClient := request.RequestInfoFrom(ctx); ofClient || s.backend.Load() != nil {
 		return false
 	}
-	to, ok := s.route.(*placement)
+	to, ok := s.route.(*hostedRoute)
 	if !ok {
 		_, none := s.route.(shadowed)
 		return none
@@ -298,7 +298,7 @@ func (s *routed) isEmpty(ctx context.Context) bool {
 }
 
 // Watch implements storage.Interface.
-func (s *routed) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
+func (s *lazyStorage) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
 	var watcher watch.Interface
 	err := s.read(ctx, func(b storage.Interface) error {
 		var err error
@@ -310,7 +310,7 @@ func (s *routed) Watch(ctx context.Context, key string, options storage.ListOpti
 
 // Stats implements storage.Interface. It is asked for now and then in the
 // background, and waits for nothing.
-func (s *routed) Stats(ctx context.Context) (storage.Stats, error) {
+func (s *lazyStorage) Stats(ctx context.Context) (storage.Stats, error) {
 	b := s.backend.Load()
 	if b == nil {
 		return storage.Stats{}, storage.ErrStorageNotReady
@@ -323,7 +323,7 @@ func (s *routed) Stats(ctx context.Context) (storage.Stats, error) {
 
 // ReadinessCheck implements storage.Interface. Only what is pinned is waited for:
 // annex is ready without the others.
-func (s *routed) ReadinessCheck() error {
+func (s *lazyStorage) ReadinessCheck() error {
 	b := s.backend.Load()
 	if b == nil {
 		return nil
@@ -335,12 +335,12 @@ func (s *routed) ReadinessCheck() error {
 }
 
 // RequestWatchProgress implements storage.Interface.
-func (s *routed) RequestWatchProgress(ctx context.Context) error {
+func (s *lazyStorage) RequestWatchProgress(ctx context.Context) error {
 	return s.do(ctx, func(b storage.Interface) error { return b.RequestWatchProgress(ctx) })
 }
 
 // GetCurrentResourceVersion implements storage.Interface.
-func (s *routed) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+func (s *lazyStorage) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	var version uint64
 	err := s.do(ctx, func(b storage.Interface) error {
 		var err error
@@ -351,7 +351,7 @@ func (s *routed) GetCurrentResourceVersion(ctx context.Context) (uint64, error) 
 }
 
 // EnableResourceSizeEstimation implements storage.Interface.
-func (s *routed) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
+func (s *lazyStorage) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	b := s.backend.Load()
 	if b == nil {
 		return storage.ErrStorageNotReady
@@ -360,7 +360,7 @@ func (s *routed) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 }
 
 // CompactRevision implements storage.Interface.
-func (s *routed) CompactRevision() int64 {
+func (s *lazyStorage) CompactRevision() int64 {
 	b := s.backend.Load()
 	if b == nil {
 		return 0

@@ -63,8 +63,8 @@ type Default struct {
 	Embedded bool
 }
 
-// Set has a Store for each API object, and the Store "default" without one.
-type Set struct {
+// Pool has a Store for each API object, and the Store "default" without one.
+type Pool struct {
 	config Config
 	// process names this process in checkpoints.
 	process string
@@ -77,34 +77,34 @@ type Set struct {
 	mu        sync.RWMutex
 	stores    map[string]*Store
 	listeners map[*func(string)]struct{}
-	// closing are Stores that are gone and still end their work.
-	closing sync.WaitGroup
+	// closingStores are Stores that are gone and still end their work.
+	closingStores sync.WaitGroup
 }
 
 // Open returns a Set that has the Store "default", which was looked at once: it fails
 // if that may not be used. The others come with Run. Close ends what it started.
-func Open(ctx context.Context, config Config) (*Set, error) {
+func Open(ctx context.Context, config Config) (*Pool, error) {
 	config.secretInterval = cmp.Or(config.secretInterval, secretInterval)
 	config.checkpointInterval = cmp.Or(config.checkpointInterval, checkpointInterval)
-	s := &Set{config: config, process: string(uuid.NewUUID()), stores: map[string]*Store{}, listeners: map[*func(string)]struct{}{}}
+	s := &Pool{config: config, process: string(uuid.NewUUID()), stores: map[string]*Store{}, listeners: map[*func(string)]struct{}{}}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	t := target{endpoints: config.Default.Endpoints, prefix: config.Default.Prefix}
-	store := s.newStore(hosting.DefaultStoreName, wanted{target: t})
+	store := s.newStore(hosting.DefaultStoreName, desiredState{target: t})
 	store.embedded = config.Default.Embedded
 	var creds *credentials
 	if config.Default.TLS != nil {
 		creds = &credentials{config: config.Default.TLS, expires: expiry(config.Default.TLS)}
 	}
-	store.loop.connection = newConnection(t, creds, config.Default.Client, true)
-	store.loop.credentials = creds
-	for range firstLooks {
+	store.state.connection = newConnection(t, creds, config.Default.Client, true)
+	store.state.credentials = creds
+	for range initialProbes {
 		// Of one that does not answer it is known that it did a moment ago.
-		store.look(ctx)
+		store.probe(ctx)
 		refused := store.Snapshot().Unavailable
 		if refused == nil {
 			break
 		}
-		if isForGood(refused.Reason) {
+		if isPermanent(refused.Reason) {
 			s.stop()
 			return nil, fmt.Errorf("--etcd-prefix: %s", refused.Message)
 		}
@@ -113,12 +113,12 @@ func Open(ctx context.Context, config Config) (*Set, error) {
 	return s, nil
 }
 
-// firstLooks is how many looks in a row the Store "default" may fail to answer at the start:
+// initialProbes is how many looks in a row the Store "default" may fail to answer at the start:
 // what is kept there cannot be served without it.
-const firstLooks = 3
+const initialProbes = 3
 
-// isForGood reports whether nothing that annex could wait for ends the reason.
-func isForGood(reason string) bool {
+// isPermanent reports whether nothing that annex could wait for ends the reason.
+func isPermanent(reason string) bool {
 	return reason == ReasonInUse || reason == ReasonNewerFormat || reason == ReasonNotEmpty
 }
 
@@ -131,17 +131,17 @@ func expiry(config *tls.Config) time.Time {
 	return time.Time{}
 }
 
-func (s *Set) newStore(name string, w wanted) *Store {
+func (s *Pool) newStore(name string, w desiredState) *Store {
 	store := &Store{
-		name: name, prefix: w.target.prefix, set: s, wanted: w,
+		name: name, prefix: w.target.prefix, pool: s, desired: w,
 		metrics: newStoreMetrics(name),
-		kick:    make(chan struct{}, 1),
-		looked:  make(chan struct{}),
-		gone:    make(chan struct{}),
-		loop:    loopState{reclaimed: make(chan reclaim, 1)},
+		wake:    make(chan struct{}, 1),
+		probed:  make(chan struct{}),
+		done:    make(chan struct{}),
+		state:   probeState{reclaimResults: make(chan reclaimResult, 1)},
 	}
 	connecting := store.unavailable(ReasonConnecting, "annex has not reached it yet")
-	store.gate.Store(newGate(connecting, nil, 0, nil))
+	store.breaker.Store(newBreaker(connecting, nil, 0, nil))
 	store.known.Store(&History{})
 	store.snapshot.Store(&Snapshot{Unavailable: connecting, MembersErr: connecting, readErr: connecting})
 	store.client = newClient(s.ctx, store)
@@ -150,7 +150,7 @@ func (s *Set) newStore(name string, w wanted) *Store {
 }
 
 // add makes a Store known and has it looked at.
-func (s *Set) add(store *Store) {
+func (s *Pool) add(store *Store) {
 	s.mu.Lock()
 	s.stores[store.name] = store
 	s.mu.Unlock()
@@ -158,11 +158,11 @@ func (s *Set) add(store *Store) {
 		s.config.Usage.Add(store.name, store.usage)
 	}
 	store.start(s.ctx)
-	s.tell(store.name)
+	s.notify(store.name)
 }
 
 // Get returns the Store with a name. The error says that there is none.
-func (s *Set) Get(name string) (*Store, error) {
+func (s *Pool) Get(name string) (*Store, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if store := s.stores[name]; store != nil {
@@ -173,7 +173,7 @@ func (s *Set) Get(name string) (*Store, error) {
 
 // AddListener has a function called with the name of a Store that came or went, or
 // whose requests begin or cease to pass, until remove is called. It must not block.
-func (s *Set) AddListener(listener func(store string)) (remove func()) {
+func (s *Pool) AddListener(listener func(store string)) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listeners[&listener] = struct{}{}
@@ -184,7 +184,7 @@ func (s *Set) AddListener(listener func(store string)) (remove func()) {
 	}
 }
 
-func (s *Set) tell(store string) {
+func (s *Pool) notify(store string) {
 	s.mu.RLock()
 	listeners := maps.Clone(s.listeners)
 	s.mu.RUnlock()
@@ -195,10 +195,10 @@ func (s *Set) tell(store string) {
 
 // Run has the Set follow the API objects until ctx is done. The Stores stay as they
 // are then.
-func (s *Set) Run(ctx context.Context, informer cache.SharedIndexInformer) error {
+func (s *Pool) Run(ctx context.Context, informer cache.SharedIndexInformer) error {
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { s.follow(obj.(*hostingv1alpha1.Store)) },
-		UpdateFunc: func(_, obj any) { s.follow(obj.(*hostingv1alpha1.Store)) },
+		AddFunc:    func(obj any) { s.sync(obj.(*hostingv1alpha1.Store)) },
+		UpdateFunc: func(_, obj any) { s.sync(obj.(*hostingv1alpha1.Store)) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 				s.remove(name, "")
@@ -212,15 +212,15 @@ func (s *Set) Run(ctx context.Context, informer cache.SharedIndexInformer) error
 	return informer.RemoveEventHandler(registration)
 }
 
-// follow has a Store be as its API object says.
-func (s *Set) follow(object *hostingv1alpha1.Store) {
-	w := wanted{uid: object.UID, generation: object.Generation}
+// sync has a Store be as its API object says.
+func (s *Pool) sync(object *hostingv1alpha1.Store) {
+	w := desiredState{uid: object.UID, generation: object.Generation}
 	if object.Name == hosting.DefaultStoreName {
 		// The command line says where it is, and its mark knows no UID.
 		if store, err := s.Get(object.Name); err == nil {
-			was := store.wants()
+			was := store.desiredState()
 			was.generation = w.generation
-			store.want(was)
+			store.setDesired(was)
 		}
 		return
 	}
@@ -243,8 +243,8 @@ func (s *Set) follow(object *hostingv1alpha1.Store) {
 		}
 	}
 	if store, err := s.Get(object.Name); err == nil {
-		if store.wants().uid == w.uid {
-			store.want(w)
+		if store.desiredState().uid == w.uid {
+			store.setDesired(w)
 			return
 		}
 		s.remove(object.Name, "it was replaced by another of the same name")
@@ -253,7 +253,7 @@ func (s *Set) follow(object *hostingv1alpha1.Store) {
 }
 
 // remove ends a Store that is gone.
-func (s *Set) remove(name, why string) {
+func (s *Pool) remove(name, why string) {
 	s.mu.Lock()
 	store := s.stores[name]
 	if store == nil || name == hosting.DefaultStoreName {
@@ -268,36 +268,36 @@ func (s *Set) remove(name, why string) {
 	if s.config.Usage != nil {
 		s.config.Usage.Remove(name)
 	}
-	close(store.gone)
-	s.closing.Go(func() { store.close(store.unavailable(ReasonNotFound, why)) })
-	s.tell(name)
+	close(store.done)
+	s.closingStores.Go(func() { store.close(store.unavailable(ReasonNotFound, why)) })
+	s.notify(name)
 }
 
-// renew puts another in the place of a Store whose data were replaced. Revisions of
+// replace puts another in the place of a Store whose data were replaced. Revisions of
 // before mean nothing there, they may even be of the future: whoever watched the old
 // one would wait for them.
-func (s *Set) renew(store *Store) {
+func (s *Pool) replace(store *Store) {
 	s.mu.Lock()
 	if s.ctx.Err() != nil || s.stores[store.name] != store {
 		s.mu.Unlock()
 		return
 	}
-	next := s.newStore(store.name, store.wants())
+	next := s.newStore(store.name, store.desiredState())
 	s.stores[store.name] = next
 	next.start(s.ctx)
-	close(store.gone)
-	s.closing.Go(func() { store.close(store.unavailable(ReasonDataReplaced, dataReplaced)) })
+	close(store.done)
+	s.closingStores.Go(func() { store.close(store.unavailable(ReasonDataReplaced, dataReplaced)) })
 	s.mu.Unlock()
 	if s.config.Usage != nil {
 		s.config.Usage.Remove(next.name)
 		s.config.Usage.Add(next.name, next.usage)
 	}
-	s.tell(next.name)
+	s.notify(next.name)
 }
 
 // Close ends all that runs for Stores and closes the connections that the Set made.
 // Everything that uses them must have stopped.
-func (s *Set) Close() {
+func (s *Pool) Close() {
 	s.stop()
 	s.mu.RLock()
 	all := maps.Clone(s.stores)
@@ -305,35 +305,35 @@ func (s *Set) Close() {
 	for _, store := range all {
 		store.close(store.unavailable(ReasonConnecting, errStopped.Error()))
 	}
-	s.closing.Wait()
+	s.closingStores.Wait()
 }
 
 var errStopped = errors.New("annex stops")
 
-// allowProgress tells upstream that etcd can be asked how far a watch is, which lets
+// enableWatchProgress tells upstream that etcd can be asked how far a watch is, which lets
 // watch caches answer consistent reads. That is one switch for the whole process, and
 // one etcd that is too old would switch it off for all: those are refused, so that
 // any other stands for all.
-func (s *Set) allowProgress(seen *Snapshot) {
+func (s *Pool) enableWatchProgress(seen *Snapshot) {
 	for _, answer := range seen.Endpoints {
 		if answer.Err == nil {
 			s.progress.Do(func() {
-				etcdfeature.DefaultFeatureSupportChecker.CheckClient(s.ctx, verified{answer.Endpoint, answer.Status}, storage.RequestWatchProgress)
+				etcdfeature.DefaultFeatureSupportChecker.CheckClient(s.ctx, statusClient{answer.Endpoint, answer.Status}, storage.RequestWatchProgress)
 			})
 		}
 	}
 }
 
-// verified is an endpoint that has answered.
-type verified struct {
-	Endpoint string
-	Answer   *clientv3.StatusResponse
+// statusClient is an endpoint that has answered.
+type statusClient struct {
+	endpoint string
+	status   *clientv3.StatusResponse
 }
 
 // Endpoints is what upstream's check looks at.
-func (v verified) Endpoints() []string { return []string{v.Endpoint} }
+func (v statusClient) Endpoints() []string { return []string{v.endpoint} }
 
 // Status is what upstream's check looks at.
-func (v verified) Status(context.Context, string) (*clientv3.StatusResponse, error) {
-	return v.Answer, nil
+func (v statusClient) Status(context.Context, string) (*clientv3.StatusResponse, error) {
+	return v.status, nil
 }

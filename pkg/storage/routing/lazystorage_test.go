@@ -42,8 +42,8 @@ func refusal(t *testing.T, err error) (message string, retryAfter int32) {
 func TestEveryResourceGoesToItsStore(t *testing.T) {
 	t.Parallel()
 	one, two := startStore(t, "default"), startStore(t, "two")
-	w := newWorld(t, one, two)
-	w.place(t, on("two", "first"))
+	w := newFixture(t, one, two)
+	w.place(t, placedOn("two", "first"))
 
 	custom := w.widgetStorage(t)
 	if err := create(t.Context(), custom, widgetKey); err != nil {
@@ -67,8 +67,8 @@ func TestEveryResourceGoesToItsStore(t *testing.T) {
 func TestTypedResourcesAreRoutedToo(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
-	w := newWorld(t, two)
-	w.place(t, on("two", hostingv1alpha1.DefinitionCompiledIn))
+	w := newFixture(t, two)
+	w.place(t, placedOn("two", hostingv1alpha1.DefinitionCompiledIn))
 	if err := create(t.Context(), w.storageOf(t, w.Typed(plainOptions{}), widgets), widgetKey); err != nil {
 		t.Fatal(err)
 	}
@@ -97,16 +97,16 @@ func TestRefusedUntilPlaced(t *testing.T) {
 		wantRetry int32
 	}{
 		"no HostedResource":          {want: "does not exist yet", wantWait: placementTimeout, wantRetry: 1},
-		"not placed":                 {hosted: on("", "first"), want: "has no Store yet", wantWait: placementTimeout, wantRetry: 1},
+		"not placed":                 {hosted: placedOn("", "first"), want: "has no Store yet", wantWait: placementTimeout, wantRetry: 1},
 		"cannot be placed":           {hosted: unschedulable, want: "has no Store: 0/3 Stores fit: 3 are full"},
-		"placed for nobody yet":      {hosted: on("default", ""), want: "waits for annex to see the definition", wantWait: placementTimeout, wantRetry: 1},
-		"placed for another of them": {hosted: on("default", "zeroth"), want: "waits for annex to see the definition", wantWait: placementTimeout, wantRetry: 1},
-		"definition gone":            {hosted: on("default", ""), undefined: true, want: "is not routed: gone"},
+		"placed for nobody yet":      {hosted: placedOn("default", ""), want: "waits for annex to see the definition", wantWait: placementTimeout, wantRetry: 1},
+		"placed for another of them": {hosted: placedOn("default", "zeroth"), want: "waits for annex to see the definition", wantWait: placementTimeout, wantRetry: 1},
+		"definition gone":            {hosted: placedOn("default", ""), undefined: true, want: "is not routed: gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, &fakeStore{name: "default"})
+				w := newFixture(t, &fakeStore{name: "default"})
 				if tc.hosted != nil {
 					w.place(t, tc.hosted)
 				}
@@ -137,12 +137,12 @@ func TestRefusedUntilPlaced(t *testing.T) {
 func TestARequestWaitsForItsStoreToBeChosen(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
-	w := newWorld(t, two)
+	w := newFixture(t, two)
 	s := w.widgetStorage(t)
 	created := make(chan error, 1)
 	go func() { created <- create(t.Context(), s, widgetKey) }()
-	w.place(t, on("", "first"))
-	w.place(t, on("two", "first"))
+	w.place(t, placedOn("", "first"))
+	w.place(t, placedOn("two", "first"))
 	if err := <-created; err != nil {
 		t.Errorf("a request that came before the Store was chosen failed: %v", err)
 	}
@@ -151,7 +151,7 @@ func TestARequestWaitsForItsStoreToBeChosen(t *testing.T) {
 func TestARequestThatEndsDoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		ctx, cancel := context.WithTimeout(t.Context(), placementTimeout/4)
 		defer cancel()
 		started := time.Now()
@@ -166,8 +166,8 @@ func TestAStoreThatIsDown(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
 	two.set(errDown)
-	w := newWorld(t, two)
-	w.place(t, on("two", "first"))
+	w := newFixture(t, two)
+	w.place(t, placedOn("two", "first"))
 	s := w.widgetStorage(t)
 	const want = `store "two" is not available: connection refused`
 
@@ -229,8 +229,8 @@ func TestAStoreThatIsDown(t *testing.T) {
 func TestDataThatWereReplaced(t *testing.T) {
 	t.Parallel()
 	before, after := startStore(t, "two"), startStore(t, "two")
-	w := newWorld(t, before)
-	w.place(t, on("two", "first"))
+	w := newFixture(t, before)
+	w.place(t, placedOn("two", "first"))
 	s := w.widgetStorage(t)
 	for _, key := range []string{widgetKey, widgetKey + "2"} {
 		if err := create(t.Context(), s, key); err != nil {
@@ -276,8 +276,8 @@ func waitEnded(t *testing.T, watcher watch.Interface) {
 func TestAResourceThatIsElsewhere(t *testing.T) {
 	t.Parallel()
 	one, two := startStore(t, "one"), startStore(t, "two")
-	w := newWorld(t, one, two)
-	w.place(t, made("a", on("one", "first")))
+	w := newFixture(t, one, two)
+	w.place(t, made("a", placedOn("one", "first")))
 	s := w.widgetStorage(t)
 	if err := create(t.Context(), s, widgetKey); err != nil {
 		t.Fatal(err)
@@ -289,11 +289,11 @@ func TestAResourceThatIsElsewhere(t *testing.T) {
 	}
 	defer watcher.Stop()
 
-	w.place(t, made("b", on("two", ""))) // not for this definition yet
+	w.place(t, made("b", placedOn("two", ""))) // not for this definition yet
 	poll.UntilDone(t, "writes are refused", func() (bool, string) {
 		return create(t.Context(), s, widgetKey+"2") != nil, "a write is accepted"
 	})
-	w.place(t, made("b", on("two", "first")))
+	w.place(t, made("b", placedOn("two", "first")))
 	waitEnded(t, watcher)
 	waitCached(t, s, 0)
 	if err := create(t.Context(), s, widgetKey+"3"); err != nil {
@@ -305,10 +305,10 @@ func TestAResourceThatIsElsewhere(t *testing.T) {
 	if got := one.keys(t); slices.Contains(got, "/of-one"+widgetKey+"3") {
 		t.Errorf("Store one has %q", got)
 	}
-	before := s.(*routed).backend.Load()
-	w.place(t, made("c", on("two", "first")))
+	before := s.(*lazyStorage).backend.Load()
+	w.place(t, made("c", placedOn("two", "first")))
 	poll.UntilDone(t, "the backend is another", func() (bool, string) {
-		return s.(*routed).backend.Load() != before, "the backend of the previous HostedResource"
+		return s.(*lazyStorage).backend.Load() != before, "the backend of the previous HostedResource"
 	})
 	waitCached(t, s, 1)
 }
@@ -323,8 +323,8 @@ func made(uid types.UID, change func(*hostingv1alpha1.HostedResource)) func(*hos
 
 func TestAnUnknownStore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.place(t, on("nowhere", "first"))
+	w := newFixture(t)
+	w.place(t, placedOn("nowhere", "first"))
 	// The informer may be behind what was placed.
 	message, _ := refusal(t, create(t.Context(), w.widgetStorage(t), widgetKey))
 	if want := `store "nowhere" is not available: there is no store "nowhere"`; message != want {
@@ -343,16 +343,16 @@ func TestTheDefinitionOfAResourceThatWasNeverPlacedCanGo(t *testing.T) {
 		ctx         context.Context
 		wantErr     bool
 	}{
-		"never placed":                    {hosted: on("", "first"), terminating: true, ctx: t.Context()},
+		"never placed":                    {hosted: placedOn("", "first"), terminating: true, ctx: t.Context()},
 		"no HostedResource":               {terminating: true, ctx: t.Context()},
-		"never placed, asked by a client": {hosted: on("", "first"), terminating: true, ctx: ofClient, wantErr: true},
-		"never placed, to stay":           {hosted: on("", "first"), ctx: t.Context(), wantErr: true},
-		"placed, Store down":              {hosted: on("default", "first"), terminating: true, ctx: t.Context(), wantErr: true},
-		"placed for another definition":   {hosted: on("default", "zeroth"), terminating: true, ctx: t.Context(), wantErr: true},
+		"never placed, asked by a client": {hosted: placedOn("", "first"), terminating: true, ctx: ofClient, wantErr: true},
+		"never placed, to stay":           {hosted: placedOn("", "first"), ctx: t.Context(), wantErr: true},
+		"placed, Store down":              {hosted: placedOn("default", "first"), terminating: true, ctx: t.Context(), wantErr: true},
+		"placed for another definition":   {hosted: placedOn("default", "zeroth"), terminating: true, ctx: t.Context(), wantErr: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, &fakeStore{name: "default", down: errDown})
+			w := newFixture(t, &fakeStore{name: "default", down: errDown})
 			if tc.hosted != nil {
 				w.place(t, tc.hosted)
 			}
@@ -368,9 +368,9 @@ func TestTheDefinitionOfAResourceThatWasNeverPlacedCanGo(t *testing.T) {
 func TestNothingIsMadeAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	two := startStore(t, "two")
-	w := newWorld(t, two)
-	w.place(t, on("two", "first"))
-	s := w.widgetStorage(t).(*routed)
+	w := newFixture(t, two)
+	w.place(t, placedOn("two", "first"))
+	s := w.widgetStorage(t).(*lazyStorage)
 	s.destroy()
 	s.destroy()
 	if err := create(t.Context(), s, widgetKey); !errors.Is(err, errDestroyed) {
