@@ -1,6 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package flowschema is the REST storage of FlowSchemas.
 package flowschema
 
 import (
@@ -11,10 +12,43 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/annex-dev/annex/pkg/apis/flowcontrol/validation"
 	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
+
+// NewStorage returns the endpoints of FlowSchemas.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, *typed.SubresourceREST, error) {
+	strategy := typed.SpecStatusStrategy[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]{
+		ValidatedStrategy: typed.ValidatedStrategy[*flowcontrolv1.FlowSchema]{
+			BaseStrategy:       typed.ClusterScoped(typer),
+			ValidateFunc:       validation.ValidateFlowSchema,
+			ValidateUpdateFunc: validation.ValidateFlowSchemaUpdate,
+		},
+		ValidateStatusUpdateFunc: func(updated, _ *flowcontrolv1.FlowSchema) field.ErrorList {
+			return validation.ValidateFlowSchemaStatus(updated)
+		},
+		Version: flowcontrolv1.SchemeGroupVersion,
+		Spec:    func(object *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaSpec { return &object.Spec },
+		Status:  func(object *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaStatus { return &object.Status },
+	}
+	store, err := typed.NewREST(typed.Resource{
+		Resource: flowcontrolv1.Resource("flowschemas"),
+		Singular: "flowschema",
+		New:      func() runtime.Object { return &flowcontrolv1.FlowSchema{} },
+		NewList:  func() runtime.Object { return &flowcontrolv1.FlowSchemaList{} },
+		Strategy: strategy,
+		Table:    tableConvertor,
+	}, getter)
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, store.Subresource(strategy.ForStatus()), nil
+}
 
 type column = table.Column[*flowcontrolv1.FlowSchema]
 

@@ -8,6 +8,7 @@ package event
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -22,6 +23,22 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
+
+// NewStorage returns an endpoint of events, which are kept for ttl. Every one of
+// them stores under the resource of the core group, whichever group serves it.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, ttl time.Duration) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
+		Resource:   corev1.Resource("events"),
+		Singular:   "event",
+		ShortNames: []string{"ev"},
+		New:        func() runtime.Object { return &corev1.Event{} },
+		NewList:    func() runtime.Object { return &corev1.EventList{} },
+		Strategy:   strategy{typed.Namespaced(typer)},
+		Attrs:      attrs,
+		TTL:        ttl,
+		Table:      tableConvertor,
+	}, getter)
+}
 
 type strategy struct {
 	typed.BaseStrategy
@@ -61,7 +78,7 @@ func requestVersion(ctx context.Context) schema.GroupVersion {
 func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	event, ok := obj.(*corev1.Event)
 	if !ok {
-		return nil, nil, fmt.Errorf("selecting events: unexpected type %T", obj)
+		return nil, nil, fmt.Errorf("select events: unexpected type %T", obj)
 	}
 	involved := event.InvolvedObject
 	return event.Labels, generic.AddObjectMetaFieldsSet(fields.Set{
