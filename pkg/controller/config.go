@@ -47,7 +47,7 @@ type UsageTracker interface {
 	Store(store string) (total usage.Usage, known bool)
 }
 
-// Stores has the connections to Stores. A *stores.Set is one.
+// Stores has the connections to Stores. A *stores.Pool is one.
 type Stores interface {
 	// Get is that to one Store.
 	Get(name string) (*stores.Store, error)

@@ -27,7 +27,7 @@ import (
 // storage is the etcd that objects are kept in, annex's own or another.
 type storage struct {
 	// Stores has this etcd as the Store `default`, and those that Store objects name.
-	Stores *stores.Set
+	Stores *stores.Pool
 	// Usage knows how many objects and bytes each resource has in all Stores.
 	Usage *usage.Aggregator
 

@@ -85,7 +85,7 @@ func TestCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := limits.Of(limited(tc.whole, tc.namespace))
-			c := condition(l.FillsOfWhole(tc.used), l.FillsOfNamespaces(tc.in))
+			c := condition(l.Utilization(tc.used), l.NamespaceUtilization(tc.in))
 			if got := fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}

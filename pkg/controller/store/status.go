@@ -65,7 +65,7 @@ func setObserved(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.T
 	status := &store.Status
 	setSizes(status, seen)
 	setMembers(status, seen)
-	if slices.ContainsFunc(seen.Endpoints, func(answer stores.EndpointAnswer) bool { return answer.Err == nil }) {
+	if slices.ContainsFunc(seen.Endpoints, func(answer stores.EndpointStatus) bool { return answer.Err == nil }) {
 		status.Alarms = slices.Sorted(slices.Values(seen.Alarms))
 	}
 	for _, condition := range []metav1.Condition{readyCondition(store, seen, now), pressureCondition(seen)} {
@@ -175,7 +175,7 @@ func setMembers(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot) {
 	if seen.Members == nil {
 		return
 	}
-	byID := map[uint64]stores.EndpointAnswer{}
+	byID := map[uint64]stores.EndpointStatus{}
 	for _, answer := range seen.Endpoints {
 		if answer.Err == nil {
 			byID[answer.Status.Header.GetMemberId()] = answer

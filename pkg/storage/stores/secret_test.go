@@ -73,7 +73,7 @@ func TestCredentials(t *testing.T) {
 	set := openSet(t, func(c *Config) { c.ReadSecret, c.secretInterval = held.read, time.Millisecond })
 	far := object("far", etcd.Endpoints()...)
 	far.Spec.Etcd.TLS = &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: "annex-system", Name: "etcd"}}
-	set.follow(far)
+	set.sync(far)
 	store, err := set.Get("far")
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestCredentials(t *testing.T) {
 	})
 	for range 3 {
 		before := store.Snapshot()
-		store.lookSoon()
+		store.probeSoon()
 		poll.Until(t, "a further probe", func() string {
 			if store.Snapshot() == before {
 				return "no further look"

@@ -95,7 +95,7 @@ func dialDirectly(t testing.TB, endpoint string) *clientv3.Client {
 }
 
 // openSet returns a Set whose Store "default" is an etcd of its own.
-func openSet(t testing.TB, change func(*Config)) *Set {
+func openSet(t testing.TB, change func(*Config)) *Pool {
 	t.Helper()
 	etcd := startEtcd(t, nil)
 	config := Config{
@@ -125,16 +125,16 @@ func object(name string, endpoints ...string) *hostingv1alpha1.Store {
 }
 
 // claim does what the controller does when a Store was reached for the first time.
-func claim(t testing.TB, set *Set, store *hostingv1alpha1.Store) *Store {
+func claim(t testing.TB, set *Pool, store *hostingv1alpha1.Store) *Store {
 	t.Helper()
-	set.follow(store)
+	set.sync(store)
 	s, err := set.Get(store.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	awaitReason(t, s, ReasonUnclaimed)
 	note(t, store, s, false)
-	set.follow(store)
+	set.sync(store)
 	awaitReason(t, s, "")
 	return s
 }
@@ -163,7 +163,7 @@ func awaitReason(t testing.TB, s *Store, want string) {
 		err := s.Available()
 		var refused *UnavailableError
 		switch {
-		case err == nil && want == "" && s.gate.Load().refused == nil:
+		case err == nil && want == "" && s.breaker.Load().unavailable == nil:
 			return ""
 		case errors.As(err, &refused) && refused.Reason == want:
 			return ""
@@ -224,7 +224,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	// Another Store with the same prefix is refused, one with a prefix below too, and
 	// one beside is not.
 	second := object("second", etcd.url)
-	set.follow(second)
+	set.sync(second)
 	store, err := set.Get("second")
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	}
 	below := object("below", etcd.url)
 	below.Spec.Etcd.KeyPrefix = "/annex/below"
-	set.follow(below)
+	set.sync(below)
 	if store, err = set.Get("below"); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestAnotherCluster(t *testing.T) {
 		moved := far.DeepCopy()
 		moved.Generation++
 		moved.Spec.Etcd.Endpoints = endpoints
-		set.follow(moved)
+		set.sync(moved)
 		awaitReason(t, store, ReasonWrongCluster)
 		if _, err := put(t, store, "b", "1"); !isUnavailable(err) {
 			t.Errorf("%s: a write to another cluster: %v", name, err)
@@ -342,7 +342,7 @@ func TestAnotherCluster(t *testing.T) {
 		if value, err := get(t, store, "a"); !isUnavailable(err) {
 			t.Errorf("%s: a read from another cluster: %q, %v", name, value, err)
 		}
-		set.follow(far)
+		set.sync(far)
 		awaitReason(t, store, "")
 	}
 	if found, err := dialDirectly(t, wrong.url).Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
@@ -360,12 +360,12 @@ func TestReplacedBehindItsBack(t *testing.T) {
 	set := openSet(t, nil)
 	right, wrong := startEtcd(t, nil), startEtcd(t, nil)
 	store := claim(t, set, object("far", right.url))
-	honest := store.gate.Load()
+	honest := store.breaker.Load()
 
 	// A gate that believes in another cluster than the connection leads to.
 	deceived := func(cluster uint64, fence *fence) {
 		conn := newConnection(target{endpoints: []string{wrong.url}, prefix: "/annex"}, nil, dialDirectly(t, wrong.url), true)
-		store.gate.Store(newGate(nil, conn, cluster, fence))
+		store.breaker.Store(newBreaker(nil, conn, cluster, fence))
 	}
 	deceived(honest.cluster, honest.fence)
 	if _, err := put(t, store, "b", "1"); !isUnavailable(err) {
@@ -428,13 +428,13 @@ func TestOtherDataAreAnotherStore(t *testing.T) {
 	}
 	awaitReason(t, before, ReasonDataReplaced)
 	select {
-	case <-before.Gone():
+	case <-before.Done():
 		t.Fatal("it is another Store before its owner says so")
 	default:
 	}
 	note(t, far, before, true)
-	set.follow(far)
-	<-before.Gone()
+	set.sync(far)
+	<-before.Done()
 	after, err := set.Get("far")
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
-	"github.com/annex-dev/annex/pkg/test/line"
+	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -183,9 +183,9 @@ func run(t testing.TB, tracker *Tracker) {
 }
 
 // newLine is a connection to etcd that can be cut.
-func newLine(t *testing.T, etcd *testEtcd) *line.Line {
+func newLine(t *testing.T, etcd *testEtcd) *faultproxy.Proxy {
 	t.Helper()
-	l, err := line.New(t.Context(), etcd.config.SocketPath)
+	l, err := faultproxy.New(t.Context(), etcd.config.SocketPath)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -229,7 +229,7 @@ func TestTrackerBehindACompaction(t *testing.T) {
 			etcd.caughtUp(t, tracker)
 			line.Cut()
 			behind(t, etcd)
-			line.Mend()
+			line.Restore()
 			etcd.put(t, "/annex/configmaps/a/e", 1)
 			etcd.wantExact(t, tracker)
 		})
@@ -259,7 +259,7 @@ func TestTrackerWaitsForEtcd(t *testing.T) {
 	if tracker.HasSynced() {
 		t.Error("synced without an etcd")
 	}
-	line.Mend()
+	line.Restore()
 	<-tracker.Synced()
 	if !tracker.HasSynced() {
 		t.Error("not synced")

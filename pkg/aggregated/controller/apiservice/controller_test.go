@@ -267,7 +267,7 @@ func wait(d time.Duration) {
 	synctest.Wait()
 }
 
-// settled brings up a world to where the gate is open.
+// settled brings up a fixture to where the gate is open.
 func (w *fixture) settled() {
 	w.t.Helper()
 	w.run()
