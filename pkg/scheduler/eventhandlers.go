@@ -12,8 +12,8 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// follow has every change reach the cache, and what waits because of it the queue.
-func (s *Scheduler) follow() error {
+// addEventHandlers updates the cache and the queue from the informers.
+func (s *Scheduler) addEventHandlers() error {
 	resources, err := s.config.HostedResources.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { s.resourceChanged(nil, obj) },
 		UpdateFunc: func(before, after any) {
@@ -37,8 +37,8 @@ func (s *Scheduler) follow() error {
 	return nil
 }
 
-// waits reports whether a HostedResource is this scheduler's to place.
-func (s *Scheduler) waits(hosted *hostingv1alpha1.HostedResource) bool {
+// responsibleFor reports whether a HostedResource waits for this scheduler.
+func (s *Scheduler) responsibleFor(hosted *hostingv1alpha1.HostedResource) bool {
 	return hosted.Spec.StoreName == "" && hosted.Spec.SchedulerName == s.config.Name && hosted.DeletionTimestamp.IsZero()
 }
 
@@ -47,21 +47,21 @@ func (s *Scheduler) resourceChanged(before *hostingv1alpha1.HostedResource, obj 
 	if !ok {
 		return
 	}
-	relieved := s.cache.setResource(after)
+	freed := s.cache.setResource(after)
 	switch {
-	case !s.waits(after):
+	case !s.responsibleFor(after):
 		s.queue.remove(after.Name)
 	case s.cache.placedOn(after.Name) != "":
-		// It is being bound, and this is what others say of it meanwhile.
-	case before == nil || !s.waits(before) || before.UID != after.UID || before.Generation != after.Generation || relabeled(before, after):
+		// It is being bound.
+	case before == nil || !s.responsibleFor(before) || before.UID != after.UID || before.Generation != after.Generation || relabeled(before, after):
 		s.queue.add(after.Name, after.Spec.Priority)
 	}
-	if relieved != "" {
-		s.storeChanged(relieved)
+	if freed != "" {
+		s.storeChanged(freed)
 	}
 }
 
-// relabeled reports whether a resource is described otherwise, for plugins that go by that.
+// relabeled reports whether the labels or annotations changed, which plugins may use.
 func relabeled(before, after *hostingv1alpha1.HostedResource) bool {
 	return !maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations)
 }
@@ -69,12 +69,12 @@ func relabeled(before, after *hostingv1alpha1.HostedResource) bool {
 func (s *Scheduler) resourceDeleted(obj any) {
 	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 	if err != nil {
-		return // what has no name was never known
+		return
 	}
-	relieved := s.cache.removeResource(name)
+	freed := s.cache.removeResource(name)
 	s.queue.remove(name)
-	if relieved != "" {
-		s.storeChanged(relieved)
+	if freed != "" {
+		s.storeChanged(freed)
 	}
 }
 
@@ -92,7 +92,7 @@ func (s *Scheduler) storeDeleted(obj any) {
 	}
 }
 
-// storeChanged tries a Store anew on everything that waits.
+// storeChanged checks a changed Store against everything that waits.
 func (s *Scheduler) storeChanged(storeName string) {
 	s.queue.change(func(name string, before map[string]string) effect {
 		reasons, known := s.cache.reasons(name, storeName, s.plugins)
@@ -101,7 +101,7 @@ func (s *Scheduler) storeChanged(storeName string) {
 		case known && reasons == "":
 			return fits
 		case known != listed || reasons != was:
-			return messageChanged
+			return reasonsChanged
 		default:
 			return unaffected
 		}
