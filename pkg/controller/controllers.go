@@ -21,8 +21,6 @@ import (
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
-	"github.com/annex-dev/annex/pkg/controller/intact"
-	"github.com/annex-dev/annex/pkg/controller/limits"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler"
@@ -94,10 +92,6 @@ func descriptors() []descriptor {
 		{rbac.ControllerName, standaloneOnly, 1, newRBAC},
 		// Five hundred definitions may all be found at a start.
 		{hostedresource.ControllerName, always, 4, newHostedResource},
-		// Few resources have limits, and how full they are is written once a second.
-		{limits.ControllerName, always, 2, newLimits},
-		// It hardly ever happens.
-		{intact.ControllerName, always, 1, newIntact},
 		// Decisions are made one at a time, and written down so many at a time.
 		{scheduler.ControllerName, always, 16, newScheduler},
 		// One that does not answer must not keep others waiting.
@@ -224,25 +218,9 @@ func newHostedResource(config Config) (controller, error) {
 		HostedResources:           config.AnnexHostedResourceInformer,
 		Stores:                    config.AnnexStoreInformer,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
-		Usage:                     config.Usage.In,
-	})
-}
-
-func newLimits(config Config) (controller, error) {
-	return limits.New(limits.Config{
-		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
-		HostedResources:      config.AnnexHostedResourceInformer,
-		Usage:                config.Usage,
-		Events:               config.recorder(limits.ControllerName),
-	})
-}
-
-func newIntact(config Config) (controller, error) {
-	return intact.New(intact.Config{
-		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
-		HostedResources:      config.AnnexHostedResourceInformer,
-		Unreadable:           config.Unreadable,
-		Events:               config.recorder(intact.ControllerName),
+		Usage:                     config.Usage,
+		Unreadable:                config.Unreadable,
+		Events:                    config.recorder(hostedresource.ControllerName),
 	})
 }
 
