@@ -424,9 +424,15 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
+		packages: "pkg/standalone/controller/metadatainformers",
+		duty:     "The informers of the metadata of all objects, for garbage collection and quotas.",
+		ours:     []string{"pkg/controller/framework/..."},
+		others:   clients,
+	},
+	{
 		packages: "pkg/standalone/controller/{name}",
 		duty:     "A controller of the Kubernetes kinds that a standalone annex serves; kube-controller-manager runs its counterpart in a main cluster.",
-		ours:     []string{"pkg/controller/framework/..."},
+		ours:     []string{"pkg/standalone/controller/metadatainformers", "pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
