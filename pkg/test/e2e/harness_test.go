@@ -25,6 +25,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
@@ -84,9 +85,7 @@ func startServerIn(t *testing.T, dataDir string, flags ...string) *server {
 	if s != nil {
 		t.Cleanup(func() { stop(t, s.Annex) })
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return s
 }
 

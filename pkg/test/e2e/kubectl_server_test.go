@@ -21,14 +21,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func testCreateTyped(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	file := filepath.Join(t.TempDir(), "content")
-	if err := os.WriteFile(file, []byte{0xff, 0x00, 0x01}, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(file, []byte{0xff, 0x00, 0x01}, 0o600))
 	s.kubectl.run(t, "create", "configmap", "c", "-n", namespace, "--from-literal=a=1", "--from-file=raw="+file)
 	if got := s.kubectl.run(t, "get", "cm", "c", "-n", namespace, "-o", "jsonpath={.data.a} {.binaryData.raw}"); got != "1 /wAB" {
 		t.Errorf("the configmap holds %q", got)
@@ -68,9 +68,7 @@ func testWait(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	s.kubectl.feed(t, widget(namespace, "a", `{}`), "create", "-f", "-")
 	waiter := s.kubectl.command(t.Context(), "wait", "widget/a", "-n", namespace, "--for=jsonpath={.status.phase}=Painted", "--timeout=60s")
-	if err := waiter.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, waiter.Start())
 	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Painted"}}`)
 	if err := waiter.Wait(); err != nil {
 		t.Errorf("wait for the phase: %v", err)
@@ -174,9 +172,7 @@ func testDeleteNamespace(t *testing.T, s *server) {
 func testDeleteCRD(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	crd, err := os.ReadFile(widgetCRD)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	rename := strings.NewReplacer("widgets", "gadgets", "widget", "gadget", "Widget", "Gadget", "[wd]", "[gd]", "[all, examples]", "[all]")
 	manifest := rename.Replace(string(crd))
 	s.kubectl.feed(t, manifest, "create", "-f", "-")
@@ -299,9 +295,7 @@ func testAuthorization(t *testing.T, s *server) {
 	}
 
 	admin, err := rest.HTTPClientFor(s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/metrics", "/version", "/debug/pprof/", "/openapi/v2", "/openapi/v3", "/apis"} {
 		if code, err := status(admin, s.URL+path, ""); err != nil || code != http.StatusOK {
 			t.Errorf("the administrator gets %d for %s (%v)", code, path, err)

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // widget is a manifest of one Widget.
@@ -87,9 +89,7 @@ func testDiscovery(t *testing.T, s *server) {
 	var versions struct {
 		ServerVersion struct{ Major, Minor, GitVersion string }
 	}
-	if err := json.Unmarshal([]byte(version), &versions); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal([]byte(version), &versions))
 	if got := versions.ServerVersion; got.Major != "1" || got.Minor != "37" || !strings.HasPrefix(got.GitVersion, "v1.37.") || !strings.Contains(got.GitVersion, "+annex.") {
 		t.Errorf("the server says it is %+v", got)
 	}
@@ -115,12 +115,8 @@ func testGetWatch(t *testing.T, s *server) {
 	defer cancel()
 	command := s.kubectl.command(ctx, "get", "widgets", "-n", namespace, "-w", "--output-watch-events", "-o", "custom-columns=E:.type,N:.object.metadata.name,R:.object.spec.replicas", "--no-headers")
 	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, command.Start())
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
@@ -212,9 +208,7 @@ func testEdit(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	s.kubectl.feed(t, widget(namespace, "a", `{"color":"red"}`), "create", "-f", "-")
 	editor := filepath.Join(t.TempDir(), "editor")
-	if err := os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/color: red/color: green/' \"$1\"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/color: red/color: green/' \"$1\"\n"), 0o700))
 	command := s.kubectl.command(t.Context(), "edit", "widget", "a", "-n", namespace)
 	command.Env = append(command.Env, "KUBE_EDITOR="+editor)
 	if printed, err := command.CombinedOutput(); err != nil {

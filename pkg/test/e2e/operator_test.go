@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -67,9 +68,7 @@ func TestOperator(t *testing.T) {
 func operatorManifests(t *testing.T) string {
 	t.Helper()
 	root, err := process.ModuleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return filepath.Join(root, "hack", "tools", "operator", "manifests")
 }
 
@@ -83,22 +82,16 @@ func (s *server) operatorKubeconfig(t *testing.T) string {
 	config.Contexts["operator"] = &clientcmdapi.Context{Cluster: "annex", AuthInfo: "operator", Namespace: "broadcasting"}
 	config.CurrentContext = "operator"
 	path := filepath.Join(t.TempDir(), "operator.kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
 func startOperator(t *testing.T, kubeconfig string) *process.Annex {
 	t.Helper()
 	program, err := process.Bin(t.Context(), "operator")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	operator, err := process.StartCommand(exec.Command(program, "--kubeconfig="+kubeconfig, "--namespace=broadcasting", "--targets=left,right"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		operator.Kill()
 		if t.Failed() {
@@ -111,9 +104,7 @@ func startOperator(t *testing.T, kubeconfig string) *process.Annex {
 // stopOperator asks it to stop and waits until it is gone.
 func stopOperator(t *testing.T, operator *process.Annex) {
 	t.Helper()
-	if err := operator.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, operator.Signal(syscall.SIGTERM))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if code, err := operator.Wait(ctx); err != nil || code != 0 {

@@ -24,6 +24,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -49,27 +50,20 @@ func TestMain(m *testing.M) {
 func mainClient(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
 	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return mainClient
 }
 
 func mainAggregator(t *testing.T) *aggregatorclient.Clientset {
 	t.Helper()
 	mainAggregator, err := aggregatorclient.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return mainAggregator
 }
 
 func published(t *testing.T) *apiregistrationv1.APIService {
 	t.Helper()
-	found, err := mainAggregator(t).ApiregistrationV1().APIServices().Get(t.Context(), apiService, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := expect.Get(t, mainAggregator(t).ApiregistrationV1().APIServices(), apiService)
 	return found
 }
 
@@ -92,9 +86,7 @@ func startLoad(t *testing.T, installation *annextest.Installation) *load {
 	l := &load{cancel: cancel, issuers: map[string]bool{}}
 	t.Cleanup(func() { cancel(); l.running.Wait() })
 	client, err := restclient.HTTPClientFor(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	aggregator := mainAggregator(t)
 	l.repeat(ctx, func() error {
 		l.count(&l.proxied)

@@ -25,6 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // shortLives let a CA be replaced after 16 seconds.
@@ -34,15 +35,11 @@ var shortLives = []string{"--serving-ca-lifetime=24s", "--serving-certificate-li
 func TestRotation(t *testing.T) {
 	forgetCA(t)
 	dir := filepath.Join(t.TempDir(), "etcd")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Mkdir(dir, 0o700))
 	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
 		Dir: filepath.Join(dir, "data"), SocketPath: filepath.Join(dir, "etcd.sock"), UnsafeNoFsync: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := etcd.Close(); err != nil {
 			t.Error(err)
@@ -51,9 +48,7 @@ func TestRotation(t *testing.T) {
 	flags := append([]string{"--etcd-servers=" + etcd.Endpoint(), "--shutdown-delay-duration=0s"}, shortLives...)
 	annex := annextest.Start(t, mainCluster, flags...)
 	second, err := annex.Launch(t.TempDir(), flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { second.Stop(t) })
 
 	before := mustParse(t, sharedSecret(t))
@@ -104,13 +99,9 @@ func TestRotationOnRequest(t *testing.T) {
 func TestReplicasDecideByConflicts(t *testing.T) {
 	const namespace, replicas = "certificates-conflicts", 5
 	client := mainClient(t)
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, client.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	watch, err := client.CoreV1().Secrets(namespace).Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer watch.Stop()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -202,9 +193,7 @@ func TestDamagedSecret(t *testing.T) {
 	t.Cleanup(func() { forgetCA(t) })
 	patch := []byte(`{"data":{"ca.key":"anVuaw=="}}`)
 	damaged, err := secrets.Patch(t.Context(), servingca.SecretName(annextest.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	load := startLoad(t, annex.Installation)
 	_, err = annex.Launch(t.TempDir())
 	if err == nil {
@@ -230,9 +219,7 @@ func TestDamagedSecret(t *testing.T) {
 func TestBundleByHand(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	other, err := pki.NewAuthority("wrong", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	right := published(t).Spec.CABundle
 	for what, edit := range map[string]func(*testing.T){
 		"another CA": func(t *testing.T) { patchAPIService(t, map[string]any{"caBundle": other.CertPEM()}) },

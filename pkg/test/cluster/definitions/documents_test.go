@@ -21,6 +21,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/crds"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // certManager: the groups of a project of others, as it publishes them.
@@ -66,9 +67,7 @@ func load(t *testing.T, name string) []crds.Manifest {
 			continue
 		}
 		manifests, err := crds.Load(t.Context(), source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return manifests
 	}
 	t.Fatalf("no source %s", name)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestAway: what happens to definitions while annex is not there.
@@ -65,9 +66,7 @@ func TestAway(t *testing.T) {
 func launch(t *testing.T, of *annextest.Annex, dataDir string) *annextest.Annex {
 	t.Helper()
 	annex, err := of.Launch(dataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { annex.Stop(t) })
 	return annex
 }

@@ -19,6 +19,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // watcher follows things as a reflector does: it lists once, and watches from there
@@ -47,21 +49,15 @@ type event struct {
 func startWatch(t *testing.T) *watcher {
 	t.Helper()
 	mainHTTP, err := restclient.HTTPClientFor(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	status, answer, err := send(t.Context(), mainHTTP, http.MethodGet, "", "", "")
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("listing: %d %s, error %v", status, answer, err)
 	}
 	list := &unstructured.UnstructuredList{}
-	if err := json.Unmarshal(answer, list); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(answer, list))
 	from, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watcher{http: mainHTTP, cancel: cancel, done: make(chan struct{}), from: from, last: from}
 	go func() {

@@ -24,6 +24,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -38,25 +39,19 @@ const (
 func TestYourOwnServer(t *testing.T) {
 	t.Parallel()
 	certificate, key, err := shared.ServingCertificate(helloNamespace, helloService)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(shared.CA())
 	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{
 		ReadyTLS: &tls.Config{RootCAs: roots, ServerName: helloService + "." + helloNamespace + ".svc"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { balancer.Close() })
 	first, second := startHello(t, "first", certificate, key), startHello(t, "second", certificate, key)
 	balancer.Add(first.Listener.Addr().String())
 	balancer.Add(second.Listener.Addr().String())
 
-	if err := shared.ExternalNameService(t.Context(), helloNamespace, helloService); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, shared.ExternalNameService(t.Context(), helloNamespace, helloService))
 	registerHello(t, int32(balancer.Port()))
 	mainClient := mainClient(t, shared.Config)
 	eventually(t, "an answer through the main cluster", func(ctx context.Context) error {
@@ -66,27 +61,21 @@ func TestYourOwnServer(t *testing.T) {
 
 	t.Run("who says hello", func(t *testing.T) {
 		said, err := hello(t.Context(), mainClient)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if said.User != "main-admin" {
 			t.Errorf("the main cluster's user is %q to the server", said.User)
 		}
 	})
 	t.Run("the main cluster's RBAC holds", func(t *testing.T) {
 		config, err := shared.ConfigFor("jane")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if _, err := hello(t.Context(), kubernetes.NewForConfigOrDie(config)); !apierrors.IsForbidden(err) {
 			t.Errorf("a user without a role got %v", err)
 		}
 	})
 	t.Run("the other replica answers", func(t *testing.T) {
 		said, err := hello(t.Context(), mainClient)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		gone, other := first, "second"
 		if said.Replica == "second" {
 			gone, other = second, "first"
@@ -120,9 +109,7 @@ func hello(ctx context.Context, mainClient kubernetes.Interface) (greeting, erro
 func startHello(t *testing.T, replica string, certificate, key []byte) *httptest.Server {
 	t.Helper()
 	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	answer := func(w http.ResponseWriter, content any) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(content)

@@ -22,6 +22,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
@@ -50,18 +51,14 @@ func TestMain(m *testing.M) {
 func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
 	made, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
 }
 
 func aggregator(t *testing.T, config *restclient.Config) aggregatorclient.Interface {
 	t.Helper()
 	made, err := aggregatorclient.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
 }
 
@@ -137,22 +134,14 @@ func mend(t *testing.T, cluster *maincluster.Cluster, command string) {
 func shell(t *testing.T, cluster *maincluster.Cluster, command string) (string, error) {
 	t.Helper()
 	root, err := process.ModuleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	kubectl, err := process.Bin(t.Context(), "kubectl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	programs := t.TempDir()
 	for name, target := range map[string]string{"kubectl": kubectl, "annex": self} {
-		if err := os.Symlink(target, filepath.Join(programs, name)); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.Symlink(target, filepath.Join(programs, name)))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

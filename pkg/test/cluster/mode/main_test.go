@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -34,9 +35,7 @@ func TestMain(m *testing.M) {
 func ownCluster(t *testing.T) *maincluster.Cluster {
 	t.Helper()
 	cluster, err := maincluster.Start(t.Context(), noControllers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
 			t.Error(err)
@@ -48,9 +47,7 @@ func ownCluster(t *testing.T) *maincluster.Cluster {
 func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
 	made, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
 }
 

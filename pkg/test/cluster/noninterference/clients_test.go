@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // clients are of the main cluster or of annex's own endpoint.
@@ -41,9 +43,7 @@ func newClients(t *testing.T, config *restclient.Config) *clients {
 	made := &clients{config: config}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 	var err error
 	made.http, err = restclient.HTTPClientFor(config)
@@ -82,9 +82,7 @@ func (a answer) String() string { return fmt.Sprintf("%d %.500s", a.code, a.body
 func (c *clients) get(t *testing.T, path string, headers ...string) answer {
 	t.Helper()
 	got, err := get(t.Context(), c.http, c.config.Host+path, headers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return got
 }
 
@@ -135,9 +133,7 @@ properties:
 func newDefinition(t *testing.T, group, plural, kind string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	schema := &apiextensionsv1.JSONSchemaProps{}
-	if err := yaml.UnmarshalStrict([]byte(widgetSchema), schema); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(widgetSchema), schema))
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
@@ -183,9 +179,7 @@ func (s *sharedAnnex) newWidgets(t *testing.T) widgets {
 	t.Helper()
 	w := widgets{group: newGroup(), namespace: newNamespace(t)}
 	s.own(t).define(t, newDefinition(t, w.group, "widgets", "Widget"))
-	if err := s.installation.WaitPublished(t.Context(), w.group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.installation.WaitPublished(t.Context(), w.group, "v1"))
 	w.waitReachable(t)
 	return w
 }
@@ -232,9 +226,7 @@ func (w widgets) object(name string) *unstructured.Unstructured {
 func (w widgets) create(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	created, err := w.by(main(t)).Create(t.Context(), w.object(name), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create widget %s through the main cluster: %v", name, err)
-	}
+	expect.NoError(t, err, "create widget %s through the main cluster", name)
 	return created
 }
 

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestFollowedDefinition: the documents of a definition in the main cluster are not
@@ -56,9 +57,7 @@ func TestFollowedDefinition(t *testing.T) {
 func newDefinedWidgets(t *testing.T, s *sharedAnnex) widgets {
 	t.Helper()
 	w := widgets{group: newGroup(), namespace: newNamespace(t)}
-	if err := s.installation.AllowGroup(t.Context(), w.group); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.installation.AllowGroup(t.Context(), w.group))
 	mainClients := main(t)
 	mainClients.define(t, newDefinition(t, w.group, "widgets", "Widget"))
 	eventually(t, "the main cluster describes "+w.group, func() string {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -19,9 +20,7 @@ import (
 func kubectl(t *testing.T, input string, args ...string) (output string, err error) {
 	t.Helper()
 	binary, err := process.Bin(t.Context(), "kubectl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	command := exec.CommandContext(t.Context(), binary, append([]string{"--kubeconfig=" + mainCluster.Kubeconfig, "--cache-dir=" + t.TempDir()}, args...)...)
 	command.Stdin = strings.NewReader(input)
 	var printed bytes.Buffer

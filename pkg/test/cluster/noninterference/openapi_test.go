@@ -21,6 +21,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // repeats is how often a document is read that must be the same each time. Without
@@ -88,9 +89,7 @@ func tryReadDocuments(ctx context.Context, client *http.Client, host string) (do
 func (c *clients) documents(t *testing.T) documents {
 	t.Helper()
 	found, err := tryReadDocuments(t.Context(), c.http, c.config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return found
 }
 

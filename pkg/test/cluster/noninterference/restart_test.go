@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestMainClusterStartsAgain: a kube-apiserver that starts collects the documents of
@@ -27,9 +29,7 @@ func TestMainClusterStartsAgain(t *testing.T) {
 	document := "/openapi/v3/apis/" + followed.group + "/v1"
 	before := mainClients.get(t, document)
 
-	if err := mainCluster.StopAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, mainCluster.StopAPIServer(t.Context()))
 	own := s.own(t)
 	eventually(t, "annex's own endpoint answers without the main cluster", func() string {
 		// The first list of a kind finds its cache still being filled.
@@ -38,9 +38,7 @@ func TestMainClusterStartsAgain(t *testing.T) {
 		}
 		return ""
 	})
-	if err := mainCluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, mainCluster.StartAPIServer(t.Context()))
 	eventually(t, "the main cluster has collected annex's documents", func() string {
 		now := mainClients.documents(t)
 		for _, version := range []string{"hosting.annex.dev/v1alpha1", published.group + "/v1", followed.group + "/v1"} {

@@ -25,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // webhook is a server of admission webhooks, which refuses what is blue and paints
@@ -38,17 +40,11 @@ type webhook struct {
 // newWebhook runs one behind a Service of the main cluster.
 func newWebhook(t *testing.T, namespace string) *webhook {
 	t.Helper()
-	if err := mainCluster.ExternalNameService(t.Context(), namespace, "webhook"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), namespace, "webhook"))
 	certificate, key, err := mainCluster.ServingCertificate(namespace, "webhook")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	w := &webhook{ca: mainCluster.CA()}
 	server := httptest.NewUnstartedServer(w)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
@@ -120,16 +116,12 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 		Name: "validate." + w.group, ClientConfig: hook.client("/validate"), Rules: rulesFor(w.group), NamespaceSelector: onlyThere,
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
-	if _, err := mainClients.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), validating, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, mainClients.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations(), validating)
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
 		Name: "mutate." + w.group, ClientConfig: hook.client("/mutate"), Rules: rulesFor(w.group), NamespaceSelector: onlyThere,
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
-	if _, err := mainClients.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), mutating, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, mainClients.kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), mutating)
 	eventually(t, "the validating webhook is asked", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
 		return says(err, "validate."+w.group, "no blue widgets, says the webhook")
@@ -166,9 +158,7 @@ func TestPoliciesOfTheMainCluster(t *testing.T) {
 	matches := &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: rulesFor(w.group)[0]}}}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: matches,
@@ -214,9 +204,7 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 	w := s.newWidgets(t)
 	user := "alice-" + w.namespace
 	config, err := mainCluster.ConfigFor(user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	through := newClients(t, config)
 	// The same certificate opens annex's own endpoint.
 	direct := restclient.CopyConfig(config)
@@ -280,13 +268,9 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 			}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	config, err := mainCluster.ConfigFor(user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	direct := restclient.CopyConfig(config)
 	direct.Host = s.annex.URL
 	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile

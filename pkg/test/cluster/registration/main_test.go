@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -50,9 +51,7 @@ func TestMain(m *testing.M) {
 // must returns a client, or whatever cannot fail in a test that goes well.
 func must[T any](t testing.TB, made T, err error) T {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
 }
 
@@ -117,9 +116,7 @@ func create(t testing.TB, config *restclient.Config, crd *apiextensionsv1.Custom
 
 func undefine(t testing.TB, config *restclient.Config, name string) {
 	t.Helper()
-	if err := definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
 func definitions(t testing.TB, config *restclient.Config) apiextensionsv1client.CustomResourceDefinitionInterface {
