@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -176,7 +177,7 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 	}
 	allowed := []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusTooManyRequests}
 	answers := map[int]int{}
-	eventually(t, "all paths answer", func() (bool, string) {
+	poll.UntilDone(t, "all paths answer", func() (bool, string) {
 		good := 0
 		for _, path := range paths {
 			code, err := status(admin, config.Host+path, "")

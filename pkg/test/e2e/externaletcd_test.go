@@ -17,6 +17,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestExternalEtcd serves from an etcd that is not annex's, which goes away and
@@ -62,7 +63,7 @@ func TestExternalEtcd(t *testing.T) {
 	}
 
 	etcd = startEtcd()
-	eventually(t, "a write after etcd came back", func() (bool, string) {
+	poll.UntilDone(t, "a write after etcd came back", func() (bool, string) {
 		result := s.kubectl.try(t, widget("default", "after", `{}`), "apply", "-f", "-")
 		return result.code == 0, result.stderr
 	})

@@ -26,7 +26,6 @@ import (
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -258,12 +257,6 @@ func (s *server) namespace(t *testing.T) string {
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	s.kubectl.run(t, "create", "namespace", name)
 	return name
-}
-
-// eventually polls until done and fails with what was last seen.
-func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
-	t.Helper()
-	poll.UntilDone(t, what, check)
 }
 
 // contains fails for each part that text lacks.

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // widget is a manifest of one Widget.
@@ -29,7 +30,7 @@ func TestKubectl(t *testing.T) {
 	s := sharedServer(t)
 	s.kubectl.run(t, "apply", "-f", widgetCRD)
 	s.kubectl.run(t, "wait", "--for=condition=Established", "-f", widgetCRD)
-	eventually(t, "discovery of widgets", func() (bool, string) {
+	poll.UntilDone(t, "discovery of widgets", func() (bool, string) {
 		result := s.kubectl.try(t, "", "api-resources", "--cached=false", "--api-group=example.com")
 		return strings.Contains(result.stdout, "widgets"), result.stdout + result.stderr
 	})
@@ -102,7 +103,7 @@ func testExplain(t *testing.T, s *server) {
 	contains(t, s.kubectl.run(t, "explain", "hostedresource.spec.storeName"), "FIELD: storeName", "Store that holds")
 	contains(t, s.kubectl.run(t, "explain", "hostedresource.status", "--recursive"), "storedBytes", "conditions", "lastTransitionTime")
 	// OpenAPI of a CRD follows a moment after its discovery.
-	eventually(t, "explain of a custom resource", func() (bool, string) {
+	poll.UntilDone(t, "explain of a custom resource", func() (bool, string) {
 		result := s.kubectl.try(t, "", "explain", "widget.spec.parts.count")
 		return strings.Contains(result.stdout, "How many of the part"), result.stdout + result.stderr
 	})

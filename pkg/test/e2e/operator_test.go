@@ -18,6 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -121,7 +122,7 @@ func (s *server) leader(t *testing.T) string {
 // waitLeader waits until an operator leads that is not the one before.
 func (s *server) waitLeader(t *testing.T, before string) (leader string) {
 	t.Helper()
-	eventually(t, "another operator leads than "+before, func() (bool, string) {
+	poll.UntilDone(t, "another operator leads than "+before, func() (bool, string) {
 		leader = s.leader(t)
 		return leader != "" && leader != before, leader
 	})
@@ -133,7 +134,7 @@ func (s *server) waitLeader(t *testing.T, before string) (leader string) {
 func (s *server) wantBroadcast(t *testing.T, status, text string) {
 	t.Helper()
 	const template = `{range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end} {.status.copies[*]}`
-	eventually(t, "the Broadcast is "+status, func() (bool, string) {
+	poll.UntilDone(t, "the Broadcast is "+status, func() (bool, string) {
 		got := s.kubectl.try(t, "", "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath="+template)
 		copied := s.kubectl.try(t, "", "get", "configmap", "greeting", "-n", "right", "-o", "jsonpath={.data.text}")
 		saw := strings.ReplaceAll(got.stdout, " right", ",right")
@@ -144,7 +145,7 @@ func (s *server) wantBroadcast(t *testing.T, status, text string) {
 
 func (s *server) wantNoCopy(t *testing.T, namespace string) {
 	t.Helper()
-	eventually(t, "the copy in "+namespace+" is gone", func() (bool, string) {
+	poll.UntilDone(t, "the copy in "+namespace+" is gone", func() (bool, string) {
 		got := s.kubectl.try(t, "", "get", "configmap", "greeting", "-n", namespace)
 		return strings.Contains(got.stderr, "NotFound"), got.stdout + got.stderr
 	})
@@ -196,7 +197,7 @@ func testOperatorApplied(t *testing.T, s *server) {
 	s.wantBroadcast(t, "True Copied left,right", "hello")
 	s.kubectl.run(t, "patch", "configmap", "greeting", "-n", "right", "--type=merge", "-p", `{"data":{"text":"changed by hand"}}`)
 	s.wantBroadcast(t, "True Copied left,right", "hello")
-	eventually(t, "an event", func() (bool, string) {
+	poll.UntilDone(t, "an event", func() (bool, string) {
 		events := s.kubectl.run(t, "get", "events", "-n", "broadcasting", "-o", "jsonpath={.items[*].reason}")
 		return strings.Contains(events, "Copied"), events
 	})

@@ -30,6 +30,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/crgen"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestPublishedCRDs serves the CRDs of other projects and puts an object of
@@ -232,7 +233,7 @@ func (s *server) checkUsage(t *testing.T, uses []use, each int) {
 	}
 	for _, u := range uses {
 		name := u.crd.Name
-		eventually(t, "the status of HostedResource "+name, func() (bool, string) {
+		poll.UntilDone(t, "the status of HostedResource "+name, func() (bool, string) {
 			stored, err := annexEtcd.Get(t.Context(), "/annex/"+u.resource.Group+"/"+u.resource.Resource+"/", clientv3.WithPrefix())
 			if err != nil {
 				return false, err.Error()
@@ -329,7 +330,7 @@ func (j *journal) OnDelete(object any) { j.note(object, "deleted") }
 func (j *journal) check(t *testing.T, name string, resource schema.GroupVersionResource) {
 	t.Helper()
 	want := []string{"added", "updated", "updated", "updated", "deleted"}
-	eventually(t, fmt.Sprintf("what the informer of %s saw of %s", resource, name), func() (bool, string) {
+	poll.UntilDone(t, fmt.Sprintf("what the informer of %s saw of %s", resource, name), func() (bool, string) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		return slices.Equal(j.entries[name], want), fmt.Sprintf("%q, want %q", j.entries[name], want)

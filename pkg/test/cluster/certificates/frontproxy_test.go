@@ -22,6 +22,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -115,7 +116,7 @@ func watch(t *testing.T) *watcher {
 func (w *watcher) end(t *testing.T) {
 	t.Helper()
 	before := w.succeeded()
-	eventually(t, "more requests through the main cluster", func() (bool, string) {
+	poll.UntilDone(t, "more requests through the main cluster", func() (bool, string) {
 		now := w.succeeded()
 		return now >= before+20, fmt.Sprintf("%d answers, %d before", now, before)
 	})
@@ -148,16 +149,16 @@ func TestFrontProxyRotation(t *testing.T) {
 	expect.NoError(t, mainCluster.RotateFrontProxyCA(t.Context()))
 	client, err := restclient.HTTPClientFor(mainCluster.Config)
 	expect.NoError(t, err)
-	eventually(t, "the new front proxy is known", func() (bool, string) {
+	poll.UntilDone(t, "the new front proxy is known", func() (bool, string) {
 		status, body := asProxied(t, annex, frontProxy(t))
 		return status == http.StatusOK, fmt.Sprint(status, body)
 	})
-	eventually(t, "requests through the main cluster work", func() (bool, string) {
+	poll.UntilDone(t, "requests through the main cluster work", func() (bool, string) {
 		err := get(t.Context(), client, mainCluster.URL+defaultPath)
 		return err == nil, fmt.Sprint(err)
 	})
 	expect.Delete(t, mainClient(t).CoreV1().ConfigMaps(authenticationNamespace), authenticationConfigMap)
-	eventually(t, "the front proxy of before is a stranger", func() (bool, string) {
+	poll.UntilDone(t, "the front proxy of before is a stranger", func() (bool, string) {
 		status, body := asProxied(t, annex, before)
 		return status == http.StatusUnauthorized, fmt.Sprint(status, body)
 	})
@@ -190,7 +191,7 @@ func TestAuthenticationConfigMapIsDeleted(t *testing.T) {
 		}
 	}
 	refused()
-	eventually(t, "the main cluster publishes it again", func() (bool, string) {
+	poll.UntilDone(t, "the main cluster publishes it again", func() (bool, string) {
 		refused()
 		_, err := configMaps.Get(t.Context(), authenticationConfigMap, metav1.GetOptions{})
 		return err == nil, fmt.Sprint(err)

@@ -26,7 +26,6 @@ import (
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -181,10 +180,4 @@ func handshake(ctx context.Context, address string, bundle []byte) (issuer strin
 	}
 	defer connection.Close()
 	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].Issuer.CommonName, nil
-}
-
-// eventually polls until done and fails with what was last seen.
-func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
-	t.Helper()
-	poll.UntilDone(t, what, check)
 }

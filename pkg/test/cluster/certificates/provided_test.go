@@ -18,6 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // mount is a directory as the kubelet mounts a Secret: the files are links, and
@@ -81,7 +82,7 @@ func TestProvidedCertificate(t *testing.T) {
 	settle := func(what string, signer *pki.Authority, bundle ...*pki.Authority) {
 		t.Helper()
 		want := bundleOf(bundle...)
-		eventually(t, what, func() (bool, string) {
+		poll.UntilDone(t, what, func() (bool, string) {
 			carried := published(t).Spec.CABundle
 			issuer, err := handshake(t.Context(), annex.Address(), carried)
 			done := err == nil && bytes.Equal(carried, want) && issuer == signer.Certificate().Subject.CommonName
@@ -102,7 +103,7 @@ func TestProvidedCertificate(t *testing.T) {
 	load.end(t, 3)
 
 	files.replace(t, third, first)
-	eventually(t, "a bundle that does not verify the certificate is refused", func() (bool, string) {
+	poll.UntilDone(t, "a bundle that does not verify the certificate is refused", func() (bool, string) {
 		text := metrics(t, annex)
 		return strings.Contains(text, "\nannex_published_certificate_refused 1\n"), grep(text, "annex_published")
 	})

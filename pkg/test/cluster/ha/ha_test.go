@@ -20,6 +20,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const clients = 12
@@ -121,7 +122,7 @@ func leaders(t testing.TB) (found []*replica) {
 func TestLeaderIsKilled(t *testing.T) {
 	replicas.scale(t, 3)
 	var before []*replica
-	eventually(t, "one leader", func() string {
+	poll.Until(t, "one leader", func() string {
 		if before = leaders(t); len(before) != 1 {
 			return fmt.Sprintf("%d replicas lead", len(before))
 		}
@@ -140,7 +141,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	killed := time.Now()
 	replicas.kill(before[0])
 	replicas.forget(before[0])
-	eventually(t, "another leader", func() string {
+	poll.Until(t, "another leader", func() string {
 		if now := holder(); now == held || now == "" {
 			return now
 		}

@@ -191,7 +191,7 @@ func (f *fleet) stop() {
 // ready waits until the balancer sends connections to all replicas.
 func (f *fleet) ready(t testing.TB) {
 	t.Helper()
-	eventually(t, "all replicas are ready", func() string {
+	poll.Until(t, "all replicas are ready", func() string {
 		if got := f.Balancer.Ready(); len(got) != len(f.running) {
 			return fmt.Sprintf("%d of %d are", len(got), len(f.running))
 		}
@@ -229,7 +229,7 @@ func serveThings(t testing.TB) {
 	for _, r := range replicas.running {
 		annexClient, err := kubernetes.NewForConfig(r.AnnexConfig)
 		expect.NoError(t, err)
-		eventually(t, "the new resource can be listed", func() string {
+		poll.Until(t, "the new resource can be listed", func() string {
 			err := annexClient.RESTClient().Get().AbsPath("/apis/ha.example.com/v1/things").Do(t.Context()).Error()
 			if err != nil {
 				return err.Error()
@@ -240,10 +240,4 @@ func serveThings(t testing.TB) {
 	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
 	expect.NoError(t, err)
 	expect.Create(t, mainClient.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-}
-
-// eventually polls until check returns "", and fails with the last that it returned.
-func eventually(t testing.TB, what string, check func() (problem string)) {
-	t.Helper()
-	poll.Until(t, what, check)
 }

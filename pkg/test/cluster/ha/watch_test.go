@@ -21,6 +21,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // watcher follows things as a reflector does: it lists once, and watches from there
@@ -142,7 +143,7 @@ func (w *watcher) check(t *testing.T, l *load) {
 	for _, count := range l.deleted {
 		deletions += count
 	}
-	eventually(t, "the watch catches up", func() string {
+	poll.Until(t, "the watch catches up", func() string {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		deleted := 0

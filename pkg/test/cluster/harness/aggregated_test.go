@@ -26,6 +26,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -54,8 +55,8 @@ func TestYourOwnServer(t *testing.T) {
 	expect.NoError(t, shared.ExternalNameService(t.Context(), helloNamespace, helloService))
 	registerHello(t, int32(balancer.Port()))
 	mainClient := mainClient(t, shared.Config)
-	eventually(t, "an answer through the main cluster", func(ctx context.Context) error {
-		_, err := hello(ctx, mainClient)
+	poll.UntilNoError(t, "an answer through the main cluster", func() error {
+		_, err := hello(t.Context(), mainClient)
 		return err
 	})
 
@@ -82,8 +83,8 @@ func TestYourOwnServer(t *testing.T) {
 		}
 		balancer.Remove(gone.Listener.Addr().String())
 		gone.CloseClientConnections()
-		eventually(t, "an answer of "+other, func(ctx context.Context) error {
-			said, err := hello(ctx, mainClient)
+		poll.UntilNoError(t, "an answer of "+other, func() error {
+			said, err := hello(t.Context(), mainClient)
 			if err == nil && said.Replica != other {
 				err = fmt.Errorf("%s answers", said.Replica)
 			}

@@ -6,7 +6,6 @@
 package harness
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,13 +19,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -52,19 +51,6 @@ func mainClient(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	made, err := kubernetes.NewForConfig(config)
 	expect.NoError(t, err)
 	return made
-}
-
-// eventually waits for a condition, and says what kept it from being true.
-func eventually(t *testing.T, what string, condition func(context.Context) error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = condition(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v, last: %v", what, err, last)
-	}
 }
 
 func TestVersionAndPrivacy(t *testing.T) {
@@ -128,8 +114,8 @@ func TestControllers(t *testing.T) {
 	client := mainClient(t, shared.Config)
 	const namespace = "controllers"
 	expect.Create(t, client.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	eventually(t, "root CA", func(ctx context.Context) error {
-		_, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+	poll.UntilNoError(t, "root CA", func() error {
+		_, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})
 	owner := expect.Create(t, client.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}})
@@ -138,13 +124,13 @@ func TestControllers(t *testing.T) {
 	}}}
 	expect.Create(t, client.CoreV1().ConfigMaps(namespace), owned)
 	expect.Delete(t, client.CoreV1().ConfigMaps(namespace), owner.Name)
-	eventually(t, "garbage collection", func(ctx context.Context) error {
-		_, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, owned.Name, metav1.GetOptions{})
+	poll.UntilNoError(t, "garbage collection", func() error {
+		_, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), owned.Name, metav1.GetOptions{})
 		return gone(err)
 	})
 	expect.Delete(t, client.CoreV1().Namespaces(), namespace)
-	eventually(t, "deletion of the namespace", func(ctx context.Context) error {
-		_, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	poll.UntilNoError(t, "deletion of the namespace", func() error {
+		_, err := client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 		return gone(err)
 	})
 }
@@ -219,7 +205,7 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 	expect.NoError(t, parent.Start())
 	t.Cleanup(func() { _ = parent.Process.Kill() })
 	var children []string
-	eventually(t, "start of the children", func(context.Context) error {
+	poll.UntilNoError(t, "start of the children", func() error {
 		if children = childrenOf(parent.Process.Pid); len(children) == 0 {
 			return fmt.Errorf("process %d has none", parent.Process.Pid)
 		}
@@ -227,7 +213,7 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 	})
 	_ = parent.Process.Kill()
 	_ = parent.Wait()
-	eventually(t, "end of the children", func(context.Context) error {
+	poll.UntilNoError(t, "end of the children", func() error {
 		for _, pid := range children {
 			if command, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline")); err == nil && len(command) > 0 {
 				return fmt.Errorf("process %s still runs: %s", pid, command)

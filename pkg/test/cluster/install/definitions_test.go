@@ -26,6 +26,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func base64Of(content []byte) string { return base64.StdEncoding.EncodeToString(content) }
@@ -80,7 +81,7 @@ func deleteCRD(t *testing.T, config *restclient.Config, name string) {
 // servedByMain waits until the main cluster itself serves version v1 of a group.
 func servedByMain(t *testing.T, group string) {
 	t.Helper()
-	eventually(t, "the main cluster serves "+group, func() (bool, string) {
+	poll.UntilDone(t, "the main cluster serves "+group, func() (bool, string) {
 		path := "/openapi/v3/apis/" + group + "/v1"
 		content, err := kube(t, mainCluster.Config).Discovery().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
 		if err != nil {
@@ -154,7 +155,7 @@ func wrongServicePort(t *testing.T, _ *annextest.Annex) {
 	if found.Mend != "annex serve --publish-service=annex-system/annex:443" {
 		t.Errorf("the doctor mends it with %q", found.Mend)
 	}
-	eventually(t, "the main cluster notices", func() (bool, string) {
+	poll.UntilDone(t, "the main cluster notices", func() (bool, string) {
 		r := doctor(t, mainCluster)
 		_, is := r.find("apiservice", "FAIL", "--publish-service has the wrong port", "ServicePortError")
 		return is, r.raw

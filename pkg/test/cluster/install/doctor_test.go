@@ -17,6 +17,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const hosting = "v1alpha1.hosting.annex.dev"
@@ -162,14 +163,14 @@ func openAPI(t *testing.T, annex *annextest.Annex) {
 	hosted.Labels = map[string]string{"annex.dev/hosted": "true"}
 	installCRD(t, mainCluster.Config, hosted)
 	expect.NoError(t, annex.WaitPublished(t.Context(), "openapi.example.com", "v1"))
-	eventually(t, "OpenAPI is the same outside of annex's groups", func() (bool, string) {
+	poll.UntilDone(t, "OpenAPI is the same outside of annex's groups", func() (bool, string) {
 		r := doctor(t, mainCluster, "--compare="+before)
 		found, is := r.find("openapi", "ok", "nothing has changed outside of annex's groups")
 		return is && r.code == 0 && !strings.Contains(found.Message, " 0 entries"), r.raw
 	})
 
 	deleteCRD(t, mainCluster.Config, "bystanders.bystander.example.com")
-	eventually(t, "the doctor misses what has vanished", func() (bool, string) {
+	poll.UntilDone(t, "the doctor misses what has vanished", func() (bool, string) {
 		r := doctor(t, mainCluster, "--compare="+before)
 		_, path := r.find("openapi", "FAIL", "path /apis/bystander.example.com/v1/bystanders", "has vanished")
 		_, document := r.find("openapi", "FAIL", "document apis/bystander.example.com/v1 of v3 has vanished")

@@ -103,7 +103,7 @@ func doctor(t *testing.T, cluster *maincluster.Cluster, flags ...string) report 
 func finds(t *testing.T, cluster *maincluster.Cluster, check, status string, words ...string) finding {
 	t.Helper()
 	var found finding
-	eventually(t, "the doctor finds "+status+" "+check+": "+strings.Join(words, " … "), func() (bool, string) {
+	poll.UntilDone(t, "the doctor finds "+status+" "+check+": "+strings.Join(words, " … "), func() (bool, string) {
 		r := doctor(t, cluster)
 		var is bool
 		found, is = r.find(check, status, words...)
@@ -116,7 +116,7 @@ func finds(t *testing.T, cluster *maincluster.Cluster, check, status string, wor
 func healthy(t *testing.T, cluster *maincluster.Cluster) report {
 	t.Helper()
 	var r report
-	eventually(t, "the doctor finds nothing wrong", func() (bool, string) {
+	poll.UntilDone(t, "the doctor finds nothing wrong", func() (bool, string) {
 		r = doctor(t, cluster)
 		return r.code == 0 && !slices.ContainsFunc(r.findings, func(f finding) bool { return f.Status != "ok" }), r.raw
 	})
@@ -150,10 +150,4 @@ func shell(t *testing.T, cluster *maincluster.Cluster, command string) (string, 
 	run.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "KUBECONFIG="+cluster.Kubeconfig, "HOME="+programs)
 	output, err := run.CombinedOutput()
 	return string(output), err
-}
-
-// eventually polls until done and fails with what was last seen.
-func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
-	t.Helper()
-	poll.UntilDone(t, what, check)
 }

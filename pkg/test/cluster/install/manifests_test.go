@@ -25,6 +25,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -77,7 +78,7 @@ func TestExternalEtcd(t *testing.T) {
 	operator := crd("servicemonitors.monitoring.coreos.com")
 	operator.Spec.Names.Kind = "ServiceMonitor"
 	installCRD(t, cluster.Config, operator)
-	eventually(t, "ServiceMonitors are served", func() (bool, string) {
+	poll.UntilDone(t, "ServiceMonitors are served", func() (bool, string) {
 		output, err := shell(t, cluster, "kubectl get servicemonitors.monitoring.coreos.com")
 		return err == nil, output
 	})

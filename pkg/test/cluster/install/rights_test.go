@@ -24,6 +24,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestRights: what the main cluster says that annex may is what the manifests say,
@@ -80,7 +81,7 @@ func TestDefinitionsStayAsTheyAre(t *testing.T) {
 	expect.NoError(t, err)
 	installCRD(t, mainCluster.Config, crd("locks.locked.example.com"))
 	annex := definitions(t, config)
-	eventually(t, "annex writes the status", func() (bool, string) {
+	poll.UntilDone(t, "annex writes the status", func() (bool, string) {
 		found, err := annex.Get(t.Context(), "locks.locked.example.com", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

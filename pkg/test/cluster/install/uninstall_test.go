@@ -13,6 +13,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestStopped: with annex stopped and its APIService deleted by hand the doctor says
@@ -49,7 +50,7 @@ func TestStopped(t *testing.T) {
 	healthy(t, cluster)
 
 	mend(t, cluster, "kubectl label crds -l annex.dev/hosted=true annex.dev/hosted-")
-	eventually(t, "annex lets its definitions go", func() (bool, string) {
+	poll.UntilDone(t, "annex lets its definitions go", func() (bool, string) {
 		output, err := shell(t, cluster, "kubectl get crds -o jsonpath='{.items[*].metadata.finalizers}'")
 		return err == nil && !strings.Contains(output, "annex.dev"), output
 	})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -39,7 +40,7 @@ func TestMainClusterGoesAway(t *testing.T) {
 		rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"},
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
 	for name, config := range map[string]*restclient.Config{"token": token, "certificate": certificate} {
-		eventually(t, name+" is let in", func() (bool, string) {
+		poll.UntilDone(t, name+" is let in", func() (bool, string) {
 			got, body := get(t, config, stores)
 			return got == http.StatusOK, body
 		})
@@ -68,7 +69,7 @@ func TestMainClusterGoesAway(t *testing.T) {
 
 	expect.NoError(t, cluster.StartAPIServer(t.Context()))
 	for name, config := range map[string]*restclient.Config{"token": token, "certificate": certificate} {
-		eventually(t, name+" is let in again", func() (bool, string) {
+		poll.UntilDone(t, name+" is let in again", func() (bool, string) {
 			got, body := get(t, config, stores)
 			return got == http.StatusOK, body
 		})
@@ -138,7 +139,7 @@ func launch(t *testing.T, installation *annextest.Installation) *process.Annex {
 // waiting waits until annex says that, and why, it waits.
 func waiting(t *testing.T, annex *process.Annex, reason string) {
 	t.Helper()
-	eventually(t, "annex says what it waits for", func() (bool, string) {
+	poll.UntilDone(t, "annex says what it waits for", func() (bool, string) {
 		said := annex.Stderr()
 		return strings.Contains(said, "Waiting for the main cluster") && strings.Contains(said, reason), said
 	})

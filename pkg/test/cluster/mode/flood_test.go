@@ -21,6 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 var reviewCount = regexp.MustCompile(`(?m)^apiserver_request_total\{.*resource="tokenreviews".*\} (\S+)$`)
@@ -48,7 +49,7 @@ func TestTokenFlood(t *testing.T) {
 	annex := annextest.Start(t, cluster, "--authentication-token-webhook-cache-ttl=0s")
 	user := direct(annex, serviceAccount(t, cluster, "robot"))
 	allow(t, cluster, "stores-reader", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
-	eventually(t, "the user is let in", func() (bool, string) {
+	poll.UntilDone(t, "the user is let in", func() (bool, string) {
 		got, body := get(t, user, stores)
 		return got == http.StatusOK, body
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const stores = "/apis/hosting.annex.dev/v1alpha1/stores/default"
@@ -67,7 +68,7 @@ func TestLogins(t *testing.T) {
 		rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"},
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
 	for name, config := range logins {
-		eventually(t, name+", with a right", func() (bool, string) {
+		poll.UntilDone(t, name+", with a right", func() (bool, string) {
 			got, body := get(t, config, stores)
 			return got == http.StatusOK, body
 		})

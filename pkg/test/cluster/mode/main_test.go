@@ -15,7 +15,6 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // patience is how long a wait may take on a busy machine.
@@ -49,10 +48,4 @@ func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	made, err := kubernetes.NewForConfig(config)
 	expect.NoError(t, err)
 	return made
-}
-
-// eventually polls until done and fails with what was last seen.
-func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
-	t.Helper()
-	poll.UntilDone(t, what, check)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestNobodyIsUnknownAtTheStart asks through the main cluster all the time while
@@ -48,7 +49,7 @@ func TestNobodyIsUnknownAtTheStart(t *testing.T) {
 		}
 		stopLater := annex
 		t.Cleanup(func() { stopLater.Stop(t) })
-		eventually(t, "an answer after the start", func() (bool, string) {
+		poll.UntilDone(t, "an answer after the start", func() (bool, string) {
 			err := ask(t.Context())
 			return err == nil, string(apierrors.ReasonForError(err))
 		})

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // clients are of the main cluster or of annex's own endpoint.
@@ -156,7 +157,7 @@ func (c *clients) define(t *testing.T, definition *apiextensionsv1.CustomResourc
 	if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("create definition %s: %v", definition.Name, err)
 	}
-	eventually(t, definition.Name+" is established", func() string {
+	poll.Until(t, definition.Name+" is established", func() string {
 		found, err := definitions.Get(t.Context(), definition.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -190,7 +191,7 @@ func (s *sharedAnnex) newWidgets(t *testing.T) widgets {
 func (w widgets) waitReachable(t *testing.T) {
 	t.Helper()
 	mainClients := main(t)
-	eventually(t, "the main cluster forwards requests for "+w.group, func() string {
+	poll.Until(t, "the main cluster forwards requests for "+w.group, func() string {
 		got := mainClients.get(t, "/apis/"+w.group+"/v1")
 		if got.code != http.StatusOK || !strings.Contains(string(got.body), `"widgets"`) {
 			return got.String()

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // Deleting a namespace of the main cluster deletes annex's objects in it, and lets
@@ -36,7 +37,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	}
 	namespaces := mainClients.kube.CoreV1().Namespaces()
 	expect.NoError(t, namespaces.Delete(t.Context(), w.namespace, metav1.DeleteOptions{}))
-	eventually(t, "the namespace says what it waits for", func() string {
+	poll.Until(t, "the namespace says what it waits for", func() string {
 		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -61,7 +62,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	if _, err := w.by(mainClients).Update(t.Context(), &left.Items[0], metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the namespace goes", func() string {
+	poll.Until(t, "the namespace goes", func() string {
 		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -103,13 +104,13 @@ func TestGarbageCollection(t *testing.T) {
 	unowned := w.create(t, "unowned")
 
 	expect.NoError(t, configMaps.Delete(t.Context(), "owner", metav1.DeleteOptions{}))
-	eventually(t, "the widget that a ConfigMap owned goes", func() string {
+	poll.Until(t, "the widget that a ConfigMap owned goes", func() string {
 		_, err := w.by(mainClients).Get(t.Context(), "of-a-config-map", metav1.GetOptions{})
 		return wantGone(err)
 	})
 	foreground := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}
 	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "owner", foreground))
-	eventually(t, "the widget goes, after the widget that it owned and the ConfigMap that this one owned", func() string {
+	poll.Until(t, "the widget goes, after the widget that it owned and the ConfigMap that this one owned", func() string {
 		if _, err := w.by(mainClients).Get(t.Context(), "owner", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprint("owner: ", err)
 		}
@@ -155,8 +156,8 @@ func TestResourceQuota(t *testing.T) {
 		}
 		return ""
 	}
-	eventually(t, "the quota controller has looked at the quota", func() string { return used(0) })
-	eventually(t, "annex knows the quota", func() string {
+	poll.Until(t, "the quota controller has looked at the quota", func() string { return used(0) })
+	poll.Until(t, "annex knows the quota", func() string {
 		tried := w.object("zeroth")
 		if _, err := w.by(mainClients).Create(t.Context(), tried, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err.Error()
@@ -166,7 +167,7 @@ func TestResourceQuota(t *testing.T) {
 	// What the controller had to do since it started, which is to count all quotas
 	// anew, it has done once it has counted a deletion.
 	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "zeroth", metav1.DeleteOptions{}))
-	eventually(t, "the quota controller has counted a deletion", func() string { return used(0) })
+	poll.Until(t, "the quota controller has counted a deletion", func() string { return used(0) })
 
 	w.create(t, "first")
 	w.create(t, "second")
@@ -181,6 +182,6 @@ func TestResourceQuota(t *testing.T) {
 		t.Errorf("the third, at annex's own endpoint: %v", err)
 	}
 	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "first", metav1.DeleteOptions{}))
-	eventually(t, "the quota controller counts what is left", func() string { return used(1) })
+	poll.Until(t, "the quota controller counts what is left", func() string { return used(1) })
 	w.create(t, "third")
 }

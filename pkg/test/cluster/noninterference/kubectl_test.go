@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -32,7 +33,7 @@ func kubectl(t *testing.T, input string, args ...string) (output string, err err
 func TestKubectlThroughTheMainCluster(t *testing.T) {
 	t.Parallel()
 	w := running(t).newWidgets(t)
-	eventually(t, "kubectl explains a field that annex serves", func() string {
+	poll.Until(t, "kubectl explains a field that annex serves", func() string {
 		printed, err := kubectl(t, "", "explain", "widgets.spec.color", "--api-version="+w.group+"/v1")
 		if err != nil || !strings.Contains(printed, "The color of the paint.") {
 			return printed

@@ -24,6 +24,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // Tests in this file do not run in parallel, because they take annex or its store
@@ -42,7 +43,7 @@ func TestStoreDown(t *testing.T) {
 	w := s.newWidgets(t)
 	w.create(t, "before")
 	mainClients := main(t)
-	eventually(t, "the main cluster has the group in its discovery", func() string {
+	poll.Until(t, "the main cluster has the group in its discovery", func() string {
 		return isDiscovered(t, mainClients, w.group, 1)
 	})
 	for _, cut := range []bool{false, true} {
@@ -63,7 +64,7 @@ func TestStoreDown(t *testing.T) {
 				t.Error(problem)
 			}
 			undo()
-			eventually(t, "annex works again", func() string {
+			poll.Until(t, "annex works again", func() string {
 				_, err := w.by(mainClients).Get(shortly(t), "before", metav1.GetOptions{})
 				if err != nil {
 					return err.Error()
@@ -172,7 +173,7 @@ func TestAnnexGone(t *testing.T) {
 			expect.NoError(t, s.launch(), "start annex again")
 		}
 	}()
-	eventually(t, "requests for annex's resources are refused", func() string {
+	poll.Until(t, "requests for annex's resources are refused", func() string {
 		_, err := w.by(mainClients).Get(shortly(t), "kept", metav1.GetOptions{})
 		if !apierrors.IsServiceUnavailable(err) {
 			return fmt.Sprint(err)
@@ -188,7 +189,7 @@ func TestAnnexGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect.NoError(t, configMaps.Delete(t.Context(), "owner", metav1.DeleteOptions{}))
-	eventually(t, "garbage of the main cluster is collected", func() string {
+	poll.Until(t, "garbage of the main cluster is collected", func() string {
 		_, err := configMaps.Get(t.Context(), "dependent", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Sprint("the dependent: ", err)
@@ -208,7 +209,7 @@ func TestAnnexGone(t *testing.T) {
 
 	expect.NoError(t, s.launch(), "start annex again")
 	back = true
-	eventually(t, "annex is back behind the main cluster", func() string {
+	poll.Until(t, "annex is back behind the main cluster", func() string {
 		again, err := w.by(main(t)).Get(shortly(t), "kept", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -218,12 +219,12 @@ func TestAnnexGone(t *testing.T) {
 		}
 		return ""
 	})
-	eventually(t, "the namespace that was deleted meanwhile goes", func() string {
+	poll.Until(t, "the namespace that was deleted meanwhile goes", func() string {
 		left, err := mainClients.kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Sprint(left.Status, err)
 		}
 		return ""
 	})
-	eventually(t, "discovery of the group is current", func() string { return isDiscovered(t, mainClients, w.group, 1) })
+	poll.Until(t, "discovery of the group is current", func() string { return isDiscovered(t, mainClients, w.group, 1) })
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestMainClusterStartsAgain: a kube-apiserver that starts collects the documents of
@@ -31,7 +32,7 @@ func TestMainClusterStartsAgain(t *testing.T) {
 
 	expect.NoError(t, mainCluster.StopAPIServer(t.Context()))
 	own := s.own(t)
-	eventually(t, "annex's own endpoint answers without the main cluster", func() string {
+	poll.Until(t, "annex's own endpoint answers without the main cluster", func() string {
 		// The first list of a kind finds its cache still being filled.
 		if got := own.get(t, "/apis/"+published.group+"/v1/widgets"); got.code != http.StatusOK {
 			return got.String()
@@ -39,7 +40,7 @@ func TestMainClusterStartsAgain(t *testing.T) {
 		return ""
 	})
 	expect.NoError(t, mainCluster.StartAPIServer(t.Context()))
-	eventually(t, "the main cluster has collected annex's documents", func() string {
+	poll.Until(t, "the main cluster has collected annex's documents", func() string {
 		now := mainClients.documents(t)
 		for _, version := range []string{"hosting.annex.dev/v1alpha1", published.group + "/v1", followed.group + "/v1"} {
 			if now.index["apis/"+version] == "" {
@@ -56,7 +57,7 @@ func TestMainClusterStartsAgain(t *testing.T) {
 		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
 	}
 	mainClients.readRepeatedly(t, "/openapi/v3/apis/apiextensions.k8s.io/v1")
-	eventually(t, "annex's objects are reached", func() string {
+	poll.Until(t, "annex's objects are reached", func() string {
 		if _, err := followed.by(mainClients).Get(shortly(t), "one", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}

@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // webhook is a server of admission webhooks, which refuses what is blue and paints
@@ -122,11 +123,11 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
 	expect.Create(t, mainClients.kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), mutating)
-	eventually(t, "the validating webhook is asked", func() string {
+	poll.Until(t, "the validating webhook is asked", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
 		return says(err, "validate."+w.group, "no blue widgets, says the webhook")
 	})
-	eventually(t, "the mutating webhook is asked", func() string {
+	poll.Until(t, "the mutating webhook is asked", func() string {
 		created, err := w.tryCreate(t.Context(), mainClients, "")
 		if err != nil {
 			return err.Error()
@@ -182,11 +183,11 @@ func TestPoliciesOfTheMainCluster(t *testing.T) {
 		PolicyName: w.group,
 	}}, metav1.CreateOptions{})
 	must(err)
-	eventually(t, "the validating policy holds", func() string {
+	poll.Until(t, "the validating policy holds", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
 		return says(err, "ValidatingAdmissionPolicy", "no blue widgets, says the policy")
 	})
-	eventually(t, "the mutating policy holds", func() string {
+	poll.Until(t, "the mutating policy holds", func() string {
 		created, err := w.tryCreate(t.Context(), mainClients, "red")
 		if err != nil {
 			return err.Error()
@@ -232,7 +233,7 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 	if _, err := rbac.RoleBindings(w.namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the granted right holds", func() string {
+	poll.Until(t, "the granted right holds", func() string {
 		if _, err := w.by(through).List(t.Context(), metav1.ListOptions{}); err != nil {
 			return err.Error()
 		}
@@ -276,7 +277,7 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
 	direct.ServerName = s.annex.AnnexConfig.ServerName
 	by := newClients(t, direct)
-	eventually(t, "annex orders requests by the main cluster's flow schema", func() string {
+	poll.Until(t, "annex orders requests by the main cluster's flow schema", func() string {
 		got := by.get(t, w.path())
 		if uid := got.header.Get(flowSchemaHeader); uid != string(made.UID) {
 			return "flow schema " + uid + " and not " + string(made.UID) + ": " + got.String()

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 func openWatchList(t *testing.T, c *clients, path, accept string) *http.Response {
 	t.Helper()
 	var opened *http.Response
-	eventually(t, "WatchList of "+path+" as "+accept, func() string {
+	poll.Until(t, "WatchList of "+path+" as "+accept, func() string {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+path+watchList, nil)
 		expect.NoError(t, err)
 		request.Header.Set("Accept", accept)
@@ -164,7 +165,7 @@ func TestReflectorsThroughTheMainCluster(t *testing.T) {
 	}
 	for name, informer := range informers {
 		go informer.RunWithContext(t.Context())
-		eventually(t, "the informer "+name+" has synced", func() string {
+		poll.Until(t, "the informer "+name+" has synced", func() string {
 			if !informer.HasSynced() {
 				return "not yet"
 			}

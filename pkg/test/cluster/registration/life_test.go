@@ -23,6 +23,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -90,7 +91,7 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	}
 
 	expect.NoError(t, annex.Shutdown())
-	eventually(t, "the main cluster answers 503", func() string {
+	poll.Until(t, "the main cluster answers 503", func() string {
 		_, err := through.List(t.Context(), metav1.ListOptions{})
 		if !apierrors.IsServiceUnavailable(err) {
 			return "it answers with " + errorText(err)
@@ -99,7 +100,7 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	})
 	othersWork(t, other, "just-stopped")
 	for _, name := range names {
-		eventually(t, "the main cluster sees that nothing answers", func() string {
+		poll.Until(t, "the main cluster sees that nothing answers", func() string {
 			if apiregistrationhelper.IsAPIServiceConditionTrue(getAPIService(t, name), apiregistrationv1.Available) {
 				return name + " is called available"
 			}
@@ -117,7 +118,7 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	expect.NoError(t, err)
 	t.Cleanup(func() { again.Stop(t) })
 	started := time.Now()
-	eventually(t, "annex is back", func() string {
+	poll.Until(t, "annex is back", func() string {
 		_, err := through.Get(t.Context(), "kept", metav1.GetOptions{})
 		return errorText(err)
 	})

@@ -67,12 +67,6 @@ func getAPIService(t testing.TB, name string) *apiregistrationv1.APIService {
 	return must(t, found, err)
 }
 
-// eventually polls until check returns "", and fails with the last that it returned.
-func eventually(t testing.TB, what string, check func() (problem string)) {
-	t.Helper()
-	poll.Until(t, what, check)
-}
-
 // newDefinition defines widgets, which are namespaced, in a group of their own.
 func newDefinition(group string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets." + group}}
@@ -143,7 +137,7 @@ func saysPublished(t testing.TB, annexConfig *restclient.Config, name string, st
 	t.Helper()
 	made, err := annexclient.NewForConfig(annexConfig)
 	hosted := must(t, made, err).HostingV1alpha1().HostedResources()
-	eventually(t, fmt.Sprintf("%s says Published=%s %s", name, status, reason), func() string {
+	poll.Until(t, fmt.Sprintf("%s says Published=%s %s", name, status, reason), func() string {
 		found, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

@@ -19,6 +19,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestRegistration shares one annex among all that leaves it running.
@@ -84,14 +85,14 @@ func testServed(t *testing.T, annex *annextest.Annex) {
 
 	undefine(t, annex.AnnexConfig, "widgets."+group)
 	for _, name := range []string{"v2." + group, "v1beta1." + group} {
-		eventually(t, name+" is gone with its definition", func() string {
+		poll.Until(t, name+" is gone with its definition", func() string {
 			if _, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return "it is there, or: " + errorText(err)
 			}
 			return ""
 		})
 	}
-	eventually(t, "the main cluster has no such resource any more", func() string {
+	poll.Until(t, "the main cluster has no such resource any more", func() string {
 		if _, err := through.List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 			return errorText(err)
 		}
@@ -134,7 +135,7 @@ func testPutRight(t *testing.T, annex *annextest.Annex) {
 
 func isPutRight(t *testing.T, annex *annextest.Annex, name, what string, right *apiregistrationv1.APIService) {
 	t.Helper()
-	eventually(t, name+", "+what, func() string {
+	poll.Until(t, name+", "+what, func() string {
 		found, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -198,7 +199,7 @@ func testDefinedInMain(t *testing.T, annex *annextest.Annex) {
 	define(t, mainCluster.Config, newDefinition(group, "v1"))
 	define(t, annex.AnnexConfig, newDefinition(group, "v1", "v2"))
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "GroupInMain", "kubectl label crd widgets."+group+" annex.dev/hosted=true")
-	eventually(t, "the main cluster goes on serving it", func() string {
+	poll.Until(t, "the main cluster goes on serving it", func() string {
 		_, err := widgets(t, mainCluster.Config, group, "v1").List(t.Context(), metav1.ListOptions{})
 		return errorText(err)
 	})
