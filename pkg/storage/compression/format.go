@@ -9,7 +9,6 @@ import (
 	"fmt"
 
 	"github.com/klauspost/compress/zstd"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // magic begins every compressed value. No JSON, protobuf, CBOR or encrypted value
@@ -48,12 +47,6 @@ func PlainSize(value []byte) (size int64, known bool) {
 		return 0, false
 	}
 	return int64(header.plain), true
-}
-
-// Measure is PlainSize for who measures all values of a Store. What is encrypted is
-// as large as it is there: to look inside costs too much.
-func Measure(_ schema.GroupResource, _, value []byte) (size int64, known bool) {
-	return PlainSize(value)
 }
 
 // DictionaryID is the dictionary that a compressed value needs. False is returned
