@@ -215,12 +215,12 @@ func TestMissingDictionary(t *testing.T) {
 		t.Fatalf("%s: %v", key, err)
 	}
 
-	replace := func(value string) error {
+	replace := func(replacement string) error {
 		t.Helper()
-		if value == "" {
+		if replacement == "" {
 			_, err = etcd.Delete(t.Context(), key)
 		} else {
-			_, err = etcd.Put(t.Context(), key, value)
+			_, err = etcd.Put(t.Context(), key, replacement)
 		}
 		if err != nil {
 			t.Fatal(err)
