@@ -135,7 +135,7 @@ func TestDamaged(t *testing.T) {
 			t.Fatalf("with %s after it", what)
 		}
 	}
-	if _, err := r.TransformToStorage(t.Context(), stored, value.DefaultContext("/annex/w")); !errors.Is(err, errLooksCompressed) {
+	if _, err := r.TransformToStorage(t.Context(), stored, value.DefaultContext("/annex/w")); !errors.Is(err, errMagic) {
 		t.Errorf("write a value with the magic: %v", err)
 	}
 }
