@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
 var _ value.Transformer = &resource{}
@@ -36,11 +38,6 @@ func (r *resource) TransformToStorage(ctx context.Context, data []byte, dataCtx 
 	return r.encryption().TransformToStorage(ctx, data, dataCtx)
 }
 
-type updateKey struct{}
-
-// ForUpdate returns a context for reads that a write may follow.
-func ForUpdate(ctx context.Context) context.Context { return context.WithValue(ctx, updateKey{}, true) }
-
 // TransformFromStorage decrypts and decompresses data. It is stale if it would be
 // written in another way now, as when it was written before compression or a
 // dictionary. An update that changes nothing writes what is stale.
@@ -51,7 +48,7 @@ func (r *resource) TransformFromStorage(ctx context.Context, data []byte, dataCt
 	}
 	if !IsCompressed(data) {
 		// Nobody else asks, and it takes longer than the rest of a read.
-		if stale || !r.wanted() || ctx.Value(updateKey{}) == nil {
+		if stale || !r.wanted() || !isUpdate(ctx) {
 			return data, stale, nil
 		}
 		// Only the attempt tells; what does not compress must not be taken for
@@ -72,6 +69,11 @@ func (r *resource) TransformFromStorage(ctx context.Context, data []byte, dataCt
 		return nil, stale, fmt.Errorf("read %s: %w", dataCtx.AuthenticatedData(), err)
 	}
 	return plain, stale || !r.wanted() || d.id != r.current(ctx).id, nil
+}
+
+func isUpdate(ctx context.Context) bool {
+	info := writeinfo.FromContext(ctx)
+	return info != nil && info.Update
 }
 
 // compress reports whether data is to be kept compressed, and how.
