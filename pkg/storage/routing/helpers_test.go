@@ -135,7 +135,7 @@ func newFixture(t *testing.T, stores ...*fakeStore) *fixture {
 			return w.annex.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 		},
 		Cached: func(resource schema.GroupResource) bool { return resource == widgets },
-		Layers: Layers{MaxObjectBytes: 1 << 20, Budget: objectsize.NewBudget(1<<24, time.Second)},
+		Layers: Layers{MaxObjectBytes: 1 << 20, ObjectBudget: objectsize.NewBudget(1<<24, time.Second)},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -41,6 +41,12 @@ func FromContext(ctx context.Context) *Info {
 	return info
 }
 
+// IsUpdate reports whether an object is read to be changed.
+func IsUpdate(ctx context.Context) bool {
+	info := FromContext(ctx)
+	return info != nil && info.Update
+}
+
 // Storage describes the writes of a storage to the layers inside of it.
 func Storage(inner storage.Interface) storage.Interface { return describing{inner} }
 

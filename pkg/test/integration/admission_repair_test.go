@@ -75,9 +75,7 @@ func (a *annex) removeStartUpObjects(t *testing.T) {
 	annexEtcd := a.etcd(t)
 	for _, key := range []string{"/annex/namespaces/annex-system", "/annex/clusterroles/view"} {
 		deleted, err := annexEtcd.Delete(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		if deleted.Deleted != 1 {
 			t.Fatalf("etcd has no key %s", key)
 		}

@@ -154,9 +154,7 @@ func (a *annex) mutate(t *testing.T, name string, hooks ...hook) {
 	t.Helper()
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: hooks}
 	configurations := a.kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("installing webhooks: %v", err)
-	}
+	mustCreate(t, configurations, configuration)
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
 
@@ -172,9 +170,7 @@ func (a *annex) validate(t *testing.T, name string, hooks ...hook) {
 		})
 	}
 	configurations := a.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("installing webhooks: %v", err)
-	}
+	mustCreate(t, configurations, configuration)
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
 

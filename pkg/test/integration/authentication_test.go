@@ -89,9 +89,7 @@ func startTokenWebhook(t *testing.T) string {
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
 	config.CurrentContext = "webhook"
 	path := filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
@@ -233,13 +231,9 @@ func TestAuthenticationReload(t *testing.T) {
 	}
 	wait(first, "jwt:alice")
 	wait(second, "401")
-	if err := os.WriteFile(path, []byte("jwt: broken"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path, []byte("jwt: broken"), 0o600))
 	wait(first, "jwt:alice")
-	if err := os.WriteFile(path, []byte(issuersConfig(second)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path, []byte(issuersConfig(second)), 0o600))
 	wait(second, "jwt:alice")
 	wait(first, "401")
 }
@@ -298,9 +292,7 @@ func TestUsersNeverBecomeFrontProxies(t *testing.T) {
 		for _, one := range authorities {
 			bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.certificate.Raw})...)
 		}
-		if err := os.WriteFile(usersFile, bundle, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, os.WriteFile(usersFile, bundle, 0o600))
 	}
 	trusted(users, both)
 	wait("the authority of users is read again", mallory, "mallory")
@@ -329,13 +321,8 @@ func TestAuthenticationOfTheImpersonated(t *testing.T) {
 	config := restclient.CopyConfig(a.AnnexConfig)
 	config.Impersonate = restclient.ImpersonationConfig{UserName: "bob", UID: "7", Groups: []string{"system:masters"}, Extra: map[string][]string{"example.com/tenant": {"blue"}}}
 	annexKube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := annexKube.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
+	answer := mustCreate(t, annexKube.AuthenticationV1().SelfSubjectReviews(), &authenticationv1.SelfSubjectReview{})
 	got := answer.Status.UserInfo
 	if got.Username != "bob" || got.UID != "7" || !slices.Contains(got.Groups, "system:masters") || !slices.Equal(got.Extra["example.com/tenant"], []string{"blue"}) {
 		t.Errorf("it is %+v", got)

@@ -31,9 +31,7 @@ import (
 func writeTokens(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens.csv")
-	if err := os.WriteFile(path, []byte(tokenFile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path, []byte(tokenFile), 0o600))
 	return path
 }
 
@@ -41,9 +39,7 @@ func writeTokens(t *testing.T) string {
 func (a *annex) kubeAs(t *testing.T, bearer string) kubernetes.Interface {
 	t.Helper()
 	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.as(t, token(bearer)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return annexKube
 }
 
@@ -93,18 +89,13 @@ func TestAuthorizationReadyKnowsBindings(t *testing.T) {
 func (a *annex) bind(t *testing.T, group, namespace string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace}, Rules: rules}
-	role, err := a.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	role = mustCreate(t, a.kube.RbacV1().Roles(namespace), role)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
 	}
-	if _, err := a.kube.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.kube.RbacV1().RoleBindings(namespace), binding)
 }
 
 func TestAuthorizationReviews(t *testing.T) {
@@ -134,9 +125,7 @@ func TestAuthorizationReviews(t *testing.T) {
 
 	rules, err := bob.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	want := authorizationv1.ResourceRule{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}
 	found := false
 	for _, rule := range rules.Status.ResourceRules {
@@ -195,9 +184,7 @@ func startRightsWebhook(t *testing.T, allowed string) (kubeconfig string) {
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
 	config.CurrentContext = "webhook"
 	kubeconfig = filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, clientcmd.WriteToFile(*config, kubeconfig))
 	return kubeconfig
 }
 
@@ -259,12 +246,8 @@ func TestAuthorizationConfiguration(t *testing.T) {
 // replaceConfig changes a file at once.
 func replaceConfig(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path+".new", []byte(content), 0o600))
+	expectNoError(t, os.Rename(path+".new", path))
 }
 
 // wantReloads waits until so many reloads of the authorization configuration are counted.

@@ -23,9 +23,7 @@ import (
 func (r *resource) dictionaries(t *testing.T) map[string][]byte {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/_annex/dictionaries/"+r.group+"/widgets/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	all := map[string][]byte{}
 	for _, kv := range found.Kvs {
 		all[string(kv.Key)] = kv.Value
@@ -82,18 +80,12 @@ func TestBackupHasDictionaries(t *testing.T) {
 func copyBackup(t *testing.T, from, to string, keep func(backup.Record) bool) {
 	t.Helper()
 	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer in.Close()
 	reader, err := backup.NewReader(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	out, err := os.Create(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer out.Close()
 	writer, err := backup.NewWriter(out, reader.Header())
 	for err == nil {
@@ -105,7 +97,5 @@ func copyBackup(t *testing.T, from, to string, keep func(backup.Record) bool) {
 	if errors.Is(err, io.EOF) {
 		_, err = writer.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 }

@@ -67,9 +67,7 @@ func TestDefinitionsInCompiledInGroupsDoNoHarm(t *testing.T) {
 		t.Errorf("Stores are served as if they were custom resources: %s", got)
 	}
 	for _, crd := range impostors {
-		if err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		mustDelete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd.Name)
 	}
 	for _, crd := range impostors {
 		poll.Until(t, crd.Name+" is gone", func() string {
@@ -100,9 +98,7 @@ func TestDefinitionsInCompiledInGroupsDoNoHarm(t *testing.T) {
 func (a *annex) groupNames(t *testing.T) sets.Set[string] {
 	t.Helper()
 	served, err := a.kube.Discovery().ServerGroups()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	names := sets.New[string]()
 	for _, group := range served.Groups {
 		names.Insert(group.Name)

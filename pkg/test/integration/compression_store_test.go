@@ -129,9 +129,7 @@ func TestCompressionFromPlain(t *testing.T) {
 		t.Errorf("after an update each that changes nothing: %+v", got)
 	}
 	again, err := widgets.patch(t, "v1", "small", "{}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if value := widgets.raw(t, "small"); value[0] != '{' || again.GetResourceVersion() != small.GetResourceVersion() {
 		t.Errorf("a small object was written again, as %.40q", value)
 	}
@@ -216,9 +214,7 @@ func TestCompressionInsideEncryption(t *testing.T) {
 		}
 	}
 	plain, err := widgets.get(t, "v1", "w-3").MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if got := len(values["w-3"]); got*3 > len(plain) {
 		t.Errorf("an object of %d bytes takes %d", len(plain), got)
 	}
@@ -238,9 +234,7 @@ func TestCompressionOnReplicas(t *testing.T) {
 	second.annex = startReplica(t, endpoint).annex
 	first.create(t, "v1", "before", wordy(1))
 	events, err := second.in("v1").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=after"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	second.create(t, "v1", "too", wordy(2))
 	first.write(t)
@@ -290,9 +284,7 @@ func TestDictionaryLost(t *testing.T) {
 			return err
 		},
 	} {
-		if err := change(widgets.annex.etcd(t)); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, change(widgets.annex.etcd(t)))
 		widgets.annex = widgets.annex.restart(t)
 		_, err := widgets.in("v1").Get(t.Context(), lost, metav1.GetOptions{})
 		wantError(t, err, "dictionary "+id, key, name)

@@ -41,9 +41,7 @@ func (r *resource) wish(t *testing.T, wanted hostingv1alpha1.Compression) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"compression":%q}}`, wanted)
 	_, err := r.annex.hosting.HostingV1alpha1().HostedResources().Patch(t.Context(), r.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	poll.Until(t, fmt.Sprintf("compression %q is in force", wanted), func() string {
 		name := fmt.Sprintf("probe-%d", lastProbe.Add(1))
 		r.create(t, "v1", name, wordy(1))
@@ -80,9 +78,7 @@ func TestCompressionWish(t *testing.T) {
 			t.Fatalf("%q: it reads %v", wanted, before)
 		}
 		rewritten, err := widgets.patch(t, "v1", "w", "{}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		if compressed := compression.IsCompressed(widgets.raw(t, "w")); compressed != (wanted != hostingv1alpha1.CompressionNone) {
 			t.Errorf("%q: after an update that changes nothing it is compressed: %t", wanted, compressed)
 		}
@@ -90,9 +86,7 @@ func TestCompressionWish(t *testing.T) {
 			t.Errorf("%q: it was not written", wanted)
 		}
 		again, err := widgets.patch(t, "v1", "w", "{}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		if again.GetResourceVersion() != rewritten.GetResourceVersion() {
 			t.Errorf("%q: another update that changes nothing was a write", wanted)
 		}

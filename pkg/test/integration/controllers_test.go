@@ -50,9 +50,7 @@ func (r *resource) waitHosted(t *testing.T, what string, check func(*hostingv1al
 func (r *resource) stored(t *testing.T) (objects, bytes, stored int64) {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/"+r.group+"/widgets/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatalf("list %s in etcd: %v", r.name, err)
-	}
+	expectNoError(t, err, "list %s in etcd", r.name)
 	for _, kv := range found.Kvs {
 		plain, _ := compression.PlainSize(kv.Value)
 		bytes += plain
@@ -109,9 +107,7 @@ func TestHostedResourceOfEveryDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	widgets.waitExact(t)
-	if err := widgets.in("v1").Delete(t.Context(), "widget-1", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, widgets.in("v1").Delete(t.Context(), "widget-1", metav1.DeleteOptions{}))
 	if got := widgets.waitExact(t).Status.Objects; got != 4 {
 		t.Errorf("%d objects, want 4", got)
 	}
@@ -155,10 +151,7 @@ func TestHostedResourceMadeBeforeItsDefinition(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name},
 		Spec:       hostingv1alpha1.HostedResourceSpec{Priority: 7},
 	}
-	mine, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), mine, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mine = mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), mine)
 	widgets := &resource{annex: a, name: crd.Name, group: crd.Spec.Group}
 	widgets.waitHosted(t, "is pending", isPending)
 
@@ -188,9 +181,7 @@ func TestHostedResourceWhoseNamesAreRefused(t *testing.T) {
 	rival.Name = "gadgets." + crd.Spec.Group
 	rival.Spec.Names.Plural = "gadgets"
 	rival.Spec.Names.ListKind = "GadgetList" // but the same kind
-	if _, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), rival, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), rival)
 	gadgets := &resource{annex: a, name: rival.Name, group: crd.Spec.Group}
 	gadgets.waitHosted(t, "says why it is not served", func(hosted *hostingv1alpha1.HostedResource) bool {
 		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
@@ -242,9 +233,7 @@ func TestHostedResourceUnderLoad(t *testing.T) {
 	}
 	writes := 0
 	for response := range statuses {
-		if err := response.Err(); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, response.Err())
 		writes += len(response.Events)
 		if last := response.Events[len(response.Events)-1]; fmt.Sprint(last.Kv.ModRevision) == hosted.ResourceVersion {
 			break
@@ -320,10 +309,7 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "no-answer-"},
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
-	other, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), other, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other = mustCreate(t, a.hosting.HostingV1alpha1().Stores(), other)
 	poll.Until(t, "the store says that it cannot be reached", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), other.Name, metav1.GetOptions{})
 		if err != nil {

@@ -238,9 +238,7 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	informer.waitHas(t, "a")
 
 	key, err := os.ReadFile(ahead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	mustWrite(t, behind, key)
 	read.waitNames(t, "a", "b")
 	informer.waitHas(t, "a,b")
@@ -262,14 +260,9 @@ func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
 	widgets.damage(t, annexEtcd, "b")
 	widgets.waitUnreadable(t, "b")
 
-	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
 	poll.Until(t, "the namespace says what is in the way", func() string {
-		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), widgets.namespace, metav1.GetOptions{})
-		if err != nil {
-			t.Fatalf("the namespace went: %v", err)
-		}
+		namespace := mustGet(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
 		for _, condition := range namespace.Status.Conditions {
 			if strings.Contains(condition.Message, widgets.namespace+"/b") {
 				return ""
@@ -279,10 +272,7 @@ func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
 	})
 	widgets.deleteDefinition(t)
 	poll.Until(t, "the definition says what is in the way", func() string {
-		crd, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets.name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatalf("the definition went: %v", err)
-		}
+		crd := mustGet(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
 		for _, condition := range crd.Status.Conditions {
 			if condition.Type == "Terminating" && condition.Reason == "InstanceDeletionFailed" {
 				return ""

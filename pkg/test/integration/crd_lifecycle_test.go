@@ -45,9 +45,7 @@ func TestDefinitionWaitsForFinalizers(t *testing.T) {
 	widgets.create(t, "v1", "free", "spec: {}")
 	held := widgets.create(t, "v1", "held", "metadata: {finalizers: [example.com/hold]}")
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: held.GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 
 	widgets.deleteDefinition(t)
@@ -147,16 +145,13 @@ func TestStorageVersionChanges(t *testing.T) {
 	if version := storedAs("old"); version != "v2" {
 		t.Errorf("after an update the old object is stored as %s", version)
 	}
-	stored, err := definitions.Get(t.Context(), widgets.name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := mustGet(t, definitions, widgets.name)
 	if !cmp.Equal(stored.Status.StoredVersions, []string{"v1", "v2"}) {
 		t.Errorf("status.storedVersions is %v", stored.Status.StoredVersions)
 	}
 	dropFirst := func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions = crd.Spec.Versions[1:] }
 	dropFirst(stored)
-	_, err = definitions.Update(t.Context(), stored, metav1.UpdateOptions{})
+	_, err := definitions.Update(t.Context(), stored, metav1.UpdateOptions{})
 	wantError(t, err, `status.storedVersions[0]: Invalid value: "v1": missing from spec.versions`)
 
 	// With the migration noted the old version may go.
@@ -195,14 +190,9 @@ func TestNamesConflict(t *testing.T) {
 	second.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Kind: "Gadget", ShortNames: []string{"wd"}}
 	second.Name = "gadgets." + first.Spec.Group
 	definitions := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
-	if _, err := definitions.Create(t.Context(), second, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, definitions, second)
 	condition := func() *apiextensionsv1.CustomResourceDefinitionCondition {
-		crd, err := definitions.Get(t.Context(), second.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		crd := mustGet(t, definitions, second.Name)
 		return apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted)
 	}
 	poll.Until(t, "the second CRD's names are refused", func() string {

@@ -233,9 +233,7 @@ func TestAPIServicesAreAvailable(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	list, err := a.aggregator.ApiregistrationV1().APIServices().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	have := map[string]*apiregistrationv1.APIService{}
 	for i := range list.Items {
 		have[list.Items[i].Name] = &list.Items[i]
@@ -291,9 +289,7 @@ func TestCompiledInAPIServiceComesBack(t *testing.T) {
 	t.Parallel()
 	apiServices := startAnnex(t).aggregator.ApiregistrationV1().APIServices()
 	const name = "v1.coordination.k8s.io"
-	if err := apiServices.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, apiServices, name)
 	poll.Until(t, name+" is available again", func() string {
 		apiService, err := apiServices.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -324,10 +320,7 @@ func TestAPIServiceThatPointsElsewhereIsRefused(t *testing.T) {
 	wantError(t, err, "spec.service: Forbidden: annex does not proxy requests to other servers; only local APIServices (without spec.service) are allowed")
 
 	// Nor can a local one be turned.
-	local, err := apiServices.Get(t.Context(), "v1.events.k8s.io", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	local := mustGet(t, apiServices, "v1.events.k8s.io")
 	local.Spec.Service = elsewhere.Spec.Service
 	local.Spec.InsecureSkipTLSVerify = true
 	_, err = apiServices.Update(t.Context(), local, metav1.UpdateOptions{})

@@ -44,9 +44,7 @@ func newKMS(t *testing.T) *kms {
 	t.Helper()
 	// Paths of sockets are short, names of tests are not.
 	dir, err := os.MkdirTemp("", "kms-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	k := &kms{socket: filepath.Join(dir, "kms.sock")}
 	k.use("key-1")
@@ -59,9 +57,7 @@ func (k *kms) use(keyID string) { k.keyID.Store(&keyID) }
 func (k *kms) run(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("unix", k.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	server := grpc.NewServer()
 	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService(k.socket, time.Second, k))
 	go server.Serve(listener)

@@ -203,9 +203,7 @@ resources:
 `, provider("secretbox", "annexes"), provider("aesgcm", "cores"), provider("aescbc", "others"))
 	widgets := startAnnex(t, "--encryption-provider-config="+writeFile(t, "encryption.yaml", config)).install(t, newDefinition(t, anySchema))
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	s := hide(t, widgets)
 	if event := nextEvent(t, events); event.Type != watch.Added || !strings.Contains(describe(event), "w") {
@@ -214,9 +212,7 @@ resources:
 	s.mustRead(t, "written")
 	s.annex.createConfigMap(t, s.namespace, "c", hidden)
 	found, err := s.annex.etcd(t).Get(t.Context(), "/annex/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	kinds := map[string]int{}
 	for _, kv := range found.Kvs {
 		key, want := string(kv.Key), "k8s:enc:aescbc:v1:others:"
@@ -299,12 +295,8 @@ func TestEncryptionRotation(t *testing.T) {
 func mustWrite(t *testing.T, path string, content []byte) {
 	t.Helper()
 	// As editors and mounted ConfigMaps do it.
-	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path+".new", content, 0o600))
+	expectNoError(t, os.Rename(path+".new", path))
 }
 
 // TestEncryptionMissingKey starts annex without the key that objects were written
@@ -425,9 +417,7 @@ func TestEncryptionReload(t *testing.T) {
 	if log := p.Stderr(); !strings.Contains(log, file+":6: resources[0].providers[0].secretbox.keys[0].secret: ") || strings.Contains(log, "c2hvcnQ=") {
 		t.Errorf("stderr does not say what is wrong, or says too much: %s", log)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.Remove(file))
 	reloads("failure", 2)
 	written("k8s:enc:secretbox:v1:old:")
 	mustWrite(t, file, encryptionConfig("secrets", provider("secretbox", "new", "old")))

@@ -35,9 +35,7 @@ type thing struct {
 func (a *annex) objects(t *testing.T, of *thing) metadata.ResourceInterface {
 	t.Helper()
 	annexMetadata, err := metadata.NewForConfigAndClient(metadata.ConfigFor(a.AnnexConfig), a.http)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	plural := strings.ToLower(of.kind.Kind) + "s"
 	return annexMetadata.Resource(of.kind.GroupVersion().WithResource(plural)).Namespace(of.meta.Namespace)
 }
@@ -80,10 +78,7 @@ func (a *annex) configMap(t *testing.T, namespace, name string, changes ...chang
 	for _, change := range changes {
 		change(&object.ObjectMeta)
 	}
-	made, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create ConfigMap %s: %v", name, err)
-	}
+	made := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), object)
 	o := &thing{kind: configMapKind, meta: made.ObjectMeta}
 	o.objects = a.objects(t, o)
 	return o
@@ -100,9 +95,7 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *thing {
 	object.SetOwnerReferences(meta.OwnerReferences)
 	object.SetFinalizers(meta.Finalizers)
 	made, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create Widget %s: %v", name, err)
-	}
+	expectNoError(t, err, "create Widget %s", name)
 	meta.UID = made.GetUID()
 	o := &thing{kind: r.kind(), meta: meta}
 	o.objects = r.annex.objects(t, o)
@@ -111,9 +104,7 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *thing {
 
 func (o *thing) delete(t *testing.T, propagation metav1.DeletionPropagation) {
 	t.Helper()
-	if err := o.objects.Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}); err != nil {
-		t.Fatalf("delete %s: %v", o, err)
-	}
+	expectNoError(t, o.objects.Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}), "delete %s", o)
 }
 
 func (o *thing) String() string { return o.kind.Kind + " " + o.meta.Name }
@@ -356,9 +347,7 @@ func TestGarbageOfADefinition(t *testing.T) {
 	for i := range 20 {
 		dependents = append(dependents, a.configMap(t, widgets.namespace, fmt.Sprintf("dependent-%d", i), owned(widgets.own(t, fmt.Sprintf("owner-%d", i)))))
 	}
-	if err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets.name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
 	for _, dependent := range dependents {
 		dependent.waitGone(t)
 	}
@@ -468,9 +457,7 @@ func TestGarbageWithItsNamespace(t *testing.T) {
 	dependent := a.configMap(t, widgets.namespace, "dependent", owned(owner), held)
 	owner.delete(t, metav1.DeletePropagationForeground)
 	foreground := metav1.DeletePropagationForeground
-	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{PropagationPolicy: &foreground}))
 	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, heldFinalizer)
 	dependent.release(t)
 	a.waitNamespaceGone(t, widgets.namespace)

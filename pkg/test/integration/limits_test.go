@@ -72,9 +72,7 @@ func TestLimitsOfAResource(t *testing.T) {
 
 	r.limit(t, `{"limits": {"objects": "2"}, "namespaceLimits": {"storage": "100Ki"}}`)
 	poll.Until(t, "there is room for two", func() string { return problem(r.tryCreateOf(t, "one", 1)) })
-	if err := r.tryCreateOf(t, "two", 1); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, r.tryCreateOf(t, "two", 1))
 	wantExceeded(t, r.tryCreateOf(t, "three", 1),
 		fmt.Sprintf("exceeded the limits of hostedresource %s, requested: objects=1, used: objects=2, limited: objects=2", r.name))
 
@@ -82,13 +80,9 @@ func TestLimitsOfAResource(t *testing.T) {
 	wantExceeded(t, err, "requested: objects=1, used: objects=2, limited: objects=2")
 
 	// What is deleted makes room at once, and what does not grow always passes.
-	if err := r.in("v1").Delete(t.Context(), "two", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, r.in("v1").Delete(t.Context(), "two", metav1.DeleteOptions{}))
 	wantExceeded(t, r.tryCreateOf(t, "large", 400<<10), "in namespace "+r.namespace+", requested: storage=")
-	if err := r.tryCreateOf(t, "two", 1<<10); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, r.tryCreateOf(t, "two", 1<<10))
 	if _, err := r.in("v1").Patch(t.Context(), "two", types.MergePatchType, []byte(`{"spec": {"text": ""}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("an update that shrinks: %v", err)
 	}
@@ -233,12 +227,8 @@ func (r replicas) wantExactly(t *testing.T, objects int) {
 func (r replicas) wantRoomAtOnce(t *testing.T) {
 	t.Helper()
 	for i, name := range r.of[0].names(t, "v1", metav1.ListOptions{})[:10] {
-		if err := r.of[i%2].in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.of[1-i%2].tryCreateOf(t, name, 10); err != nil {
-			t.Fatalf("after a delete: %v", err)
-		}
+		expectNoError(t, r.of[i%2].in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}))
+		expectNoError(t, r.of[1-i%2].tryCreateOf(t, name, 10), "after a delete")
 	}
 }
 
@@ -273,9 +263,7 @@ func (r replicas) stored(t *testing.T) int64 {
 	t.Helper()
 	found, err := newEtcdClient(t, clientv3.Config{Endpoints: []string{r.etcd}}).
 		Get(t.Context(), "/annex/"+r.of[0].group+"/widgets/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	var bytes int64
 	for _, kv := range found.Kvs {
 		bytes += int64(len(kv.Value))

@@ -32,9 +32,7 @@ func (a *annex) fill(t *testing.T, namespace string) {
 	meta := metav1.ObjectMeta{Name: "content", Namespace: namespace}
 	made := func(what string, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatalf("create a %s: %v", what, err)
-		}
+		expectNoError(t, err, "create a %s", what)
 	}
 	core := a.kube.CoreV1()
 	_, err := core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
@@ -62,9 +60,7 @@ func (a *annex) fill(t *testing.T, namespace string) {
 func (a *annex) keysIn(t *testing.T, namespace string) []string {
 	t.Helper()
 	found, err := a.etcd(t).Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		t.Fatalf("list the keys in etcd: %v", err)
-	}
+	expectNoError(t, err, "list the keys in etcd")
 	var keys []string
 	for _, kv := range found.Kvs {
 		if strings.Contains(string(kv.Key), "/"+namespace+"/") {
@@ -76,9 +72,7 @@ func (a *annex) keysIn(t *testing.T, namespace string) []string {
 
 func (a *annex) deleteNamespace(t *testing.T, name string) {
 	t.Helper()
-	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatalf("delete namespace %s: %v", name, err)
-	}
+	mustDelete(t, a.kube.CoreV1().Namespaces(), name)
 }
 
 func (a *annex) waitNamespaceGone(t *testing.T, name string) {
@@ -150,9 +144,7 @@ func TestNamespaceTakesItsContentsAlong(t *testing.T) {
 
 	// Whoever makes the namespace again gets an empty one.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
-	if _, err := a.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.kube.CoreV1().Namespaces(), namespace)
 	if names := widgets.names(t, "v1", metav1.ListOptions{}); len(names) > 0 {
 		t.Errorf("the new namespace of the same name holds %q", names)
 	}
@@ -202,9 +194,7 @@ func TestNamespaceWaitsForItsOtherFinalizers(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "held-"},
 		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{heldFinalizer}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	a.deleteNamespace(t, namespace.Name)
 	poll.Until(t, "annex lets go of the namespace", func() string {
 		if namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{}); err != nil {

@@ -62,9 +62,7 @@ func coreRule(verb, resource string) rbacv1.PolicyRule {
 func (a *annex) grant(t *testing.T, who *somebody, role, namespace string) {
 	t.Helper()
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(who.name)}
-	if _, err := a.kube.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.kube.RbacV1().RoleBindings(namespace), binding)
 	poll.Until(t, fmt.Sprintf("%s is known to be %s in %s", who.name, role, namespace), func() string {
 		_, err := who.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
 		return problem(err)
@@ -82,10 +80,7 @@ func problem(err error) string {
 func (a *annex) newClusterRole(t *testing.T, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}, Rules: rules}
-	role, err := a.kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	role = mustCreate(t, a.kube.RbacV1().ClusterRoles(), role)
 	return role
 }
 
@@ -163,13 +158,10 @@ func TestRBACEscalation(t *testing.T) {
 	roles, bindings := alice.kube.RbacV1().Roles(namespace), alice.kube.RbacV1().RoleBindings(namespace)
 	const held = "not currently held:\n"
 
-	own, err := roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Rules: []rbacv1.PolicyRule{coreRule("get", "secrets")}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("a role with what alice has: %v", err)
-	}
+	own := mustCreate(t, roles, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Rules: []rbacv1.PolicyRule{coreRule("get", "secrets")}})
 	more := coreRule("update", "resourcequotas")
 	const quotas = `{APIGroups:[""], Resources:["resourcequotas"], Verbs:["update"]}`
-	_, err = roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Rules: []rbacv1.PolicyRule{more}}, metav1.CreateOptions{})
+	_, err := roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Rules: []rbacv1.PolicyRule{more}}, metav1.CreateOptions{})
 	wantError(t, err, `roles.rbac.authorization.k8s.io "more" is forbidden: user "`+alice.name+`" (groups=["system:authenticated"]) is attempting to grant RBAC permissions `+held+quotas)
 	update := own.DeepCopy()
 	update.Rules = append(update.Rules, more)
@@ -180,7 +172,7 @@ func TestRBACEscalation(t *testing.T) {
 	_, err = roles.Patch(t.Context(), "own", types.MergePatchType, []byte(`{"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}`), metav1.PatchOptions{})
 	wantError(t, err, "forbidden", held)
 	for _, name := range []string{"own", "new"} {
-		_, err = roles.Apply(t.Context(), rbacv1apply.Role(name, namespace).WithRules(
+		_, err := roles.Apply(t.Context(), rbacv1apply.Role(name, namespace).WithRules(
 			rbacv1apply.PolicyRule().WithVerbs("update").WithAPIGroups("").WithResources("resourcequotas")), metav1.ApplyOptions{FieldManager: "test", Force: true})
 		wantError(t, err, "forbidden", held+quotas)
 	}
@@ -262,9 +254,7 @@ func TestRBACAggregation(t *testing.T) {
 	maker := a.somebody(t, "maker-"+widgets.namespace)
 	makesRoles := a.newClusterRole(t, nil, rbacv1.PolicyRule{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}})
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(makesRoles.Name), Subjects: userSubject(maker.name)}
-	if _, err := a.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
 	poll.Until(t, "the right answer to a role that gathers", func() string {
 		_, err := maker.kube.RbacV1().ClusterRoles().Create(t.Context(), gathering, metav1.CreateOptions{})
 		const want = "must have cluster-admin privileges to use the aggregationRule"
@@ -274,9 +264,7 @@ func TestRBACAggregation(t *testing.T) {
 		return ""
 	})
 
-	if err := a.kube.RbacV1().ClusterRoles().Delete(t.Context(), role.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, a.kube.RbacV1().ClusterRoles(), role.Name)
 	poll.Until(t, "widgets may not be viewed any more", func() string {
 		if err := list(); !apierrors.IsForbidden(err) {
 			return fmt.Sprintf("%v, want forbidden", err)
@@ -292,9 +280,7 @@ func TestRBACRestart(t *testing.T) {
 	roles, bindings := a.kube.RbacV1().ClusterRoles(), a.kube.RbacV1().ClusterRoleBindings()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 	}
 	change := func(name, patch string) {
 		t.Helper()

@@ -30,9 +30,7 @@ func (a *annex) host(t *testing.T, spec hostingv1alpha1.HostedResourceSpec) *res
 	t.Helper()
 	r := &resource{annex: a, name: "widgets." + rand.String(8) + ".example.com"}
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: r.name}, Spec: spec}
-	if _, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), hosted, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), hosted)
 	return r
 }
 
@@ -107,9 +105,7 @@ func TestBinding(t *testing.T) {
 	wantError(t, bind("default", "another"), "it has the UID")
 	_, err := client.Patch(t.Context(), r.name, types.MergePatchType, []byte(`{"spec": {"storeName": "default"}}`), metav1.PatchOptions{})
 	wantError(t, err, "the subresource binding sets it")
-	if err := bind("default", "", metav1.DryRunAll); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, bind("default", "", metav1.DryRunAll))
 	hosted, err := client.Get(t.Context(), r.name, metav1.GetOptions{})
 	if err != nil || hosted.Spec.StoreName != "" {
 		t.Fatalf("after a dry run: Store %q, %v", hosted.Spec.StoreName, err)
@@ -162,18 +158,14 @@ func (a *annex) startScheduler(t *testing.T, name string) *scheduler {
 	s.command = exec.CommandContext(t.Context(), os.Args[0], "scheduler", "--kubeconfig="+a.Kubeconfig, "--scheduler-name="+name)
 	s.command.Env = append(os.Environ(), serveVariable+"=1")
 	s.command.Stdout, s.command.Stderr = &s.out, &s.out
-	if err := s.command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, s.command.Start())
 	return s
 }
 
 // stop ends it as a service manager does, and checks that it ends well.
 func (s *scheduler) stop(t *testing.T) {
 	t.Helper()
-	if err := s.command.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, s.command.Process.Signal(syscall.SIGTERM))
 	if err := s.command.Wait(); err != nil {
 		t.Errorf("annex scheduler ended with %v:\n%s", err, &s.out)
 	}

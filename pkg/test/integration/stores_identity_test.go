@@ -33,16 +33,10 @@ func replaceData(t *testing.T, etcd *etcdcluster.Cluster, from string) (before s
 	member := etcd.Members[0]
 	member.Kill(t)
 	before = filepath.Join(t.TempDir(), "before")
-	if err := os.CopyFS(before, os.DirFS(member.Dir())); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(member.Dir()); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.CopyFS(before, os.DirFS(member.Dir())))
+	expectNoError(t, os.RemoveAll(member.Dir()))
 	if from != "" {
-		if err := os.CopyFS(member.Dir(), os.DirFS(from)); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, os.CopyFS(member.Dir(), os.DirFS(from)))
 	}
 	member.Start(t)
 	return before
@@ -53,9 +47,7 @@ func copyData(t *testing.T, etcd *etcdcluster.Cluster) (dir string) {
 	t.Helper()
 	etcd.Members[0].Stop(t)
 	dir = filepath.Join(t.TempDir(), "copy")
-	if err := os.CopyFS(dir, os.DirFS(etcd.Members[0].Dir())); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.CopyFS(dir, os.DirFS(etcd.Members[0].Dir())))
 	etcd.Members[0].Start(t)
 	return dir
 }
@@ -161,9 +153,7 @@ func TestAStoreIsEmptied(t *testing.T) {
 func number(t *testing.T, resourceVersion string) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(resourceVersion, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return n
 }
 
@@ -257,9 +247,7 @@ func TestStoresOnAnnexsOwnEtcd(t *testing.T) {
 			if apierrors.IsInvalid(err) {
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expectNoError(t, err)
 			reason := "InUse"
 			if name == "above" || name == "foreign" {
 				reason = "NotEmpty"

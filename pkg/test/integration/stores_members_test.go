@@ -31,9 +31,7 @@ func TestMembersAreKilledUnderLoad(t *testing.T) {
 	a.addStore(t, "three", etcd)
 	r := a.installOn(t, "three")
 	list, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	seen := watchAll(t, r, list.GetResourceVersion())
 	l := &load{resource: r, acknowledged: map[string]string{}}
 	stop := l.start(t, 4)
@@ -162,9 +160,7 @@ type observed struct {
 func watchAll(t *testing.T, r *resource, from string) *observed {
 	t.Helper()
 	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: from, TimeoutSeconds: new(int64(3600))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	o := &observed{versions: map[string][]string{}}
 	done := make(chan struct{})
 	go func() {

@@ -40,9 +40,7 @@ func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluste
 		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: hosting.NamespaceAnnexSystem},
 		Data:       cluster.Authority.SecretData(t, notAfter),
 	}
-	if _, err := a.kube.CoreV1().Secrets(secret.Namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}},
 		Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
@@ -50,18 +48,14 @@ func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluste
 			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
 		}},
 	}
-	if _, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), store, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.hosting.HostingV1alpha1().Stores(), store)
 }
 
 // patchStore changes a Store.
 func (a *annex) patchStore(t *testing.T, name, patch string) {
 	t.Helper()
 	_, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 }
 
 // waitStore waits for the condition Ready of a Store; its reason or message has to
@@ -87,9 +81,7 @@ func (a *annex) waitStore(t *testing.T, name string, status metav1.ConditionStat
 func (a *annex) place(t *testing.T, name string, spec hostingv1alpha1.HostedResourceSpec) {
 	t.Helper()
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	if _, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), hosted, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), hosted)
 }
 
 // installOn installs Widgets on a Store.
@@ -116,10 +108,7 @@ func (r *resource) waitServed(t *testing.T) {
 // hosted reads the HostedResource.
 func (r *resource) hosted(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	hosted, err := r.annex.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosted := mustGet(t, r.annex.hosting.HostingV1alpha1().HostedResources(), r.name)
 	return hosted
 }
 
@@ -127,9 +116,7 @@ func (r *resource) hosted(t *testing.T) *hostingv1alpha1.HostedResource {
 func (r *resource) keysOf(t *testing.T, etcd *clientv3.Client) int64 {
 	t.Helper()
 	found, err := etcd.Get(t.Context(), "/annex/"+r.group+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return found.Count
 }
 
@@ -274,9 +261,7 @@ func TestAStoreGoesDownAndComesBack(t *testing.T) {
 	r, other := a.installOn(t, "fragile"), a.installOn(t, "default")
 	created := r.create(t, "v1", "before", "spec: {}")
 	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 
 	etcd.Members[0].Kill(t)
@@ -361,9 +346,7 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 	there.annex = b
 	there.waitServed(t)
 	events, err := there.in("v1").Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	for i := range 20 {
 		through := []*resource{r, &there}[i%2]

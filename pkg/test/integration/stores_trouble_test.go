@@ -45,9 +45,7 @@ func TestEndpointsLeadToAnotherCluster(t *testing.T) {
 		r.annex = a
 		r.wantUnavailable(t, "refused", "pinned")
 		found, err := impostor.Client(t).Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		if found.Count != 0 {
 			t.Errorf("%s: %d keys were written to another cluster", reason, found.Count)
 		}
@@ -73,23 +71,16 @@ func TestCertificatesOfAStore(t *testing.T) {
 	replaceSecret := func(notAfter time.Time) {
 		t.Helper()
 		secrets := a.kube.CoreV1().Secrets(hosting.NamespaceAnnexSystem)
-		secret, err := secrets.Get(t.Context(), "etcd-certified", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		secret := mustGet(t, secrets, "etcd-certified")
 		secret.Data = etcd.Authority.SecretData(t, notAfter)
-		if _, err := secrets.Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		mustUpdate(t, secrets, secret)
 	}
 	replaceSecret(time.Now().Add(time.Hour))
 	a.waitStore(t, "certified", metav1.ConditionTrue, "")
 	r.waitWritable(t, "first")
 	// Rotated while in use: an open watch goes on.
 	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: r.get(t, "v1", "first").GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	replaceSecret(time.Now().Add(2 * time.Hour))
 	etcd.Members[0].Kill(t) // only a new connection shows a new certificate

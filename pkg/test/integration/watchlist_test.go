@@ -48,17 +48,11 @@ func reflectors(t *testing.T, server *testserver.Server, resource schema.GroupVe
 		return counter
 	})
 	annexHTTP, err := restclient.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	annexDynamic, err := dynamic.NewForConfigAndClient(config, annexHTTP)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	annexMetadata, err := metadata.NewForConfigAndClient(config, annexHTTP)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	made := map[string]cache.SharedIndexInformer{}
 	for _, namespace := range namespaces {
 		name := fmt.Sprintf("%s in %q", resource.Resource, namespace)
