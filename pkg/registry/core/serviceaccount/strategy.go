@@ -6,6 +6,7 @@ package serviceaccount
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +34,26 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) {
 
 func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateServiceAccountUpdate(obj.(*corev1.ServiceAccount), old.(*corev1.ServiceAccount))
+}
+
+func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
+	return deprecations(obj.(*corev1.ServiceAccount))
+}
+
+func (strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
+	if len(deprecations(old.(*corev1.ServiceAccount))) > 0 {
+		return nil
+	}
+	return deprecations(obj.(*corev1.ServiceAccount))
+}
+
+// deprecations returns the warnings about an annotation that Kubernetes has deprecated.
+func deprecations(serviceAccount *corev1.ServiceAccount) []string {
+	const annotation = "kubernetes.io/enforce-mountable-secrets"
+	if _, ok := serviceAccount.Annotations[annotation]; !ok {
+		return nil
+	}
+	return []string{fmt.Sprintf("metadata.annotations[%s]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets", annotation)}
 }
 
 // keepSecretNames cuts references to what they can mean: a secret by its name,
