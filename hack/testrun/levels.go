@@ -39,7 +39,7 @@ var levels = []level{
 		covers: "the packages with the most concurrency, under the race detector",
 		flags:  []string{"-race", "-timeout=10m"},
 		// Few: each dependency is compiled once more for this.
-		packages: fixed("pkg/controller/...", "pkg/datadir", "pkg/leader", "pkg/pki", "pkg/serving", "pkg/storage/embeddedetcd", "pkg/storage/usage"),
+		packages: fixed("pkg/aggregated/controller/...", "pkg/controller/...", "pkg/standalone/controller/...", "pkg/datadir", "pkg/leader", "pkg/pki", "pkg/serving", "pkg/storage/embeddedetcd", "pkg/storage/usage"),
 		skip:     needCompiler,
 	},
 	{

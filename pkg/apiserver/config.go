@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
@@ -29,7 +28,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
-	"github.com/annex-dev/annex/pkg/serviceaccount"
+	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/version"
@@ -78,9 +77,6 @@ type ExtraConfig struct {
 	EventTTL time.Duration
 	// Tokens says which tokens service accounts get.
 	Tokens serviceaccount.TokenConfig
-	// Groups are those that others compiled in: their resources are routed as custom
-	// resources are.
-	Groups []StorageProvider
 	// Discovery is what others verify these tokens with; nil behind a main cluster.
 	Discovery *serviceaccount.Discovery
 	// Store finds the etcd that has a name among Stores.
@@ -112,7 +108,6 @@ type completedConfig struct {
 	extra          *ExtraConfig
 	storageFactory *serverstorage.DefaultStorageFactory
 	router         *routing.Router
-	routed         generic.RESTOptionsGetter
 }
 
 // CompletedConfig can be built from. Only Complete makes one.
@@ -142,10 +137,9 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	if err != nil {
 		return CompletedConfig{}, err
 	}
-	routed := router.Typed(c.Generic.RESTOptionsGetter)
 	c.Generic.RESTOptionsGetter = router.Pinned(c.Generic.RESTOptionsGetter)
-	c.Generic.AdmissionControl = router.DryRuns(c.Generic.AdmissionControl)
-	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory, router: router, routed: routed}}, nil
+	c.Generic.AdmissionControl = router.WithDryRunLimits(c.Generic.AdmissionControl)
+	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory, router: router}}, nil
 }
 
 // requiredVersions are those that annex itself cannot do without.

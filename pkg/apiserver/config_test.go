@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/apis/hosting"
-	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
 // TestConversionWebhooksAtKubernetes looks at who annex is to a webhook of that name.

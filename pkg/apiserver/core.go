@@ -91,10 +91,10 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 
 // apiGroups builds the storage of every group that is served.
 func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, groups []*genericapiserver.APIGroupInfo, err error) {
-	add := func(provider StorageProvider, getter generic.RESTOptionsGetter) error {
-		info, err := provider.NewRESTStorage(getter)
+	for _, provider := range c.storageProviders() {
+		info, err := provider.NewRESTStorage(c.generic.RESTOptionsGetter)
 		if err != nil {
-			return fmt.Errorf("storage of %T: %w", provider, err)
+			return nil, nil, fmt.Errorf("create the storage of %T: %w", provider, err)
 		}
 		dropDisabled(&info, c.generic.MergedResourceConfig)
 		switch {
@@ -103,18 +103,6 @@ func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, gro
 		case len(info.VersionedResourcesStorageMap) > 0:
 			groups = append(groups, &info)
 		}
-		return nil
-	}
-	// What annex itself needs does not wait to be placed.
-	for _, provider := range c.storageProviders() {
-		if err := add(provider, c.generic.RESTOptionsGetter); err != nil {
-			return nil, nil, err
-		}
-	}
-	for _, provider := range c.extra.Groups {
-		if err := add(provider, c.routed); err != nil {
-			return nil, nil, err
-		}
 	}
 	return legacy, groups, nil
 }
@@ -122,20 +110,20 @@ func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, gro
 // storageProviders are those of the Kubernetes kinds, where they are annex's to
 // serve, and of its own.
 func (c CompletedConfig) storageProviders() []StorageProvider {
-	kinds := typed.Kinds{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
-	own := hostingrest.StorageProvider{Kinds: kinds, Backups: c.newBackups()}
+	kinds := typed.Serialization{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
+	own := hostingrest.StorageProvider{Serialization: kinds, Backups: c.newBackups()}
 	if c.extra.behindMain() {
 		return []StorageProvider{own}
 	}
 	return []StorageProvider{
-		corerest.StorageProvider{Kinds: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens},
-		eventsrest.StorageProvider{Kinds: kinds, TTL: c.extra.EventTTL},
-		authenticationrest.StorageProvider{Kinds: kinds, Logins: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences},
-		authorizationrest.StorageProvider{Kinds: kinds, Rights: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver},
-		coordinationrest.StorageProvider{Kinds: kinds},
-		rbacrest.StorageProvider{Kinds: kinds, Authorizer: c.generic.Authorization.Authorizer},
-		admissionregistrationrest.StorageProvider{Kinds: kinds, Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources},
-		flowcontrolrest.StorageProvider{Kinds: kinds},
+		corerest.StorageProvider{Serialization: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens},
+		eventsrest.StorageProvider{Serialization: kinds, TTL: c.extra.EventTTL},
+		authenticationrest.StorageProvider{Serialization: kinds, Logins: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences},
+		authorizationrest.StorageProvider{Serialization: kinds, Rights: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver},
+		coordinationrest.StorageProvider{Serialization: kinds},
+		rbacrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer},
+		admissionregistrationrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources},
+		flowcontrolrest.StorageProvider{Serialization: kinds},
 		own,
 	}
 }

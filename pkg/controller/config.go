@@ -22,7 +22,7 @@ import (
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
+	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
@@ -31,7 +31,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// UsageTracker knows how much there is of each resource. A *usage.Sum is one.
+// UsageTracker knows how much there is of each resource. A *usage.Aggregator is one.
 type UsageTracker interface {
 	// AddHandler has changes reported to a handler until remove is called.
 	AddHandler(handler usage.Handler) (remove func())
@@ -47,7 +47,7 @@ type UsageTracker interface {
 	Store(store string) (total usage.Usage, known bool)
 }
 
-// Stores has the connections to Stores. A *stores.Set is one.
+// Stores has the connections to Stores. A *stores.Pool is one.
 type Stores interface {
 	// Get is that to one Store.
 	Get(name string) (*stores.Store, error)
@@ -85,10 +85,6 @@ type Config struct {
 	// term's: New makes them where annex stands alone, and they run if a controller
 	// gives them a handler.
 	AnnexMetadataInformers *metadatainformers.Informers
-
-	// CompiledIn are the resources that are compiled in and not kept in the Store
-	// default for good.
-	CompiledIn []schema.GroupResource
 
 	// RootCA is what clients verify annex with where it stands alone; nil if it was not
 	// told.

@@ -15,26 +15,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/aggregated/controller/apiservice"
+	"github.com/annex-dev/annex/pkg/aggregated/controller/crdsync"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/apiservice"
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
-	"github.com/annex-dev/annex/pkg/controller/definition"
-	"github.com/annex-dev/annex/pkg/controller/flowcontrol"
-	"github.com/annex-dev/annex/pkg/controller/garbagecollector"
+	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
 	"github.com/annex-dev/annex/pkg/controller/intact"
-	"github.com/annex-dev/annex/pkg/controller/internal/metadatainformers"
 	"github.com/annex-dev/annex/pkg/controller/limits"
-	"github.com/annex-dev/annex/pkg/controller/namespace"
-	"github.com/annex-dev/annex/pkg/controller/policystatus"
-	"github.com/annex-dev/annex/pkg/controller/rbac"
-	"github.com/annex-dev/annex/pkg/controller/resourcequota"
-	"github.com/annex-dev/annex/pkg/controller/rootca"
-	"github.com/annex-dev/annex/pkg/controller/serviceaccount"
 	"github.com/annex-dev/annex/pkg/controller/store"
-	"github.com/annex-dev/annex/pkg/controller/tokencleaner"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler"
+	"github.com/annex-dev/annex/pkg/standalone/controller/flowcontrol"
+	"github.com/annex-dev/annex/pkg/standalone/controller/garbagecollector"
+	"github.com/annex-dev/annex/pkg/standalone/controller/namespace"
+	"github.com/annex-dev/annex/pkg/standalone/controller/policystatus"
+	"github.com/annex-dev/annex/pkg/standalone/controller/rbac"
+	"github.com/annex-dev/annex/pkg/standalone/controller/resourcequota"
+	"github.com/annex-dev/annex/pkg/standalone/controller/rootca"
+	"github.com/annex-dev/annex/pkg/standalone/controller/serviceaccount"
+	"github.com/annex-dev/annex/pkg/standalone/controller/tokencleaner"
 	"github.com/annex-dev/annex/pkg/storage/freeze"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
@@ -105,7 +105,7 @@ func descriptors() []descriptor {
 		// A group waits for the main cluster to answer, and for no other group.
 		{apiservice.ControllerName, behindMainOnly, 4, newAPIService},
 		// Taking a group over is some requests for each of its definitions.
-		{definition.ControllerName, behindMainOnly, 4, newDefinition},
+		{crdsync.ControllerName, behindMainOnly, 4, newDefinition},
 	}
 }
 
@@ -224,7 +224,6 @@ func newHostedResource(config Config) (controller, error) {
 		HostedResources:           config.AnnexHostedResourceInformer,
 		Stores:                    config.AnnexStoreInformer,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
-		CompiledIn:                config.CompiledIn,
 		Usage:                     config.Usage.In,
 	})
 }
@@ -291,7 +290,7 @@ func newAPIService(config Config) (controller, error) {
 }
 
 func newDefinition(config Config) (controller, error) {
-	return definition.New(definition.Config{
+	return crdsync.New(crdsync.Config{
 		PublishedBy:             hostingv1alpha1.PublishedBy(config.Main.PublishService.Namespace, config.Main.PublishService.Name),
 		MainObjects:             config.Main.Dynamic,
 		MainAPIServices:         config.Main.APIRegistration.ApiregistrationV1().APIServices(),
@@ -309,12 +308,12 @@ func newDefinition(config Config) (controller, error) {
 }
 
 // annexStored finds a resource in its Store, by its name.
-func annexStored(config Config) func(name string) (definition.Freezable, error) {
+func annexStored(config Config) func(name string) (crdsync.Freezable, error) {
 	hostedResources := config.AnnexHostedResourceInformer.Lister()
-	return func(name string) (definition.Freezable, error) {
+	return func(name string) (crdsync.Freezable, error) {
 		hosted, err := hostedResources.Get(name)
 		if apierrors.IsNotFound(err) || err == nil && hosted.Spec.StoreName == "" {
-			return nil, definition.ErrNotPlaced
+			return nil, crdsync.ErrNotPlaced
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read hosted resource %s: %w", name, err)

@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/maincluster"
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/pki"
 )
 

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/annex-dev/annex/artifacts/deploy"
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/cmd/login"
-	"github.com/annex-dev/annex/pkg/maincluster"
-	"github.com/annex-dev/annex/pkg/servingca"
 )
 
 const (

@@ -19,9 +19,9 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
-	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
 // What the manifests in artifacts/deploy call things.

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/annex-dev/annex/pkg/maincluster"
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 )
 
 // right is one thing that annex may do, and where that comes from.

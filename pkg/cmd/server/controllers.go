@@ -117,7 +117,6 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		AnnexStoreInformer:          hosting.Stores(),
 		AnnexDefinitionInformer:     s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
 		CollectGarbage:              s.options.Etcd.EnableGarbageCollection,
-		CompiledIn:                  s.chain.CompiledIn,
 		Usage:                       s.store.Usage,
 		Stores:                      s.store.Stores,
 		Unreadable:                  s.config.Extra.Unreadable,

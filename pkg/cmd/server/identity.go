@@ -11,11 +11,11 @@ import (
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
-	"github.com/annex-dev/annex/pkg/maincluster"
 	"github.com/annex-dev/annex/pkg/pki"
-	"github.com/annex-dev/annex/pkg/servingca"
 )
 
 // ownServerName is what admin.kubeconfig asks for where annex serves everybody

@@ -15,10 +15,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
-	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
 // readyPollInterval is short, because start-up takes about a second in all.

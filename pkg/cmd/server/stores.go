@@ -13,8 +13,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
-	"github.com/annex-dev/annex/pkg/maincluster"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 

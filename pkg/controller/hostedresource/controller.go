@@ -5,7 +5,6 @@ package hostedresource
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -19,9 +18,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/follow"
-	"github.com/annex-dev/annex/pkg/controller/internal/pace"
-	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
@@ -55,10 +54,6 @@ type Config struct {
 	HostedResources           hostinginformers.HostedResourceInformer
 	Stores                    hostinginformers.StoreInformer
 	CustomResourceDefinitions apiextensionsinformers.CustomResourceDefinitionInformer
-
-	// CompiledIn are the resources that annex serves without a definition, and that
-	// may be in any Store.
-	CompiledIn []schema.GroupResource
 
 	Usage UsageFunc
 }
@@ -96,17 +91,11 @@ func New(config Config) (*Controller, error) {
 			return err
 		},
 		delete: config.AnnexHostedResources.Delete,
-		compiledIn: func(name string) bool {
-			return slices.Contains(config.CompiledIn, schema.ParseGroupResource(name))
-		},
-		usage: config.Usage,
-		pace:  c.pace,
-		now:   time.Now,
+		usage:  config.Usage,
+		pace:   c.pace,
+		now:    time.Now,
 	}
 	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
-	for _, resource := range config.CompiledIn {
-		c.queue.Add(resource.String()) // there may be nothing else to queue it
-	}
 	return c, c.follow(config)
 }
 

@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
-	"github.com/annex-dev/annex/pkg/controller/internal/follow"
-	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
+	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
@@ -64,7 +64,7 @@ type Controller struct {
 func New(config Config) (*Controller, error) {
 	c := &Controller{config: config, lister: config.HostedResources.Lister()}
 	c.writer = conditions.Writer{
-		Type: hostingv1alpha1.HostedResourceIntact, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
+		Type: hostingv1alpha1.HostedResourceObjectsReadable, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
 	}
 	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
 	var err error

@@ -17,10 +17,10 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/conditions"
-	"github.com/annex-dev/annex/pkg/controller/internal/follow"
-	"github.com/annex-dev/annex/pkg/controller/internal/pace"
-	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
+	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
@@ -154,8 +154,8 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 // such were just written.
 func (c *Controller) report(ctx context.Context, hosted *hostingv1alpha1.HostedResource, used usage.Usage) (queue.Result, error) {
 	of := limits.Of(hosted)
-	whole := of.FillsOfWhole(used)
-	namespaces := of.FillsOfNamespaces(c.config.Usage.Namespaces(schema.ParseGroupResource(hosted.Name)))
+	whole := of.Utilization(used)
+	namespaces := of.NamespaceUtilization(c.config.Usage.Namespaces(schema.ParseGroupResource(hosted.Name)))
 	observe(hosted.Name, whole, namespaces)
 
 	before, now := c.writer.Said(hosted), condition(whole, namespaces)

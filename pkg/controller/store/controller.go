@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/pace"
-	"github.com/annex-dev/annex/pkg/controller/internal/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/stores"
@@ -32,7 +32,7 @@ type Connection interface {
 	Snapshot() *stores.Snapshot
 	// Claim marks the prefix in the cluster as the Store's, with adopt also in the place
 	// of the mark that is there.
-	Claim(ctx context.Context, uid types.UID, adopt bool) (stores.Claimed, error)
+	Claim(ctx context.Context, uid types.UID, adopt bool) (stores.Claim, error)
 	// Release takes the mark away.
 	Release(ctx context.Context, uid types.UID) error
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/internal/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework/pace"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 

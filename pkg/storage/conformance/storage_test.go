@@ -15,7 +15,6 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
@@ -96,7 +95,7 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 	t.Cleanup(destroy)
 	subject.Interface = built
 	// The first use makes the backend, whose watch cache then fills.
-	poll.UntilNoProblem(t, wait.ForeverTestTimeout, "the first list", func() string {
+	poll.Until(t, "the first list", func() string {
 		err := built.GetList(t.Context(), resourcePrefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, newPodList())
 		if err != nil {
 			return err.Error()

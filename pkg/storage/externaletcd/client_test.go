@@ -8,7 +8,6 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -40,7 +39,7 @@ func TestAnEtcdThatIsAwayIsTriedOften(t *testing.T) {
 	}
 	defer client.Close()
 	client.ActiveConnection().Connect()
-	poll.UntilNoProblem(t, time.Minute, "the etcd is tried twelve times", func() string {
+	poll.Until(t, "the etcd is tried twelve times", func() string {
 		if n := attempts.Load(); n < 12 {
 			return fmt.Sprintf("%d times", n)
 		}

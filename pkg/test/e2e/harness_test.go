@@ -264,7 +264,7 @@ func (s *server) namespace(t *testing.T) string {
 // eventually polls until done and fails with what was last seen.
 func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
 	t.Helper()
-	poll.UntilDone(t, patience, what, check)
+	poll.UntilDone(t, what, check)
 }
 
 // contains fails for each part that text lacks.

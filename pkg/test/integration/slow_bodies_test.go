@@ -49,9 +49,7 @@ func (a *annex) slowPosts(t *testing.T, count int, kind slowPost) (codes func(co
 	t.Helper()
 	login := restclient.AnonymousClientConfig(a.AnnexConfig)
 	tlsConfig, err := restclient.TLSConfigFor(login)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: kind.http2}
 	if !kind.http2 {
 		transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
@@ -102,7 +100,7 @@ func (a *annex) slowPosts(t *testing.T, count int, kind slowPost) (codes func(co
 		running.Wait()
 		transport.CloseIdleConnections()
 	})
-	poll.UntilDone(t, patience, "the slow requests are under way", func() (bool, string) {
+	poll.UntilDone(t, "the slow requests are under way", func() (bool, string) {
 		return begun.Load() >= int64(min(count, 6)), fmt.Sprint(begun.Load())
 	})
 	return func(code int) int64 { return seen[code].Load() }
@@ -142,9 +140,7 @@ func TestSlowBodies(t *testing.T) {
 				object := widgets.object(t, "v1", "large-"+strings.ToLower(rand.Text()), "spec: {}")
 				object.Object["spec"] = map[string]any{"data": strings.Repeat("x", 2_000_000)}
 				large, err := object.MarshalJSON()
-				if err != nil {
-					t.Fatal(err)
-				}
+				expectNoError(t, err)
 				began := time.Now()
 				// A writer that is starved is so each time: what annex gives up is sent again.
 				var r response
@@ -164,7 +160,7 @@ func TestSlowBodies(t *testing.T) {
 			if test.code == unknown {
 				return // waiting for it takes ten seconds
 			}
-			poll.UntilDone(t, patience, "slow requests are given up", func() (bool, string) {
+			poll.UntilDone(t, "slow requests are given up", func() (bool, string) {
 				return codes(test.code) > 0, fmt.Sprintf("no answer of code %d (%d is a closed connection)", test.code, closed)
 			})
 		})

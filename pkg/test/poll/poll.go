@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package poll waits in tests for what comes about by itself, and says what
-// it saw last when that does not.
+// Package poll waits for conditions in tests, and reports what it last saw when
+// one is not met.
 package poll
 
 import (
@@ -10,21 +10,38 @@ import (
 	"time"
 )
 
-// interval is short: tests wait for things that take milliseconds.
-const interval = 20 * time.Millisecond
+// Timeout bounds every wait. It is long because machines that run tests are busy.
+const Timeout = 2 * time.Minute
+
+// The interval doubles: most waits end within milliseconds, and long ones should not
+// load the server.
+const (
+	minInterval = time.Millisecond
+	maxInterval = 50 * time.Millisecond
+)
+
+// Until polls until check returns no problem, and fails the test with the last problem
+// after Timeout.
+func Until(t testing.TB, what string, check func() (problem string)) {
+	t.Helper()
+	UntilDone(t, what, func() (bool, string) {
+		problem := check()
+		return problem == "", problem
+	})
+}
 
 // UntilDone polls until check reports that it is done, and fails the test with what was
-// last seen if that takes longer than patience.
-func UntilDone(t testing.TB, patience time.Duration, what string, check func() (done bool, saw string)) {
+// last seen after Timeout.
+func UntilDone(t testing.TB, what string, check func() (done bool, saw string)) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
+	deadline := time.Now().Add(Timeout)
+	for interval := minInterval; ; interval = min(2*interval, maxInterval) {
 		done, saw := check()
 		if done {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s; last seen: %s", what, patience, saw)
+			t.Fatalf("%s: not within %s; last seen: %s", what, Timeout, saw)
 		}
 		select {
 		case <-t.Context().Done():
@@ -32,14 +49,4 @@ func UntilDone(t testing.TB, patience time.Duration, what string, check func() (
 		case <-time.After(interval):
 		}
 	}
-}
-
-// UntilNoProblem polls until check returns "", and fails the test with the last that it
-// returned if that takes longer than patience.
-func UntilNoProblem(t testing.TB, patience time.Duration, what string, check func() (problem string)) {
-	t.Helper()
-	UntilDone(t, patience, what, func() (bool, string) {
-		problem := check()
-		return problem == "", problem
-	})
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/annex-dev/annex/pkg/admission"
 	"github.com/annex-dev/annex/pkg/admission/plugin/compiledin"
 	"github.com/annex-dev/annex/pkg/admission/plugin/storeaccess"
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/apiserver"
-	"github.com/annex-dev/annex/pkg/maincluster"
 )
 
 // Admission says which admission plugins check writes.

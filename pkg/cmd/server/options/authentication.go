@@ -18,7 +18,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/annex-dev/annex/pkg/authentication"
+	"github.com/annex-dev/annex/pkg/standalone/authentication"
 )
 
 // openPaths are served to callers that nobody knows, because load balancers

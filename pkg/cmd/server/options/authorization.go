@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/annex-dev/annex/pkg/authorization"
-	"github.com/annex-dev/annex/pkg/maincluster"
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/standalone/authorization"
 )
 
 // Authorization says who may act beside the group system:masters: alone by modes or

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/annex-dev/annex/pkg/maincluster"
-	"github.com/annex-dev/annex/pkg/servingca"
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
+	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 )
 
 // Main says which cluster annex stands behind, if any.

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annex-dev/annex/pkg/apiserver"
-	"github.com/annex-dev/annex/pkg/bootstraptoken"
-	"github.com/annex-dev/annex/pkg/serviceaccount"
+	"github.com/annex-dev/annex/pkg/standalone/bootstraptoken"
+	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
 )
 
 const (

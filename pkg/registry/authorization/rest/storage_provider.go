@@ -18,7 +18,7 @@ import (
 
 // StorageProvider makes the REST storage of authorization.k8s.io.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 
 	// Rights decide who may do what, Rules tell what somebody may do.
 	Rights authorizer.Authorizer

@@ -20,12 +20,12 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/core/secret"
 	"github.com/annex-dev/annex/pkg/registry/core/serviceaccount"
 	"github.com/annex-dev/annex/pkg/registry/typed"
-	tokens "github.com/annex-dev/annex/pkg/serviceaccount"
+	tokens "github.com/annex-dev/annex/pkg/standalone/serviceaccount"
 )
 
 // StorageProvider makes the REST storage of the core group.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 
 	// EventTTL is how long an event is kept after its last write.
 	EventTTL time.Duration

@@ -29,7 +29,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/serviceaccount"
+	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)

@@ -23,7 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	annexvalidation "github.com/annex-dev/annex/pkg/apis/rbac/validation"
-	"github.com/annex-dev/annex/pkg/authorization/rbac"
+	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
 )
 
 // fullAuthority is what an aggregation rule may come to.

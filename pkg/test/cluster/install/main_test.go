@@ -166,5 +166,5 @@ func shell(t *testing.T, cluster *maincluster.Cluster, command string) (string, 
 // eventually polls until done and fails with what was last seen.
 func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
 	t.Helper()
-	poll.UntilDone(t, patience, what, check)
+	poll.UntilDone(t, what, check)
 }

@@ -57,5 +57,5 @@ func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
 // eventually polls until done and fails with what was last seen.
 func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
 	t.Helper()
-	poll.UntilDone(t, patience, what, check)
+	poll.UntilDone(t, what, check)
 }

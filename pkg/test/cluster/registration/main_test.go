@@ -71,7 +71,7 @@ func getAPIService(t testing.TB, name string) *apiregistrationv1.APIService {
 // eventually polls until check returns "", and fails with the last that it returned.
 func eventually(t testing.TB, what string, check func() (problem string)) {
 	t.Helper()
-	poll.UntilNoProblem(t, patience, what, check)
+	poll.Until(t, what, check)
 }
 
 // newDefinition defines widgets, which are namespaced, in a group of their own.

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -135,7 +134,7 @@ func testUpdate(t *testing.T, g group) {
 func (s *server) controlled(t *testing.T, path string) response {
 	t.Helper()
 	var last response
-	poll.UntilDone(t, time.Minute, "a status of "+path, func() (bool, string) {
+	poll.UntilDone(t, "a status of "+path, func() (bool, string) {
 		var err error
 		if last, err = s.send(t.Context(), http.MethodGet, path, nil); err != nil {
 			return false, err.Error()

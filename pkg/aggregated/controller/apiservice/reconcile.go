@@ -1,0 +1,251 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+const (
+	// writeInterval keeps writes of one APIService apart: somebody who keeps
+	// changing it back must not make annex and the main cluster spin.
+	writeInterval = time.Second
+
+	// messageInterval keeps writes of one condition apart that bring nothing but
+	// another message, as an address that is different in each.
+	messageInterval = 10 * time.Second
+)
+
+// reconciler holds what one pass over a group needs. What get… and look return
+// comes from caches and is never changed.
+type reconciler struct {
+	// service and caBundle are how the main cluster reaches annex.
+	service  Service
+	caBundle func() []byte
+
+	look          func(group string) (*view, error)
+	getAPIService func(name string) (*apiService, error)
+	getStore      func(name string) (*hostingv1alpha1.Store, error)
+
+	// listAnnexDefinitions and listAnnexHosted ask annex itself.
+	listAnnexDefinitions func(ctx context.Context) ([]*definition, error)
+	listAnnexHosted      func(ctx context.Context) ([]*hosted, error)
+	readStoreThroughMain func(ctx context.Context) (types.UID, error)
+	answeredBy           func(ctx context.Context, version schema.GroupVersion) (string, error)
+
+	create         func(ctx context.Context, wanted *apiService) error
+	update         func(ctx context.Context, wanted *apiService) error
+	delete         func(ctx context.Context, name string, options metav1.DeleteOptions) error
+	writeCondition func(ctx context.Context, name string, condition *metav1.Condition) error
+
+	// allGroups has every group reconciled.
+	allGroups func()
+
+	gate    *gate
+	nudges  nudges
+	answers answers
+	// writes and messages pace APIServices and conditions.
+	writes, messages *pace.Pace
+	now              func() time.Time
+	// hostingMended is when annex changed the APIService of its own group last. One
+	// key is never reconciled twice at a time, so nothing guards it.
+	hostingMended time.Time
+
+	mu sync.Mutex
+	// announced is the reason with which each version was last logged.
+	announced map[schema.GroupVersion]string
+}
+
+// reconcile brings the APIServices of one group to what they have to be, and has
+// the HostedResources of the group say how they stand.
+func (r *reconciler) reconcile(ctx context.Context, group string) (queue.Result, error) {
+	if group == hostingVersion.Group {
+		return r.reconcileHosting(ctx)
+	}
+	v, err := r.look(group)
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("look at group %s: %w", group, err)
+	}
+	publication, why := r.publication()
+	state := r.gate.get().with(publication.caBundle)
+	if !why.published {
+		state = gateState{why: why}
+	}
+
+	var again time.Duration
+	var errs []error
+	standings := map[string]standing{}
+	for _, name := range v.servedVersions() {
+		verdict := decide(v, name, publication, state)
+		stands, wait, err := r.act(ctx, v, name, verdict, state.proven)
+		standings[name] = stands
+		again = soonest(again, wait)
+		errs = append(errs, err)
+	}
+	for _, name := range v.leftovers(publication) {
+		errs = append(errs, r.remove(ctx, v, name))
+	}
+	for _, name := range v.ofOtherData(publication) {
+		r.announce(ctx, schema.GroupVersion{Group: v.group, Version: name}, notPublished(reasonDataReplaced, otherDataMessage(v.apiServices[name])))
+	}
+	wait, err := r.report(ctx, v, standings)
+	return queue.Result{RequeueAfter: soonest(again, wait)}, errors.Join(append(errs, err)...)
+}
+
+// act does what the verdict on a version says, and returns how it stands then and
+// when to come again.
+func (r *reconciler) act(ctx context.Context, v *view, name string, verdict verdict, proven bool) (standing, time.Duration, error) {
+	version := schema.GroupVersion{Group: v.group, Version: name}
+	stands, wait := verdict.standing, time.Duration(0)
+	var err error
+	if verdict.write != leave {
+		if wait = r.writes.Wait(version.String()); wait == 0 {
+			err = r.confirmAndWrite(ctx, v, version, verdict)
+		}
+	} else if verdict.ours {
+		wait, err = r.nudge(ctx, version, v.apiServices[name], proven)
+	}
+	if verdict.write == leave && err == nil {
+		var again time.Duration
+		stands, again = r.answer(ctx, version, stands)
+		wait = soonest(wait, again)
+	} else {
+		// What is changed may lead elsewhere for a while.
+		r.answers.set(version, false)
+	}
+	if err != nil && !verdict.ours {
+		stands = notPublished(reasonWriteFailed, fmt.Sprintf("APIService %s is not written: %v", apiServiceName(version), err))
+	}
+	observe(version, stands)
+	if !verdict.inherited {
+		r.announce(ctx, version, stands)
+	}
+	return stands, wait, err
+}
+
+// confirmAndWrite asks annex itself before it sends requests to annex that the main
+// cluster might answer: a clearance that was withdrawn may not be in the cache yet.
+func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schema.GroupVersion, verdict verdict) error {
+	if verdict.write != mend && len(v.mainDefinitions) > 0 {
+		live, err := r.listAnnexDefinitions(ctx)
+		if err != nil {
+			return fmt.Errorf("check that group %s may be taken over: %w", v.group, err)
+		}
+		resources, err := r.listAnnexHosted(ctx)
+		if err != nil {
+			return fmt.Errorf("check that group %s may be taken over: %w", v.group, err)
+		}
+		if inTheWay := v.notCleared(live, resources); len(inTheWay) > 0 {
+			return fmt.Errorf("take over group %s: the takeover of %s is no longer cleared", v.group, inTheWay[0].Name)
+		}
+	}
+	return r.write(ctx, version, verdict)
+}
+
+// write writes the APIService of a verdict. What it changes comes back as the next
+// pass, and so does what somebody else wrote at the same time.
+func (r *reconciler) write(ctx context.Context, version schema.GroupVersion, verdict verdict) error {
+	wanted, do, what := verdict.apiService, r.update, "Put an APIService in the main cluster right"
+	switch verdict.write {
+	case create:
+		do, what = r.create, "Made an APIService in the main cluster"
+	case takeOver:
+		what = "Took over an APIService of the main cluster: requests for its definitions go to annex"
+	}
+	err := do(ctx, wanted)
+	switch {
+	case apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("write APIService %s in the main cluster: %w", wanted.Name, err)
+	}
+	r.writes.Mark(version.String())
+	klog.FromContext(ctx).Info(what, "apiService", wanted.Name)
+	return nil
+}
+
+// remove deletes the APIService of a version that annex does not serve any more.
+// It asks annex itself, since a cache that lags would take a group off the main
+// cluster, and deletes only what it has looked at.
+func (r *reconciler) remove(ctx context.Context, v *view, name string) error {
+	version := schema.GroupVersion{Group: v.group, Version: name}
+	current := v.apiServices[name]
+	live, err := r.listAnnexDefinitions(ctx)
+	if err != nil {
+		return fmt.Errorf("check that annex does not serve %s: %w", version, err)
+	}
+	if definedIn(live, version) {
+		return nil
+	}
+	err = r.delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+		UID:             ptr.To(current.UID),
+		ResourceVersion: ptr.To(current.ResourceVersion),
+	}})
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("delete APIService %s in the main cluster: %w", current.Name, err)
+	}
+	r.forget(version)
+	klog.FromContext(ctx).Info("Deleted an APIService in the main cluster: annex does not serve its version any more", "apiService", current.Name)
+	return nil
+}
+
+// announce logs when a version comes to stand otherwise than before.
+func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, stands standing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.announced[version]
+	if before == stands.reason {
+		return
+	}
+	r.announced[version] = stands.reason
+	logger := klog.FromContext(ctx).WithValues("groupVersion", version, "reason", stands.reason, "message", stands.message)
+	switch {
+	case stands.reason == reasonForeignAPIService:
+		logger.Error(nil, "The main cluster sends requests elsewhere, and annex leaves that alone")
+	case stands.published:
+		logger.Info("The main cluster sends requests to annex")
+	case before == reasonPublished:
+		logger.Info("The main cluster does not send requests to annex any more")
+	case stands.reason == reasonGroupInMain || stands.reason == reasonDataReplaced:
+		logger.Info("The main cluster does not send requests to annex")
+	default:
+		logger.V(2).Info("The main cluster does not send requests to annex yet")
+	}
+}
+
+func (r *reconciler) forget(version schema.GroupVersion) {
+	r.writes.Forget(version.String())
+	r.nudges.forget(version)
+	r.answers.set(version, false)
+	forgetMetric(version)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.announced, version)
+}
+
+// soonest returns the shorter of two waits, of which zero is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

@@ -1,0 +1,267 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crdsync
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	apiregistrationinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
+	apiregistrationlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+	"k8s.io/utils/ptr"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
+	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
+	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
+	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
+)
+
+// ControllerName names the controller in logs and metrics.
+const ControllerName = "definition"
+
+// Config holds what the controller depends on.
+type Config struct {
+	// PublishedBy is the label value of the APIServices that lead to this annex.
+	PublishedBy string
+
+	// MainObjects reads the objects of definitions in the main cluster.
+	MainObjects            dynamic.Interface
+	MainAPIServices        apiregistrationclient.APIServiceInterface
+	MainDefinitions        apiextensionsclient.CustomResourceDefinitionInterface
+	MainDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
+	MainAPIServiceInformer apiregistrationinformers.APIServiceInformer
+
+	AnnexObjects metadata.Interface
+	// AnnexStored finds a resource where annex keeps it, by the name of its definition. It
+	// returns ErrNotPlaced for one without a Store.
+	AnnexStored             func(name string) (Freezable, error)
+	AnnexDefinitions        apiextensionsclient.CustomResourceDefinitionInterface
+	AnnexHostedResources    hostingclient.HostedResourceInterface
+	AnnexDefinitionInformer apiextensionsinformers.CustomResourceDefinitionInformer
+	AnnexHostedInformer     hostinginformers.HostedResourceInformer
+	AnnexStoreInformer      hostinginformers.StoreInformer
+}
+
+// Controller has annex follow definitions of the main cluster. Its keys are API
+// groups.
+type Controller struct {
+	queue   *queue.Queue[string]
+	guards  *guards
+	freezes *freezes
+	synced  []cache.DoneChecker
+}
+
+// New returns a controller that follows the informers of config and does nothing
+// before Run.
+func New(config Config) (*Controller, error) {
+	c := &Controller{freezes: &freezes{at: config.AnnexStored, known: map[frozenKey]int64{}}}
+	finalizer := hostingv1alpha1.Finalizer(config.PublishedBy)
+	main := &mainRoutes{mainAPIServices: config.MainAPIServices}
+	c.guards = &guards{
+		main:   config.MainObjects,
+		isMain: main.isMain,
+		notify: func(name string) { c.queue.Add(groupOf(name)) },
+		now:    time.Now,
+		open:   map[string]*guard{},
+	}
+	readers := readers{
+		publishedBy: config.PublishedBy,
+		main:        config.MainDefinitionInformer.Lister(),
+		apiServices: config.MainAPIServiceInformer.Lister(),
+		annex:       config.AnnexDefinitionInformer.Lister(),
+		hosted:      config.AnnexHostedInformer.Lister(),
+		stores:      config.AnnexStoreInformer.Lister(),
+	}
+	r := &reconciler{
+		read:    readers.read,
+		guards:  c.guards,
+		annex:   annexObjects{client: config.AnnexObjects},
+		freezes: c.freezes,
+
+		annexDefinitions: config.AnnexDefinitions,
+		mainDefinitions:  mainDefinitions{client: config.MainDefinitions, finalizer: finalizer},
+		giveBack:         main.giveBack,
+		reporter: &reporter{
+			annexHostedResources: config.AnnexHostedResources, list: readers.hostedOf, now: time.Now,
+			writer: conditions.Writer{
+				Type: hostingv1alpha1.HostedResourceDefinitionSynced, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
+			},
+		},
+	}
+	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
+	return c, c.follow(config)
+}
+
+// follow has every change that may matter queue its group.
+func (c *Controller) follow(config Config) error {
+	every := cache.ResourceEventHandlerFuncs{
+		AddFunc:    c.enqueue,
+		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
+		DeleteFunc: c.enqueue,
+	}
+	said := every
+	said.UpdateFunc = func(before, after any) {
+		if !saysTheSame(before, after) {
+			c.enqueue(after)
+		}
+	}
+	// The store is followed for its identity only, which is there to be read once
+	// it is known.
+	unheeded := cache.ResourceEventHandlerFuncs{}
+	var err error
+	c.synced, err = follow.All(
+		follow.Source{What: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: every},
+		follow.Source{What: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: every},
+		follow.Source{What: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: every},
+		follow.Source{What: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: said},
+		follow.Source{What: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: unheeded},
+	)
+	return err
+}
+
+// Run follows definitions until ctx is done.
+func (c *Controller) Run(ctx context.Context, workers int) {
+	defer c.guards.wait()
+	c.queue.Run(ctx, workers, c.synced...)
+}
+
+// enqueue queues the group of an object. All that are followed have it in their
+// names: "<plural>.<group>" or "<version>.<group>".
+func (c *Controller) enqueue(obj any) {
+	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if group := groupOf(name); err == nil && group != "" {
+		c.queue.Add(group)
+	}
+}
+
+// groupOf is the group in the name of a definition, HostedResource or APIService.
+func groupOf(name string) string {
+	_, group, _ := strings.Cut(name, ".")
+	return group
+}
+
+// saysTheSame reports whether two states of a HostedResource are the same as far as
+// this controller wrote them. Its numbers change much more often.
+func saysTheSame(before, after any) bool {
+	a, okA := before.(*hosted)
+	b, okB := after.(*hosted)
+	if !okA || !okB || a.Generation != b.Generation {
+		return false
+	}
+	key := hostingv1alpha1.DefinitionFromAnnotation
+	if a.Annotations[key] != b.Annotations[key] {
+		return false
+	}
+	if !ptr.Equal(a.Status.Takeover, b.Status.Takeover) {
+		return false
+	}
+	conditionA, conditionB := followedCondition(a), followedCondition(b)
+	if conditionA == nil || conditionB == nil {
+		return conditionA == conditionB
+	}
+	return *conditionA == *conditionB
+}
+
+func followedCondition(resource *hosted) *metav1.Condition {
+	return meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
+}
+
+// readers read what there is from caches.
+type readers struct {
+	publishedBy string
+	main, annex apiextensionslisters.CustomResourceDefinitionLister
+	apiServices apiregistrationlisters.APIServiceLister
+	hosted      hostinglisters.HostedResourceLister
+	stores      hostinglisters.StoreLister
+}
+
+// read returns a group but for what was seen of objects.
+func (r readers) read(name string) (*group, error) {
+	g := &group{
+		name: name, finalizer: hostingv1alpha1.Finalizer(r.publishedBy),
+		apiServices: map[string]*apiService{}, routes: map[string]route{}, listed: map[string][]string{}, reported: map[string]metav1.Condition{},
+		takeovers: map[string]hostingv1alpha1.HostedResourceTakeover{},
+	}
+	var err error
+	if g.main, err = definitionsOf(r.main, name); err != nil {
+		return nil, fmt.Errorf("list definitions of the main cluster: %w", err)
+	}
+	if g.annex, err = definitionsOf(r.annex, name); err != nil {
+		return nil, fmt.Errorf("list definitions: %w", err)
+	}
+	apiServices, err := r.apiServices.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list APIServices of the main cluster: %w", err)
+	}
+	store, err := r.stores.Get(hostingv1alpha1.DefaultStoreName)
+	if err != nil {
+		return nil, fmt.Errorf("read store %s: %w", hostingv1alpha1.DefaultStoreName, err)
+	}
+	annex := identity{publishedBy: r.publishedBy, store: string(store.UID)}
+	for _, current := range apiServices {
+		if current.Spec.Group == name {
+			g.apiServices[current.Spec.Version] = current
+			g.routes[current.Spec.Version] = annex.routeOf(current)
+			g.listed[current.Spec.Version] = listedBy(current)
+		}
+	}
+	resources, err := r.hostedOf(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, resource := range resources {
+		if condition := followedCondition(resource); condition != nil {
+			g.reported[resource.Name] = *condition
+		}
+		if takeover := resource.Status.Takeover; takeover != nil {
+			g.takeovers[resource.Name] = *takeover
+		}
+	}
+	return g, nil
+}
+
+// hostedOf lists the HostedResources of a group.
+func (r readers) hostedOf(group string) ([]*hosted, error) {
+	all, err := r.hosted.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list hosted resources: %w", err)
+	}
+	var of []*hosted
+	for _, resource := range all {
+		if groupOf(resource.Name) == group {
+			of = append(of, resource)
+		}
+	}
+	return of, nil
+}
+
+func definitionsOf(lister apiextensionslisters.CustomResourceDefinitionLister, group string) (map[string]*apiextensionsv1.CustomResourceDefinition, error) {
+	all, err := lister.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	of := map[string]*apiextensionsv1.CustomResourceDefinition{}
+	for _, crd := range all {
+		if crd.Spec.Group == group {
+			of[crd.Name] = crd
+		}
+	}
+	return of, nil
+}

@@ -1,0 +1,180 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crdsync
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// reasonInProgress is upstream's reason for the condition Terminating of a definition
+// whose objects are being deleted.
+const reasonInProgress = "InstanceDeletionInProgress"
+
+// planFinalizers says which definitions of the main cluster must not vanish before
+// annex has deleted their objects. Those that annex is not asked to follow any more
+// are let go of.
+func (g *group) planFinalizers(p *plan) {
+	for _, name := range g.mainWhere(g.isHeld) {
+		if !isLabelled(g.main[name]) {
+			p.release = append(p.release, name)
+		}
+	}
+}
+
+// hold puts the finalizer on definitions that annex's follow already. It returns those
+// that do not have it yet.
+func (g *group) hold(p *plan, names []string) (unheld []string) {
+	for _, name := range names {
+		if main := g.main[name]; !g.isHeld(main) {
+			unheld = append(unheld, name)
+			if isOf(g.annex[name], main) {
+				p.hold = append(p.hold, name)
+			}
+		}
+	}
+	return unheld
+}
+
+// letGo takes the finalizer off definitions that annex cannot take over, and off none
+// of which that is not known.
+func (g *group) letGo(p *plan, obstacles map[string]verdict) {
+	for _, name := range slices.Sorted(maps.Keys(obstacles)) {
+		if g.isHeld(g.main[name]) && obstacles[name].status == metav1.ConditionFalse {
+			p.release = append(p.release, name)
+		}
+	}
+}
+
+// planDeletions takes the next step for each definition that is being deleted in the
+// main cluster and waits for annex: annex's definition is deleted with its objects,
+// then the main cluster forgets the resource, then the finalizer goes.
+func (g *group) planDeletions(p *plan) {
+	for _, name := range g.leaving() {
+		main := g.main[name]
+		if !g.isHeld(main) || !isLabelled(main) {
+			continue
+		}
+		of, step := g.deletion(name)
+		switch step {
+		case stepRelease:
+			p.release = append(p.release, name)
+		case stepDelete:
+			p.delete = append(p.delete, name)
+		}
+		if of == nil {
+			continue
+		}
+		if g.annex[name] != nil {
+			p.verdicts[name] = *of
+		}
+		// Before that the main cluster itself says how its own objects are deleted.
+		if step != stepRelease && !hasOwnFinalizer(main) && !saysTerminating(main, of.message) {
+			p.explain = append(p.explain, withTerminating(main, of.message))
+		}
+	}
+}
+
+// step is what to do next about a definition that is being deleted.
+type step int
+
+const (
+	stepWait step = iota
+	stepDelete
+	stepRelease
+)
+
+// deletion is what to say and to do about a definition that is being deleted in the
+// main cluster, with annex's finalizer on it.
+func (g *group) deletion(name string) (*verdict, step) {
+	main, current := g.main[name], g.annex[name]
+	say := func(format string, args ...any) *verdict {
+		of := terminating(format, args...)
+		return &of
+	}
+	policy := main.Annotations[hostingv1alpha1.DeletionPolicyAnnotation]
+	switch {
+	case current != nil && !isFollower(current):
+		return nil, stepRelease
+	case current == nil:
+		if versions := g.stillListed(name); len(versions) > 0 {
+			return say("annex has deleted all objects, and waits until the main cluster does not list the resource in %s any more", strings.Join(versions, ", ")), stepWait
+		}
+		return nil, stepRelease
+	case isLeaving(current):
+		return say("annex deletes its objects: %s", g.remaining[name]), stepWait
+	case !isOf(current, main):
+		// It is as old as a backup of the main cluster that was brought back.
+		of := mainDefinitionDeleted()
+		return &of, stepRelease
+	case policy == hostingv1alpha1.DeletionPolicyKeep:
+		of := mainDefinitionDeleted()
+		return &of, stepRelease
+	case policy != "" && policy != hostingv1alpha1.DeletionPolicyDelete:
+		return say("Annotation %s is %q, and annex waits until it is %s or %s", hostingv1alpha1.DeletionPolicyAnnotation, policy,
+			hostingv1alpha1.DeletionPolicyDelete, hostingv1alpha1.DeletionPolicyKeep), stepWait
+	case hasOwnFinalizer(main):
+		return say("annex waits until the main cluster has deleted the objects of its own, and then deletes those in annex"), stepWait
+	default:
+		return say("annex begins to delete its objects"), stepDelete
+	}
+}
+
+// stillListed are the versions in which the main cluster lists a resource because annex
+// published it. That is put right once annex serves the resource no longer, unless
+// nothing else in annex has the version and it is kept for what will.
+func (g *group) stillListed(name string) []string {
+	main := g.main[name]
+	var versions []string
+	for _, version := range main.Spec.Versions {
+		if g.routes[version.Name] == routeAnnex && slices.Contains(g.listed[version.Name], main.Spec.Names.Plural) &&
+			(g.isServedInAnnex(version.Name) || !g.isAwaited(version.Name)) {
+			versions = append(versions, version.Name)
+		}
+	}
+	return versions
+}
+
+func (g *group) isServedInAnnex(version string) bool {
+	for _, crd := range g.annex {
+		if apiextensionshelpers.HasServedCRDVersion(crd, version) {
+			return true
+		}
+	}
+	return false
+}
+
+// isAwaited reports whether annex is asked to serve a version.
+func (g *group) isAwaited(version string) bool {
+	return slices.ContainsFunc(g.labelled(), func(name string) bool { return apiextensionshelpers.HasServedCRDVersion(g.main[name], version) })
+}
+
+// hasOwnFinalizer reports whether the main cluster has yet to delete objects of its
+// own. It says so in the condition that annex writes afterwards.
+func hasOwnFinalizer(main *definition) bool {
+	return apiextensionshelpers.CRDHasFinalizer(main, apiextensionsv1.CustomResourceCleanupFinalizer)
+}
+
+func saysTerminating(main *definition, message string) bool {
+	said := apiextensionshelpers.FindCRDCondition(main, apiextensionsv1.Terminating)
+	return said != nil && said.Status == apiextensionsv1.ConditionTrue && said.Reason == reasonInProgress && said.Message == message
+}
+
+// withTerminating is a definition of the main cluster with the condition that it has in
+// any cluster while its objects are deleted. With it the main cluster takes no objects
+// either.
+func withTerminating(main *definition, message string) *definition {
+	explained := main.DeepCopy()
+	apiextensionshelpers.SetCRDCondition(explained, apiextensionsv1.CustomResourceDefinitionCondition{
+		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: reasonInProgress, Message: message,
+	})
+	return explained
+}

@@ -1,0 +1,502 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crdsync
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+const (
+	groupName = "example.com"
+	widgets   = "widgets.example.com"
+	gadgets   = "gadgets.example.com"
+)
+
+// change alters a definition under test.
+type change func(*definition)
+
+// crd is an established definition with version v1.
+func crd(name string, changes ...change) *definition {
+	plural, group, _ := strings.Cut(name, ".")
+	kind := strings.ToUpper(plural[:1]) + strings.TrimSuffix(plural[1:], "s")
+	made := &definition{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group:    group,
+			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind},
+			Scope:    apiextensionsv1.NamespaceScoped,
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true}},
+		},
+	}
+	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(made)
+	condition(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "")(made)
+	for _, apply := range changes {
+		apply(made)
+	}
+	return made
+}
+
+func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, message string) change {
+	return func(crd *definition) {
+		crd.Status.Conditions = append(slices.DeleteFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return c.Type == kind
+		}), apiextensionsv1.CustomResourceDefinitionCondition{Type: kind, Status: status, Message: message})
+	}
+}
+
+// labelled is what annex is asked to follow, and has put its finalizer on.
+func labelled(crd *definition) {
+	metav1.SetMetaDataLabel(&crd.ObjectMeta, hostingv1alpha1.HostedLabel, "true")
+	withFinalizer(crd)
+}
+
+func withFinalizer(crd *definition) {
+	crd.Finalizers = append(crd.Finalizers, hostingv1alpha1.Finalizer(publishedBy))
+}
+
+func withoutFinalizer(crd *definition) { crd.Finalizers = nil }
+
+func leaving(crd *definition) { crd.DeletionTimestamp = ptr.To(metav1.NewTime(time.Unix(1, 0))) }
+
+func notEstablishedYet(crd *definition) {
+	condition(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "")(crd)
+}
+
+func follower(crd *definition) {
+	setAnnotation(crd, hostingv1alpha1.DefinitionFromAnnotation, hostingv1alpha1.DefinitionFromMain)
+}
+
+// clearedInTest marks the definitions whose HostedResources have a takeover.
+const clearedInTest = "test/cleared"
+
+func cleared(crd *definition) {
+	follower(crd)
+	setAnnotation(crd, clearedInTest, "yes")
+}
+
+// v2 adds a version.
+func v2(crd *definition) {
+	crd.Spec.Versions = append(crd.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{Name: "v2", Served: true})
+}
+
+func unserved(crd *definition) { crd.Spec.Versions[0].Served = false }
+
+func shortName(crd *definition) { crd.Spec.Names.ShortNames = []string{"new"} }
+
+// byName is what a group holds.
+func byName(crds ...*definition) map[string]*definition {
+	named := map[string]*definition{}
+	for _, crd := range crds {
+		named[crd.Name] = crd
+	}
+	return named
+}
+
+func to(routes ...any) map[string]route {
+	of := map[string]route{}
+	for i := 0; i < len(routes); i += 2 {
+		of[routes[i].(string)] = routes[i+1].(route)
+	}
+	return of
+}
+
+// none is a resource without objects, guarded.
+func none(versions ...string) observation { return observation{versions: versions} }
+
+func appeared(versions ...string) observation {
+	return observation{object: "ns/late", appeared: true, versions: versions}
+}
+
+var found = observation{object: "ns/old", versions: []string{"v1"}}
+
+func forbidden() observation {
+	return observation{err: apierrors.NewForbidden(schema.GroupResource{Group: groupName, Resource: "widgets"}, "", errors.New("no"))}
+}
+
+// planCase is a group and what comes of it.
+type planCase struct {
+	group group
+	// looks are "<definition> <version looked through>: <versions guarded>".
+	looks []string
+	// verdicts are "<name> <status> <reason>".
+	verdicts []string
+	// says is in every message.
+	says string
+	// write are "<name> withdrawn", then "<name>" with "+" if it is new, then
+	// "<name> cleared".
+	write    []string
+	giveBack []string
+	count    bool
+}
+
+// complete adds what the definitions of a group imply.
+func (g *group) complete() {
+	g.name, g.finalizer = groupName, hostingv1alpha1.Finalizer(publishedBy)
+	g.apiServices = map[string]*apiService{}
+	for version := range g.routes {
+		g.apiServices[version] = &apiService{ObjectMeta: metav1.ObjectMeta{Name: version}}
+	}
+	g.takeovers = map[string]hostingv1alpha1.HostedResourceTakeover{}
+	for name, crd := range g.annex {
+		if crd.Annotations[clearedInTest] != "" {
+			g.takeovers[name] = takeoverOf(crd)
+		}
+	}
+}
+
+// check compares a plan with what a case says.
+func (tc *planCase) check(t *testing.T) {
+	t.Helper()
+	g := &tc.group
+	g.complete()
+	var looks []string
+	for _, l := range g.looks() {
+		looks = append(looks, l.name+" "+l.resource.Version+": "+strings.Join(l.versions, ","))
+	}
+	if diff := cmp.Diff(tc.looks, looks); diff != "" {
+		t.Errorf("looks (-want +got):\n%s", diff)
+	}
+	p := g.plan()
+	var verdicts, write []string
+	for _, name := range slices.Sorted(maps.Keys(p.verdicts)) {
+		of := p.verdicts[name]
+		verdicts = append(verdicts, name+" "+string(of.status)+" "+of.reason)
+		if !strings.Contains(of.message, tc.says) {
+			t.Errorf("%s: message %q, want one with %q", name, of.message, tc.says)
+		}
+	}
+	for _, name := range p.withdraw {
+		write = append(write, name+" withdrawn")
+	}
+	for _, crd := range p.write {
+		line := crd.Name
+		if g.annex[crd.Name] == nil {
+			line = "+" + line
+		} else if !differs(g.annex[crd.Name], crd) {
+			t.Errorf("%s is written although nothing changes", crd.Name)
+		}
+		write = append(write, line)
+	}
+	for _, name := range p.clear {
+		write = append(write, name+" cleared")
+	}
+	var giveBack []string
+	for _, current := range p.giveBack {
+		giveBack = append(giveBack, current.Name)
+	}
+	for what, diff := range map[string]string{
+		"verdicts":  cmp.Diff(tc.verdicts, verdicts),
+		"write":     cmp.Diff(tc.write, write),
+		"give back": cmp.Diff(tc.giveBack, giveBack),
+		"count":     cmp.Diff(tc.count, p.count),
+	} {
+		if diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+}
+
+// TestPlanFresh is about groups that the main cluster answers for.
+func TestPlanFresh(t *testing.T) {
+	t.Parallel()
+	lookAtWidgets := []string{widgets + " v1: v1"}
+	lookAtBoth := []string{gadgets + " v1: v1", widgets + " v1: v1"}
+	seesNone := map[string]observation{widgets: none("v1")}
+	seesNoneOfBoth := map[string]observation{widgets: none("v1"), gadgets: none("v1")}
+	for name, tc := range map[string]planCase{
+		"nothing":                 {},
+		"nothing labelled":        {group: group{main: byName(crd(widgets))}},
+		"nothing to do with main": {group: group{annex: byName(crd(widgets))}},
+		"labelled, not looked at": {
+			group: group{main: byName(crd(widgets, labelled))},
+			looks: lookAtWidgets, verdicts: []string{widgets + " Unknown TakingOver"}, says: "has not seen yet",
+		},
+		"labelled, no objects": {
+			group: group{main: byName(crd(widgets, labelled)), seen: seesNone},
+			looks: lookAtWidgets, write: []string{"+" + widgets}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "not yet: " + widgets,
+		},
+		"labelled with another value": {group: group{main: byName(crd(widgets, func(c *definition) { c.Labels = map[string]string{hostingv1alpha1.HostedLabel: "yes"} }))}},
+		"not established in annex yet": {
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower, notEstablishedYet)), seen: seesNone},
+			looks: lookAtWidgets, verdicts: []string{widgets + " Unknown TakingOver"}, says: "not yet: " + widgets,
+		},
+		"established in annex: cleared": {
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), seen: seesNone},
+			looks: lookAtWidgets, write: []string{widgets + " cleared"}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "sends requests to annex",
+		},
+		"cleared, not switched yet": {
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: seesNone},
+			looks: lookAtWidgets, verdicts: []string{widgets + " Unknown TakingOver"},
+		},
+		"cleared, but changed meanwhile": {
+			group: group{main: byName(crd(widgets, labelled, shortName)), annex: byName(crd(widgets, cleared)), seen: seesNone},
+			looks: lookAtWidgets, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
+		},
+		"one of two established in annex": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower)), seen: seesNoneOfBoth},
+			looks: lookAtBoth, write: []string{"+" + gadgets}, verdicts: []string{gadgets + " Unknown TakingOver", widgets + " Unknown TakingOver"}, says: "not yet: " + gadgets,
+		},
+		"both established in annex": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower), crd(gadgets, follower)), seen: seesNoneOfBoth},
+			looks: lookAtBoth, write: []string{gadgets + " cleared", widgets + " cleared"}, verdicts: []string{gadgets + " Unknown TakingOver", widgets + " Unknown TakingOver"},
+		},
+		"mixed": {
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets), crd("gizmos.example.com"))},
+			verdicts: []string{widgets + " False GroupIncomplete"},
+			says:     "kubectl label crd gadgets.example.com gizmos.example.com annex.dev/hosted=true",
+		},
+		"mixed after it was cleared": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets)), annex: byName(crd(widgets, cleared)), seen: seesNone},
+			write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False GroupIncomplete"},
+		},
+		"label removed after it was cleared": {
+			group: group{main: byName(crd(widgets)), annex: byName(crd(widgets, cleared))},
+			write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False NotLabelled"}, says: "kubectl label crd " + widgets,
+		},
+		"objects": {
+			group: group{main: byName(crd(widgets, labelled)), seen: map[string]observation{widgets: found}},
+			looks: lookAtWidgets, verdicts: []string{widgets + " False MoveNeeded"}, says: `"ns/old"`,
+		},
+		"objects of one of two": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), seen: map[string]observation{widgets: found, gadgets: none("v1")}},
+			looks: lookAtBoth, verdicts: []string{gadgets + " False MoveNeeded", widgets + " False MoveNeeded"}, says: `"ns/old"`,
+		},
+		"objects after it was cleared": {
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: map[string]observation{widgets: found}},
+			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False MoveNeeded"},
+		},
+		"an object slipped in before the switch": {
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: map[string]observation{widgets: appeared("v1")}},
+			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False ObjectsAppeared"}, says: `"ns/late"`,
+		},
+		"an object of one of two slipped in": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), seen: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}},
+			looks: lookAtBoth, verdicts: []string{gadgets + " False ObjectsAppeared", widgets + " False ObjectsAppeared"}, says: `"ns/late"`,
+		},
+		"objects may not be seen": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), seen: map[string]observation{widgets: forbidden(), gadgets: forbidden()}},
+			looks: lookAtBoth, verdicts: []string{gadgets + " False NotAllowed", widgets + " False NotAllowed"},
+			says: "kubectl create clusterrole annex-hosted-example.com --verb=list,watch --resource=gadgets.example.com,widgets.example.com && kubectl label clusterrole annex-hosted-example.com annex.dev/aggregate-to-annex=true",
+		},
+		"objects cannot be seen now": {
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: map[string]observation{widgets: {err: errors.New("timeout")}}},
+			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "timeout",
+		},
+		"served by main in no version": {
+			group:    group{main: byName(crd(widgets, labelled, unserved))},
+			verdicts: []string{widgets + " False NotServed"},
+		},
+		"not established in main": {
+			group: group{main: byName(crd(widgets, labelled, notEstablishedYet,
+				condition(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "name is taken")))},
+			verdicts: []string{widgets + " False NotEstablished"}, says: "name is taken",
+		},
+		"one of two not established in main": {
+			group:    group{main: byName(crd(widgets, labelled, notEstablishedYet), crd(gadgets, labelled))},
+			verdicts: []string{gadgets + " False GroupNotReady", widgets + " False NotEstablished"}, says: "does not serve the definition yet",
+		},
+		"being deleted in main": {group: group{main: byName(crd(widgets, labelled, leaving))}},
+		"another being deleted in main": {
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, leaving))},
+			verdicts: []string{widgets + " False GroupNotReady"}, says: gadgets,
+		},
+		"defined in annex by somebody": {
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets))},
+			verdicts: []string{gadgets + " False GroupNotReady", widgets + " False DefinedInAnnex"}, says: "kubectl annotate crd widgets.example.com annex.dev/definition-from=main",
+		},
+		"another of the group defined in annex": {
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(gadgets)), seen: seesNone},
+			looks: lookAtWidgets, write: []string{"+" + widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
+		},
+		"being deleted in annex": {
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower, leaving))},
+			verdicts: []string{widgets + " False Terminating"},
+		},
+		"answered by somebody else": {
+			group:    group{main: byName(crd(widgets, labelled)), routes: to("v1", routeForeign)},
+			verdicts: []string{widgets + " False ForeignAPIService"}, says: "requests for v1",
+		},
+		"published by annex when it had other data": {
+			group:    group{main: byName(crd(widgets, labelled)), routes: to("v1", routeOtherData)},
+			verdicts: []string{widgets + " False DataReplaced"}, says: "kubectl delete apiservice v1.example.com",
+		},
+		"never taken over and gone from main": {
+			group:    group{annex: byName(crd(widgets, follower))},
+			verdicts: []string{widgets + " False MainDefinitionDeleted"},
+		},
+		"looks through the stored version": {
+			group: group{main: byName(crd(widgets, labelled, v2, func(c *definition) { c.Spec.Versions[0].Storage, c.Spec.Versions[1].Storage = false, true }))},
+			looks: []string{widgets + " v2: v1,v2"}, verdicts: []string{widgets + " Unknown TakingOver"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.check(t)
+		})
+	}
+}
+
+// TestPlanHosted is about groups of which annex answers for version v1.
+func TestPlanHosted(t *testing.T) {
+	t.Parallel()
+	switched := to("v1", routeAnnex)
+	hiddenBefore := map[string]metav1.Condition{widgets: {Status: metav1.ConditionFalse, Reason: reasonObjectsAppeared, Message: `object "ns/late"`}}
+	for name, tc := range map[string]planCase{
+		"followed": {
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched},
+			verdicts: []string{widgets + " True Synced"},
+		},
+		"followed, the guard still watching": {
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: none("v1")}},
+			verdicts: []string{widgets + " True Synced"},
+		},
+		"changed in main": {
+			group: group{main: byName(crd(widgets, labelled, shortName)), annex: byName(crd(widgets, cleared)), routes: switched},
+			write: []string{widgets}, verdicts: []string{widgets + " True Synced"},
+		},
+		"changed in annex": {
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared, shortName)), routes: switched},
+			write: []string{widgets}, verdicts: []string{widgets + " True Synced"},
+		},
+		"clearance removed by hand": {
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), routes: switched},
+			write: []string{widgets + " cleared"}, verdicts: []string{widgets + " True Synced"},
+		},
+		"label removed": {
+			group:    group{main: byName(crd(widgets)), annex: byName(crd(widgets, cleared)), routes: switched},
+			verdicts: []string{widgets + " False NotLabelled"},
+		},
+		"label removed from one of two, the other changed": {
+			group: group{main: byName(crd(widgets), crd(gadgets, labelled, shortName)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched},
+			write: []string{gadgets}, verdicts: []string{gadgets + " True Synced", widgets + " False NotLabelled"},
+		},
+		"being deleted in main": {
+			group:    group{main: byName(crd(widgets, labelled, leaving)), annex: byName(crd(widgets, cleared)), routes: switched},
+			verdicts: []string{widgets + " False Terminating"},
+		},
+		"deleted in main": {
+			group:    group{annex: byName(crd(widgets, cleared)), routes: switched},
+			verdicts: []string{widgets + " False MainDefinitionDeleted"}, says: "all objects",
+		},
+		"deleted in annex": {
+			group: group{main: byName(crd(widgets, labelled)), routes: switched},
+			write: []string{"+" + widgets}, verdicts: []string{widgets + " True Synced"},
+		},
+		"being deleted in annex": {
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared, leaving)), routes: switched},
+			verdicts: []string{widgets + " False Terminating"}, says: "makes it again",
+		},
+		"another one, labelled": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched},
+			write: []string{"+" + gadgets}, verdicts: []string{gadgets + " True Synced", widgets + " True Synced"},
+		},
+		"another one, labelled, not established in main yet": {
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled, notEstablishedYet)), annex: byName(crd(widgets, cleared)), routes: switched},
+			verdicts: []string{gadgets + " False NotEstablished", widgets + " True Synced"},
+		},
+		"another one, not labelled, while the first changes": {
+			group: group{main: byName(crd(widgets, labelled, shortName), crd(gadgets)), annex: byName(crd(widgets, cleared)), routes: switched},
+			write: []string{widgets}, verdicts: []string{gadgets + " False NotLabelled", widgets + " True Synced"},
+		},
+		"another one, not labelled, that main still answers for": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, func(c *definition) { c.Spec.Versions[0].Name = "v3" })),
+				annex: byName(crd(widgets, cleared)), routes: switched},
+			verdicts: []string{widgets + " True Synced"},
+		},
+		"another one, defined in annex by somebody": {
+			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets)), routes: switched},
+			verdicts: []string{gadgets + " False DefinedInAnnex", widgets + " True Synced"},
+		},
+		"new version, not looked at": {
+			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched},
+			looks: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
+		},
+		"new version, no objects": {
+			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: none("v2")}},
+			looks: []string{widgets + " v2: v2"}, write: []string{widgets}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "v2",
+		},
+		"new version, objects: cleared nowhere before it is served": {
+			group: group{main: byName(crd(gadgets, labelled, v2), crd(widgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)),
+				routes: switched, seen: map[string]observation{gadgets: found}},
+			looks: []string{gadgets + " v2: v2"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn", gadgets}, verdicts: []string{gadgets + " False MoveNeeded", widgets + " True Synced"},
+		},
+		"new version, with a definition that follows no more": {
+			group: group{main: byName(crd(gadgets), crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched},
+			write: []string{gadgets + " withdrawn", widgets + " withdrawn", widgets}, verdicts: []string{gadgets + " False NotLabelled", widgets + " False GroupIncomplete"}, says: "kubectl label crd " + gadgets,
+		},
+		"new version, objects may not be seen": {
+			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: forbidden()}},
+			looks: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " False NotAllowed"}, says: "still answers for v2",
+		},
+		"new version, taken over": {
+			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeAnnex),
+				seen: map[string]observation{widgets: none("v2")}},
+			verdicts: []string{widgets + " True Synced"},
+		},
+		"new version, answered by somebody else": {
+			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeForeign)},
+			verdicts: []string{widgets + " False ForeignAPIService"}, says: "v2",
+		},
+		"new version, published by annex when it had other data": {
+			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeOtherData)},
+			verdicts: []string{widgets + " False DataReplaced"}, says: "v2",
+		},
+		"an APIService deleted by hand, no objects": {
+			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeMain, "v2", routeAnnex),
+				seen: map[string]observation{widgets: none("v1")}},
+			looks: []string{widgets + " v1: v1"}, verdicts: []string{widgets + " Unknown TakingOver"},
+		},
+		"an object slipped in, annex not asked": {
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: appeared("v1")}},
+			count: true,
+		},
+		"an object slipped in, annex has none": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched,
+				seen: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}, annexHolds: ptr.To(false)},
+			giveBack: []string{"v1"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn"}, says: `"ns/late" of widgets.example.com`,
+			verdicts: []string{gadgets + " False ObjectsAppeared", widgets + " False ObjectsAppeared"},
+		},
+		"an object slipped in through a new version, annex has none": {
+			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeAnnex),
+				seen: map[string]observation{widgets: appeared("v2")}, annexHolds: ptr.To(false)},
+			giveBack: []string{"v1", "v2"}, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False ObjectsAppeared"},
+		},
+		"an object slipped in, annex has some": {
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched,
+				seen: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}, annexHolds: ptr.To(true)},
+			verdicts: []string{gadgets + " True Synced", widgets + " False ObjectsAppeared"},
+		},
+		"an object slipped in some time ago": {
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, reported: hiddenBefore},
+			verdicts: []string{widgets + " False ObjectsAppeared"}, says: "ns/late",
+		},
+		"an object slipped in, its definition gone": {
+			group:    group{annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: appeared("v1")}},
+			verdicts: []string{widgets + " False MainDefinitionDeleted"},
+		},
+		"published from annex, then defined in main": {
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets)), routes: switched},
+			verdicts: []string{widgets + " False DefinedInAnnex"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.check(t)
+		})
+	}
+}

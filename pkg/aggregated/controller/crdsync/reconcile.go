@@ -1,0 +1,190 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crdsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+const (
+	// lookInterval is how often the main cluster is asked again about objects that
+	// annex is not told of.
+	lookInterval = 5 * time.Second
+
+	// refusedInterval is how often a definition that was refused is tried again:
+	// what was wrong with it may lie outside of it.
+	refusedInterval = time.Minute
+)
+
+// reconciler holds what one pass over a group needs. What read returns comes from
+// caches and is never changed.
+type reconciler struct {
+	// read returns the group but for what was seen of objects.
+	read    func(group string) (*group, error)
+	guards  *guards
+	annex   annexObjects
+	freezes *freezes
+
+	mainDefinitions  mainDefinitions
+	annexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
+	// giveBack makes the main cluster answer for a version itself.
+	giveBack func(ctx context.Context, current *apiService) error
+	reporter *reporter
+}
+
+// reconcile does what the plan for a group says.
+func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
+	g, err := r.read(name)
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("read group %s: %w", name, err)
+	}
+	looks := g.looks()
+	g.seen = r.guards.seen(name)
+	g.remaining = r.annex.remaining(ctx, g)
+	var errs []error
+	g.returning, err = r.freezes.settle(ctx, g)
+	errs = append(errs, err)
+	for _, order := range looks {
+		of := r.guards.look(ctx, order)
+		g.seen[order.name] = of
+		if of.err != nil && !apierrors.IsForbidden(of.err) {
+			errs = append(errs, of.err)
+		}
+	}
+	p := g.plan()
+	if p.count {
+		holds, err := r.freezes.holdForGood(ctx, g)
+		if err != nil {
+			return queue.Result{}, fmt.Errorf("look for objects of group %s in annex: %w", name, err)
+		}
+		g.annexHolds = &holds
+		p = g.plan()
+	}
+	errs = append(errs, r.act(ctx, g, p)...)
+
+	var result queue.Result
+	for _, of := range p.verdicts {
+		switch {
+		case of.needsLook():
+			result = sooner(result, lookInterval)
+		case of.reason == reasonRefused:
+			result = sooner(result, refusedInterval)
+		}
+	}
+	if len(p.giveBack) == 0 {
+		result = sooner(result, r.guards.release(name, func(definition string) bool {
+			return slices.ContainsFunc(looks, func(order look) bool { return order.name == definition })
+		}))
+	}
+	return result, errors.Join(errs...)
+}
+
+// act writes definitions, verdicts and APIServices. Before anything is given back
+// it is said why, so that a replica that goes on from here knows.
+func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
+	errs := r.actInMain(ctx, g, p)
+	if len(p.giveBack) > 0 {
+		errs = append(errs, r.reporter.report(ctx, g, p.verdicts))
+	}
+	for _, name := range p.withdraw {
+		errs = append(errs, r.reporter.clear(ctx, name, nil))
+	}
+	for _, crd := range p.write {
+		if of, err := r.write(ctx, g.annex[crd.Name], crd); of != nil {
+			p.verdicts[crd.Name] = *of
+		} else {
+			errs = append(errs, err)
+		}
+	}
+	for _, name := range p.clear {
+		if err := r.clear(ctx, g.annex[name]); err != nil {
+			p.verdicts[name] = wait("Waiting until annex serves the definition: %v", err)
+			errs = append(errs, err)
+		}
+	}
+	if len(p.giveBack) == 0 {
+		return append(errs, r.reporter.report(ctx, g, p.verdicts))
+	}
+	if errors.Join(errs...) != nil {
+		// The clearance may still be there: what is given back now would be
+		// taken over once more.
+		return errs
+	}
+	for _, apiService := range p.giveBack {
+		klog.FromContext(ctx).Error(nil, "An object appeared in the main cluster while its group was taken over: giving the group back", "apiService", apiService.Name)
+		errs = append(errs, r.giveBack(ctx, apiService))
+	}
+	return errs
+}
+
+// write writes a definition, and returns a verdict if annex refuses it for what it
+// says.
+func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*verdict, error) {
+	var err error
+	logger := klog.FromContext(ctx).WithValues("definition", wanted.Name)
+	if current == nil {
+		if _, err = r.annexDefinitions.Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager}); apierrors.IsAlreadyExists(err) {
+			// It has not reached the cache yet; it will.
+			return nil, nil
+		}
+		err = wrap(err, "create custom resource definition %s in annex: %w", wanted.Name)
+	} else {
+		if _, err = r.annexDefinitions.Update(ctx, wanted, metav1.UpdateOptions{FieldManager: fieldManager}); apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		err = wrap(err, "update custom resource definition %s in annex: %w", wanted.Name)
+	}
+	if isRefusal(err) {
+		logger.V(1).Info("Annex refuses the main cluster's definition", "err", err)
+		of := refused(err)
+		return &of, nil
+	}
+	if err == nil {
+		logger.V(1).Info("Wrote the main cluster's definition into annex", "new", current == nil)
+	}
+	return nil, err
+}
+
+// clear lets a definition of annex's be published as it is, once annex serves it.
+func (r *reconciler) clear(ctx context.Context, current *definition) error {
+	if err := r.annex.serves(ctx, current); err != nil {
+		return err
+	}
+	if err := r.freezes.thaw(ctx, current); err != nil {
+		return err
+	}
+	return r.reporter.clear(ctx, current.Name, ptr.To(takeoverOf(current)))
+}
+
+// isRefusal reports whether trying again will not help.
+func isRefusal(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
+}
+
+func wrap(err error, format, name string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format, name, err)
+}
+
+// sooner adds a wait to a result; zero is none.
+func sooner(result queue.Result, wait time.Duration) queue.Result {
+	if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
+		result.RequeueAfter = wait
+	}
+	return result
+}

@@ -1,0 +1,172 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+// collector does what is to be done for what the graph queues.
+type collector struct {
+	graph         *graph
+	annexMetadata metadata.Interface
+	annexEvents   corev1client.EventsGetter
+	informers     *metadatainformers.Informers
+	now           func() time.Time
+}
+
+// reconcile looks at one UID. Every pass reads the object again, so a conflict
+// needs no handling of its own: the next pass is the retry.
+func (c *collector) reconcile(ctx context.Context, uid types.UID) (queue.Result, error) {
+	of, known := c.graph.item(uid)
+	switch {
+	case !known:
+		return queue.Result{}, nil
+	case of.Object == nil:
+		return c.verifyOwner(ctx, uid)
+	case !c.graph.mustLook(of):
+		return queue.Result{}, nil
+	}
+	live, err := c.read(ctx, of)
+	if err != nil || live == nil {
+		// That it is gone will be seen.
+		return queue.Result{}, err
+	}
+	switch {
+	case live.DeletionTimestamp == nil:
+		return queue.Result{}, c.collect(ctx, of, live)
+	case hasFinalizer(live, metav1.FinalizerOrphanDependents):
+		return c.orphan(ctx, of, live)
+	case hasFinalizer(live, metav1.FinalizerDeleteDependents):
+		return c.awaitDependents(ctx, of, live)
+	default:
+		return queue.Result{}, nil
+	}
+}
+
+// collect deletes an object if none of its owners wants it any more, and takes away
+// those that do not if others do.
+func (c *collector) collect(ctx context.Context, of item, live *metav1.PartialObjectMetadata) error {
+	var keep, drop []metav1.OwnerReference
+	ending := false
+	for i, stands := range c.graph.standings(of.Namespace, live.OwnerReferences) {
+		owner := live.OwnerReferences[i]
+		stands, err := c.confirm(ctx, referenceFrom(of.Namespace, owner), stands)
+		if err != nil {
+			return err
+		}
+		switch stands {
+		case absent:
+			drop = append(drop, owner)
+		case waiting:
+			drop, ending = append(drop, owner), true
+		default:
+			keep = append(keep, owner)
+		}
+	}
+	switch {
+	case len(drop) == 0:
+		return nil
+	case len(keep) > 0:
+		klog.FromContext(ctx).V(2).Info("Removing owners that are gone from an object that others own", "object", of.name())
+		return c.patchOwners(ctx, of, live, keep)
+	default:
+		return c.delete(ctx, of, live, c.propagation(of, live, ending))
+	}
+}
+
+// confirm asks the server about an owner, unless it was found absent: that was the
+// server's word, and a UID does not come back unseen.
+func (c *collector) confirm(ctx context.Context, named reference, stands standing) (standing, error) {
+	if stands == present || stands == absent {
+		return stands, nil
+	}
+	verdict, err := c.look(ctx, named)
+	switch {
+	case err != nil:
+		return unsure, err
+	case verdict == missing:
+		c.reportNamespace(ctx, named)
+		c.graph.markAbsent(named)
+		return absent, nil
+	case verdict == ending:
+		return waiting, nil
+	case verdict == unresolved:
+		c.reportNamespace(ctx, named)
+		return unsure, nil
+	default:
+		return present, nil
+	}
+}
+
+// propagation says how to delete an object: as it says itself, and in the foreground
+// if an owner waits for it and it may have dependents.
+func (c *collector) propagation(of item, live *metav1.PartialObjectMetadata, ending bool) metav1.DeletionPropagation {
+	switch {
+	case ending && (c.graph.hasDependents(of.UID) || len(c.hidden(of)) > 0):
+		return metav1.DeletePropagationForeground
+	case hasFinalizer(live, metav1.FinalizerOrphanDependents):
+		return metav1.DeletePropagationOrphan
+	case hasFinalizer(live, metav1.FinalizerDeleteDependents):
+		return metav1.DeletePropagationForeground
+	default:
+		return metav1.DeletePropagationBackground
+	}
+}
+
+// read returns an object as the server has it, or nil if it is gone.
+func (c *collector) read(ctx context.Context, of item) (*metav1.PartialObjectMetadata, error) {
+	live, err := c.of(of).Get(ctx, of.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", of.name(), err)
+	case live.UID != of.UID:
+		return nil, nil
+	default:
+		return live, nil
+	}
+}
+
+// delete deletes exactly the object that was read.
+func (c *collector) delete(ctx context.Context, of item, live *metav1.PartialObjectMetadata, propagation metav1.DeletionPropagation) error {
+	klog.FromContext(ctx).V(2).Info("Deleting an object whose owners are gone", "object", of.name(), "propagation", propagation)
+	err := c.of(of).Delete(ctx, of.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion},
+		PropagationPolicy: &propagation,
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s: %w", of.name(), err)
+	}
+	deletions.Inc()
+	return nil
+}
+
+// of returns the client of an object's resource and namespace.
+func (c *collector) of(of item) metadata.ResourceInterface {
+	return c.annexMetadata.Resource(of.GroupVersionResource).Namespace(of.Namespace)
+}
+
+// name says which object it is, in logs and errors.
+func (i item) name() string {
+	return fmt.Sprintf("%s %s", i.GroupResource(), klog.KRef(i.Namespace, i.Name))
+}
+
+func hasFinalizer(object *metav1.PartialObjectMetadata, finalizer string) bool {
+	return slices.Contains(object.Finalizers, finalizer)
+}

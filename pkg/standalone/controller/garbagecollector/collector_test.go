@@ -1,0 +1,196 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
+	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+)
+
+// startController runs a controller over objects in memory until the test ends.
+func startController(t *testing.T, annexMetadata *metadatafake.FakeMetadataClient) {
+	t.Helper()
+	factory := apiextensionsinformers.NewSharedInformerFactory(apiextensionsfake.NewClientset(), 0)
+	verbs := metav1.Verbs{"get", "list", "watch", "delete"}
+	informers, err := metadatainformers.New(metadatainformers.Config{
+		AnnexMetadata: annexMetadata,
+		Discover: func(context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+			return nil, []*metav1.APIResourceList{{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
+				{Name: "things", Kind: "Thing", Namespaced: true, Verbs: verbs}, {Name: "globals", Kind: "Global", Verbs: verbs},
+			}}}, nil
+		},
+		CustomResourceDefinitions: factory.Apiextensions().V1().CustomResourceDefinitions(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(Config{AnnexMetadata: annexMetadata, AnnexEvents: fake.NewClientset().CoreV1(), Informers: informers})
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.StartWithContext(ctx)
+	running, following := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(following)
+		informers.Run(ctx)
+	}()
+	go func() {
+		defer close(running)
+		c.Run(ctx, 2)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-running
+		<-following
+		factory.Shutdown()
+	})
+}
+
+func newMetadataClient(t *testing.T, objects ...runtime.Object) *metadatafake.FakeMetadataClient {
+	t.Helper()
+	scheme := metadatafake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return metadatafake.NewSimpleMetadataClient(scheme, objects...)
+}
+
+func newMetadata(name string, owners ...metav1.OwnerReference) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Thing"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name), ResourceVersion: "7", OwnerReferences: owners},
+	}
+}
+
+// deleted are the deletions that a client was asked for.
+func deleted(annexMetadata *metadatafake.FakeMetadataClient) []clienttesting.DeleteActionImpl {
+	var found []clienttesting.DeleteActionImpl
+	for _, action := range annexMetadata.Actions() {
+		if deletion, ok := action.(clienttesting.DeleteActionImpl); ok {
+			found = append(found, deletion)
+		}
+	}
+	return found
+}
+
+// settle lets so much time pass that every retry was made.
+func settle() {
+	time.Sleep(2 * time.Minute)
+	synctest.Wait()
+}
+
+func TestDeletesOnlyWhatItRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		annexMetadata := newMetadataClient(t, newMetadata("orphan", free("gone")), newMetadata("child", free("owner")), newMetadata("owner"), newMetadata("loner"))
+		startController(t, annexMetadata)
+		settle()
+		deletions := deleted(annexMetadata)
+		if len(deletions) != 1 || deletions[0].Name != "orphan" {
+			t.Fatalf("deleted was %v, want only the one without its owner", deletions)
+		}
+		options := deletions[0].DeleteOptions
+		if p := options.Preconditions; p == nil || p.UID == nil || *p.UID != "orphan" || p.ResourceVersion == nil || *p.ResourceVersion != "7" {
+			t.Errorf("deleted on the conditions %+v, want the UID and the resource version", p)
+		}
+		if *options.PropagationPolicy != metav1.DeletePropagationBackground {
+			t.Errorf("deleted with propagation %s", *options.PropagationPolicy)
+		}
+	})
+}
+
+func TestTriesAgain(t *testing.T) {
+	t.Parallel()
+	conflict := apierrors.NewConflict(things.GroupResource(), "orphan", errors.New("changed"))
+	for name, failure := range map[string]struct {
+		verb, object string
+		err          error
+	}{
+		"an owner that cannot be read":     {"get", "gone", errors.New("no answer")},
+		"a dependent that cannot be read":  {"get", "orphan", errors.New("no answer")},
+		"a dependent that changed by then": {"delete", "orphan", conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				annexMetadata := newMetadataClient(t, newMetadata("orphan", free("gone")))
+				left := 5
+				annexMetadata.PrependReactor(failure.verb, "things", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					named, ok := action.(interface{ GetName() string })
+					if !ok || named.GetName() != failure.object || left == 0 {
+						return false, nil, nil
+					}
+					left--
+					return true, nil, failure.err
+				})
+				startController(t, annexMetadata)
+				settle()
+				_, err := annexMetadata.Tracker().Get(things.GroupVersionResource, "team", "orphan")
+				if !apierrors.IsNotFound(err) || left != 0 {
+					t.Errorf("after all failures but %d the dependent is there (%v)", left, err)
+				}
+			})
+		})
+	}
+}
+
+// A server that does not know a resource says "not found" as well.
+func TestTakesAMissingResourceForNoMissingOwner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		annexMetadata := newMetadataClient(t, newMetadata("child", free("owner")))
+		annexMetadata.PrependReactor("get", "things", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			err := apierrors.NewGenericServerResponse(404, "get", things.GroupResource(), "owner", "404 page not found", 0, true)
+			return true, nil, err
+		})
+		startController(t, annexMetadata)
+		settle()
+		if deletions := deleted(annexMetadata); len(deletions) > 0 {
+			t.Errorf("deleted was %v", deletions)
+		}
+	})
+}
+
+func TestOrphansAndLetsGo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := metav1.Now()
+		owner := newMetadata("owner")
+		owner.DeletionTimestamp, owner.Finalizers = &now, []string{"example.com/other", metav1.FinalizerOrphanDependents}
+		annexMetadata := newMetadataClient(t, owner, newMetadata("child", free("owner"), free("child")))
+		startController(t, annexMetadata)
+		settle()
+		var patches []string
+		for _, action := range annexMetadata.Actions() {
+			if patch, ok := action.(clienttesting.PatchAction); ok {
+				patches = append(patches, patch.GetName()+" "+string(patch.GetPatch()))
+			}
+		}
+		child := slices.IndexFunc(patches, func(p string) bool { return strings.HasPrefix(p, "child ") })
+		last := slices.IndexFunc(patches, func(p string) bool { return strings.HasPrefix(p, "owner ") })
+		if child < 0 || last < child {
+			t.Fatalf("patched was %q, want the child and then the owner", patches)
+		}
+		for _, want := range []string{`"uid":"owner"`, `"resourceVersion":"7"`, `"finalizers":["example.com/other"]`} {
+			if !strings.Contains(patches[last], want) {
+				t.Errorf("the owner's patch %s lacks %s", patches[last], want)
+			}
+		}
+	})
+}

@@ -1,0 +1,62 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+const (
+	// ControllerName names the controller in logs and metrics.
+	ControllerName = "garbage-collector"
+
+	// settlePeriod is how long something that was not seen yet may take to be seen.
+	settlePeriod = time.Second
+
+	// recheckPeriod is how often is looked at what nothing may tell about: a
+	// deletion that waits, an owner that is there and was not seen.
+	recheckPeriod = 5 * time.Second
+)
+
+// Config holds what the controller depends on.
+type Config struct {
+	AnnexMetadata metadata.Interface
+	AnnexEvents   corev1client.EventsGetter
+	Informers     *metadatainformers.Informers
+}
+
+// Controller collects garbage.
+type Controller struct {
+	queue     *queue.Queue[types.UID]
+	informers *metadatainformers.Informers
+}
+
+// New returns a controller that follows all objects and does nothing before Run.
+func New(config Config) *Controller {
+	registerMetrics()
+	c := &collector{
+		annexMetadata: config.AnnexMetadata,
+		annexEvents:   config.AnnexEvents,
+		informers:     config.Informers,
+		now:           time.Now,
+	}
+	q := queue.New(queue.Config[types.UID]{Name: ControllerName, Reconcile: c.reconcile})
+	c.graph = newGraph(config.Informers, q.Add, func(uid types.UID) { q.AddAfter(uid, settlePeriod) })
+	config.Informers.AddHandler(c.graph)
+	return &Controller{queue: q, informers: config.Informers}
+}
+
+// Run collects garbage until ctx is done. It begins when all objects are known, but
+// for those of resources that cannot be read.
+func (c *Controller) Run(ctx context.Context, workers int) {
+	c.queue.Run(ctx, workers, c.informers.Settled())
+}

@@ -1,0 +1,336 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+)
+
+var (
+	things  = metadatainformers.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}, Kind: "Thing", Namespaced: true}
+	globals = metadatainformers.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "globals"}, Kind: "Global"}
+)
+
+// known is what the informers of a test know.
+type known map[types.NamespacedName]*metadatainformers.Object
+
+func (known) ResourceFor(kind schema.GroupVersionKind) (metadatainformers.Resource, bool) {
+	switch {
+	case kind.GroupVersion() != things.GroupVersion():
+		return metadatainformers.Resource{}, false
+	case kind.Kind == globals.Kind:
+		return globals, true
+	default:
+		return things, kind.Kind == things.Kind
+	}
+}
+
+func (k known) Get(_ schema.GroupResource, namespace, name string) *metadatainformers.Object {
+	return k[types.NamespacedName{Namespace: namespace, Name: name}]
+}
+
+// fixture is a graph whose queue can be looked into, with the objects it was told of.
+type fixture struct {
+	*graph
+	known      known
+	now, later []types.UID
+}
+
+func newFixture() *fixture {
+	f := &fixture{known: known{}}
+	f.graph = newGraph(f.known, func(uid types.UID) { f.now = append(f.now, uid) }, func(uid types.UID) { f.later = append(f.later, uid) })
+	return f
+}
+
+// queued returns what was queued since the last time.
+func (f *fixture) queued() (now, later []types.UID) {
+	slices.Sort(f.now)
+	slices.Sort(f.later)
+	now, later = slices.Compact(f.now), slices.Compact(f.later)
+	f.now, f.later = nil, nil
+	return now, later
+}
+
+func (f *fixture) wantQueued(t *testing.T, what string, now, later []types.UID) {
+	t.Helper()
+	gotNow, gotLater := f.queued()
+	if diff := cmp.Diff(now, gotNow); diff != "" {
+		t.Errorf("%s: queued now (-want +got):\n%s", what, diff)
+	}
+	if diff := cmp.Diff(later, gotLater); diff != "" {
+		t.Errorf("%s: queued for later (-want +got):\n%s", what, diff)
+	}
+}
+
+// put has the graph told of an object, as informers would.
+func (f *fixture) put(object *metadatainformers.Object) {
+	before := f.known[keyOf(object)]
+	f.known[keyOf(object)] = object
+	if before == nil {
+		f.Added(things, object)
+	} else {
+		f.Updated(things, before, object)
+	}
+}
+
+func (f *fixture) take(object *metadatainformers.Object) {
+	delete(f.known, keyOf(object))
+	f.Deleted(things, object)
+}
+
+func keyOf(object *metadatainformers.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
+}
+
+// newThing is a Thing in a namespace, whose UID is its name.
+func newThing(name string, owners ...metav1.OwnerReference) *metadatainformers.Object {
+	return &metadatainformers.Object{Namespace: "team", Name: name, UID: types.UID(name), Owners: owners}
+}
+
+func with(object *metadatainformers.Object, change func(*metadatainformers.Object)) *metadatainformers.Object {
+	changed := *object
+	change(&changed)
+	return &changed
+}
+
+func inForeground(o *metadatainformers.Object) { o.Deleting, o.Foreground = true, true }
+
+var yes = ptr.To(true)
+
+func blocking(name string) metav1.OwnerReference {
+	ref := free(name)
+	ref.BlockOwnerDeletion = yes
+	return ref
+}
+
+func free(name string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Thing", Name: name, UID: types.UID(name)}
+}
+
+func TestGraphHoldsOnlyWhatMatters(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	owner, child := newThing("owner"), newThing("child", free("owner"))
+	f.put(newThing("loner"))
+	f.put(owner)
+	if len(f.nodes) != 0 {
+		t.Errorf("%d nodes for objects without owners and dependents", len(f.nodes))
+	}
+	f.put(child)
+	if of, known := f.item("owner"); !known || of.Object != owner {
+		t.Errorf("the owner that was there before is %+v", of)
+	}
+	f.wantQueued(t, "an owner that is there", nil, nil)
+	f.put(with(child, func(o *metadatainformers.Object) { o.Owners = nil }))
+	f.wantQueued(t, "no owner any more", nil, nil)
+	if len(f.nodes) != 0 || len(f.unseen) != 0 {
+		t.Errorf("%d nodes, %d unseen, after all references went", len(f.nodes), len(f.unseen))
+	}
+}
+
+func TestGraphQueues(t *testing.T) {
+	t.Parallel()
+	t.Run("an owner that nobody saw, later", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture()
+		child := newThing("child", free("owner"))
+		f.put(child)
+		f.wantQueued(t, "child without owner", nil, []types.UID{"owner"})
+		f.put(newThing("owner"))
+		f.wantQueued(t, "the owner is seen", nil, nil)
+		if got := f.standings("team", child.Owners); got[0] != present {
+			t.Errorf("the owner's standing is %v", got)
+		}
+	})
+	t.Run("an owner that was deleted, and its dependents once that is sure", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture()
+		owner, child := newThing("owner"), newThing("child", free("owner"))
+		f.put(owner)
+		f.put(child)
+		f.take(owner)
+		f.wantQueued(t, "owner deleted", []types.UID{"owner"}, nil)
+		references, isGone := f.references("owner")
+		if len(references) != 1 || !isGone(references[0]) {
+			t.Fatalf("references %v, want one to what is gone", references)
+		}
+		f.markAbsent(references[0])
+		f.wantQueued(t, "owner absent", []types.UID{"child"}, nil)
+		if got := f.standings("team", child.Owners); got[0] != absent {
+			t.Errorf("the owner's standing is %v", got)
+		}
+		f.put(newThing("sibling", free("owner")))
+		f.wantQueued(t, "another dependent", []types.UID{"sibling"}, nil)
+		f.put(owner)
+		f.queued()
+		if got := f.standings("team", child.Owners); got[0] != present {
+			t.Errorf("the standing of an owner that came back is %v", got)
+		}
+	})
+	t.Run("a dependent that names its owner wrongly", func(t *testing.T) {
+		t.Parallel()
+		for name, change := range map[string]func(*metav1.OwnerReference){
+			"name": func(r *metav1.OwnerReference) { r.Name = "other" },
+			"kind": func(r *metav1.OwnerReference) { r.Kind = "Global" },
+		} {
+			ref := free("owner")
+			change(&ref)
+			right, wrong := newThing("right", free("owner")), newThing("wrong", ref)
+			f := newFixture()
+			f.put(right)
+			f.put(wrong)
+			f.queued()
+			f.put(newThing("owner"))
+			f.wantQueued(t, name+": owner last", []types.UID{"wrong"}, nil)
+			f = newFixture()
+			f.put(newThing("owner"))
+			f.put(right)
+			f.put(wrong)
+			f.wantQueued(t, name+": owner first", []types.UID{"wrong"}, nil)
+			if references := f.naming(referenceFrom("team", ref)); len(references) != 1 || references[0].UID != "wrong" {
+				t.Errorf("%s: named so by %v", name, references)
+			}
+		}
+		f := newFixture()
+		f.put(newThing("owner"))
+		f.put(newThing("right", free("owner")))
+		f.put(with(newThing("elsewhere", free("owner")), func(o *metadatainformers.Object) { o.Namespace = "other" }))
+		f.wantQueued(t, "another namespace", []types.UID{"elsewhere"}, nil)
+	})
+	t.Run("a foreground deletion, and its end", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture()
+		owner := newThing("owner")
+		one, two, other := newThing("one", blocking("owner")), newThing("two", blocking("owner")), newThing("other", free("owner"))
+		for _, object := range []*metadatainformers.Object{owner, one, two, other} {
+			f.put(object)
+		}
+		f.put(with(owner, inForeground))
+		f.wantQueued(t, "it begins", []types.UID{"owner"}, nil)
+		if all, blocking := f.dependents("owner"); len(all) != 3 || blocking != 2 {
+			t.Errorf("%d dependents, %d of them block, want 3 and 2", len(all), blocking)
+		}
+		f.put(newThing("late", free("owner")))
+		f.wantQueued(t, "a dependent comes late", []types.UID{"late"}, nil)
+		f.take(one)
+		f.wantQueued(t, "one goes", nil, nil)
+		f.put(with(two, func(o *metadatainformers.Object) { o.Owners = []metav1.OwnerReference{free("owner")} }))
+		f.wantQueued(t, "two stops to block", []types.UID{"owner", "two"}, nil)
+	})
+	t.Run("orphaning later, as dependents may not be seen yet", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture()
+		f.put(newThing("owner"))
+		f.put(with(newThing("owner"), func(o *metadatainformers.Object) { o.Deleting, o.Orphan = true, true }))
+		f.wantQueued(t, "it begins", nil, []types.UID{"owner"})
+	})
+	t.Run("what nobody saw when a resource is served", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture()
+		f.put(newThing("child", free("owner")))
+		f.queued()
+		f.Synced(globals)
+		f.wantQueued(t, "synced", []types.UID{"owner"}, nil)
+	})
+	t.Run("nothing when a resource is not served any more", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture()
+		owner := newThing("owner")
+		f.put(owner)
+		f.put(newThing("child", free("owner")))
+		delete(f.known, keyOf(owner))
+		f.Dropped(things, slices.Values([]*metadatainformers.Object{owner}))
+		f.wantQueued(t, "dropped", nil, nil)
+		if references, isGone := f.references("owner"); len(references) != 1 || isGone(references[0]) {
+			t.Errorf("references %v, want one to what may be there", references)
+		}
+	})
+}
+
+func TestGraphFindsCycles(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	a, b, c := newThing("a", blocking("c")), newThing("b", blocking("a")), newThing("c", blocking("b"))
+	tail := newThing("tail", blocking("c"))
+	for _, object := range []*metadatainformers.Object{a, b, c, tail} {
+		f.put(object)
+	}
+	for i, object := range []*metadatainformers.Object{a, b, tail} {
+		f.put(with(object, inForeground))
+		if got := f.awaited(object.UID); len(got) > 0 {
+			t.Errorf("%s waits for %v after %d of three began to wait", object.Name, got, i)
+		}
+	}
+	f.put(with(c, inForeground))
+	if got := f.awaited("c"); len(got) != 4 || !got.Has("b") {
+		t.Errorf("in a cycle of three with a tail c waits for %v", got)
+	}
+	if got := f.awaited("tail"); len(got) > 0 {
+		t.Errorf("what waits for nobody waits for %v", got)
+	}
+	if got := f.awaited("no such"); len(got) > 0 {
+		t.Errorf("what is not there waits for %v", got)
+	}
+}
+
+// TestGraphAgreesWithItsObjects tells a graph of random changes: whatever their
+// order, it must end as one that was told of the last state only.
+func TestGraphAgreesWithItsObjects(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		f := newFixture()
+		for range 200 {
+			name := fmt.Sprint(random.IntN(12))
+			if before := f.known[types.NamespacedName{Namespace: "team", Name: name}]; before != nil && random.IntN(3) == 0 {
+				f.take(before)
+				continue
+			}
+			object := newThing(name)
+			for range random.IntN(3) {
+				ref := free(fmt.Sprint(random.IntN(12)))
+				if random.IntN(2) == 0 {
+					ref.BlockOwnerDeletion = yes
+				}
+				object.Owners = append(object.Owners, ref)
+			}
+			if random.IntN(5) == 0 {
+				inForeground(object)
+			}
+			f.put(object)
+		}
+		fresh := newFixture()
+		for _, object := range f.known {
+			fresh.put(object)
+		}
+		if diff := cmp.Diff(fresh.describe(), f.describe()); diff != "" {
+			t.Fatalf("seed %d: the graph differs from one made of the same objects (-want +got):\n%s", seed, diff)
+		}
+	}
+}
+
+// describe says all that is in the graph.
+func (f *fixture) describe() map[types.UID]string {
+	described := map[types.UID]string{}
+	for uid, n := range f.nodes {
+		var dependents []types.UID
+		for dependent := range n.dependents {
+			dependents = append(dependents, dependent.uid)
+		}
+		slices.Sort(dependents)
+		described[uid] = fmt.Sprintf("seen %t, unseen %t, dependents %v", n.object != nil, f.unseen[uid] != nil, dependents)
+	}
+	return described
+}

@@ -1,0 +1,109 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+// verdict is what the server says about a reference.
+type verdict int
+
+const (
+	// unresolved is a reference that nothing can be said about: the kind is not
+	// served in that version, or is of objects in namespaces and the dependent is
+	// in none. It may lead to an object, so it keeps its dependents.
+	unresolved verdict = iota
+	found
+	// ending is found, and waiting for its dependents to go.
+	ending
+	missing
+)
+
+// look asks the server for what a reference names.
+func (c *collector) look(ctx context.Context, named reference) (verdict, error) {
+	resource, served := c.informers.ResourceFor(named.groupVersionKind())
+	if !served {
+		return unresolved, nil
+	}
+	namespace := ""
+	if resource.Namespaced {
+		if namespace = named.namespace; namespace == "" {
+			return unresolved, nil
+		}
+	}
+	owner, err := c.annexMetadata.Resource(resource.GroupVersionResource).Namespace(namespace).Get(ctx, named.name, metav1.GetOptions{})
+	switch {
+	case isObjectNotFound(err):
+		return missing, nil
+	case apierrors.IsNotFound(err):
+		return unresolved, nil // the resource is about to be gone, or about to be served
+	case err != nil:
+		return unresolved, fmt.Errorf("look for the owner %s: %w", named, err)
+	case owner.UID != named.uid:
+		return missing, nil
+	case owner.DeletionTimestamp != nil && hasFinalizer(owner, metav1.FinalizerDeleteDependents):
+		return ending, nil
+	default:
+		return found, nil
+	}
+}
+
+// isObjectNotFound reports whether an error says that a resource is there and an
+// object of it is not. A server that does not know the resource says "not found" too.
+func isObjectNotFound(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// verifyOwner finds out what became of an owner that nobody saw, or that was seen
+// to be deleted.
+func (c *collector) verifyOwner(ctx context.Context, uid types.UID) (queue.Result, error) {
+	var result queue.Result
+	var failed []error
+	references, isGone := c.graph.references(uid)
+	for _, named := range references {
+		verdict, err := c.look(ctx, named)
+		switch {
+		case err != nil:
+			failed = append(failed, err)
+		case verdict == missing, verdict == unresolved && isGone(named):
+			// Of what is not served any more, only what was seen to go is gone.
+			c.reportNamespace(ctx, named)
+			c.graph.markAbsent(named)
+		case verdict == unresolved:
+			c.reportNamespace(ctx, named)
+		default:
+			// It will be seen, unless it goes before; nobody would tell of that.
+			result.RequeueAfter = recheckPeriod
+		}
+	}
+	return result, utilerrors.NewAggregate(failed)
+}
+
+// reportNamespace tells in an event of each dependent that its owner is one that it
+// cannot have, if that is so: in another namespace, or in one while it is in none.
+func (c *collector) reportNamespace(ctx context.Context, named reference) {
+	resource, served := c.informers.ResourceFor(named.groupVersionKind())
+	if !served || !resource.Namespaced {
+		return
+	}
+	if named.namespace != "" {
+		owner := c.informers.Find(resource.GroupResource(), named.name, named.uid)
+		if owner == nil || owner.Namespace == named.namespace {
+			return
+		}
+	}
+	for _, dependent := range c.graph.naming(named) {
+		c.warn(ctx, dependent, "OwnerRefInvalidNamespace", named.String(),
+			fmt.Sprintf("ownerRef %s does not exist in namespace %q", named, dependent.Namespace))
+	}
+}

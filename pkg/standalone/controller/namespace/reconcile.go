@@ -1,0 +1,149 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package namespace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+const (
+	// minRecheck and maxRecheck bound how often a namespace is looked at whose
+	// contents wait for their finalizers.
+	minRecheck = time.Second
+	maxRecheck = 8 * time.Second
+)
+
+// reconciler holds what one pass over a namespace needs.
+type reconciler struct {
+	getNamespace    func(ctx context.Context, name string) (*corev1.Namespace, error)
+	updateStatus    func(ctx context.Context, namespace *corev1.Namespace) (*corev1.Namespace, error)
+	finalize        func(ctx context.Context, namespace *corev1.Namespace) (*corev1.Namespace, error)
+	discover        DiscoverFunc
+	listDefinitions func() ([]*definition, error)
+	deleteContents  func(ctx context.Context, namespace string, resources []resource) (leftover, []error)
+	now             func() time.Time
+	settle          time.Duration
+}
+
+// reconcile takes one namespace as far towards its end as it will go today.
+// Every pass starts from the namespace as it is stored now, so a conflict needs
+// no handling of its own: the next pass is the retry.
+func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
+	namespace, err := r.getNamespace(ctx, name)
+	if apierrors.IsNotFound(err) {
+		return queue.Result{}, nil
+	}
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	if namespace.DeletionTimestamp.IsZero() || !slices.Contains(namespace.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		return queue.Result{}, nil
+	}
+	// Taken before anything is listed: only what was found absent after the
+	// settle period counts.
+	age := r.now().Sub(namespace.DeletionTimestamp.Time)
+
+	left, failed := r.empty(ctx, namespace.Name)
+	namespace, err = r.writeStatus(ctx, namespace, left, failed)
+	if apierrors.IsNotFound(err) {
+		return queue.Result{}, nil
+	}
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("write status of namespace %s: %w", name, err)
+	}
+	if err := failed.err(); err != nil {
+		return queue.Result{}, fmt.Errorf("empty namespace %s: %w", name, err)
+	}
+	if !left.isEmpty() {
+		return queue.Result{RequeueAfter: recheckAfter(age, left.grace)}, nil
+	}
+	if age < r.settle {
+		return queue.Result{RequeueAfter: r.settle - age}, nil
+	}
+	return queue.Result{}, r.release(ctx, namespace)
+}
+
+// failures are the reasons for which a namespace cannot be called empty, each in
+// the list that its condition is made of.
+type failures struct {
+	discovery []error
+	parsing   []error
+	content   []error
+}
+
+// err returns all failures as one error, or nil.
+func (f failures) err() error {
+	return utilerrors.NewAggregate(slices.Concat(f.discovery, f.parsing, f.content))
+}
+
+// empty deletes everything in the namespace that can be found, and returns what
+// is left and what went wrong.
+func (r *reconciler) empty(ctx context.Context, namespace string) (leftover, failures) {
+	var failed failures
+	lists, err := r.discover(ctx)
+	if err != nil {
+		failed.discovery = append(failed.discovery, err)
+	}
+	definitions, err := r.listDefinitions()
+	if err != nil {
+		failed.discovery = append(failed.discovery, fmt.Errorf("list custom resource definitions: %w", err))
+	}
+	resources, parseErrors := resourcesToDelete(lists, definitions)
+	failed.parsing = parseErrors
+	if len(lists) == 0 && len(failed.discovery) == 0 {
+		// No server is without namespaced resources: such an answer comes from
+		// one that is not ready.
+		failed.discovery = append(failed.discovery, errNothingDiscovered)
+	}
+	left, errs := r.deleteContents(ctx, namespace, resources)
+	failed.content = errs
+	return left, failed
+}
+
+// writeStatus says in the namespace what is left and what went wrong, if that is
+// news, and returns the namespace as it is stored then.
+func (r *reconciler) writeStatus(ctx context.Context, namespace *corev1.Namespace, left leftover, failed failures) (*corev1.Namespace, error) {
+	updated := namespace.DeepCopy()
+	changed := setConditions(&updated.Status, left, failed, r.now())
+	if updated.Status.Phase != corev1.NamespaceTerminating {
+		updated.Status.Phase = corev1.NamespaceTerminating
+		changed = true
+	}
+	if !changed {
+		return namespace, nil
+	}
+	return r.updateStatus(ctx, updated)
+}
+
+// release removes annex's finalizer, and by that the namespace, unless somebody
+// else's holds it.
+func (r *reconciler) release(ctx context.Context, namespace *corev1.Namespace) error {
+	finalized := namespace.DeepCopy()
+	finalized.Spec.Finalizers = slices.DeleteFunc(finalized.Spec.Finalizers, func(name corev1.FinalizerName) bool {
+		return name == corev1.FinalizerKubernetes
+	})
+	if _, err := r.finalize(ctx, finalized); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalize namespace %s: %w", namespace.Name, err)
+	}
+	klog.FromContext(ctx).V(2).Info("The namespace is empty and was released")
+	return nil
+}
+
+// recheckAfter says when to look again at contents that were deleted and are
+// still there. Most finalizers are quick, so a young deletion is looked at often
+// and an old one rarely; a long grace period is not worth frequent looks either.
+func recheckAfter(age, grace time.Duration) time.Duration {
+	longest := max(maxRecheck, grace/2+time.Second)
+	return min(max(age, minRecheck), longest)
+}

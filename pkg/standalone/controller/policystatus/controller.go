@@ -1,0 +1,114 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policystatus
+
+import (
+	"context"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/cel/openapi/resolver"
+	admissionregistrationapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	admissionregistrationclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+// ControllerName names the controller in logs and metrics, and is the field manager
+// of the status, as in Kubernetes.
+const ControllerName = "validatingadmissionpolicy-status"
+
+// Config holds what the controller depends on.
+type Config struct {
+	AnnexPolicies admissionregistrationclient.ValidatingAdmissionPolicyInterface
+	// Policies is an informer of validating admission policies.
+	Policies cache.SharedIndexInformer
+	// Check finds what is wrong with the types in the expressions of a policy.
+	Check func(*admissionregistrationv1.ValidatingAdmissionPolicy) []admissionregistrationv1.ExpressionWarning
+}
+
+// NewCheck returns a Check by the schemas that annex publishes.
+func NewCheck(annexDiscovery discovery.DiscoveryInterface) func(*admissionregistrationv1.ValidatingAdmissionPolicy) []admissionregistrationv1.ExpressionWarning {
+	checker := &validating.TypeChecker{
+		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: annexDiscovery},
+		// The checker refreshes it when it does not know a resource.
+		RestMapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(annexDiscovery)),
+	}
+	return checker.Check
+}
+
+// Controller keeps the status of policies.
+type Controller struct {
+	queue  *queue.Queue[string]
+	synced cache.DoneChecker
+}
+
+// New returns a controller that follows the informer of config and does nothing
+// before Run.
+func New(config Config) (*Controller, error) {
+	c := &Controller{}
+	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: func(ctx context.Context, name string) (queue.Result, error) {
+		return queue.Result{}, reconcile(ctx, config, name)
+	}})
+	registration, err := config.Policies.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    c.enqueue,
+		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch policies: %w", err)
+	}
+	c.synced = registration.HasSyncedChecker()
+	return c, nil
+}
+
+// Run keeps the status of policies until ctx is done.
+func (c *Controller) Run(ctx context.Context, workers int) {
+	c.queue.Run(ctx, workers, c.synced)
+}
+
+// enqueue queues a policy that was not looked at since its spec changed.
+func (c *Controller) enqueue(obj any) {
+	if policy, ok := obj.(*admissionregistrationv1.ValidatingAdmissionPolicy); ok && !isChecked(policy) {
+		c.queue.Add(policy.Name)
+	}
+}
+
+func isChecked(policy *admissionregistrationv1.ValidatingAdmissionPolicy) bool {
+	return policy.Status.ObservedGeneration >= policy.Generation
+}
+
+func reconcile(ctx context.Context, config Config, name string) error {
+	obj, exists, err := config.Policies.GetStore().GetByKey(name)
+	if err != nil {
+		return fmt.Errorf("read the policy %s: %w", name, err)
+	}
+	policy, ok := obj.(*admissionregistrationv1.ValidatingAdmissionPolicy)
+	if !exists || !ok || isChecked(policy) {
+		return nil
+	}
+	checking := admissionregistrationapply.TypeChecking()
+	for _, found := range config.Check(policy) {
+		checking.WithExpressionWarnings(admissionregistrationapply.ExpressionWarning().WithFieldRef(found.FieldRef).WithWarning(found.Warning))
+	}
+	// The UID keeps what was found of a policy from another of its name, and from
+	// making one that is deleted.
+	status := admissionregistrationapply.ValidatingAdmissionPolicy(name).WithUID(policy.UID).WithStatus(
+		admissionregistrationapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(checking))
+	_, err = config.AnnexPolicies.ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: ControllerName, Force: true})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		// It is gone, or made anew, and then queued again.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write the status of the policy %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policystatus
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+type policy = admissionregistrationv1.ValidatingAdmissionPolicy
+
+// wrong finds one thing in every policy.
+func wrong(*policy) []admissionregistrationv1.ExpressionWarning {
+	return []admissionregistrationv1.ExpressionWarning{{FieldRef: "spec.validations[0].expression", Warning: "no such field"}}
+}
+
+func newPolicy(generation, observed int64) *policy {
+	return &policy{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Generation: generation},
+		Status:     admissionregistrationv1.ValidatingAdmissionPolicyStatus{ObservedGeneration: observed},
+	}
+}
+
+func TestController(t *testing.T) {
+	t.Parallel()
+	annexClient := fake.NewClientset()
+	factory := informers.NewSharedInformerFactory(annexClient, 0)
+	c, err := New(Config{
+		AnnexPolicies: annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
+		Policies:      factory.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer(),
+		Check:         wrong,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.StartWithContext(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.Run(ctx, 1)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		factory.Shutdown()
+	})
+	policies := annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	if _, err := policies.Create(ctx, newPolicy(3, 2), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want := admissionregistrationv1.ValidatingAdmissionPolicyStatus{ObservedGeneration: 3, TypeChecking: &admissionregistrationv1.TypeChecking{ExpressionWarnings: wrong(nil)}}
+	poll.Until(t, "the status of the policy", func() string {
+		stored, err := policies.Get(ctx, "p", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return cmp.Diff(want, stored.Status)
+	})
+}
+
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	group := admissionregistrationv1.Resource("validatingadmissionpolicies")
+	tests := map[string]struct {
+		policy  *policy
+		answer  error
+		applied bool
+		failed  bool
+	}{
+		"gone":                  {nil, nil, false, false},
+		"looked at":             {newPolicy(2, 2), nil, false, false},
+		"changed since":         {newPolicy(2, 1), nil, true, false},
+		"deleted meanwhile":     {newPolicy(2, 1), apierrors.NewNotFound(group, "p"), true, false},
+		"made anew meanwhile":   {newPolicy(2, 1), apierrors.NewConflict(group, "p", errors.New("another UID")), true, false},
+		"annex does not answer": {newPolicy(2, 1), errors.New("connection refused"), true, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			annexClient := fake.NewClientset()
+			applied := false
+			annexClient.PrependReactor("patch", group.Resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+				applied = true
+				return true, newPolicy(2, 2), test.answer
+			})
+			informer := informers.NewSharedInformerFactory(annexClient, 0).Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()
+			if test.policy != nil {
+				if err := informer.GetStore().Add(test.policy); err != nil {
+					t.Fatal(err)
+				}
+			}
+			config := Config{AnnexPolicies: annexClient.AdmissionregistrationV1().ValidatingAdmissionPolicies(), Policies: informer, Check: wrong}
+			if err := reconcile(t.Context(), config, "p"); (err != nil) != test.failed {
+				t.Errorf("reconcile: %v, want an error: %t", err, test.failed)
+			}
+			if applied != test.applied {
+				t.Errorf("status written: %t, want %t", applied, test.applied)
+			}
+		})
+	}
+}

@@ -1,0 +1,124 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcequota
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+const (
+	// ControllerName names the controller in logs and metrics.
+	ControllerName = "resourcequota"
+
+	// interval is the least time between two looks at one quota: a look is a read,
+	// and a write at that moment may make a create wait for its turn.
+	interval = 100 * time.Millisecond
+
+	// resync is how often a quota is looked at when nothing happens.
+	resync = 5 * time.Minute
+)
+
+// Metadata tells of all objects. *metadatainformers.Informers do.
+type Metadata interface {
+	AddHandler(handler metadatainformers.Handler)
+	State(resource schema.GroupResource) (metadatainformers.State, bool)
+	Settled() cache.DoneChecker
+}
+
+// Config holds what the controller depends on.
+type Config struct {
+	AnnexQuotas corev1client.ResourceQuotasGetter
+	// Quotas tells of changes; it is indexed by namespace.
+	Quotas   cache.SharedIndexInformer
+	Metadata Metadata
+}
+
+// Controller keeps what quotas show true.
+type Controller struct {
+	queue  *queue.Queue[types.NamespacedName]
+	quotas cache.Indexer
+	synced []cache.DoneChecker
+}
+
+// New returns a controller that follows the informers of config and does nothing
+// before Run.
+func New(config Config) (*Controller, error) {
+	c := &Controller{quotas: config.Quotas.GetIndexer()}
+	objects := &ledger{
+		counted: func(namespace string) bool { return len(c.inNamespace(namespace)) > 0 },
+		changed: func(p place) { c.enqueueThose(c.inNamespace(p.namespace), p.resource) },
+		synced:  func(resource schema.GroupResource) { c.enqueueThose(c.quotas.List(), resource) },
+		tallies: map[place]tally{},
+	}
+	r := &reconciler{
+		getQuota: func(ctx context.Context, key types.NamespacedName) (*corev1.ResourceQuota, error) {
+			return config.AnnexQuotas.ResourceQuotas(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+		},
+		updateStatus: func(ctx context.Context, quota *corev1.ResourceQuota) error {
+			_, err := config.AnnexQuotas.ResourceQuotas(quota.Namespace).UpdateStatus(ctx, quota, metav1.UpdateOptions{})
+			return err
+		},
+		state:  config.Metadata.State,
+		tally:  objects.at,
+		now:    time.Now,
+		pace:   pace.New(interval, time.Now),
+		quotas: map[types.NamespacedName]*metered{},
+	}
+	c.queue = queue.New(queue.Config[types.NamespacedName]{Name: ControllerName, Reconcile: r.reconcile})
+	config.Metadata.AddHandler(objects)
+	var err error
+	c.synced, err = follow.All(follow.Source{
+		What:     "ResourceQuotas",
+		Informer: config.Quotas,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    c.enqueue,
+			UpdateFunc: func(_, after any) { c.enqueue(after) },
+			DeleteFunc: c.enqueue,
+		},
+	})
+	c.synced = append(c.synced, config.Metadata.Settled())
+	return c, err
+}
+
+// Run counts until ctx is done.
+func (c *Controller) Run(ctx context.Context, workers int) { c.queue.Run(ctx, workers, c.synced...) }
+
+// enqueue queues a quota that changed or is gone.
+func (c *Controller) enqueue(obj any) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if quota, ok := obj.(*corev1.ResourceQuota); ok {
+		c.queue.Add(types.NamespacedName{Namespace: quota.Namespace, Name: quota.Name})
+	}
+}
+
+// inNamespace returns the quotas in a namespace.
+func (c *Controller) inNamespace(namespace string) []any {
+	// It fails only without the index, which every informer of namespaced objects has.
+	quotas, _ := c.quotas.ByIndex(cache.NamespaceIndex, namespace)
+	return quotas
+}
+
+// enqueueThose queues those of the quotas that count a resource.
+func (c *Controller) enqueueThose(quotas []any, resource schema.GroupResource) {
+	for _, obj := range quotas {
+		if quota, ok := obj.(*corev1.ResourceQuota); ok && counts(quota, resource) {
+			c.enqueue(quota)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rootca keeps a ConfigMap "kube-root-ca.crt" in every namespace, with what
+// clients verify annex with. Clients and test suites written for Kubernetes wait for it.
+package rootca
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+// ControllerName names the controller in logs and metrics.
+const ControllerName = "rootca"
+
+// The ConfigMap and its one key are named as in Kubernetes.
+const (
+	configMapName = "kube-root-ca.crt"
+	caKey         = "ca.crt"
+)
+
+const descriptionAnnotation = "kubernetes.io/description"
+
+// Source has the certificates, in PEM, that annex is verified with, and tells when they
+// change.
+type Source interface {
+	CABundle() []byte
+	AddListener(listener func())
+}
+
+// Config holds what the controller depends on.
+type Config struct {
+	Annex kubernetes.Interface
+	// Namespaces is an informer of them.
+	Namespaces cache.SharedIndexInformer
+	CA         Source
+}
+
+// Controller keeps ConfigMaps.
+type Controller struct {
+	annexConfigMaps corev1client.ConfigMapsGetter
+	namespaces      corev1listers.NamespaceLister
+	configMaps      corev1listers.ConfigMapLister
+	caBundle        func() []byte
+	queue           *queue.Queue[string]
+	synced          []cache.DoneChecker
+	// informer knows the ConfigMaps of this name only: others may be many.
+	informer cache.SharedIndexInformer
+}
+
+// New returns a controller that follows the informer of config and does nothing before
+// Run.
+func New(config Config) (*Controller, error) {
+	c := &Controller{
+		annexConfigMaps: config.Annex.CoreV1(),
+		namespaces:      corev1listers.NewNamespaceLister(config.Namespaces.GetIndexer()),
+		caBundle:        config.CA.CABundle,
+		informer: coreinformers.NewFilteredConfigMapInformer(config.Annex, metav1.NamespaceAll, 0,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+			func(options *metav1.ListOptions) {
+				options.FieldSelector = fields.OneTermEqualSelector("metadata.name", configMapName).String()
+			}),
+	}
+	c.configMaps = corev1listers.NewConfigMapLister(c.informer.GetIndexer())
+	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
+	var err error
+	c.synced, err = follow.All(
+		follow.Source{What: "namespaces", Informer: config.Namespaces, Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: c.enqueue,
+			// It may have been created again.
+			UpdateFunc: func(_, after any) { c.enqueue(after) },
+		}},
+		follow.Source{What: "config maps", Informer: c.informer, Handler: cache.ResourceEventHandlerFuncs{
+			UpdateFunc: func(_, after any) { c.enqueue(after) },
+			DeleteFunc: c.enqueue,
+		}},
+	)
+	config.CA.AddListener(c.enqueueAll)
+	return c, err
+}
+
+// Run keeps ConfigMaps until ctx is done.
+func (c *Controller) Run(ctx context.Context, workers int) {
+	var informing sync.WaitGroup
+	defer informing.Wait()
+	informing.Go(func() { c.informer.RunWithContext(ctx) })
+	c.queue.Run(ctx, workers, c.synced...)
+}
+
+// enqueue queues the namespace that an object is or is in.
+func (c *Controller) enqueue(obj any) {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	switch object := obj.(type) {
+	case *corev1.Namespace:
+		c.queue.Add(object.Name)
+	case *corev1.ConfigMap:
+		c.queue.Add(object.Namespace)
+	}
+}
+
+func (c *Controller) enqueueAll() {
+	namespaces, err := c.namespaces.List(labels.Everything())
+	if err != nil {
+		return // reading memory never fails
+	}
+	for _, namespace := range namespaces {
+		c.queue.Add(namespace.Name)
+	}
+}
+
+// reconcile makes the ConfigMap of a namespace as it has to be.
+func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
+	namespace, err := follow.Found(c.namespaces.Get(name))
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	if namespace == nil || namespace.DeletionTimestamp != nil {
+		return queue.Result{}, nil
+	}
+	found, err := follow.Found(c.configMaps.ConfigMaps(name).Get(configMapName))
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("read the config map %s/%s: %w", name, configMapName, err)
+	}
+	if err := c.write(ctx, name, found); err != nil && !isSettled(err) {
+		return queue.Result{}, fmt.Errorf("write the config map %s/%s: %w", name, configMapName, err)
+	}
+	return queue.Result{}, nil
+}
+
+func (c *Controller) write(ctx context.Context, namespace string, found *corev1.ConfigMap) error {
+	data := map[string]string{caKey: string(c.caBundle())}
+	client := c.annexConfigMaps.ConfigMaps(namespace)
+	if found == nil {
+		made := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: configMapName, Namespace: namespace,
+				Annotations: map[string]string{descriptionAnnotation: "The certificate authorities that clients verify annex with."},
+			},
+			Data: data,
+		}
+		_, err := client.Create(ctx, made, metav1.CreateOptions{})
+		return err
+	}
+	if maps.Equal(found.Data, data) && len(found.BinaryData) == 0 {
+		return nil
+	}
+	mended := found.DeepCopy()
+	mended.Data, mended.BinaryData = data, nil
+	_, err := client.Update(ctx, mended, metav1.UpdateOptions{})
+	if apierrors.IsInvalid(err) {
+		// It is immutable. Its deletion comes back as news, and it is made again.
+		return client.Delete(ctx, configMapName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(found.UID)}})
+	}
+	return err
+}
+
+// isSettled reports whether the caches were behind: what they miss comes as news.
+func isSettled(err error) bool {
+	return apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) ||
+		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}

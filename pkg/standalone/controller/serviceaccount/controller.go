@@ -1,0 +1,111 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serviceaccount keeps a service account "default" in every namespace. Clients
+// and charts written for Kubernetes count on it.
+package serviceaccount
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+const (
+	// ControllerName names the controller in logs and metrics.
+	ControllerName = "serviceaccount"
+
+	// defaultName is the service account that every namespace has.
+	defaultName = "default"
+)
+
+// Config holds what the controller depends on.
+type Config struct {
+	AnnexServiceAccounts corev1client.ServiceAccountsGetter
+
+	// Namespaces and ServiceAccounts are informers of these kinds.
+	Namespaces, ServiceAccounts cache.SharedIndexInformer
+}
+
+// Controller makes service accounts.
+type Controller struct {
+	annexServiceAccounts corev1client.ServiceAccountsGetter
+	namespaces           corev1listers.NamespaceLister
+	serviceAccounts      corev1listers.ServiceAccountLister
+	queue                *queue.Queue[string]
+	synced               []cache.DoneChecker
+}
+
+// New returns a controller that follows the informers of config and does nothing
+// before Run.
+func New(config Config) (*Controller, error) {
+	c := &Controller{
+		annexServiceAccounts: config.AnnexServiceAccounts,
+		namespaces:           corev1listers.NewNamespaceLister(config.Namespaces.GetIndexer()),
+		serviceAccounts:      corev1listers.NewServiceAccountLister(config.ServiceAccounts.GetIndexer()),
+	}
+	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
+	var err error
+	c.synced, err = follow.All(
+		follow.Source{What: "namespaces", Informer: config.Namespaces, Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    c.namespaceSeen,
+			UpdateFunc: func(_, after any) { c.namespaceSeen(after) },
+		}},
+		follow.Source{What: "service accounts", Informer: config.ServiceAccounts, Handler: cache.ResourceEventHandlerFuncs{DeleteFunc: c.serviceAccountGone}},
+	)
+	return c, err
+}
+
+// Run makes service accounts until ctx is done.
+func (c *Controller) Run(ctx context.Context, workers int) {
+	c.queue.Run(ctx, workers, c.synced...)
+}
+
+func (c *Controller) namespaceSeen(obj any) {
+	if namespace, ok := obj.(*corev1.Namespace); ok && namespace.DeletionTimestamp == nil {
+		c.queue.Add(namespace.Name)
+	}
+}
+
+func (c *Controller) serviceAccountGone(obj any) {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	if serviceAccount, ok := obj.(*corev1.ServiceAccount); ok && serviceAccount.Name == defaultName {
+		c.queue.Add(serviceAccount.Namespace)
+	}
+}
+
+// reconcile makes the service account of a namespace, unless it is there.
+func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
+	namespace, err := c.namespaces.Get(name)
+	if apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil {
+		return queue.Result{}, nil
+	}
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	if _, err := c.serviceAccounts.ServiceAccounts(name).Get(defaultName); !apierrors.IsNotFound(err) {
+		return queue.Result{}, err
+	}
+	serviceAccount := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: defaultName}}
+	_, err = c.annexServiceAccounts.ServiceAccounts(name).Create(ctx, serviceAccount, metav1.CreateOptions{})
+	if err == nil || isSettled(err) {
+		return queue.Result{}, nil
+	}
+	return queue.Result{}, fmt.Errorf("create the service account %s/%s: %w", name, defaultName, err)
+}
+
+// isSettled reports whether there is nothing left to make: the caches were behind.
+func isSettled(err error) bool {
+	return apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}

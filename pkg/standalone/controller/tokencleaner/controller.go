@@ -1,0 +1,106 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tokencleaner deletes the Secrets of bootstrap tokens that have expired.
+package tokencleaner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+)
+
+// ControllerName names the controller in logs and metrics.
+const ControllerName = "tokencleaner"
+
+// Config holds what the controller depends on.
+type Config struct {
+	AnnexSecrets corev1client.SecretsGetter
+
+	// Secrets is an informer of all of them.
+	Secrets cache.SharedIndexInformer
+}
+
+// Controller deletes Secrets.
+type Controller struct {
+	annexSecrets corev1client.SecretInterface
+	secrets      corev1listers.SecretNamespaceLister
+	queue        *queue.Queue[string]
+	synced       []cache.DoneChecker
+	now          func() time.Time
+}
+
+// New returns a controller that follows the informer of config and does nothing
+// before Run.
+func New(config Config) (*Controller, error) {
+	c := &Controller{
+		annexSecrets: config.AnnexSecrets.Secrets(metav1.NamespaceSystem),
+		secrets:      corev1listers.NewSecretLister(config.Secrets.GetIndexer()).Secrets(metav1.NamespaceSystem),
+		now:          time.Now,
+	}
+	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
+	var err error
+	c.synced, err = follow.All(follow.Source{What: "secrets", Informer: config.Secrets, Handler: cache.ResourceEventHandlerFuncs{
+		AddFunc:    c.seen,
+		UpdateFunc: func(_, after any) { c.seen(after) },
+	}})
+	return c, err
+}
+
+// Run deletes Secrets until ctx is done.
+func (c *Controller) Run(ctx context.Context, workers int) {
+	c.queue.Run(ctx, workers, c.synced...)
+}
+
+func (c *Controller) seen(obj any) {
+	if secret, ok := obj.(*corev1.Secret); ok && secret.Namespace == metav1.NamespaceSystem && secret.Type == bootstrapapi.SecretTypeBootstrapToken {
+		c.queue.Add(secret.Name)
+	}
+}
+
+// reconcile deletes a Secret whose token has expired, or comes back when it will have.
+func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
+	secret, err := c.secrets.Get(name)
+	if apierrors.IsNotFound(err) {
+		return queue.Result{}, nil
+	}
+	if err != nil {
+		return queue.Result{}, fmt.Errorf("read Secret %s: %w", name, err)
+	}
+	if secret.Type != bootstrapapi.SecretTypeBootstrapToken || secret.DeletionTimestamp != nil {
+		return queue.Result{}, nil
+	}
+	expiration := string(secret.Data[bootstrapapi.BootstrapTokenExpirationKey])
+	if expiration == "" {
+		return queue.Result{}, nil
+	}
+	expires, err := time.Parse(time.RFC3339, expiration)
+	if err != nil {
+		// Such a token does not log in, and somebody may want to mend it.
+		klog.FromContext(ctx).V(2).Info("The expiration of a bootstrap token is not a time, leaving it", "secret", klog.KObj(secret), "err", err)
+		return queue.Result{}, nil
+	}
+	if left := expires.Sub(c.now()); left > 0 {
+		return queue.Result{RequeueAfter: left}, nil
+	}
+	// Somebody who prolongs it at this moment keeps it.
+	err = c.annexSecrets.Delete(ctx, name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return queue.Result{}, fmt.Errorf("delete Secret %s of an expired bootstrap token: %w", name, err)
+	}
+	return queue.Result{}, nil
+}
