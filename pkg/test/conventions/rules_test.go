@@ -46,9 +46,14 @@ var rules = []rule{
 		}, apiTypes...),
 	},
 	{
+		packages: "pkg/apis/meta/validation",
+		duty:     "Checks of metadata that groups share.",
+		others:   apiTypes,
+	},
+	{
 		packages: "pkg/apis/{group}/validation",
 		duty:     "Checks that need nothing but the object, old and new.",
-		ours:     []string{"pkg/apis/{group}"},
+		ours:     []string{"pkg/apis/{group}", "pkg/apis/meta/validation"},
 		others:   append([]string{"k8s.io/apiserver/pkg/apis/...", "k8s.io/apiserver/pkg/util/shufflesharding", "k8s.io/component-helpers/..."}, apiTypes...),
 	},
 	{
