@@ -118,7 +118,7 @@ func objectsExist(f *fixture) {
 	f.createInMain(f.newCRD("widgets", "v1"))
 	f.createObject("widgets", "v1", "old")
 	f.label(name)
-	f.waitForCondition(name, metav1.ConditionFalse, "MoveNeeded", `"default/old"`)
+	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsExist", `"default/old"`)
 	f.expectServedByMain("v1")
 	f.expectNotInAnnex(name)
 	f.waitForObject(f.mainObjects, "widgets", "v1", "old")
@@ -188,7 +188,7 @@ func upgradedWithObjects(f *fixture) {
 	f.putInMainEtcdAfterGrace("widgets", "v1", "late")
 
 	f.applyInMain(hosted(f.newCRD("widgets", "v1", "v2")))
-	f.waitForCondition(name, metav1.ConditionFalse, "MoveNeeded", "still answers for v2", `"default/late"`)
+	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsExist", "still answers for v2", `"default/late"`)
 	f.expectServedByMain("v2")
 	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 	f.waitForObject(f.mainObjects, "widgets", "v2", "late")
@@ -212,7 +212,7 @@ func refused(f *fixture) {
 	f.waitForSync(name)
 	f.patchInMain(name, `{"status":{"storedVersions":["v2"]}}`, "status")
 	f.patchInMain(name, fmt.Sprintf(`{"spec":{"versions":%s}}`, f.versionsJSON("widgets", "v2")))
-	f.waitForCondition(name, metav1.ConditionFalse, "Refused", "storedVersions")
+	f.waitForCondition(name, metav1.ConditionFalse, "Rejected", "storedVersions")
 	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 	f.waitForObject(f.mainObjects, "widgets", "v2", "one")
 
@@ -335,7 +335,7 @@ func lateObjectIsHidden(f *fixture) {
 func notAllowed(f *fixture) {
 	name := "widgets." + f.group
 	f.createInMain(hosted(f.newCRD("widgets", "v1")))
-	f.waitForCondition(name, metav1.ConditionFalse, "NotAllowed", "kubectl create clusterrole annex-hosted-"+f.group+" --verb=list,watch --resource="+name)
+	f.waitForCondition(name, metav1.ConditionFalse, "Forbidden", "kubectl create clusterrole annex-hosted-"+f.group+" --verb=list,watch --resource="+name)
 	f.expectServedByMain("v1")
 	f.expectNotInAnnex(name)
 	expect.NoError(f, f.annex.AllowGroup(f.Context(), f.group))

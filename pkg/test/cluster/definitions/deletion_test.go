@@ -288,7 +288,7 @@ func TestFinalizerNotAllowed(t *testing.T) {
 	expect.Update(f, roles, role)
 	name := "widgets." + f.group
 	f.createInMain(hosted(f.newCRD("widgets", "v1")))
-	f.waitForCondition(name, metav1.ConditionFalse, "NotAllowed", "finalizer", "kubectl annex doctor --print-rbac | kubectl apply -f -")
+	f.waitForCondition(name, metav1.ConditionFalse, "Forbidden", "finalizer", "kubectl annex doctor --print-rbac | kubectl apply -f -")
 	f.expectServedByMain("v1")
 
 	current := expect.Get(f, roles, "annex")

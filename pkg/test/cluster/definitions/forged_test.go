@@ -58,7 +58,7 @@ func forged(f *fixture) {
 	f.expectUnpublished(name, "GroupInMain")
 
 	f.label(name)
-	f.waitForCondition(name, metav1.ConditionFalse, "MoveNeeded")
+	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsExist")
 	f.expectUnpublished(name, "GroupInMain")
 	own := expect.Get(f, f.hostedResources, name)
 	if own.Status.Takeover != nil {

@@ -31,7 +31,7 @@ func TestChangedWhileAnnexIsDown(t *testing.T) {
 
 	second := launch(t, first, first.DataDir)
 	f = newFixture(t, second, f.group)
-	f.waitForCondition(name, metav1.ConditionFalse, "MoveNeeded", "v2", `"default/two"`)
+	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsExist", "v2", `"default/two"`)
 	f.expectServedByMain("v2")
 	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 	f.waitForObject(f.mainObjects, "widgets", "v2", "two")

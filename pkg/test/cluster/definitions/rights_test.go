@@ -74,6 +74,6 @@ func ofACompiledInGroup(f *fixture) {
 	crd := hosted(f.newCRD("widgets", "v9"))
 	crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, for a test"}
 	f.createInMain(crd)
-	f.waitForCondition(crd.Name, metav1.ConditionFalse, "Refused", "compiled into annex")
+	f.waitForCondition(crd.Name, metav1.ConditionFalse, "Rejected", "compiled into annex")
 	f.expectServedByMain("v9")
 }
