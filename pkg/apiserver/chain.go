@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
@@ -21,8 +20,6 @@ type Chain struct {
 	Aggregator *aggregatorapiserver.APIAggregator
 	Core       *genericapiserver.GenericAPIServer
 	Extensions *apiextensionsapiserver.CustomResourceDefinitions
-	// CompiledIn are the resources of Core that are routed.
-	CompiledIn []schema.GroupResource
 }
 
 // NewChain builds the chain, the innermost server first.
@@ -49,7 +46,7 @@ func (c CompletedConfig) NewChain() (*Chain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the aggregator: %w", err)
 	}
-	return &Chain{Aggregator: aggregator, Core: core, Extensions: extensions, CompiledIn: c.router.TypedResources()}, nil
+	return &Chain{Aggregator: aggregator, Core: core, Extensions: extensions}, nil
 }
 
 // AddPostStartHook adds a hook that runs once the chain serves. Readiness
