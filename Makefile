@@ -10,18 +10,18 @@ VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo 
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 pkg     := github.com/annex-dev/annex
 
-# Stripped: the symbol table is a third of the file. No -trimpath by default, because it
-# would compile every dependency a second time beside `go test`; a release adds it:
+# Stripped, because the symbol table is a third of the file. No -trimpath by default, because
+# all dependencies would be compiled twice, for `go test` too. Releases add it:
 #   make build GO_BUILD_FLAGS=-trimpath
 GO_BUILD_FLAGS ?=
 LDFLAGS := -s -w -X $(pkg)/pkg/version.gitVersion=$(VERSION) -X $(pkg)/pkg/version.gitCommit=$(COMMIT)
 
-# `kubectl version` needs to be told: module k8s.io/kubectl v0.X.Y is Kubernetes v1.X.Y.
+# For `kubectl version`: module k8s.io/kubectl v0.X.Y is Kubernetes v1.X.Y.
 kubectl_version = $(shell sed -n 's/^\tk8s.io\/kubectl v0\./v1./p' hack/tools/kubectl/go.mod)
 kubectl_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
 	gitVersion=$(kubectl_version) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(kubectl_version))))
 
-# So do the main cluster's programs, which tell from it which APIs they serve.
+# The main cluster's programs choose the APIs that they serve by their version.
 cluster_version = $(shell sed -n 's/^\tk8s.io\/kubernetes v/v/p' hack/tools/cluster/go.mod)
 cluster_ldflags = -s -w $(patsubst %,-X k8s.io/component-base/version.%,\
 	gitVersion=$(cluster_version) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(cluster_version))))
@@ -33,33 +33,33 @@ help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/annex, which is the kubectl plugin too.
+build: ## Build bin/annex and the kubectl plugin bin/kubectl-annex.
 	go build $(GO_BUILD_FLAGS) -ldflags '$(LDFLAGS)' -o bin/annex .
 	@ln -sf annex bin/kubectl-annex
 
 .PHONY: run
-run: build ## Build, then serve from .annex/ on 127.0.0.1:7443 until interrupted.
+run: build ## Build and serve from .annex/ on 127.0.0.1:7443 until interrupted.
 	bin/annex serve
 
 .PHONY: main-cluster
-main-cluster: cluster-programs ## Start a Kubernetes control plane to play with, until interrupted.
-	@go build -o bin/demo ./pkg/test/demo
+main-cluster: cluster-programs ## Run a Kubernetes control plane until interrupted.
+	@go build -o bin/demo ./hack/demo
 	@bin/demo main-cluster
 
-# make demo ONCE=1 ends by itself.
+# make demo ONCE=1 exits by itself.
 .PHONY: demo
-demo: build kubectl cluster-programs ## Show annex behind a main cluster, until interrupted.
-	@go build -o bin/demo ./pkg/test/demo
+demo: build kubectl cluster-programs ## Demonstrate annex behind a main cluster until interrupted.
+	@go build -o bin/demo ./hack/demo
 	@bin/demo demo --once=$(if $(ONCE),true,false)
 
 ##@ Test it
 
 .PHONY: test
-test: build kubectl operator etcd helm cluster-programs ## Run every test: unit, race, in-process integration, end-to-end, cluster.
+test: build kubectl operator etcd helm cluster-programs ## Run all tests: unit, race, in-process integration, end-to-end, cluster.
 	@go run ./hack/testrun unit race integration e2e cluster
 
 .PHONY: test-fast
-test-fast: ## Run what is fast enough for every change: unit and in-process integration.
+test-fast: ## Run the fast tests: unit and in-process integration.
 	@go run ./hack/testrun unit integration
 
 .PHONY: test-unit
@@ -67,7 +67,7 @@ test-unit: ## Run the unit tests and the import rules.
 	@go run ./hack/testrun unit
 
 .PHONY: test-race
-test-race: ## Run the packages with the most concurrency under the race detector.
+test-race: ## Run the most concurrent packages with the race detector.
 	@go run ./hack/testrun race
 
 .PHONY: test-integration
@@ -75,30 +75,30 @@ test-integration: ## Run the tests that start servers inside the test process.
 	@go run ./hack/testrun integration
 
 .PHONY: test-e2e
-test-e2e: build kubectl operator etcd ## Run bin/annex and kubectl as a user would.
+test-e2e: build kubectl operator etcd ## Test bin/annex with kubectl.
 	@go run ./hack/testrun e2e
 
 .PHONY: test-cluster
-test-cluster: build kubectl helm cluster-programs ## Run annex behind a real kube-apiserver and kube-controller-manager.
+test-cluster: build kubectl helm cluster-programs ## Test annex behind a real kube-apiserver and kube-controller-manager.
 	@go run ./hack/testrun cluster
 
 # make test-upstream SUITES=standalone runs one of them.
 .PHONY: test-upstream
-test-upstream: build kubectl cluster-programs bin/e2e-apimachinery ## Run Kubernetes' own tests of API servers against annex.
+test-upstream: build kubectl cluster-programs bin/e2e-apimachinery ## Run Kubernetes' own API server tests against annex.
 	@go run ./pkg/test/upstream $(SUITES)
 
 .PHONY: bench
-bench: build cluster-programs ## Print start-up time, memory, latencies and the way through a main cluster.
-	@go run ./pkg/test/bench
+bench: build cluster-programs ## Measure start-up time, memory, size and latencies.
+	@go run ./hack/bench
 
 ##@ Change it
 
 .PHONY: generate
-generate: ## Regenerate everything under pkg/generated and every zz_generated file.
+generate: ## Regenerate pkg/generated and all zz_generated files.
 	hack/update-codegen.sh
 
 .PHONY: verify
-verify: ## Fail if generated code or go.mod is not up to date.
+verify: ## Fail if generated code or go.mod is out of date.
 	hack/verify-codegen.sh
 	go mod tidy -diff
 	go mod verify
@@ -113,10 +113,10 @@ lint: bin/golangci-lint ## Check formatting, go vet and the linters of .golangci
 kubectl: bin/kubectl ## Build bin/kubectl from the module that hack/tools/kubectl pins.
 
 .PHONY: operator
-operator: bin/operator ## Build bin/operator, an operator on controller-runtime that the tests run against annex.
+operator: bin/operator ## Build bin/operator, an example operator on controller-runtime.
 
 .PHONY: etcd
-etcd: bin/etcd bin/etcdctl ## Build bin/etcd, for Stores beside the default one, and bin/etcdctl to look into them.
+etcd: bin/etcd bin/etcdctl ## Build bin/etcd, for additional Stores, and bin/etcdctl.
 
 .PHONY: cluster-programs
 cluster-programs: bin/kube-apiserver bin/kube-controller-manager ## Build the programs of a main cluster.
@@ -125,10 +125,10 @@ cluster-programs: bin/kube-apiserver bin/kube-controller-manager ## Build the pr
 helm: bin/helm ## Build bin/helm from the module that hack/tools/helm pins.
 
 .PHONY: clean
-clean: ## Remove bin/; .annex/ holds data and is left alone.
+clean: ## Remove bin/. .annex/ contains data and is kept.
 	rm -rf bin
 
-# Tools are rebuilt when the module that pins them changes.
+# Tools are rebuilt when their module changes.
 bin/kubectl: hack/tools/kubectl/main.go hack/tools/kubectl/go.mod hack/tools/kubectl/go.sum
 	cd hack/tools/kubectl && go build -o ../../../$@ -ldflags '$(kubectl_ldflags)' .
 

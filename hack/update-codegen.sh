@@ -3,16 +3,14 @@
 # Copyright The annex Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Regenerates everything that is generated from the types in pkg/apis: deep
-# copies, defaults, conversions, OpenAPI definitions, apply configurations,
-# clientset, listers and informers, and the templates of the chart from the
-# manifests in artifacts/deploy. Needs Go and nothing else: the generators
-# are built from the k8s.io/code-generator that go.mod names, into a scratch
-# folder.
+# Regenerates all code derived from pkg/apis (deep copies, defaults, conversions, OpenAPI,
+# apply configurations, clientset, listers, informers), and the chart's templates from
+# artifacts/deploy. Needs only Go: the generators are built from the k8s.io/code-generator
+# of go.mod into a scratch folder.
 #
-# The OpenAPI generator also checks API conventions. What it finds is compared
-# with hack/api-violations.list, and anything new is an error. After thinking
-# twice, accept it with: ACCEPT_API_VIOLATIONS=true hack/update-codegen.sh
+# The OpenAPI generator also checks API conventions. Violations that are not in
+# hack/api-violations.list are errors. To accept one after review:
+#   ACCEPT_API_VIOLATIONS=true hack/update-codegen.sh
 
 set -o errexit -o nounset -o pipefail
 
@@ -31,8 +29,8 @@ go mod download k8s.io/code-generator
 # shellcheck source=/dev/null
 source "$(go list -m -f '{{.Dir}}' k8s.io/code-generator)/kube_codegen.sh"
 
-# The types that annex serves but does not own. They are described in the same
-# pass as ours, because the k8s.io/api module ships no definitions of its own.
+# Upstream's types that annex serves. The k8s.io/api module contains no OpenAPI
+# definitions.
 served_packages=(
     k8s.io/api/core/v1
     k8s.io/api/events/v1
@@ -51,7 +49,7 @@ extra_packages=()
 for package in "${served_packages[@]}"; do
     extra_packages+=(--extra-pkgs "${package}")
 done
-# They bring their model names along, and the module cache is not writable.
+# Their model names exist already, and the module cache is not writable.
 KUBE_CODEGEN_READONLY_PKGS+=("${served_packages[@]}")
 
 kube::codegen::gen_helpers \
@@ -68,7 +66,7 @@ kube::codegen::gen_openapi \
     "${extra_packages[@]}" \
     pkg/apis
 
-# The generators only replace files of kinds that still exist.
+# The generators do not remove files of deleted kinds.
 rm -rf pkg/generated/{applyconfiguration,clientset,informers,listers}
 mkdir -p pkg/generated/{applyconfiguration,clientset,informers,listers}
 

@@ -3,9 +3,8 @@
 # Copyright The annex Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Fails if hack/update-codegen.sh would change anything, or would find a new
-# violation of API conventions. Works on a scratch copy: the working tree is not
-# touched, and need not be clean or even under git.
+# Fails if hack/update-codegen.sh would change files or report a new violation of API
+# conventions. It works on a scratch copy; the working tree need not be clean.
 
 set -o errexit -o nounset -o pipefail
 
@@ -15,7 +14,7 @@ cd "${root}"
 scratch="$(mktemp -d)"
 trap 'rm -rf "${scratch}"' EXIT
 
-# All that the generators read and write.
+# Everything that the generators read and write.
 paths=(
     artifacts/chart
     artifacts/deploy

@@ -3,11 +3,10 @@
 # Copyright The annex Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs annex as artifacts/image/Containerfile and artifacts/deploy make it run,
-# without a container engine: the static binary alone in a read-only root, as
-# user 65532 without capabilities, and nothing writable but a volume with the
-# owner and mode that fsGroup gives one. Needs root and unshare(1) for the mounts,
-# which nobody else sees and which are gone when it ends.
+# Runs annex like artifacts/image/Containerfile and artifacts/deploy, without a container
+# engine: the static binary in a read-only root, as user 65532 without capabilities, with
+# one writable volume that has the owner and mode set by fsGroup. Needs root and
+# unshare(1) for mounts, which are private to the script.
 
 set -o errexit -o nounset -o pipefail
 
@@ -47,15 +46,15 @@ for _ in $(seq 300); do
     sleep 0.1
 done
 if ! grep 'is ready at' "${scratch}/out"; then
-    echo "verify-image: annex did not get ready:" >&2
+    echo "verify-image: annex did not become ready:" >&2
     cat "${scratch}/err" >&2
     exit 1
 fi
-# Exec all along: this is annex itself, and it must end well.
+# All commands used exec, so this is annex itself. It must exit with 0.
 kill -TERM "${annex}"
 if ! wait "${annex}"; then
     echo "verify-image: annex did not stop cleanly:" >&2
     cat "${scratch}/err" >&2
     exit 1
 fi
-echo "verify-image: it ran and stopped in an empty, read-only root as user 65532"
+echo "verify-image: annex ran and stopped in an empty, read-only root as user 65532"

@@ -50,7 +50,7 @@ func (b backups) Source(name string) (*backup.Source, error) {
 		Decoder: func(resource schema.GroupResource) storagevalue.Transformer { return b.stored(name, store, resource) },
 		Offset: func(ctx context.Context, resource *schema.GroupResource) (int64, error) {
 			if resource == nil {
-				return revision.Highest(ctx, store.Client().KV, store.Prefix())
+				return revision.HighestOffset(ctx, store.Client().KV, store.Prefix())
 			}
 			return revision.Load(ctx, store.Client().KV, store.Prefix(), *resource)
 		},

@@ -142,7 +142,7 @@ func (c *Config) Complete() (CompletedConfig, error) {
 		return CompletedConfig{}, err
 	}
 	c.Generic.RESTOptionsGetter = router.Pinned(c.Generic.RESTOptionsGetter)
-	c.Generic.AdmissionControl = router.DryRuns(c.Generic.AdmissionControl)
+	c.Generic.AdmissionControl = router.WithDryRunLimits(c.Generic.AdmissionControl)
 	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory, router: router}}, nil
 }
 

@@ -45,7 +45,7 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 
 // apiGroups builds the storage of every group that is served.
 func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, groups []*genericapiserver.APIGroupInfo, err error) {
-	kinds := typed.Kinds{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
+	kinds := typed.Serialization{Scheme: scheme.Scheme, ParameterCodec: scheme.ParameterCodec, Codecs: scheme.Codecs}
 	for _, group := range c.extra.Groups {
 		info, err := group.provider(c, kinds).NewRESTStorage(c.generic.RESTOptionsGetter)
 		if err != nil {

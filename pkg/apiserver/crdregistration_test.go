@@ -7,7 +7,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,8 +15,9 @@ import (
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // registered stands in for upstream's controller, which writes APIServices; it
@@ -104,12 +104,7 @@ func TestCRDRegistration(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		err := wait.PollUntilContextTimeout(ctx, time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-			return cmp.Equal(step.want, got.list()), nil
-		})
-		if err != nil {
-			t.Fatalf("when %s: last seen %v, want %v", step.name, got.list(), step.want)
-		}
+		poll.Until(t, "APIServices when "+step.name, func() string { return cmp.Diff(step.want, got.list()) })
 	}
 }
 

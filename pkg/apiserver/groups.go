@@ -46,14 +46,14 @@ type Group struct {
 	priority priority
 	// required groups cannot be disabled: annex itself uses them.
 	required bool
-	provider func(CompletedConfig, typed.Kinds) StorageProvider
+	provider func(CompletedConfig, typed.Serialization) StorageProvider
 }
 
 // OwnGroups are the groups that annex serves in both modes.
 func OwnGroups() []Group {
 	return []Group{
-		{hostingv1alpha1.SchemeGroupVersion, priority{group: 15000, version: 9}, true, func(c CompletedConfig, kinds typed.Kinds) StorageProvider {
-			return hostingrest.StorageProvider{Kinds: kinds, Backups: c.newBackups()}
+		{hostingv1alpha1.SchemeGroupVersion, priority{group: 15000, version: 9}, true, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return hostingrest.StorageProvider{Serialization: kinds, Backups: c.newBackups()}
 		}},
 	}
 }
@@ -62,29 +62,29 @@ func OwnGroups() []Group {
 // priorities that kube-apiserver gives them.
 func AllGroups() []Group {
 	return append([]Group{
-		{corev1.SchemeGroupVersion, priority{group: 18000, version: 1}, true, func(c CompletedConfig, kinds typed.Kinds) StorageProvider {
-			return corerest.StorageProvider{Kinds: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens}
+		{corev1.SchemeGroupVersion, priority{group: 18000, version: 1}, true, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return corerest.StorageProvider{Serialization: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens}
 		}},
-		{eventsv1.SchemeGroupVersion, priority{group: 17750, version: 15}, false, func(c CompletedConfig, kinds typed.Kinds) StorageProvider {
-			return eventsrest.StorageProvider{Kinds: kinds, TTL: c.extra.EventTTL}
+		{eventsv1.SchemeGroupVersion, priority{group: 17750, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return eventsrest.StorageProvider{Serialization: kinds, TTL: c.extra.EventTTL}
 		}},
-		{authenticationv1.SchemeGroupVersion, priority{group: 17700, version: 15}, false, func(c CompletedConfig, kinds typed.Kinds) StorageProvider {
-			return authenticationrest.StorageProvider{Kinds: kinds, Authenticator: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences}
+		{authenticationv1.SchemeGroupVersion, priority{group: 17700, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return authenticationrest.StorageProvider{Serialization: kinds, Authenticator: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences}
 		}},
-		{authorizationv1.SchemeGroupVersion, priority{group: 17600, version: 15}, false, func(c CompletedConfig, kinds typed.Kinds) StorageProvider {
-			return authorizationrest.StorageProvider{Kinds: kinds, Authorizer: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver}
+		{authorizationv1.SchemeGroupVersion, priority{group: 17600, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return authorizationrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver}
 		}},
-		{rbacv1.SchemeGroupVersion, priority{group: 17000, version: 15}, false, func(c CompletedConfig, kinds typed.Kinds) StorageProvider {
-			return rbacrest.StorageProvider{Kinds: kinds, Authorizer: c.generic.Authorization.Authorizer}
+		{rbacv1.SchemeGroupVersion, priority{group: 17000, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return rbacrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer}
 		}},
-		{admissionregistrationv1.SchemeGroupVersion, priority{group: 16700, version: 15}, false, func(c CompletedConfig, kinds typed.Kinds) StorageProvider {
-			return admissionregistrationrest.StorageProvider{Kinds: kinds, Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources}
+		{admissionregistrationv1.SchemeGroupVersion, priority{group: 16700, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return admissionregistrationrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources}
 		}},
-		{coordinationv1.SchemeGroupVersion, priority{group: 16500, version: 15}, false, func(_ CompletedConfig, kinds typed.Kinds) StorageProvider {
-			return coordinationrest.StorageProvider{Kinds: kinds}
+		{coordinationv1.SchemeGroupVersion, priority{group: 16500, version: 15}, false, func(_ CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return coordinationrest.StorageProvider{Serialization: kinds}
 		}},
-		{flowcontrolv1.SchemeGroupVersion, priority{group: 16100, version: 21}, true, func(_ CompletedConfig, kinds typed.Kinds) StorageProvider {
-			return flowcontrolrest.StorageProvider{Kinds: kinds}
+		{flowcontrolv1.SchemeGroupVersion, priority{group: 16100, version: 21}, true, func(_ CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return flowcontrolrest.StorageProvider{Serialization: kinds}
 		}},
 	}, OwnGroups()...)
 }

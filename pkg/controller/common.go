@@ -36,7 +36,6 @@ func newHostedResource(config Config) (controller, error) {
 		HostedResources:           config.AnnexHostedResourceInformer,
 		Stores:                    config.AnnexStoreInformer,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
-		CompiledIn:                config.CompiledIn,
 		Usage:                     config.Usage.In,
 	})
 }

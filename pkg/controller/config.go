@@ -25,7 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// UsageTracker counts the objects of each resource. A *usage.Sum is one.
+// UsageTracker counts the objects of each resource. A *usage.Aggregator is one.
 type UsageTracker interface {
 	// AddHandler adds a handler that is called for each change until remove is called.
 	AddHandler(handler usage.Handler) (remove func())
@@ -41,7 +41,7 @@ type UsageTracker interface {
 	Store(store string) (total usage.Usage, known bool)
 }
 
-// Stores has the connections to Stores. A *stores.Set is one.
+// Stores has the connections to Stores. A *stores.Pool is one.
 type Stores interface {
 	// Get is that to one Store.
 	Get(name string) (*stores.Store, error)
@@ -68,10 +68,6 @@ type Config struct {
 	AnnexHostedResourceInformer hostinginformers.HostedResourceInformer
 	AnnexStoreInformer          hostinginformers.StoreInformer
 	AnnexDefinitionInformer     definitioninformers.CustomResourceDefinitionInformer
-
-	// CompiledIn are the resources that are compiled in and not kept in the Store
-	// default for good.
-	CompiledIn []schema.GroupResource
 
 	// Mode adds the controllers of one of annex's two modes.
 	Mode Mode

@@ -14,6 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2/ktesting"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func TestRenewerRenewsWhatTheServerReads(t *testing.T) {
@@ -32,16 +35,15 @@ func TestRenewerRenewsWhatTheServerReads(t *testing.T) {
 		defer close(stopped)
 		NewRenewer(dir, opts).Run(ctx)
 	}()
-	waitFor(t, clock.HasWaiters)
+	waitIdle(t, clock)
 	clock.Step(300 * day)
-	// Waiting again means that the check is over.
-	waitFor(t, clock.HasWaiters)
-	waitFor(t, func() bool {
+	waitIdle(t, clock)
+	poll.UntilDone(t, "the certificate is renewed", func() (bool, string) {
 		if err := content.RunOnce(ctx); err != nil {
 			t.Fatal(err)
 		}
 		renewed, _ := content.CurrentCertKeyContent()
-		return string(renewed) != string(old)
+		return string(renewed) != string(old), "the old certificate"
 	})
 	renewed, _ := content.CurrentCertKeyContent()
 	block := findBlock(renewed, certBlock)
@@ -68,12 +70,14 @@ func TestRenewerGoesOnAfterAnError(t *testing.T) {
 		defer close(stopped)
 		NewRenewer(dir, opts).Run(ctx)
 	}()
-	waitFor(t, clock.HasWaiters)
+	waitIdle(t, clock)
 	clock.Step(300 * day)
-	waitFor(t, clock.HasWaiters)
+	waitIdle(t, clock)
 	mustWrite(t, files.ServingCert, good)
 	clock.Step(checkInterval)
-	waitFor(t, func() bool { return mustRead(t, files.ServingCert) != good })
+	poll.UntilDone(t, "the certificate is renewed", func() (bool, string) {
+		return mustRead(t, files.ServingCert) != good, "the old certificate"
+	})
 	cancel()
 	<-stopped
 }
@@ -191,14 +195,8 @@ func TestCheckServingPair(t *testing.T) {
 	}
 }
 
-// waitFor polls a condition that another goroutine makes true.
-func waitFor(t *testing.T, done func() bool) {
+// waitIdle waits until the renewer waits for its clock: its last check is over then.
+func waitIdle(t *testing.T, clock *clocktesting.FakeClock) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for !done() {
-		if time.Now().After(deadline) {
-			t.Fatal("condition did not become true")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	poll.UntilDone(t, "the renewer waits for its clock", func() (bool, string) { return clock.HasWaiters(), "it checks" })
 }

@@ -13,17 +13,17 @@ const (
 	// the resource is defined and its names are accepted.
 	HostedResourceEstablished = "Established"
 
-	// HostedResourceStored is the type of the condition that says whether the
+	// HostedResourceStoreReady is the type of the condition that says whether the
 	// resource has a Store and that Store exists and is ready.
-	HostedResourceStored = "Stored"
+	HostedResourceStoreReady = "StoreReady"
 
 	// HostedResourceScheduled is the type of the condition that says whether a Store
 	// has been chosen for the resource.
 	HostedResourceScheduled = "Scheduled"
 
-	// HostedResourceIntact is the type of the condition that says whether every
+	// HostedResourceObjectsReadable is the type of the condition that says whether every
 	// object of the resource in the Store can be read.
-	HostedResourceIntact = "Intact"
+	HostedResourceObjectsReadable = "ObjectsReadable"
 
 	// HostedResourceWithinLimits is the type of the condition that says whether
 	// there is room below the resource's limits.
@@ -37,9 +37,9 @@ const (
 	// main cluster sends requests for the resource to annex.
 	HostedResourcePublished = "Published"
 
-	// HostedResourceDefinitionFollowed is the type of the condition that says
+	// HostedResourceDefinitionSynced is the type of the condition that says
 	// whether annex follows the definition of the resource in the main cluster.
-	HostedResourceDefinitionFollowed = "DefinitionFollowed"
+	HostedResourceDefinitionSynced = "DefinitionSynced"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

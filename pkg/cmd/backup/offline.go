@@ -132,7 +132,7 @@ func fill(ctx context.Context, etcd *clientv3.Client, a *archive, errOut io.Writ
 	bar := newProgress(errOut, "Restoring", a.trailer.Objects)
 	defer bar.end()
 	raise := func(ctx context.Context, prefix string, floor int64) error {
-		return revision.Raise(ctx, etcd, prefix, revision.Whole, floor)
+		return revision.Raise(ctx, etcd, prefix, revision.AllResources, floor)
 	}
 	_, _, err = backup.Copy(ctx, etcd, in, raise, func(so backup.Trailer) { bar.show(so.Objects, so.Bytes) })
 	return err

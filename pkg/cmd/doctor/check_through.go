@@ -68,7 +68,7 @@ func checkResources(ctx context.Context, e *environment) []finding {
 func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
 	var findings []finding
 	for _, kind := range []string{
-		hostingv1alpha1.HostedResourceDefinitionFollowed, hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceReady,
+		hostingv1alpha1.HostedResourceDefinitionSynced, hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceReady,
 	} {
 		condition := meta.FindStatusCondition(resource.Status.Conditions, kind)
 		if condition == nil || condition.Status == metav1.ConditionTrue {
@@ -107,7 +107,7 @@ func mendCondition(name, reason string) string {
 		return "kubectl get " + name + " -A"
 	case "Refused":
 		return "kubectl edit crd " + name
-	case "ForeignAPIService", "GroupInMain", "Unavailable", "OtherData":
+	case "ForeignAPIService", "GroupInMain", "Unavailable", "DataReplaced":
 		_, group, _ := strings.Cut(name, ".")
 		return "kubectl get apiservices | grep " + group
 	case "MainDefinitionDeleted":

@@ -115,16 +115,16 @@ func summary(hosted *hostingv1alpha1.HostedResource, decision framework.Decision
 func printDecision(out io.Writer, decision framework.Decision) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "STORE\tFITS\tSCORE\tWHY")
-	for _, verdict := range decision {
-		if !verdict.Fits() {
-			fmt.Fprintf(table, "%s\tno\t-\t%s\n", verdict.Store, verdict.WhyNot())
+	for _, result := range decision {
+		if !result.Fits() {
+			fmt.Fprintf(table, "%s\tno\t-\t%s\n", result.Store, result.Message())
 			continue
 		}
-		points := make([]string, 0, len(verdict.Points))
-		for _, p := range verdict.Points {
-			points = append(points, fmt.Sprintf("%s %dx%d", p.Score, p.Weight, p.Points))
+		scores := make([]string, 0, len(result.Scores))
+		for _, s := range result.Scores {
+			scores = append(scores, fmt.Sprintf("%s %dx%d", s.Plugin, s.Weight, s.Value))
 		}
-		fmt.Fprintf(table, "%s\tyes\t%d\t%s\n", verdict.Store, verdict.Total, strings.Join(points, ", "))
+		fmt.Fprintf(table, "%s\tyes\t%d\t%s\n", result.Store, result.Total, strings.Join(scores, ", "))
 	}
 	return table.Flush()
 }

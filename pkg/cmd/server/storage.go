@@ -27,9 +27,9 @@ import (
 // storage is the etcd that objects are kept in, annex's own or another.
 type storage struct {
 	// Stores has this etcd as the Store `default`, and those that Store objects name.
-	Stores *stores.Set
+	Stores *stores.Pool
 	// Usage knows how many objects and bytes each resource has in all Stores.
-	Usage *usage.Sum
+	Usage *usage.Aggregator
 
 	endpoints []string
 	prefix    string
@@ -42,7 +42,7 @@ type storage struct {
 // --etcd-servers names can be used. ctx must outlive the servers that use it. The
 // certificates of other Stores are read with readSecret.
 func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir, traces trace.TracerProvider, readSecret stores.ReadSecret) (*storage, error) {
-	s := &storage{prefix: o.StorageConfig.Prefix, Usage: usage.NewSum()}
+	s := &storage{prefix: o.StorageConfig.Prefix, Usage: usage.NewAggregator()}
 	var err error
 	if o.Embedded() {
 		err = s.startEmbedded(ctx, o, dir)

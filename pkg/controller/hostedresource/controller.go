@@ -5,7 +5,6 @@ package hostedresource
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -56,10 +55,6 @@ type Config struct {
 	Stores                    hostinginformers.StoreInformer
 	CustomResourceDefinitions apiextensionsinformers.CustomResourceDefinitionInformer
 
-	// CompiledIn are the resources that annex serves without a definition, and that
-	// may be in any Store.
-	CompiledIn []schema.GroupResource
-
 	Usage UsageFunc
 }
 
@@ -96,17 +91,11 @@ func New(config Config) (*Controller, error) {
 			return err
 		},
 		delete: config.AnnexHostedResources.Delete,
-		compiledIn: func(name string) bool {
-			return slices.Contains(config.CompiledIn, schema.ParseGroupResource(name))
-		},
-		usage: config.Usage,
-		pace:  c.pace,
-		now:   time.Now,
+		usage:  config.Usage,
+		pace:   c.pace,
+		now:    time.Now,
 	}
 	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
-	for _, resource := range config.CompiledIn {
-		c.queue.Add(resource.String()) // there may be nothing else to queue it
-	}
 	return c, c.follow(config)
 }
 

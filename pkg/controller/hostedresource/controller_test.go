@@ -268,8 +268,8 @@ func TestFollowsItsStore(t *testing.T) {
 		}
 		settle()
 		for _, c := range r.hosted(t).Status.Conditions {
-			if c.Type == hostingv1alpha1.HostedResourceStored && c.Status != metav1.ConditionFalse {
-				t.Errorf("Stored is %s although the store is not ready", c.Status)
+			if c.Type == hostingv1alpha1.HostedResourceStoreReady && c.Status != metav1.ConditionFalse {
+				t.Errorf("StoreReady is %s although the store is not ready", c.Status)
 			}
 		}
 	})

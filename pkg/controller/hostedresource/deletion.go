@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// definitionStored is the condition of a definition that is being deleted and has to
+// definitionStoreReady is the condition of a definition that is being deleted and has to
 // wait for its Store.
-const definitionStored = apiextensionsv1.CustomResourceDefinitionConditionType("Stored")
+const definitionStoreReady = apiextensionsv1.CustomResourceDefinitionConditionType("StoreReady")
 
 // explainWait says in a definition that is being deleted whether the Store works that
 // its objects have to be deleted from first. What deletes them fails for as long as it
@@ -27,7 +27,7 @@ func (r *reconciler) explainWait(ctx context.Context, crd *definition, stored me
 	}
 	explained := crd.DeepCopy()
 	apiextensionshelpers.SetCRDCondition(explained, apiextensionsv1.CustomResourceDefinitionCondition{
-		Type:    definitionStored,
+		Type:    definitionStoreReady,
 		Status:  apiextensionsv1.ConditionStatus(stored.Status),
 		Reason:  stored.Reason,
 		Message: stored.Message,
@@ -41,7 +41,7 @@ func (r *reconciler) explainWait(ctx context.Context, crd *definition, stored me
 // isNewsOfStore reports whether a definition does not say yet that its Store is away, or
 // back. One that never was away is not worth a word.
 func isNewsOfStore(crd *definition, stored metav1.Condition) bool {
-	said := apiextensionshelpers.FindCRDCondition(crd, definitionStored)
+	said := apiextensionshelpers.FindCRDCondition(crd, definitionStoreReady)
 	switch {
 	case stored.Status == metav1.ConditionUnknown || stored.Reason == reasonNoStore:
 		return false

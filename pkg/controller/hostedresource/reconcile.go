@@ -44,9 +44,6 @@ type reconciler struct {
 	updateDefinitionStatus func(ctx context.Context, crd *definition) error
 	delete                 func(ctx context.Context, name string, options metav1.DeleteOptions) error
 
-	// compiledIn reports whether annex serves the resource without a definition.
-	compiledIn func(name string) bool
-
 	usage UsageFunc
 	// pace keeps writes of nothing but numbers apart.
 	pace *pace.Pace
@@ -69,7 +66,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	case resource == nil:
 		r.pace.Forget(name)
 		return queue.Result{}, r.make(ctx, name, crd)
-	case crd == nil && isLeftover(resource) && resource.Status.DefinitionUID == "" && !r.compiledIn(name):
+	case crd == nil && isLeftover(resource) && resource.Status.DefinitionUID == "":
 		return queue.Result{}, r.remove(ctx, resource)
 	}
 	return r.report(ctx, resource, crd)
@@ -84,10 +81,9 @@ func isLeftover(resource *hosted) bool {
 		resource.DeletionTimestamp.IsZero()
 }
 
-// make makes the HostedResource of a definition that is there to stay, or of a resource
-// that needs none.
+// make creates the HostedResource of a CRD, unless that is being deleted.
 func (r *reconciler) make(ctx context.Context, name string, crd *definition) error {
-	if !r.compiledIn(name) && (crd == nil || !crd.DeletionTimestamp.IsZero()) {
+	if crd == nil || !crd.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	err := r.create(ctx, &hosted{
@@ -99,21 +95,6 @@ func (r *reconciler) make(ctx context.Context, name string, crd *definition) err
 	}
 	klog.FromContext(ctx).V(3).Info("Made the hosted resource")
 	return nil
-}
-
-// serving is by what a resource is served.
-func (r *reconciler) serving(resource *hosted, crd *definition) serving {
-	switch {
-	case r.compiledIn(resource.Name):
-		return serving{compiledIn: true, uid: hostingv1alpha1.DefinitionCompiledIn}
-	case crd != nil:
-		return serving{crd: crd, uid: crd.UID}
-	case resource.Status.DefinitionUID == hostingv1alpha1.DefinitionCompiledIn:
-		// It is compiled into other replicas, or was and will be again.
-		return serving{uid: hostingv1alpha1.DefinitionCompiledIn}
-	default:
-		return serving{}
-	}
 }
 
 // isGone reports whether a definition is gone, and its objects with it. It asks the
@@ -151,13 +132,13 @@ func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definiti
 		return queue.Result{}, fmt.Errorf("read store %s: %w", resource.Spec.StoreName, err)
 	}
 	status := resource.Status.DeepCopy()
-	if crd == nil && status.DefinitionUID != "" && status.DefinitionUID != hostingv1alpha1.DefinitionCompiledIn {
+	if crd == nil && status.DefinitionUID != "" {
 		if gone, err := r.isGone(ctx, resource.Name); err != nil || !gone {
 			return queue.Result{}, err
 		}
 	}
-	setState(status, resource, r.serving(resource, crd), store, r.now())
-	if err := r.explainWait(ctx, crd, storedCondition(status, resource.Spec.StoreName, store)); err != nil {
+	setState(status, resource, crd, store, r.now())
+	if err := r.explainWait(ctx, crd, storeReadyCondition(status, resource.Spec.StoreName, store)); err != nil {
 		return queue.Result{}, err
 	}
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)

@@ -24,15 +24,14 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// world is the reconciler's surroundings in a test: what there is, what there
+// fixture is the reconciler's surroundings in a test: what there is, what there
 // will be an error about, and what was done.
-type world struct {
+type fixture struct {
 	crd, liveCRD *definition
 	resource     *hosted
 	store        *hostingv1alpha1.Store
 	objects      int64
 	unknown      bool
-	compiledIn   bool
 	errs         map[string]error // by the name of what was done
 	lastWrite    time.Duration    // ago; zero: never
 
@@ -43,7 +42,7 @@ type world struct {
 }
 
 // get is a lister's Get over one object that may not exist.
-func get[T any](w *world, what string, object *T) func(string) (*T, error) {
+func get[T any](w *fixture, what string, object *T) func(string) (*T, error) {
 	return func(name string) (*T, error) {
 		if err := w.errs[what]; err != nil {
 			return nil, err
@@ -55,7 +54,7 @@ func get[T any](w *world, what string, object *T) func(string) (*T, error) {
 	}
 }
 
-func (w *world) do(what string) func(context.Context, *hosted) error {
+func (w *fixture) do(what string) func(context.Context, *hosted) error {
 	return func(_ context.Context, resource *hosted) error {
 		w.done = append(w.done, what)
 		w.written = resource
@@ -63,7 +62,7 @@ func (w *world) do(what string) func(context.Context, *hosted) error {
 	}
 }
 
-func (w *world) reconciler() *reconciler {
+func (w *fixture) reconciler() *reconciler {
 	now := epoch.Add(-w.lastWrite)
 	p := pace.New(time.Second, func() time.Time { return now })
 	if w.lastWrite > 0 {
@@ -91,9 +90,8 @@ func (w *world) reconciler() *reconciler {
 		usage: func(string, schema.GroupResource) (usage.Usage, bool) {
 			return usage.Usage{Objects: w.objects, Bytes: w.objects * 20, PlainBytes: w.objects * 100}, !w.unknown
 		},
-		compiledIn: func(string) bool { return w.compiledIn },
-		pace:       p,
-		now:        func() time.Time { return epoch },
+		pace: p,
+		now:  func() time.Time { return epoch },
 	}
 }
 
@@ -104,7 +102,7 @@ func resource(objects int64, change func(*hosted)) *hosted {
 		ObjectMeta: metav1.ObjectMeta{Name: widgets, UID: "1", ResourceVersion: "5", Generation: 1},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
 	}
-	setState(&r.Status, r, by(established()), ready(metav1.ConditionTrue, ""), epoch.Add(-time.Hour))
+	setState(&r.Status, r, established(), ready(metav1.ConditionTrue, ""), epoch.Add(-time.Hour))
 	r.Status.Objects, r.Status.Bytes, r.Status.StoredBytes = objects, objects*100, objects*20
 	if change != nil {
 		change(r)
@@ -124,56 +122,51 @@ func TestReconcile(t *testing.T) {
 		r.Annotations = map[string]string{hostingv1alpha1.DefinitionFromAnnotation: hostingv1alpha1.DefinitionFromMain}
 	}
 	inUse := func(r *hosted) { own(r); r.Status.DefinitionUID = "7" }
-	elsewhere := func(r *hosted) { own(r); r.Status.DefinitionUID = hostingv1alpha1.DefinitionCompiledIn }
 	unplaced := func(r *hosted) { r.Spec.StoreName = "" }
 	ending := func(r *hosted) { own(r); r.DeletionTimestamp = ptr.To(metav1.NewTime(epoch)) }
 
 	for name, tc := range map[string]struct {
-		world       world
+		fixture     fixture
 		want        []string
 		wantErr     string
 		wantRequeue time.Duration
 		wantPhase   hostingv1alpha1.HostedResourcePhase
 	}{
 		"neither":                     {},
-		"defined":                     {world: world{crd: established()}, want: []string{"create"}},
-		"defined, not yet served":     {world: world{crd: defined()}, want: []string{"create"}},
-		"defined, made a moment ago":  {world: world{crd: established(), errs: map[string]error{"create": exists}}, want: []string{"create"}},
-		"defined, making it fails":    {world: world{crd: established(), errs: map[string]error{"create": conflict}}, want: []string{"create"}, wantErr: "create hosted resource"},
-		"definition about to go":      {world: world{crd: terminating(established())}},
-		"all as it should be":         {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 3}},
-		"usage not known":             {world: world{crd: established(), resource: resource(3, own), store: fine, unknown: true}},
-		"more objects":                {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 4}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"more objects, too early":     {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 4, lastWrite: 400 * time.Millisecond}, wantRequeue: 600 * time.Millisecond},
-		"more objects, time again":    {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 4, lastWrite: time.Second}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"definition going, at once":   {world: world{crd: terminating(established()), resource: resource(3, own), store: fine, objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceTerminating},
-		"store down, at once":         {world: world{crd: established(), resource: resource(3, own), store: ready(metav1.ConditionFalse, "down"), objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"status conflicts":            {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": conflict}}, want: []string{"updateStatus"}, wantErr: "write status", wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"gone meanwhile":              {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": gone}}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"not placed":                  {world: world{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"own, definition gone":        {world: world{resource: resource(0, own), store: fine}, want: []string{"delete"}},
-		"own, definition just gone":   {world: world{resource: resource(0, inUse), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"own, in use in truth":        {world: world{resource: resource(0, inUse), store: fine, liveCRD: established()}},
-		"own, in use or not":          {world: world{resource: resource(0, inUse), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "check"},
-		"own, defined in main only":   {world: world{resource: resource(0, awaited), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"own, definition made again":  {world: world{resource: resource(0, own), store: fine, liveCRD: established()}},
-		"own, definition not read":    {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "check"},
-		"own, changed meanwhile":      {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"delete": conflict}}, want: []string{"delete"}, wantErr: "delete hosted resource"},
-		"own, deleted meanwhile":      {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"delete": gone}}, want: []string{"delete"}},
-		"own, held by a finalizer":    {world: world{resource: resource(0, ending), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"compiled in":                 {world: world{compiledIn: true}, want: []string{"create"}},
-		"compiled in, placed":         {world: world{compiledIn: true, resource: resource(0, own), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"compiled in, not placed":     {world: world{compiledIn: true, resource: resource(0, unplaced)}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"compiled in elsewhere":       {world: world{resource: resource(0, elsewhere), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"user's, not defined":         {world: world{resource: resource(0, nil), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"user's, not defined, placed": {world: world{resource: resource(0, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"definition not read":         {world: world{errs: map[string]error{"definition": errors.New("broken")}}, wantErr: "read custom resource definition"},
-		"resource not read":           {world: world{errs: map[string]error{"hosted": errors.New("broken")}}, wantErr: "read hosted resource"},
-		"store not read":              {world: world{crd: established(), resource: resource(3, own), errs: map[string]error{"store": errors.New("broken")}}, wantErr: "read store"},
+		"defined":                     {fixture: fixture{crd: established()}, want: []string{"create"}},
+		"defined, not yet served":     {fixture: fixture{crd: defined()}, want: []string{"create"}},
+		"defined, made a moment ago":  {fixture: fixture{crd: established(), errs: map[string]error{"create": exists}}, want: []string{"create"}},
+		"defined, making it fails":    {fixture: fixture{crd: established(), errs: map[string]error{"create": conflict}}, want: []string{"create"}, wantErr: "create hosted resource"},
+		"definition about to go":      {fixture: fixture{crd: terminating(established())}},
+		"all as it should be":         {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, objects: 3}},
+		"usage not known":             {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, unknown: true}},
+		"more objects":                {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, objects: 4}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"more objects, too early":     {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, objects: 4, lastWrite: 400 * time.Millisecond}, wantRequeue: 600 * time.Millisecond},
+		"more objects, time again":    {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, objects: 4, lastWrite: time.Second}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"definition going, at once":   {fixture: fixture{crd: terminating(established()), resource: resource(3, own), store: fine, objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceTerminating},
+		"store down, at once":         {fixture: fixture{crd: established(), resource: resource(3, own), store: ready(metav1.ConditionFalse, "down"), objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"status conflicts":            {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": conflict}}, want: []string{"updateStatus"}, wantErr: "write status", wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"gone meanwhile":              {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": gone}}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"not placed":                  {fixture: fixture{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"own, definition gone":        {fixture: fixture{resource: resource(0, own), store: fine}, want: []string{"delete"}},
+		"own, definition just gone":   {fixture: fixture{resource: resource(0, inUse), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"own, in use in truth":        {fixture: fixture{resource: resource(0, inUse), store: fine, liveCRD: established()}},
+		"own, in use or not":          {fixture: fixture{resource: resource(0, inUse), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "check"},
+		"own, defined in main only":   {fixture: fixture{resource: resource(0, awaited), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"own, definition made again":  {fixture: fixture{resource: resource(0, own), store: fine, liveCRD: established()}},
+		"own, definition not read":    {fixture: fixture{resource: resource(0, own), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "check"},
+		"own, changed meanwhile":      {fixture: fixture{resource: resource(0, own), store: fine, errs: map[string]error{"delete": conflict}}, want: []string{"delete"}, wantErr: "delete hosted resource"},
+		"own, deleted meanwhile":      {fixture: fixture{resource: resource(0, own), store: fine, errs: map[string]error{"delete": gone}}, want: []string{"delete"}},
+		"own, held by a finalizer":    {fixture: fixture{resource: resource(0, ending), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"user's, not defined":         {fixture: fixture{resource: resource(0, nil), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"user's, not defined, placed": {fixture: fixture{resource: resource(0, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"definition not read":         {fixture: fixture{errs: map[string]error{"definition": errors.New("broken")}}, wantErr: "read custom resource definition"},
+		"resource not read":           {fixture: fixture{errs: map[string]error{"hosted": errors.New("broken")}}, wantErr: "read hosted resource"},
+		"store not read":              {fixture: fixture{crd: established(), resource: resource(3, own), errs: map[string]error{"store": errors.New("broken")}}, wantErr: "read store"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := tc.world
+			w := tc.fixture
 			cached := w.resource.DeepCopy()
 			result, err := w.reconciler().reconcile(t.Context(), widgets)
 			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
@@ -197,7 +190,7 @@ func TestReconcile(t *testing.T) {
 
 func TestReconcileMarksWhatItMakes(t *testing.T) {
 	t.Parallel()
-	w := world{crd: established()}
+	w := fixture{crd: established()}
 	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +207,7 @@ func TestReconcileMarksWhatItMakes(t *testing.T) {
 func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 	t.Parallel()
 	said := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
-		return says(definitionStored, status, reason, "")
+		return says(definitionStoreReady, status, reason, "")
 	}
 	away := ready(metav1.ConditionFalse, "no endpoint answers")
 	for name, tc := range map[string]struct {
@@ -236,14 +229,14 @@ func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world{crd: tc.crd, store: tc.store, resource: resource(0, nil), errs: map[string]error{"updateDefinitionStatus": tc.err}}
+			w := fixture{crd: tc.crd, store: tc.store, resource: resource(0, nil), errs: map[string]error{"updateDefinitionStatus": tc.err}}
 			_, err := w.reconciler().reconcile(t.Context(), widgets)
 			if wantErr := tc.err != nil && !apierrors.IsNotFound(tc.err); (err != nil) != wantErr {
 				t.Errorf("error %v, want one: %v", err, wantErr)
 			}
 			got := ""
 			if w.writtenCRD != nil {
-				condition := apiextensionshelpers.FindCRDCondition(w.writtenCRD, definitionStored)
+				condition := apiextensionshelpers.FindCRDCondition(w.writtenCRD, definitionStoreReady)
 				got = string(condition.Status) + " " + condition.Reason + ": " + condition.Message
 			}
 			if got != tc.want {
@@ -263,22 +256,18 @@ func TestReconcileNamesTheDefinition(t *testing.T) {
 		return crd
 	}
 	for name, tc := range map[string]struct {
-		before     types.UID
-		crd        *definition
-		compiledIn bool
-		want       types.UID
+		before types.UID
+		crd    *definition
+		want   types.UID
 	}{
 		"new":        {crd: defined("7"), want: "7"},
 		"made again": {before: "7", crd: defined("8"), want: "8"},
 		"going":      {before: "7", crd: terminating(defined("8")), want: "8"},
 		"gone":       {before: "7"},
-		// Replicas of two versions may run at the same time.
-		"compiled in":           {compiledIn: true, want: hostingv1alpha1.DefinitionCompiledIn},
-		"compiled in elsewhere": {before: hostingv1alpha1.DefinitionCompiledIn, want: hostingv1alpha1.DefinitionCompiledIn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world{crd: tc.crd, compiledIn: tc.compiledIn, store: ready(metav1.ConditionTrue, ""), resource: resource(0, func(r *hosted) { r.Status.DefinitionUID = tc.before })}
+			w := fixture{crd: tc.crd, store: ready(metav1.ConditionTrue, ""), resource: resource(0, func(r *hosted) { r.Status.DefinitionUID = tc.before })}
 			if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
 				t.Fatal(err)
 			}
@@ -291,7 +280,7 @@ func TestReconcileNamesTheDefinition(t *testing.T) {
 
 func TestReconcileDeletesOnlyWhatItSaw(t *testing.T) {
 	t.Parallel()
-	w := world{resource: resource(0, func(r *hosted) { r.Labels = map[string]string{hostingv1alpha1.AutomanagedLabel: automanaged} })}
+	w := fixture{resource: resource(0, func(r *hosted) { r.Labels = map[string]string{hostingv1alpha1.AutomanagedLabel: automanaged} })}
 	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
 		t.Fatal(err)
 	}

@@ -20,43 +20,38 @@ import (
 // Reasons in the conditions of a HostedResource, beside those that the
 // CustomResourceDefinition gives.
 const (
-	reasonCompiledIn     = "CompiledIn"
-	reasonNotDefined     = "NotDefined"
-	reasonNotEstablished = "NotEstablished"
-	reasonEstablished    = "Established"
-	reasonNoStore        = "NoStore"
-	reasonStoreNotFound  = "StoreNotFound"
-	reasonStoreUnknown   = "StoreUnknown"
-	reasonStoreNotReady  = "StoreNotReady"
-	reasonStoreReady     = "StoreReady"
-	reasonTerminating    = "Terminating"
-	reasonNotPublished   = "NotPublished"
-	reasonServed         = "Served"
+	reasonNotDefined         = "NotDefined"
+	reasonNotEstablished     = "NotEstablished"
+	reasonEstablished        = "Established"
+	reasonNoStore            = "NoStore"
+	reasonStoreNotFound      = "StoreNotFound"
+	reasonStoreStatusUnknown = "StoreStatusUnknown"
+	reasonStoreNotReady      = "StoreNotReady"
+	reasonStoreReady         = "StoreReady"
+	reasonTerminating        = "Terminating"
+	reasonNotPublished       = "NotPublished"
+	reasonServed             = "Served"
 )
-
-// serving is by what a resource is served, if it is: a definition, or the program
-// itself.
-type serving struct {
-	crd        *definition
-	compiledIn bool
-	uid        types.UID
-}
 
 // setState states everything in the status but the numbers. A nil store does not
 // exist.
-func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, by serving, store *hostingv1alpha1.Store, now time.Time) {
+func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, crd *definition, store *hostingv1alpha1.Store, now time.Time) {
 	// The next HostedResource may name another Store: what is written there and here
 	// would be two halves of the same resource.
-	leaving := !resource.DeletionTimestamp.IsZero() && by.uid != "" && by.uid != status.DefinitionUID
-	if leaving {
-		by.uid = ""
+	var uid types.UID
+	if crd != nil {
+		uid = crd.UID
 	}
-	established := establishedCondition(resource.Name, by)
-	stored := storedCondition(status, resource.Spec.StoreName, store)
-	status.Phase = phase(by.crd, established, stored)
+	leaving := !resource.DeletionTimestamp.IsZero() && uid != "" && uid != status.DefinitionUID
+	if leaving {
+		uid = ""
+	}
+	established := establishedCondition(resource.Name, crd)
+	stored := storeReadyCondition(status, resource.Spec.StoreName, store)
+	status.Phase = phase(crd, established, stored)
 	// What the Store holds is of this definition from now on: requests for the
 	// resource wait for it.
-	status.DefinitionUID = by.uid
+	status.DefinitionUID = uid
 	ready := readyCondition(status, established, stored)
 	if leaving {
 		status.Phase = hostingv1alpha1.HostedResourceTerminating
@@ -98,16 +93,9 @@ func phase(crd *definition, established, stored metav1.Condition) hostingv1alpha
 
 // establishedCondition says what the definition says, in its own words. If its
 // names were refused, that is the cause and its Established only the effect.
-func establishedCondition(name string, by serving) metav1.Condition {
+func establishedCondition(name string, crd *definition) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceEstablished, Status: metav1.ConditionFalse}
-	crd := by.crd
-	switch {
-	case by.compiledIn:
-		condition.Status = metav1.ConditionTrue
-		condition.Reason = reasonCompiledIn
-		condition.Message = "annex serves the resource without a CustomResourceDefinition"
-		return condition
-	case crd == nil:
+	if crd == nil {
 		condition.Reason = reasonNotDefined
 		condition.Message = fmt.Sprintf("There is no CustomResourceDefinition %q", name)
 		return condition
@@ -134,10 +122,10 @@ func establishedCondition(name string, by serving) metav1.Condition {
 	return condition
 }
 
-// storedCondition says whether the Store that holds the resource works. Why there is
+// storeReadyCondition says whether the Store that holds the resource works. Why there is
 // none, the scheduler said in status.
-func storedCondition(status *hostingv1alpha1.HostedResourceStatus, storeName string, store *hostingv1alpha1.Store) metav1.Condition {
-	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceStored, Status: metav1.ConditionFalse}
+func storeReadyCondition(status *hostingv1alpha1.HostedResourceStatus, storeName string, store *hostingv1alpha1.Store) metav1.Condition {
+	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceStoreReady, Status: metav1.ConditionFalse}
 	switch {
 	case storeName == "":
 		condition.Reason = reasonNoStore
@@ -155,7 +143,7 @@ func storedCondition(status *hostingv1alpha1.HostedResourceStatus, storeName str
 	switch {
 	case ready == nil || ready.Status == metav1.ConditionUnknown:
 		condition.Status = metav1.ConditionUnknown
-		condition.Reason = reasonStoreUnknown
+		condition.Reason = reasonStoreStatusUnknown
 		condition.Message = fmt.Sprintf("Whether store %q is ready is not known", storeName)
 	case ready.Status == metav1.ConditionTrue:
 		condition.Status = metav1.ConditionTrue
@@ -180,7 +168,7 @@ func readyCondition(status *hostingv1alpha1.HostedResourceStatus, established, s
 	if established.Reason == reasonNotDefined {
 		// The main cluster's definition that annex does not follow is why there is
 		// none.
-		followed := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceDefinitionFollowed)
+		followed := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
 		if followed != nil && followed.Status == metav1.ConditionFalse {
 			established.Reason, established.Message = followed.Reason, followed.Message
 		}

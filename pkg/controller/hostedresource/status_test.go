@@ -49,14 +49,6 @@ func terminating(crd *definition) *definition {
 	return crd
 }
 
-// by is a resource that is served by a definition, or not served.
-func by(crd *definition) serving {
-	if crd == nil {
-		return serving{}
-	}
-	return serving{crd: crd, uid: crd.UID}
-}
-
 // ready is the default store, with the given readiness.
 func ready(status metav1.ConditionStatus, message string) *hostingv1alpha1.Store {
 	return &hostingv1alpha1.Store{
@@ -75,7 +67,7 @@ func TestSetState(t *testing.T) {
 		ending  = hostingv1alpha1.HostedResourceTerminating
 	)
 	fine := ready(metav1.ConditionTrue, "")
-	stored := `Stored=True StoreReady: Store "default" holds the objects`
+	stored := `StoreReady=True StoreReady: Store "default" holds the objects`
 
 	for name, tc := range map[string]struct {
 		storeName  string
@@ -95,7 +87,7 @@ func TestSetState(t *testing.T) {
 			wantPhase: pending,
 			wantStates: []string{
 				`Established=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
-				"Stored=False NoStore: No store has been chosen yet",
+				"StoreReady=False NoStore: No store has been chosen yet",
 				`Ready=False NotDefined: There is no CustomResourceDefinition "widgets.example.com"`,
 			},
 		},
@@ -103,7 +95,7 @@ func TestSetState(t *testing.T) {
 			crd: established(), wantPhase: pending,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				"Stored=False NoStore: No store has been chosen yet",
+				"StoreReady=False NoStore: No store has been chosen yet",
 				"Ready=False NoStore: No store has been chosen yet",
 			},
 		},
@@ -155,7 +147,7 @@ func TestSetState(t *testing.T) {
 			storeName: "other", crd: established(), wantPhase: pending,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				`Stored=False StoreNotFound: There is no store "other"`,
+				`StoreReady=False StoreNotFound: There is no store "other"`,
 				`Ready=False StoreNotFound: There is no store "other"`,
 			},
 		},
@@ -163,7 +155,7 @@ func TestSetState(t *testing.T) {
 			storeName: "default", crd: established(), store: ready(metav1.ConditionFalse, "no endpoint answers"), wantPhase: hosting,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				`Stored=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
+				`StoreReady=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
 				`Ready=False StoreNotReady: Store "default" is not ready: no endpoint answers`,
 			},
 		},
@@ -171,8 +163,8 @@ func TestSetState(t *testing.T) {
 			storeName: "default", crd: established(), store: &hostingv1alpha1.Store{}, wantPhase: hosting,
 			wantStates: []string{
 				"Established=True InitialNamesAccepted: the initial names have been accepted",
-				`Stored=Unknown StoreUnknown: Whether store "default" is ready is not known`,
-				`Ready=Unknown StoreUnknown: Whether store "default" is ready is not known`,
+				`StoreReady=Unknown StoreStatusUnknown: Whether store "default" is ready is not known`,
+				`Ready=Unknown StoreStatusUnknown: Whether store "default" is ready is not known`,
 			},
 		},
 	} {
@@ -180,7 +172,7 @@ func TestSetState(t *testing.T) {
 			t.Parallel()
 			resource := &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets, Generation: 7}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: tc.storeName}}
 			var status hostingv1alpha1.HostedResourceStatus
-			setState(&status, resource, by(tc.crd), tc.store, epoch)
+			setState(&status, resource, tc.crd, tc.store, epoch)
 			if status.Phase != tc.wantPhase {
 				t.Errorf("phase %s, want %s", status.Phase, tc.wantPhase)
 			}
@@ -195,7 +187,7 @@ func TestSetState(t *testing.T) {
 				t.Errorf("conditions (-want +got):\n%s", diff)
 			}
 			before := status.DeepCopy()
-			setState(&status, resource, by(tc.crd), tc.store, epoch.Add(time.Hour))
+			setState(&status, resource, tc.crd, tc.store, epoch.Add(time.Hour))
 			if diff := cmp.Diff(before, &status); diff != "" {
 				t.Errorf("the same state an hour later changed the status (-before +after):\n%s", diff)
 			}
@@ -209,8 +201,8 @@ func TestSaysWhyThereIsNoStore(t *testing.T) {
 	status := hostingv1alpha1.HostedResourceStatus{Conditions: []metav1.Condition{{
 		Type: hostingv1alpha1.HostedResourceScheduled, Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 Stores fit",
 	}}}
-	setState(&status, &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}}, by(established()), nil, epoch)
-	for _, kind := range []string{hostingv1alpha1.HostedResourceStored, hostingv1alpha1.HostedResourceReady} {
+	setState(&status, &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}}, established(), nil, epoch)
+	for _, kind := range []string{hostingv1alpha1.HostedResourceStoreReady, hostingv1alpha1.HostedResourceReady} {
 		condition := meta.FindStatusCondition(status.Conditions, kind)
 		want := "No store has been chosen yet: 0/1 Stores fit"
 		if condition.Status != metav1.ConditionFalse || condition.Reason != reasonNoStore || condition.Message != want {
@@ -230,7 +222,7 @@ func TestADeletedHostedResourceIsNotPutToUse(t *testing.T) {
 			Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "default"},
 		}
 		status := hostingv1alpha1.HostedResourceStatus{DefinitionUID: before}
-		setState(&status, resource, by(crd), ready(metav1.ConditionTrue, ""), epoch)
+		setState(&status, resource, crd, ready(metav1.ConditionTrue, ""), epoch)
 		if status.DefinitionUID != want {
 			t.Errorf("from the definition %q it came to be of %q, want %q", before, status.DefinitionUID, want)
 		}
@@ -247,7 +239,7 @@ func TestReadyBehindAMainCluster(t *testing.T) {
 	says := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 	}
-	const published, followed = hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceDefinitionFollowed
+	const published, followed = hostingv1alpha1.HostedResourcePublished, hostingv1alpha1.HostedResourceDefinitionSynced
 	for name, tc := range map[string]struct {
 		crd   *definition
 		other []metav1.Condition
@@ -272,7 +264,7 @@ func TestReadyBehindAMainCluster(t *testing.T) {
 			t.Parallel()
 			resource := &hosted{ObjectMeta: metav1.ObjectMeta{Name: widgets}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "default"}}
 			status := hostingv1alpha1.HostedResourceStatus{Conditions: tc.other}
-			setState(&status, resource, by(tc.crd), ready(metav1.ConditionTrue, ""), epoch)
+			setState(&status, resource, tc.crd, ready(metav1.ConditionTrue, ""), epoch)
 			ready := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceReady)
 			got := string(ready.Status) + " " + ready.Reason
 			if ready.Status != metav1.ConditionTrue {

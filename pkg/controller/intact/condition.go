@@ -30,7 +30,7 @@ const (
 // condition says which objects cannot be read.
 func condition(unreadable []corruption.Object) metav1.Condition {
 	c := metav1.Condition{
-		Type: hostingv1alpha1.HostedResourceIntact, Status: metav1.ConditionTrue, Reason: reasonReadable,
+		Type: hostingv1alpha1.HostedResourceObjectsReadable, Status: metav1.ConditionTrue, Reason: reasonReadable,
 		Message: "Every object can be read",
 	}
 	if len(unreadable) == 0 {

@@ -64,7 +64,7 @@ type Controller struct {
 func New(config Config) (*Controller, error) {
 	c := &Controller{config: config, lister: config.HostedResources.Lister()}
 	c.writer = conditions.Writer{
-		Type: hostingv1alpha1.HostedResourceIntact, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
+		Type: hostingv1alpha1.HostedResourceObjectsReadable, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
 	}
 	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
 	var err error

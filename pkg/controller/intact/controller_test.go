@@ -73,12 +73,12 @@ type running struct {
 
 func run(t *testing.T, r *registry, hosted *hostingv1alpha1.HostedResource) *running {
 	t.Helper()
-	world := &running{registry: r, annex: annexfake.NewClientset(hosted), recorder: events.NewFakeRecorder(10)}
-	informers := annexinformers.NewSharedInformerFactory(world.annex, 0)
+	fixture := &running{registry: r, annex: annexfake.NewClientset(hosted), recorder: events.NewFakeRecorder(10)}
+	informers := annexinformers.NewSharedInformerFactory(fixture.annex, 0)
 	c, err := New(Config{
-		AnnexHostedResources: world.annex.HostingV1alpha1().HostedResources(),
+		AnnexHostedResources: fixture.annex.HostingV1alpha1().HostedResources(),
 		HostedResources:      informers.Hosting().V1alpha1().HostedResources(),
-		Unreadable:           r, Events: world.recorder,
+		Unreadable:           r, Events: fixture.recorder,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func run(t *testing.T, r *registry, hosted *hostingv1alpha1.HostedResource) *run
 		running.Wait()
 		informers.Shutdown()
 	})
-	return world
+	return fixture
 }
 
 // want compares the condition, and the events since the last time.
@@ -102,7 +102,7 @@ func (r *running) want(t *testing.T, what, condition string, events ...string) {
 		t.Fatal(err)
 	}
 	got := ""
-	if c := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceIntact); c != nil {
+	if c := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceObjectsReadable); c != nil {
 		got = fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
 	}
 	if got != condition {

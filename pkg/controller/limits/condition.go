@@ -16,7 +16,7 @@ import (
 
 // Reasons of the condition.
 const (
-	reasonRoom                  = "Room"
+	reasonBelowLimits           = "BelowLimits"
 	reasonLimitReached          = "LimitReached"
 	reasonNamespaceLimitReached = "NamespaceLimitReached"
 )
@@ -25,14 +25,14 @@ const (
 const mostNamed = 3
 
 // condition says how full limits are; namespaces come with the fullest first.
-func condition(whole, namespaces []limits.Fill) metav1.Condition {
-	c := metav1.Condition{Type: hostingv1alpha1.HostedResourceWithinLimits, Status: metav1.ConditionTrue, Reason: reasonRoom}
+func condition(whole, namespaces []limits.Utilization) metav1.Condition {
+	c := metav1.Condition{Type: hostingv1alpha1.HostedResourceWithinLimits, Status: metav1.ConditionTrue, Reason: reasonBelowLimits}
 	full := 0
-	for full < len(namespaces) && namespaces[full].Full() {
+	for full < len(namespaces) && namespaces[full].IsFull() {
 		full++
 	}
 	switch {
-	case slices.ContainsFunc(whole, limits.Fill.Full):
+	case slices.ContainsFunc(whole, limits.Utilization.IsFull):
 		c.Status, c.Reason = metav1.ConditionFalse, reasonLimitReached
 	case full > 0:
 		c.Status, c.Reason = metav1.ConditionFalse, reasonNamespaceLimitReached

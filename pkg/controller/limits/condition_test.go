@@ -52,7 +52,7 @@ func TestCondition(t *testing.T) {
 	}{
 		"room": {
 			whole: of("5", "1Mi"), used: usage.Usage{Objects: 3, Bytes: 2048},
-			want: "True Room objects 3 of 5, storage 2Ki of 1Mi",
+			want: "True BelowLimits objects 3 of 5, storage 2Ki of 1Mi",
 		},
 		"full": {
 			whole: of("5", "1Mi"), used: usage.Usage{Objects: 5, Bytes: 2048},
@@ -67,7 +67,7 @@ func TestCondition(t *testing.T) {
 		},
 		"the fullest namespace": {
 			namespace: of("4", ""), in: map[string]usage.Usage{"a": {Objects: 1}, "b": {Objects: 3}, "c": {Objects: 2}},
-			want: "True Room namespace b: objects 3 of 4",
+			want: "True BelowLimits namespace b: objects 3 of 4",
 		},
 		"a full namespace": {
 			whole: of("9", ""), used: usage.Usage{Objects: 3},
@@ -79,13 +79,13 @@ func TestCondition(t *testing.T) {
 			want: "False NamespaceLimitReached namespace ns-0: objects 2 of 2, namespace ns-1: objects 2 of 2, namespace ns-2: objects 2 of 2 and 2 more like it",
 		},
 		"no objects": {
-			namespace: of("2", ""), want: "True Room there are no objects",
+			namespace: of("2", ""), want: "True BelowLimits there are no objects",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := limits.Of(limited(tc.whole, tc.namespace))
-			c := condition(l.FillsOfWhole(tc.used), l.FillsOfNamespaces(tc.in))
+			c := condition(l.Utilization(tc.used), l.NamespaceUtilization(tc.in))
 			if got := fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}

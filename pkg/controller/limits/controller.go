@@ -154,8 +154,8 @@ func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, 
 // such were just written.
 func (c *Controller) report(ctx context.Context, hosted *hostingv1alpha1.HostedResource, used usage.Usage) (queue.Result, error) {
 	of := limits.Of(hosted)
-	whole := of.FillsOfWhole(used)
-	namespaces := of.FillsOfNamespaces(c.config.Usage.Namespaces(schema.ParseGroupResource(hosted.Name)))
+	whole := of.Utilization(used)
+	namespaces := of.NamespaceUtilization(c.config.Usage.Namespaces(schema.ParseGroupResource(hosted.Name)))
 	observe(hosted.Name, whole, namespaces)
 
 	before, now := c.writer.Said(hosted), condition(whole, namespaces)

@@ -100,7 +100,7 @@ func TestController(t *testing.T) {
 		want("while the usage is not known", "", "")
 		used.set(3, false)
 		c.AllUsageChanged()
-		want("with room", "True Room objects 3 of 4", "0.75")
+		want("with room", "True BelowLimits objects 3 of 4", "0.75")
 		used.set(4, false)
 		c.UsageChanged(resource)
 		want("full", "False LimitReached objects 4 of 4", "1")

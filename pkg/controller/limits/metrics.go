@@ -28,7 +28,7 @@ var filled = metrics.NewGaugeVec(&metrics.GaugeOpts{
 
 var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(filled) })
 
-func observe(name string, whole, namespaces []limits.Fill) {
+func observe(name string, whole, namespaces []limits.Utilization) {
 	filled.DeletePartialMatch(map[string]string{"hostedresource": name})
 	for _, fill := range whole {
 		filled.WithLabelValues(name, scopeWhole, string(fill.Name)).Set(fill.Ratio())

@@ -32,7 +32,7 @@ type Connection interface {
 	Snapshot() *stores.Snapshot
 	// Claim marks the prefix in the cluster as the Store's, with adopt also in the place
 	// of the mark that is there.
-	Claim(ctx context.Context, uid types.UID, adopt bool) (stores.Claimed, error)
+	Claim(ctx context.Context, uid types.UID, adopt bool) (stores.Claim, error)
 	// Release takes the mark away.
 	Release(ctx context.Context, uid types.UID) error
 }

@@ -60,7 +60,7 @@ func eventReason(is metav1.Condition) string {
 	switch is.Reason {
 	case reasonAvailable:
 		return "Ready"
-	case reasonEnough:
+	case reasonNoPressure:
 		return "PressureRelieved"
 	}
 	return is.Reason

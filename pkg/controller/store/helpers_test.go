@@ -23,7 +23,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 const mebi = 1 << 20
 
 // answer is what the endpoint of a member answers whose database has some size.
-func answer(id uint64, size int64, change func(*clientv3.StatusResponse)) stores.EndpointAnswer {
+func answer(id uint64, size int64, change func(*clientv3.StatusResponse)) stores.EndpointStatus {
 	status := &clientv3.StatusResponse{
 		Header:  &etcdserverpb.ResponseHeader{MemberId: id},
 		Version: "3.7.3", Leader: 1, DbSize: size, DbSizeInUse: size / 2, DbSizeQuota: 100 * mebi,
@@ -31,15 +31,15 @@ func answer(id uint64, size int64, change func(*clientv3.StatusResponse)) stores
 	if change != nil {
 		change(status)
 	}
-	return stores.EndpointAnswer{Endpoint: "https://etcd-" + string(rune('0'+id)), Status: status}
+	return stores.EndpointStatus{Endpoint: "https://etcd-" + string(rune('0'+id)), Status: status}
 }
 
-func silence(id uint64) stores.EndpointAnswer {
-	return stores.EndpointAnswer{Endpoint: "https://etcd-" + string(rune('0'+id)), Err: errors.New("refused")}
+func silence(id uint64) stores.EndpointStatus {
+	return stores.EndpointStatus{Endpoint: "https://etcd-" + string(rune('0'+id)), Err: errors.New("refused")}
 }
 
 // cluster is what was seen of a cluster of three members.
-func cluster(endpoints ...stores.EndpointAnswer) *stores.Snapshot {
+func cluster(endpoints ...stores.EndpointStatus) *stores.Snapshot {
 	return &stores.Snapshot{Endpoints: endpoints, Cluster: 0xc1, Members: &clientv3.MemberListResponse{Members: []*etcdserverpb.Member{
 		{ID: 3, Name: "c"}, {ID: 1, Name: "a"}, {ID: 26, Name: ""},
 	}}}
@@ -82,11 +82,11 @@ func (c *connection) Snapshot() *stores.Snapshot {
 	return &seen
 }
 
-func (c *connection) Claim(_ context.Context, _ types.UID, adopt bool) (stores.Claimed, error) {
+func (c *connection) Claim(_ context.Context, _ types.UID, adopt bool) (stores.Claim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.claims = append(c.claims, adopt)
-	return stores.Claimed{Cluster: c.seen.Cluster, History: stores.History{Epoch: "new"}}, c.claimErr
+	return stores.Claim{Cluster: c.seen.Cluster, History: stores.History{Epoch: "new"}}, c.claimErr
 }
 
 func (c *connection) Release(context.Context, types.UID) error {

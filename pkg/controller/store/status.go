@@ -32,7 +32,7 @@ const (
 
 // Reasons of the condition UnderPressure.
 const (
-	reasonEnough     = "Enough"
+	reasonNoPressure = "NoPressure"
 	reasonAlmostFull = "AlmostFull"
 	reasonSlow       = "Slow"
 )
@@ -65,7 +65,7 @@ func setObserved(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.T
 	status := &store.Status
 	setSizes(status, seen)
 	setMembers(status, seen)
-	if slices.ContainsFunc(seen.Endpoints, func(answer stores.EndpointAnswer) bool { return answer.Err == nil }) {
+	if slices.ContainsFunc(seen.Endpoints, func(answer stores.EndpointStatus) bool { return answer.Err == nil }) {
 		status.Alarms = slices.Sorted(slices.Values(seen.Alarms))
 	}
 	for _, condition := range []metav1.Condition{readiness(store, seen, now), pressure(seen)} {
@@ -143,7 +143,7 @@ func pressure(seen *stores.Snapshot) metav1.Condition {
 	case seen.RoundTrip >= slow:
 		under.Reason, under.Message = reasonSlow, fmt.Sprintf("Etcd takes more than %s to answer", slow)
 	default:
-		under.Status, under.Reason, under.Message = metav1.ConditionFalse, reasonEnough, "There is space for more, and etcd answers in time"
+		under.Status, under.Reason, under.Message = metav1.ConditionFalse, reasonNoPressure, "There is space for more, and etcd answers in time"
 	}
 	return under
 }
@@ -175,7 +175,7 @@ func setMembers(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot) {
 	if seen.Members == nil {
 		return
 	}
-	byID := map[uint64]stores.EndpointAnswer{}
+	byID := map[uint64]stores.EndpointStatus{}
 	for _, answer := range seen.Endpoints {
 		if answer.Err == nil {
 			byID[answer.Status.Header.GetMemberId()] = answer

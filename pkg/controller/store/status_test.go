@@ -39,20 +39,20 @@ func TestReadiness(t *testing.T) {
 		wantMessage  string
 		wantPressure string
 	}{
-		"all well":             {cluster(answer(1, mebi, nil), answer(3, mebi, nil)), "True Available", "reads and writes", "False Enough"},
-		"one is silent":        {cluster(answer(1, mebi, nil), silence(3)), "True Degraded", "https://etcd-3: refused", "False Enough"},
+		"all well":             {cluster(answer(1, mebi, nil), answer(3, mebi, nil)), "True Available", "reads and writes", "False NoPressure"},
+		"one is silent":        {cluster(answer(1, mebi, nil), silence(3)), "True Degraded", "https://etcd-3: refused", "False NoPressure"},
 		"all are silent":       {down(), "False Unreachable", "No endpoint answers: https://etcd-1: refused", "Unknown Unreachable"},
 		"not looked at":        {refused(cluster(), stores.ReasonConnecting, "not yet"), "Unknown Connecting", "Not yet", "Unknown Connecting"},
 		"another cluster":      {refused(cluster(answer(1, mebi, nil)), stores.ReasonWrongCluster, "it is another"), "False WrongCluster", "It is another", "Unknown WrongCluster"},
 		"out of space":         {noSpace, "False NoSpace", "quota. Annex makes room", "True NoSpace"},
 		"almost full":          {cluster(answer(1, mebi, nil), answer(3, 95*mebi, full)), "True Available", "reads and writes", "True AlmostFull"},
-		"large, but half free": {cluster(answer(3, 99*mebi, nil)), "True Available", "reads and writes", "False Enough"},
-		"full, quota unknown":  {cluster(answer(1, 200*mebi, func(s *clientv3.StatusResponse) { s.DbSizeQuota = 0 })), "True Available", "reads and writes", "False Enough"},
+		"large, but half free": {cluster(answer(3, 99*mebi, nil)), "True Available", "reads and writes", "False NoPressure"},
+		"full, quota unknown":  {cluster(answer(1, 200*mebi, func(s *clientv3.StatusResponse) { s.DbSizeQuota = 0 })), "True Available", "reads and writes", "False NoPressure"},
 		"slow":                 {slowly, "True Available", "reads and writes", "True Slow"},
-		"certificate ends":     {expiring, "True CertificateExpiring", "2026-01-02T04:04:05Z", "False Enough"},
-		"certificate ended":    {expired, "True CertificateExpired", "expired at 2026-01-02T02:04:05Z", "False Enough"},
-		"certificate lasts":    {lasting, "True Available", "reads and writes", "False Enough"},
-		"Secret is gone":       {noSecret, "True BadCredentials", "Secret annex-system/etcd: gone", "False Enough"},
+		"certificate ends":     {expiring, "True CertificateExpiring", "2026-01-02T04:04:05Z", "False NoPressure"},
+		"certificate ended":    {expired, "True CertificateExpired", "expired at 2026-01-02T02:04:05Z", "False NoPressure"},
+		"certificate lasts":    {lasting, "True Available", "reads and writes", "False NoPressure"},
+		"Secret is gone":       {noSecret, "True BadCredentials", "Secret annex-system/etcd: gone", "False NoPressure"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +121,7 @@ func TestSetObserved(t *testing.T) {
 	want := hostingv1alpha1.StoreStatus{
 		Conditions: []metav1.Condition{
 			condition("Ready", metav1.ConditionTrue, "Available", "Etcd takes reads and writes"),
-			condition("UnderPressure", metav1.ConditionFalse, "Enough", "There is space for more, and etcd answers in time"),
+			condition("UnderPressure", metav1.ConditionFalse, "NoPressure", "There is space for more, and etcd answers in time"),
 		},
 		Size: quantity(12 * mebi), SizeInUse: quantity(6 * mebi), Quota: quantity(100 * mebi),
 		Alarms: []string{"NOSPACE"},

@@ -68,7 +68,7 @@ func TestStore(t *testing.T) {
 	storage := typedtest.NewStorage(t, codec)
 	described := resource(scheme)
 	described.TTL = time.Hour + 500*time.Millisecond
-	store, err := typed.NewStore(described, storage)
+	store, err := typed.NewREST(described, storage)
 	if err != nil {
 		t.Fatalf("NewStore: %v", err)
 	}
@@ -107,7 +107,7 @@ func TestStore(t *testing.T) {
 func TestSubresource(t *testing.T) {
 	t.Parallel()
 	scheme, codec := newScheme(t)
-	store, err := typed.NewStore(resource(scheme), typedtest.NewStorage(t, codec))
+	store, err := typed.NewREST(resource(scheme), typedtest.NewStorage(t, codec))
 	if err != nil {
 		t.Fatalf("NewStore: %v", err)
 	}
@@ -150,7 +150,7 @@ func TestIncompleteResource(t *testing.T) {
 	scheme, _ := newScheme(t)
 	described := resource(scheme)
 	described.Resource = schema.GroupResource{}
-	if _, err := typed.NewStore(described, nil); err == nil {
+	if _, err := typed.NewREST(described, nil); err == nil {
 		t.Error("no error for a resource without a name")
 	}
 }

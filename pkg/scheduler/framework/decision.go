@@ -10,63 +10,62 @@ import (
 	"strings"
 )
 
-// Obstacle is why a Store does not fit.
-type Obstacle struct {
-	Filter string
-	Why    string
+// Reason is why a filter refuses a Store.
+type Reason struct {
+	Filter  string
+	Message string
 }
 
-// Points are what one score gave.
-type Points struct {
-	Score  string
-	Points int64
+// Score is the result of one score plugin.
+type Score struct {
+	Plugin string
+	Value  int64
 	Weight int64
 }
 
-// Verdict is what was found out about one Store.
-type Verdict struct {
+// StoreResult is the result of all plugins for one Store.
+type StoreResult struct {
 	Store string
-	// Obstacles are empty if the Store fits.
-	Obstacles []Obstacle
-	// Total is the sum of Points by weight, which only a Store that fits has.
+	// Reasons is empty if the Store fits.
+	Reasons []Reason
+	// Total is the weighted sum of Scores, 0 for a Store that does not fit.
 	Total  int64
-	Points []Points
+	Scores []Score
 
 	resources int
 }
 
 // Fits reports whether the resource can be placed on the Store.
-func (v Verdict) Fits() bool { return len(v.Obstacles) == 0 }
+func (r StoreResult) Fits() bool { return len(r.Reasons) == 0 }
 
-// WhyNot is all that is in the way, or nothing.
-func (v Verdict) WhyNot() string {
-	reasons := make([]string, 0, len(v.Obstacles))
-	for _, obstacle := range v.Obstacles {
-		reasons = append(reasons, obstacle.Why)
+// Message joins all reasons.
+func (r StoreResult) Message() string {
+	messages := make([]string, 0, len(r.Reasons))
+	for _, reason := range r.Reasons {
+		messages = append(messages, reason.Message)
 	}
-	return strings.Join(reasons, ", ")
+	return strings.Join(messages, ", ")
 }
 
-// Decision is what was found out about all Stores, the best first.
-type Decision []Verdict
+// Decision is the results for all Stores, the best first.
+type Decision []StoreResult
 
-// Decide asks all plugins about all Stores.
+// Decide runs all plugins for all Stores.
 func (p *Plugins) Decide(resource *Resource, stores []*Store) Decision {
 	decision := make(Decision, 0, len(stores))
 	for _, store := range stores {
-		verdict := Verdict{Store: store.Name, Obstacles: p.Fits(resource, store), resources: len(store.Resources)}
-		if verdict.Fits() {
-			verdict.Total, verdict.Points = p.score(resource, store)
+		result := StoreResult{Store: store.Name, Reasons: p.Filter(resource, store), resources: len(store.Resources)}
+		if result.Fits() {
+			result.Total, result.Scores = p.score(resource, store)
 		}
-		decision = append(decision, verdict)
+		decision = append(decision, result)
 	}
 	slices.SortFunc(decision, compare)
 	return decision
 }
 
-// compare puts the better Store first. Of two that are as good the one with fewer
-// resources is, and in the end the name decides: never chance.
-func compare(a, b Verdict) int {
+// compare puts the better Store first: by score, then by fewer resources, then by name.
+func compare(a, b StoreResult) int {
 	switch {
 	case a.Fits() && !b.Fits():
 		return -1
@@ -82,72 +81,70 @@ func compare(a, b Verdict) int {
 	)
 }
 
-// Best is the Store to place the resource on, or false if none fits.
-func (d Decision) Best() (Verdict, bool) {
+// Best returns the Store to place the resource on, or false if none fits.
+func (d Decision) Best() (StoreResult, bool) {
 	if len(d) == 0 || !d[0].Fits() {
-		return Verdict{}, false
+		return StoreResult{}, false
 	}
 	return d[0], true
 }
 
-// String says of every Store what is in the way, or how good it is.
+// String lists the reasons or the score of every Store.
 func (d Decision) String() string {
 	if len(d) == 0 {
 		return "there are no Stores"
 	}
 	parts := make([]string, 0, len(d))
-	for _, verdict := range d {
-		if verdict.Fits() {
-			parts = append(parts, fmt.Sprintf("%s: score %d", verdict.Store, verdict.Total))
+	for _, result := range d {
+		if result.Fits() {
+			parts = append(parts, fmt.Sprintf("%s: score %d", result.Store, result.Total))
 		} else {
-			parts = append(parts, fmt.Sprintf("%s: %s", verdict.Store, verdict.WhyNot()))
+			parts = append(parts, fmt.Sprintf("%s: %s", result.Store, result.Message()))
 		}
 	}
 	return d.summary() + ": " + strings.Join(parts, "; ")
 }
 
-// Brief says the same in at most limit bytes: if it must, only by which filters each
-// Store was refused, and in the end only of some Stores.
+// Brief is String in at most limit bytes. If that is too long, it groups the Stores by
+// the filters that refuse them; if that is too long too, it is cut.
 func (d Decision) Brief(limit int) string {
 	if full := d.String(); len(full) <= limit {
 		return full
 	}
 	byCause := map[string][]string{}
 	var causes []string
-	for _, verdict := range d {
-		names := make([]string, 0, len(verdict.Obstacles))
-		for _, obstacle := range verdict.Obstacles {
-			names = append(names, obstacle.Filter)
+	for _, result := range d {
+		filters := make([]string, 0, len(result.Reasons))
+		for _, reason := range result.Reasons {
+			filters = append(filters, reason.Filter)
 		}
-		cause := strings.Join(names, "+")
-		if verdict.Fits() {
-			cause = fmt.Sprintf("score %d", verdict.Total)
+		cause := strings.Join(filters, "+")
+		if result.Fits() {
+			cause = fmt.Sprintf("score %d", result.Total)
 		}
 		if byCause[cause] == nil {
 			causes = append(causes, cause)
 		}
-		byCause[cause] = append(byCause[cause], verdict.Store)
+		byCause[cause] = append(byCause[cause], result.Store)
 	}
 	parts := make([]string, 0, len(causes))
 	for _, cause := range causes {
 		parts = append(parts, cause+": "+strings.Join(byCause[cause], ", "))
 	}
-	return cut(d.summary()+": "+strings.Join(parts, "; "), limit)
+	return truncate(d.summary()+": "+strings.Join(parts, "; "), limit)
 }
 
 func (d Decision) summary() string {
 	fit := 0
-	for _, verdict := range d {
-		if verdict.Fits() {
+	for _, result := range d {
+		if result.Fits() {
 			fit++
 		}
 	}
 	return fmt.Sprintf("%d/%d Stores fit", fit, len(d))
 }
 
-// cut shortens ASCII text, as names and reasons of our own are; what else is in it
-// may lose a character.
-func cut(text string, limit int) string {
+func truncate(text string, limit int) string {
 	const more = " ..."
 	if len(text) <= limit {
 		return text

@@ -104,7 +104,7 @@ func described(of user.Info) string {
 	return text
 }
 
-func (s *Structured) eventually(t *testing.T, token, want string) {
+func (s *Structured) waitLogin(t *testing.T, token, want string) {
 	t.Helper()
 	poll.UntilDone(t, "a login as "+want, func() (bool, string) {
 		got := s.login(token)
@@ -121,7 +121,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	t.Parallel()
 	issuer, foreign := oidcissuer.New(t), oidcissuer.New(t)
 	s := structured(t, plain(issuer))
-	s.eventually(t, issuer.Token(t, map[string]any{"groups": []string{"a", "b"}}), "oidc:alice [oidc:a oidc:b]")
+	s.waitLogin(t, issuer.Token(t, map[string]any{"groups": []string{"a", "b"}}), "oidc:alice [oidc:a oidc:b]")
 
 	forged := func() string {
 		// The foreign issuer's key has the same id, and it says that it is this one.
@@ -158,7 +158,7 @@ func TestKeysOfAnIssuerRotate(t *testing.T) {
 	issuer := oidcissuer.New(t)
 	s := structured(t, plain(issuer))
 	old := issuer.Token(t, nil)
-	s.eventually(t, old, "oidc:alice []")
+	s.waitLogin(t, old, "oidc:alice []")
 	issuer.Rotate(t)
 	if got := s.login(issuer.Token(t, nil)); got != "oidc:alice []" {
 		t.Errorf("with the new key: %s", got)
@@ -179,12 +179,12 @@ func TestIssuerThatIsDown(t *testing.T) {
 	up, down := oidcissuer.New(t), oidcissuer.New(t)
 	down.SetDown(true)
 	s := structured(t, plain(down, up))
-	s.eventually(t, up.Token(t, nil), "oidc:alice []")
+	s.waitLogin(t, up.Token(t, nil), "oidc:alice []")
 	if got := s.login(down.Token(t, nil)); !strings.Contains(got, "not initialized") {
 		t.Errorf("a token of an issuer that is down: %s", got)
 	}
 	down.SetDown(false)
-	s.eventually(t, down.Token(t, nil), "oidc:alice []")
+	s.waitLogin(t, down.Token(t, nil), "oidc:alice []")
 }
 
 func TestExpressions(t *testing.T) {
@@ -212,7 +212,7 @@ func TestExpressions(t *testing.T) {
 		}
 		return all
 	}
-	s.eventually(t, issuer.Token(t, claims(nil)), "blue:alice [dev ops] uid 17 map[example.com/tenant:[blue]]")
+	s.waitLogin(t, issuer.Token(t, claims(nil)), "blue:alice [dev ops] uid 17 map[example.com/tenant:[blue]]")
 	for name, test := range map[string]struct {
 		claims map[string]any
 		want   string
@@ -233,14 +233,14 @@ func TestReload(t *testing.T) {
 	first, second := oidcissuer.New(t), oidcissuer.New(t)
 	s := structured(t, plain(first))
 	ofFirst, ofSecond := first.Token(t, nil), second.Token(t, nil)
-	s.eventually(t, ofFirst, "oidc:alice []")
+	s.waitLogin(t, ofFirst, "oidc:alice []")
 	if got := s.login(ofSecond); got != "nobody" {
 		t.Fatalf("before it is in the file: %s", got)
 	}
 	path := s.options.Path
 
 	writeConfig(t, path, plain(second))
-	s.eventually(t, ofSecond, "oidc:alice []")
+	s.waitLogin(t, ofSecond, "oidc:alice []")
 	if got := s.login(ofFirst); got != "nobody" {
 		t.Errorf("an issuer that is no longer in the file: %s", got)
 	}
@@ -259,7 +259,7 @@ func TestReload(t *testing.T) {
 	}
 
 	writeConfig(t, path, plain(first, second)+"anonymous: {enabled: true, conditions: [{path: /version}]}\n")
-	s.eventually(t, ofFirst, "oidc:alice []")
+	s.waitLogin(t, ofFirst, "oidc:alice []")
 	waitReloads(t, 2, 3)
 	if s.anonymousAt("/livez") || !s.anonymousAt("/version") {
 		t.Error("who may be anonymous is as before")
@@ -272,13 +272,13 @@ func TestReloadWaitsForIssuers(t *testing.T) {
 	first, late := oidcissuer.New(t), oidcissuer.New(t)
 	late.SetDown(true)
 	s := structured(t, plain(first))
-	s.eventually(t, first.Token(t, nil), "oidc:alice []")
+	s.waitLogin(t, first.Token(t, nil), "oidc:alice []")
 	writeConfig(t, s.options.Path, plain(first, late))
 	if got := s.login(late.Token(t, nil)); got != "nobody" {
 		t.Errorf("an issuer that nobody reached yet: %s", got)
 	}
 	late.SetDown(false)
-	s.eventually(t, late.Token(t, nil), "oidc:alice []")
+	s.waitLogin(t, late.Token(t, nil), "oidc:alice []")
 }
 
 func TestAnonymous(t *testing.T) {

@@ -35,6 +35,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -198,19 +199,17 @@ func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion str
 		t.Fatalf("compacting: %v", err)
 	}
 	before := fmt.Sprint(revision - 1)
-	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 2*wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
-		if s.CompactRevision() != int64(revision) {
-			return false, nil
+	poll.UntilDone(t, fmt.Sprintf("the storage notices a compaction at %d", revision), func() (bool, string) {
+		compacted := s.CompactRevision()
+		if compacted != int64(revision) {
+			return false, fmt.Sprint(compacted)
 		}
 		err := s.GetList(ctx, resourcePrefix, storage.ListOptions{
 			Predicate: storage.Everything, Recursive: true,
 			ResourceVersion: before, ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 		}, &example.PodList{})
-		return err != nil, nil
+		return err != nil, "a list at " + before
 	})
-	if err != nil {
-		t.Fatalf("the storage did not notice a compaction at %d: it knows of %d", revision, s.CompactRevision())
-	}
 }
 
 // synced is a subject whose watch cache has seen an object when Create returns.

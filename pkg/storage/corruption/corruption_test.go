@@ -34,6 +34,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -215,7 +216,7 @@ func (s *subject) list(ctx context.Context) string {
 
 func (s *subject) waitListed(t *testing.T, want string) {
 	t.Helper()
-	wait(t, func() string {
+	poll.Until(t, "the list", func() string {
 		if got := s.list(t.Context()); got != want {
 			return fmt.Sprintf("listed %q, want %q", got, want)
 		}
@@ -235,24 +236,13 @@ func unreadableMessage(objects string) string {
 
 func (s *subject) waitReported(t *testing.T, want ...string) {
 	t.Helper()
-	wait(t, func() string {
+	poll.Until(t, "the objects reported as unreadable", func() string {
 		got := []string{}
 		for _, object := range s.registry.Unreadable(widgets) {
 			got = append(got, object.String())
 		}
 		return cmp.Diff(append([]string{}, want...), got)
 	})
-}
-
-func wait(t *testing.T, check func() string) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for problem := check(); problem != ""; problem = check() {
-		if time.Now().After(deadline) {
-			t.Fatalf("still after %s: %s", patience, problem)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 func (s *subject) deleteUnsafely(ctx context.Context, name string) error {
@@ -287,14 +277,14 @@ func TestDamage(t *testing.T) {
 			forBoth(t, func(t *testing.T, s *subject) {
 				s.create(t, "a", "b", "c")
 				s.waitListed(t, "a,b,c")
-				wait(t, func() string {
+				poll.Until(t, "all objects were read", func() string {
 					if !s.registry.AllRead(widgets) {
 						return "all objects were read, and that is not known"
 					}
 					return ""
 				})
 				s.put(t, "b", damage)
-				wait(t, func() string {
+				poll.Until(t, "a list with a damaged object", func() string {
 					const want = "StorageReadError: widgets.example.com default/b cannot be read: "
 					if got := s.list(t.Context()); !strings.HasPrefix(got, want) {
 						return fmt.Sprintf("listed %q, want it to begin with %q", got, want)
@@ -353,7 +343,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	forBoth(t, func(t *testing.T, s *subject) {
 		s.create(t, "a", "b")
-		wait(t, func() string {
+		poll.Until(t, "the watch cache is ready", func() string {
 			if err := s.ReadinessCheck(); err != nil {
 				return err.Error()
 			}
@@ -386,7 +376,7 @@ func TestWatch(t *testing.T) {
 		if diff := cmp.Diff([]string{"ADDED c"}, got); diff != "" {
 			t.Errorf("watched (-want +got):\n%s", diff)
 		}
-		wait(t, func() string {
+		poll.Until(t, "a watch of all objects is refused", func() string {
 			_, err := s.Watch(t.Context(), resourcePrefix, everything())
 			if !apierrors.IsStoreReadError(err) && s.list(t.Context()) != "" {
 				return fmt.Sprintf("a watch that begins with all objects: %v", err)

@@ -12,10 +12,10 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// Room returns nil if there is room for another object, however small, and else why
+// CheckCreate returns nil if there is room for another object, however small, and else why
 // it would be forbidden. It tells of the moment before last: only a write is checked
 // against what is there.
-func Room(counter Counter, limits Limits, resource schema.GroupResource, namespace, name string) error {
+func CheckCreate(counter Counter, limits Limits, resource schema.GroupResource, namespace, name string) error {
 	why := exceeded(counter, limits, resource, namespace, usage.Usage{Objects: 1, Bytes: 1})
 	if why == "" {
 		return nil

@@ -72,7 +72,7 @@ func newEnforcer(config Config) *enforcer {
 
 // commit makes a write, or returns why it is forbidden.
 func (e *enforcer) commit(ctx context.Context, w write) (*clientv3.TxnResponse, error) {
-	if isUnlimited(ctx) || !w.mayGrow(e.Limits()) {
+	if isExempt(ctx) || !w.mayGrow(e.Limits()) {
 		return w.commit(ctx, e.KV)
 	}
 	select {
@@ -135,7 +135,7 @@ func (e *enforcer) count(ctx context.Context, revision int64) error {
 
 // fits reports whether a write has to be fenced, or returns why it is forbidden.
 func (e *enforcer) fits(ctx context.Context, limits Limits, w write) (fenced bool, err error) {
-	growth := w.growthAtMost()
+	growth := w.maxGrowth()
 	if e.exceeded(limits, w, growth) == "" {
 		return true, nil
 	}
@@ -171,7 +171,7 @@ func (e *enforcer) exceeded(limits Limits, w write, growth usage.Usage) string {
 
 // exceeded says which limit a growth would exceed.
 func exceeded(counter Counter, limits Limits, resource schema.GroupResource, namespace string, growth usage.Usage) string {
-	if why := limits.Whole.exceeded(counter.Usage(resource), growth); why != "" {
+	if why := limits.Resource.exceeded(counter.Usage(resource), growth); why != "" {
 		return fmt.Sprintf("exceeded the limits of hostedresource %s, %s", resource, why)
 	}
 	if namespace == "" {

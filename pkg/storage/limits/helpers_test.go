@@ -237,7 +237,7 @@ func (h *history) add(t *testing.T, event *clientv3.Event, limits Limits) {
 	if change.Objects <= 0 && change.Bytes <= 0 {
 		return // what shrinks may be over a limit
 	}
-	for _, why := range []string{limits.Whole.over(h.whole, change), limits.Namespace.over(of, change)} {
+	for _, why := range []string{limits.Resource.over(h.whole, change), limits.Namespace.over(of, change)} {
 		if why != "" {
 			t.Errorf("revision %d, %s: %s", event.Kv.ModRevision, key, why)
 		}

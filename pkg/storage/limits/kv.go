@@ -18,7 +18,7 @@ import (
 // called when it is not used any more.
 func KV(config Config) (limited clientv3.KV, release func()) {
 	register()
-	return &kv{KV: config.KV, enforcer: newEnforcer(config), root: keys.Objects(config.Prefix, config.Resource)}, follow(config.Resource.String())
+	return &kv{KV: config.KV, enforcer: newEnforcer(config), root: keys.Objects(config.Prefix, config.Resource)}, countEnforcer(config.Resource.String())
 }
 
 type kv struct {
@@ -37,7 +37,7 @@ func (k *kv) Put(ctx context.Context, key, value string, options ...clientv3.OpO
 
 func (k *kv) check(key string) error {
 	if strings.HasPrefix(key, k.root) && !k.enforcer.Limits().None() {
-		return fmt.Errorf("write %s: %w", key, errShape)
+		return fmt.Errorf("write %s: %w", key, errUnsupportedWrite)
 	}
 	return nil
 }

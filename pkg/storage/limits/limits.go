@@ -27,7 +27,7 @@ var noLimit = Limit{objects: unlimited, bytes: unlimited}
 
 // Limits are those of a resource, and of its part in each namespace.
 type Limits struct {
-	Whole, Namespace Limit
+	Resource, Namespace Limit
 	// version tells limits from others that were set before, even if they are equal.
 	version version
 }
@@ -40,14 +40,14 @@ type version struct {
 // Of are the limits that a HostedResource sets.
 func Of(hosted *hostingv1alpha1.HostedResource) Limits {
 	return Limits{
-		Whole:     of(hosted.Spec.Limits),
+		Resource:  of(hosted.Spec.Limits),
 		Namespace: of(hosted.Spec.NamespaceLimits),
 		version:   version{uid: hosted.UID, generation: hosted.Generation},
 	}
 }
 
 // Unlimited are those of a resource without limits.
-func Unlimited() Limits { return Limits{Whole: noLimit, Namespace: noLimit} }
+func Unlimited() Limits { return Limits{Resource: noLimit, Namespace: noLimit} }
 
 func of(list hostingv1alpha1.ResourceList) Limit {
 	limit := noLimit
@@ -61,9 +61,11 @@ func of(list hostingv1alpha1.ResourceList) Limit {
 }
 
 // None reports whether nothing is limited.
-func (l Limits) None() bool { return l.Whole.none() && l.Namespace.none() }
+func (l Limits) None() bool { return l.Resource.none() && l.Namespace.none() }
 
-func (l Limits) ofBytes() bool { return l.Whole.bytes != unlimited || l.Namespace.bytes != unlimited }
+func (l Limits) ofBytes() bool {
+	return l.Resource.bytes != unlimited || l.Namespace.bytes != unlimited
+}
 
 func (l Limit) none() bool { return l == noLimit }
 

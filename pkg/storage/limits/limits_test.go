@@ -125,8 +125,8 @@ func TestSimulation(t *testing.T) {
 			}
 			fill(ctx, t, replicas[0], limits)
 			h := s.replay(t, limits)
-			if room := limits.Whole.exceeded(h.whole, usage.Usage{Objects: 1, Bytes: 1}); room == "" {
-				t.Errorf("it was refused to fill %+v up to %+v", h.whole, limits.Whole)
+			if room := limits.Resource.exceeded(h.whole, usage.Usage{Objects: 1, Bytes: 1}); room == "" {
+				t.Errorf("it was refused to fill %+v up to %+v", h.whole, limits.Resource)
 			}
 		})
 	}

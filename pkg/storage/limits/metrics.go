@@ -24,8 +24,8 @@ var users = struct {
 	of map[string]int
 }{of: map[string]int{}}
 
-// follow counts one more. The metrics of a resource end with the last that is released.
-func follow(resource string) (release func()) {
+// countEnforcer counts one more. The metrics of a resource end with the last that is released.
+func countEnforcer(resource string) (release func()) {
 	change := func(by int) {
 		users.Lock()
 		defer users.Unlock()

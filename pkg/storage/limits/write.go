@@ -17,9 +17,9 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// errShape is what the API server never does. Letting it pass would be a way
+// errUnsupportedWrite is what the API server never does. Letting it pass would be a way
 // around limits.
-var errShape = errors.New("only one object at a time can be written below limits, at a revision that is named")
+var errUnsupportedWrite = errors.New("only one object at a time can be written below limits, at a revision that is named")
 
 // write is a transaction that puts one object if it is at a revision.
 type write struct {
@@ -43,8 +43,8 @@ func (w write) mayGrow(limits Limits) bool {
 	return !limits.None() && (w.creates() || limits.ofBytes())
 }
 
-// growthAtMost is what the write adds, but for what it replaces.
-func (w write) growthAtMost() usage.Usage {
+// maxGrowth is what the write adds, but for what it replaces.
+func (w write) maxGrowth() usage.Usage {
 	growth := usage.Usage{Bytes: w.size}
 	if w.creates() {
 		growth.Objects = 1
@@ -81,12 +81,12 @@ func toWrite(root string, compares []clientv3.Cmp, then, otherwise []clientv3.Op
 			continue
 		}
 		if put != nil || op.IsTxn() {
-			return w, true, errShape
+			return w, true, errUnsupportedWrite
 		}
 		put = &then[i]
 	}
 	if slices.ContainsFunc(otherwise, func(op clientv3.Op) bool { return puts(root, op) }) {
-		return w, true, errShape
+		return w, true, errUnsupportedWrite
 	}
 	if put == nil {
 		return w, false, nil
@@ -100,7 +100,7 @@ func toWrite(root string, compares []clientv3.Cmp, then, otherwise []clientv3.Op
 			return w, true, nil
 		}
 	}
-	return w, true, fmt.Errorf("write %s: %w", w.key, errShape)
+	return w, true, fmt.Errorf("write %s: %w", w.key, errUnsupportedWrite)
 }
 
 // puts reports whether an operation writes an object, in some case at least.

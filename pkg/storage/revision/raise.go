@@ -33,8 +33,8 @@ func Raise(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource s
 	return Save(ctx, annexEtcd, prefix, resource, offset)
 }
 
-// Highest reads the highest offset that any resource has in the etcd with this prefix.
-func Highest(ctx context.Context, annexEtcd clientv3.KV, prefix string) (int64, error) {
+// HighestOffset reads the highest offset that any resource has in the etcd with this prefix.
+func HighestOffset(ctx context.Context, annexEtcd clientv3.KV, prefix string) (int64, error) {
 	all := keys.Revisions(prefix)
 	found, err := annexEtcd.Get(ctx, all, clientv3.WithPrefix())
 	if err != nil {
@@ -61,5 +61,5 @@ func Put(prefix string, offset int64) (clientv3.Op, error) {
 	if offset < 0 || offset > highestOffset {
 		return clientv3.Op{}, fmt.Errorf("an offset of revisions cannot be %d, only 0 to %d", offset, int64(highestOffset))
 	}
-	return clientv3.OpPut(key(prefix, Whole), strconv.FormatInt(offset, 10)), nil
+	return clientv3.OpPut(key(prefix, AllResources), strconv.FormatInt(offset, 10)), nil
 }

@@ -16,7 +16,7 @@ func TestRaise(t *testing.T) {
 	for i, step := range []struct {
 		resource schema.GroupResource
 		floor    int64
-	}{{widgets, 1000}, {widgets, 1000}, {widgets, 500}, {widgets, 2000}, {Whole, 1500}, {Whole, 5000}, {widgets, 4000}} {
+	}{{widgets, 1000}, {widgets, 1000}, {widgets, 500}, {widgets, 2000}, {AllResources, 1500}, {AllResources, 5000}, {widgets, 4000}} {
 		if err := Raise(ctx, etcd.KV, "/annex", step.resource, step.floor); err != nil {
 			t.Fatal(err)
 		}
@@ -31,12 +31,12 @@ func TestRaise(t *testing.T) {
 		if next := written.Header.GetRevision() + offset; next <= step.floor {
 			t.Errorf("step %d: the next revision is %d, want more than %d", i, next, step.floor)
 		}
-		highest, err := Highest(ctx, etcd.KV, "/annex")
+		highest, err := HighestOffset(ctx, etcd.KV, "/annex")
 		if err != nil || highest < offset {
 			t.Errorf("step %d: the highest offset is %d, %v; one is %d", i, highest, err, offset)
 		}
 	}
-	if highest, err := Highest(ctx, etcd.KV, "/another"); err != nil || highest != 0 {
+	if highest, err := HighestOffset(ctx, etcd.KV, "/another"); err != nil || highest != 0 {
 		t.Errorf("another prefix has %d, %v", highest, err)
 	}
 	before, err := Load(ctx, etcd.KV, "/annex", widgets)

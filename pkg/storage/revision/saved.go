@@ -15,8 +15,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// Whole stands for all resources of a Store where an offset is of one.
-var Whole = schema.GroupResource{}
+// AllResources stands for all resources of a Store where an offset is of one.
+var AllResources = schema.GroupResource{}
 
 // highestOffset leaves room above it that no etcd will use up.
 const highestOffset = 1 << 61
@@ -24,7 +24,7 @@ const highestOffset = 1 << 61
 // Load reads the offset of a resource in the etcd with this prefix: the higher of
 // its own and that of the whole Store, 0 if there is none.
 func Load(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource schema.GroupResource) (int64, error) {
-	ofWhole, ofResource := key(prefix, Whole), key(prefix, resource)
+	ofWhole, ofResource := key(prefix, AllResources), key(prefix, resource)
 	r, err := annexEtcd.Txn(ctx).Then(clientv3.OpGet(ofWhole), clientv3.OpGet(ofResource)).Commit()
 	if err != nil {
 		return 0, fmt.Errorf("read %s and %s: %w", ofWhole, ofResource, err)
@@ -91,7 +91,7 @@ func parse(found []*mvccpb.KeyValue) (saved, error) {
 }
 
 func key(prefix string, resource schema.GroupResource) string {
-	if resource == Whole {
+	if resource == AllResources {
 		return keys.Revisions(prefix)
 	}
 	return keys.Revision(prefix, resource)

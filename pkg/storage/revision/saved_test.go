@@ -26,10 +26,10 @@ func TestSaved(t *testing.T) {
 		{resource: widgets, save: 0, widgets: 0, gadgets: 0},
 		{resource: widgets, save: 5, widgets: 5, gadgets: 0},
 		{resource: widgets, save: 4, widgets: 5, gadgets: 0},
-		{resource: Whole, save: 3, widgets: 5, gadgets: 3},
-		{resource: Whole, save: 7, widgets: 7, gadgets: 7},
+		{resource: AllResources, save: 3, widgets: 5, gadgets: 3},
+		{resource: AllResources, save: 7, widgets: 7, gadgets: 7},
 		{resource: gadgets, save: 9, widgets: 7, gadgets: 9},
-		{resource: Whole, save: 1, widgets: 7, gadgets: 9},
+		{resource: AllResources, save: 1, widgets: 7, gadgets: 9},
 	} {
 		if err := Save(ctx, etcd.KV, "/annex", step.resource, step.save); err != nil {
 			t.Fatal(err)
@@ -52,13 +52,13 @@ func TestSaveAtOnce(t *testing.T) {
 	var savers sync.WaitGroup
 	for offset := range int64(50) {
 		savers.Go(func() {
-			if err := Save(t.Context(), etcd.KV, "/annex", Whole, offset); err != nil {
+			if err := Save(t.Context(), etcd.KV, "/annex", AllResources, offset); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	savers.Wait()
-	if got, err := Load(t.Context(), etcd.KV, "/annex", Whole); err != nil || got != 49 {
+	if got, err := Load(t.Context(), etcd.KV, "/annex", AllResources); err != nil || got != 49 {
 		t.Errorf("the highest is %d, %v; want 49", got, err)
 	}
 }
@@ -67,7 +67,7 @@ func TestUnusableOffsets(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	for _, offset := range []int64{-1, highestOffset + 1} {
-		if err := Save(t.Context(), etcd.KV, "/annex", Whole, offset); err == nil {
+		if err := Save(t.Context(), etcd.KV, "/annex", AllResources, offset); err == nil {
 			t.Errorf("%d was saved", offset)
 		}
 	}
@@ -79,7 +79,7 @@ func TestUnusableOffsets(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), keys.Revisions("/annex")) {
 			t.Errorf("%q was loaded, or nobody knows from where: %v", value, err)
 		}
-		if err := Save(t.Context(), etcd.KV, "/annex", Whole, 1); err == nil {
+		if err := Save(t.Context(), etcd.KV, "/annex", AllResources, 1); err == nil {
 			t.Errorf("%q was overwritten", value)
 		}
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
 
-// recipe is what a resource's storage is made from, but for the Store.
-type recipe struct {
+// storageConfig is what a resource's storage is made from, but for the Store.
+type storageConfig struct {
 	config         *storagebackend.ConfigForResource
 	resourcePrefix string
 	keyFunc        func(obj runtime.Object) (string, error)
@@ -44,15 +44,15 @@ type recipe struct {
 // backend is the storage of a resource in its Store.
 type backend struct {
 	storage.Interface
-	store   Store
-	place   place
-	cached  bool
-	destroy func()
+	store    Store
+	location location
+	cached   bool
+	destroy  func()
 }
 
 // build makes the backend in a Store: etcd3 on the Store's client, as the layers let
 // it see that, and the watch cache before it.
-func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
+func (r storageConfig) build(ctx context.Context, store Store) (*backend, error) {
 	layers, err := newLayers(ctx, r, store)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (r recipe) build(ctx context.Context, store Store) (*backend, error) {
 }
 
 // addCache puts the watch cache before the storage.
-func (b *backend) addCache(r recipe, versioner storage.Versioner, detector *corruption.Detector) (stop func(), err error) {
+func (b *backend) addCache(r storageConfig, versioner storage.Versioner, detector *corruption.Detector) (stop func(), err error) {
 	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage:             b.Interface,
 		Versioner:           versioner,
@@ -125,7 +125,7 @@ func (b *backend) addCache(r recipe, versioner storage.Versioner, detector *corr
 		return nil, fmt.Errorf("create the watch cache of %s: %w", r.config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(watchCache, b.Interface)
-	b.Interface = detector.Cached(newYoung(delegator, b.Interface, func() bool { return r.few(b.store) }))
+	b.Interface = detector.Cached(newWarmingCache(delegator, b.Interface, func() bool { return r.isSmall(b.store) }))
 	var filling sync.WaitGroup
 	filling.Go(func() {
 		if watchCache.Wait(context.Background()) == nil { // or stopped
@@ -139,16 +139,16 @@ func (b *backend) addCache(r recipe, versioner storage.Versioner, detector *corr
 	}, nil
 }
 
-// isGone reports whether the Store is not the one any longer that the backend was
+// isStale reports whether the Store is not the one any longer that the backend was
 // made for. Its watch cache would show what is no longer there.
-func (b *backend) isGone() bool {
+func (b *backend) isStale() bool {
 	select {
-	case <-b.store.Gone():
+	case <-b.store.Done():
 		return true
 	default:
 		return false
 	}
 }
 
-// answers reports whether the watch cache can answer reads, the Store being down.
-func (b *backend) answers() bool { return b.cached && b.ReadinessCheck() == nil }
+// canServeReads reports whether the watch cache can answer reads, the Store being down.
+func (b *backend) canServeReads() bool { return b.cached && b.ReadinessCheck() == nil }

@@ -12,33 +12,33 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/limits"
 )
 
-// DryRuns adds to admission what otherwise only a write finds out, and a dry run
+// WithDryRunLimits adds to admission what otherwise only a write finds out, and a dry run
 // would not: that there is no room below the limits of the resource.
-func (r *Router) DryRuns(next admission.Interface) admission.Interface {
-	return dryRuns{router: r, next: next}
+func (r *Router) WithDryRunLimits(next admission.Interface) admission.Interface {
+	return dryRunAdmission{router: r, next: next}
 }
 
-type dryRuns struct {
+type dryRunAdmission struct {
 	router *Router
 	next   admission.Interface
 }
 
 var (
-	_ admission.MutationInterface   = dryRuns{}
-	_ admission.ValidationInterface = dryRuns{}
+	_ admission.MutationInterface   = dryRunAdmission{}
+	_ admission.ValidationInterface = dryRunAdmission{}
 )
 
 // Handles implements admission.Interface.
-func (d dryRuns) Handles(operation admission.Operation) bool {
+func (d dryRunAdmission) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || d.nextHandles(operation)
 }
 
-func (d dryRuns) nextHandles(operation admission.Operation) bool {
+func (d dryRunAdmission) nextHandles(operation admission.Operation) bool {
 	return d.next != nil && d.next.Handles(operation)
 }
 
 // Admit implements admission.MutationInterface.
-func (d dryRuns) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
+func (d dryRunAdmission) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
 	if mutates, ok := d.next.(admission.MutationInterface); ok && d.nextHandles(attributes.GetOperation()) {
 		return mutates.Admit(ctx, attributes, objects)
 	}
@@ -46,7 +46,7 @@ func (d dryRuns) Admit(ctx context.Context, attributes admission.Attributes, obj
 }
 
 // Validate implements admission.ValidationInterface.
-func (d dryRuns) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
+func (d dryRunAdmission) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
 	if validates, ok := d.next.(admission.ValidationInterface); ok && d.nextHandles(attributes.GetOperation()) {
 		if err := validates.Validate(ctx, attributes, objects); err != nil {
 			return err
@@ -55,11 +55,11 @@ func (d dryRuns) Validate(ctx context.Context, attributes admission.Attributes, 
 	if !attributes.IsDryRun() || attributes.GetOperation() != admission.Create || attributes.GetSubresource() != "" {
 		return nil
 	}
-	return d.room(attributes)
+	return d.checkLimits(attributes)
 }
 
-// room is what a write would be told, if that can be known now.
-func (d dryRuns) room(attributes admission.Attributes) error {
+// checkLimits is what a write would be told, if that can be known now.
+func (d dryRunAdmission) checkLimits(attributes admission.Attributes) error {
 	resource := attributes.GetResource().GroupResource()
 	hosted, err := d.router.routes.hosted.Get(resource.String())
 	if apierrors.IsNotFound(err) {
@@ -76,5 +76,5 @@ func (d dryRuns) room(attributes admission.Attributes) error {
 	if err != nil {
 		return storeUnavailable(hosted.Spec.StoreName, err)
 	}
-	return limits.Room(store.Usage(), of, resource, attributes.GetNamespace(), attributes.GetName())
+	return limits.CheckCreate(store.Usage(), of, resource, attributes.GetNamespace(), attributes.GetName())
 }

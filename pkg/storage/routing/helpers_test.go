@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -36,6 +35,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 var (
@@ -55,7 +55,7 @@ type fakeStore struct {
 	name   string
 	client *kubernetes.Client
 
-	gone chan struct{}
+	done chan struct{}
 
 	mu   sync.Mutex
 	down error
@@ -66,7 +66,7 @@ func (s *fakeStore) Prefix() string             { return "/of-" + s.name }
 func (s *fakeStore) Client() *kubernetes.Client { return s.client }
 func (s *fakeStore) Compactor() etcd3.Compactor { return nil }
 
-func (s *fakeStore) Gone() <-chan struct{} { return s.gone }
+func (s *fakeStore) Done() <-chan struct{} { return s.done }
 
 // Usage is not known: nothing here has limits, and watch caches are not young.
 func (s *fakeStore) Usage() *usage.Tracker { return nil }
@@ -100,11 +100,11 @@ func (s *fakeStore) keys(t *testing.T) []string {
 func startStore(t *testing.T, name string) *fakeStore {
 	t.Helper()
 	client := etcdtest.StartClient(t)
-	return &fakeStore{name: name, client: client, gone: make(chan struct{})}
+	return &fakeStore{name: name, client: client, done: make(chan struct{})}
 }
 
-// world is a Router, the HostedResources that it follows, and the Stores.
-type world struct {
+// fixture is a Router, the HostedResources that it follows, and the Stores.
+type fixture struct {
 	*Router
 	annex  *annexfake.Clientset
 	stores map[string]*fakeStore
@@ -114,9 +114,9 @@ type world struct {
 	terminating bool
 }
 
-func newWorld(t *testing.T, stores ...*fakeStore) *world {
+func newFixture(t *testing.T, stores ...*fakeStore) *fixture {
 	t.Helper()
-	w := &world{annex: annexfake.NewClientset(), stores: map[string]*fakeStore{}, definition: "first"}
+	w := &fixture{annex: annexfake.NewClientset(), stores: map[string]*fakeStore{}, definition: "first"}
 	for _, store := range stores {
 		w.stores[store.name] = store
 	}
@@ -151,7 +151,7 @@ func newWorld(t *testing.T, stores ...*fakeStore) *world {
 	return w
 }
 
-func (w *world) defined(string) (types.UID, bool, error) {
+func (w *fixture) defined(string) (types.UID, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.definition == "" {
@@ -161,22 +161,22 @@ func (w *world) defined(string) (types.UID, bool, error) {
 }
 
 // replace has another Store in the place of one.
-func (w *world) replace(by *fakeStore) {
+func (w *fixture) replace(by *fakeStore) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.stores[by.name]
 	w.stores[by.name] = by
-	close(before.gone)
+	close(before.done)
 }
 
-func (w *world) define(uid types.UID, terminating bool) {
+func (w *fixture) define(uid types.UID, terminating bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.definition, w.terminating = uid, terminating
 }
 
 // place writes the HostedResource of widgets.
-func (w *world) place(t *testing.T, change func(*hostingv1alpha1.HostedResource)) {
+func (w *fixture) place(t *testing.T, change func(*hostingv1alpha1.HostedResource)) {
 	t.Helper()
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: widgets.String()}}
 	change(hosted)
@@ -190,8 +190,8 @@ func (w *world) place(t *testing.T, change func(*hostingv1alpha1.HostedResource)
 	}
 }
 
-// on has widgets on a Store, for a definition.
-func on(store string, definition types.UID) func(*hostingv1alpha1.HostedResource) {
+// placedOn has widgets on a Store, for a definition.
+func placedOn(store string, definition types.UID) func(*hostingv1alpha1.HostedResource) {
 	return func(hosted *hostingv1alpha1.HostedResource) {
 		hosted.Spec.StoreName, hosted.Status.DefinitionUID = store, definition
 	}
@@ -206,7 +206,7 @@ func (plainOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Obje
 }
 
 // storageOf makes storage as upstream does.
-func (w *world) storageOf(t *testing.T, getter generic.RESTOptionsGetter, resource schema.GroupResource) storage.Interface {
+func (w *fixture) storageOf(t *testing.T, getter generic.RESTOptionsGetter, resource schema.GroupResource) storage.Interface {
 	t.Helper()
 	options, err := getter.GetRESTOptions(resource, nil)
 	if err != nil {
@@ -225,7 +225,7 @@ func (w *world) storageOf(t *testing.T, getter generic.RESTOptionsGetter, resour
 }
 
 // widgetStorage makes the storage of the widgets that are defined.
-func (w *world) widgetStorage(t *testing.T) storage.Interface {
+func (w *fixture) widgetStorage(t *testing.T) storage.Interface {
 	t.Helper()
 	return w.storageOf(t, w.Custom(plainOptions{}, w.defined), widgets)
 }
@@ -253,16 +253,12 @@ func list(ctx context.Context, s storage.Interface, resourceVersion string) (int
 // waitCached waits until the watch cache has so many objects.
 func waitCached(t *testing.T, s storage.Interface, want int) {
 	t.Helper()
-	b := s.(*routed).backend.Load()
+	b := s.(*lazyStorage).backend.Load()
 	if b == nil {
 		t.Fatal("the storage has no backend")
 	}
-	var got int
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		got, _ = list(ctx, s, "0")
-		return b.answers() && got == want, nil
+	poll.UntilDone(t, fmt.Sprintf("the watch cache has %d objects", want), func() (bool, string) {
+		got, _ := list(t.Context(), s, "0")
+		return b.canServeReads() && got == want, fmt.Sprintf("%d objects, ready: %v", got, b.ReadinessCheck())
 	})
-	if err != nil {
-		t.Fatalf("the watch cache has %d objects, want %d: %v", got, want, b.ReadinessCheck())
-	}
 }

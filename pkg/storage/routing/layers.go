@@ -29,7 +29,7 @@ type layers struct {
 
 // newLayers stacks the layers of one resource in one Store. The order matters, the
 // first lies closest to etcd.
-func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
+func newLayers(ctx context.Context, r storageConfig, store Store) (*layers, error) {
 	shared := store.Client()
 	offset, err := revision.Load(ctx, shared.KV, store.Prefix(), r.config.GroupResource)
 	if err != nil {
@@ -42,7 +42,7 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 	client.KV, client.Watcher, client.Lease, client.Maintenance = shared.KV, shared.Watcher, shared.Lease, shared.Maintenance
 
 	// 1. A stream of its own, so that no resource waits for the events of another.
-	client.Watcher = ownStream(client.Watcher, client.KV, r.config.GroupResource.String())
+	client.Watcher = newStream(client.Watcher, client.KV, r.config.GroupResource.String())
 
 	// 2. No writes while the resource is frozen, at any replica.
 	target := freeze.Target{KV: client.KV, Prefix: store.Prefix(), Resource: r.config.GroupResource}
@@ -77,7 +77,7 @@ func newLayers(ctx context.Context, r recipe, store Store) (*layers, error) {
 
 // transformer is what the values of the resource go through: first they are
 // compressed, then encrypted. Ciphertext does not compress.
-func (r recipe) transformer(store Store) (transformer value.Transformer, release func()) {
+func (r storageConfig) transformer(store Store) (transformer value.Transformer, release func()) {
 	if r.compression != nil {
 		return r.compression.Transformer(compression.Resource{
 			GroupResource: r.config.GroupResource,

@@ -43,8 +43,8 @@ type Store interface {
 	Available() error
 	// Usage counts what is in the Store.
 	Usage() *usage.Tracker
-	// Gone is closed when there is another Store of this name, or none.
-	Gone() <-chan struct{}
+	// Done is closed when there is another Store of this name, or none.
+	Done() <-chan struct{}
 }
 
 // Config holds what a Router depends on.
@@ -210,7 +210,7 @@ func (r *Router) decorator(to route, cached bool) generic.StorageDecorator {
 		triggers storage.IndexerFuncs,
 		indexers *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
-		s := newStorage(to, r.store, recipe{
+		s := newLazyStorage(to, r.store, storageConfig{
 			config:         config,
 			resourcePrefix: resourcePrefix,
 			keyFunc:        keyFunc,
@@ -232,7 +232,7 @@ func (r *Router) decorator(to route, cached bool) generic.StorageDecorator {
 				return nil, nil, err
 			}
 		} else {
-			s.prepareSoon()
+			s.prepareInBackground()
 		}
 		return s, s.destroy, nil
 	}
@@ -254,7 +254,7 @@ func (r *Router) compressed(resource schema.GroupResource) func() bool {
 // pinned is the route to the Store default.
 type pinned struct{}
 
-func (pinned) find() (place, error)     { return place{store: hostingv1alpha1.DefaultStoreName}, nil }
+func (pinned) find() (location, error)  { return location{store: hostingv1alpha1.DefaultStoreName}, nil }
 func (pinned) changed() <-chan struct{} { return nil }
 func (pinned) limits() limits.Limits    { return limits.Unlimited() }
 
@@ -264,8 +264,8 @@ type undefined struct {
 	err      error
 }
 
-func (u undefined) find() (place, error) {
-	return place{}, notPlaced(u.resource, fmt.Sprintf("is not routed: %v", u.err), true)
+func (u undefined) find() (location, error) {
+	return location{}, notPlaced(u.resource, fmt.Sprintf("is not routed: %v", u.err), true)
 }
 func (undefined) changed() <-chan struct{} { return nil }
 func (undefined) limits() limits.Limits    { return limits.Unlimited() }
@@ -275,8 +275,8 @@ func (undefined) limits() limits.Limits    { return limits.Unlimited() }
 // already nothing is read, and nothing deleted when it goes.
 type shadowed struct{ resource schema.GroupResource }
 
-func (s shadowed) find() (place, error) {
-	return place{}, notPlaced(s.resource, "is not routed: the resource is compiled into annex, delete its CustomResourceDefinition", true)
+func (s shadowed) find() (location, error) {
+	return location{}, notPlaced(s.resource, "is not routed: the resource is compiled into annex, delete its CustomResourceDefinition", true)
 }
 func (shadowed) changed() <-chan struct{} { return nil }
 func (shadowed) limits() limits.Limits    { return limits.Unlimited() }

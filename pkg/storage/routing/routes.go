@@ -28,7 +28,7 @@ type LiveFunc func(ctx context.Context, name string) (*hostingv1alpha1.HostedRes
 // route leads to the Store of a resource.
 type route interface {
 	// find returns where the resource is, or an error from notPlaced.
-	find() (place, error)
+	find() (location, error)
 	// changed returns a channel that is closed when find may say something else, or
 	// nil if it never will. To miss nothing, it is called before find.
 	changed() <-chan struct{}
@@ -36,8 +36,8 @@ type route interface {
 	limits() limits.Limits
 }
 
-// place is where a resource is. Two places are the same if the objects are.
-type place struct {
+// location is where a resource is. Two places are the same if the objects are.
+type location struct {
 	// store is the name of the Store.
 	store string
 	// hosted is the UID of the HostedResource that says so; empty if none does.
@@ -50,20 +50,20 @@ type routes struct {
 	live   LiveFunc
 	synced cache.DoneChecker
 
-	mu   sync.Mutex
-	news chan struct{} // closed and replaced at every change
+	mu     sync.Mutex
+	change chan struct{} // closed and replaced at every change
 }
 
 func newRoutes(informer hostinginformers.HostedResourceInformer, live LiveFunc) (*routes, error) {
-	r := &routes{hosted: informer.Lister(), live: live, news: make(chan struct{})}
+	r := &routes{hosted: informer.Lister(), live: live, change: make(chan struct{})}
 	registration, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { r.announce() },
+		AddFunc: func(any) { r.broadcast() },
 		UpdateFunc: func(old, updated any) {
 			if isRerouted(old.(*hostingv1alpha1.HostedResource), updated.(*hostingv1alpha1.HostedResource)) {
-				r.announce()
+				r.broadcast()
 			}
 		},
-		DeleteFunc: func(any) { r.announce() },
+		DeleteFunc: func(any) { r.broadcast() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch hosted resources: %w", err)
@@ -82,13 +82,13 @@ func isRerouted(old, updated *hostingv1alpha1.HostedResource) bool {
 			meta.FindStatusCondition(updated.Status.Conditions, hostingv1alpha1.HostedResourceScheduled))
 }
 
-// announce wakes the storage of all resources. It happens seldom: when a resource is
+// broadcast wakes the storage of all resources. It happens seldom: when a resource is
 // made, placed or deleted.
-func (r *routes) announce() {
+func (r *routes) broadcast() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	close(r.news)
-	r.news = make(chan struct{})
+	close(r.change)
+	r.change = make(chan struct{})
 }
 
 func (r *routes) changed() <-chan struct{} {
@@ -97,16 +97,16 @@ func (r *routes) changed() <-chan struct{} {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.news
+	return r.change
 }
 
 // of returns the route of a resource, for one definition of it.
-func (r *routes) of(resource schema.GroupResource, definition types.UID) *placement {
-	return &placement{routes: r, resource: resource, definition: definition, terminating: func() bool { return false }}
+func (r *routes) of(resource schema.GroupResource, definition types.UID) *hostedRoute {
+	return &hostedRoute{routes: r, resource: resource, definition: definition, terminating: func() bool { return false }}
 }
 
-// placement is the route that a HostedResource describes.
-type placement struct {
+// hostedRoute is the route that a HostedResource describes.
+type hostedRoute struct {
 	*routes
 	resource   schema.GroupResource
 	definition types.UID
@@ -115,28 +115,28 @@ type placement struct {
 }
 
 // find implements route.
-func (p *placement) find() (place, error) {
+func (p *hostedRoute) find() (location, error) {
 	if !cache.IsDone(p.synced) {
-		return place{}, notPlaced(p.resource, "is not known yet, annex has just started", false)
+		return location{}, notPlaced(p.resource, "is not known yet, annex has just started", false)
 	}
 	hosted, err := p.hosted.Get(p.resource.String())
 	switch {
 	case apierrors.IsNotFound(err):
-		return place{}, notPlaced(p.resource, "does not exist yet", false)
+		return location{}, notPlaced(p.resource, "does not exist yet", false)
 	case err != nil:
-		return place{}, fmt.Errorf("read hosted resource %s: %w", p.resource, err)
+		return location{}, fmt.Errorf("read hosted resource %s: %w", p.resource, err)
 	case hosted.Spec.StoreName == "":
-		return place{}, unscheduled(p.resource, hosted)
+		return location{}, unscheduled(p.resource, hosted)
 	case hosted.Status.DefinitionUID != p.definition && !hosted.DeletionTimestamp.IsZero():
-		return place{}, notPlaced(p.resource, "is being deleted: once it is gone, one is made for the definition", false)
+		return location{}, notPlaced(p.resource, "is being deleted: once it is gone, one is made for the definition", false)
 	case hosted.Status.DefinitionUID != p.definition:
-		return place{}, notPlaced(p.resource, "waits for annex to see the definition of the resource", false)
+		return location{}, notPlaced(p.resource, "waits for annex to see the definition of the resource", false)
 	}
-	return place{store: hosted.Spec.StoreName, hosted: hosted.UID}, nil
+	return location{store: hosted.Spec.StoreName, hosted: hosted.UID}, nil
 }
 
 // limits implements route.
-func (p *placement) limits() limits.Limits {
+func (p *hostedRoute) limits() limits.Limits {
 	hosted, err := p.hosted.Get(p.resource.String())
 	if err != nil {
 		return limits.Unlimited() // nothing says otherwise
@@ -156,7 +156,7 @@ func unscheduled(resource schema.GroupResource, hosted *hostingv1alpha1.HostedRe
 // neverPlaced reports whether the resource certainly has no objects, because its
 // definition is on its way out and it has no Store even now. It asks the server: who
 // takes an old answer for the truth leaves objects behind.
-func (p *placement) neverPlaced(ctx context.Context) bool {
+func (p *hostedRoute) neverPlaced(ctx context.Context) bool {
 	if !p.terminating() {
 		return false
 	}

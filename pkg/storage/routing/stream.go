@@ -27,7 +27,7 @@ type stream struct {
 	name string
 }
 
-func ownStream(watcher clientv3.Watcher, kv clientv3.KV, resource string) clientv3.Watcher {
+func newStream(watcher clientv3.Watcher, kv clientv3.KV, resource string) clientv3.Watcher {
 	return stream{Watcher: watcher, kv: kv, name: fmt.Sprintf("%s/%d", resource, streams.Add(1))}
 }
 

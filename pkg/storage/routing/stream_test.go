@@ -15,10 +15,10 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
-// forgetful is an etcd that does not send what was there before.
-type forgetful struct{ clientv3.Watcher }
+// withoutPrevKV is an etcd that does not send what was there before.
+type withoutPrevKV struct{ clientv3.Watcher }
 
-func (f forgetful) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
+func (f withoutPrevKV) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
 	answers := f.Watcher.Watch(ctx, key, options...)
 	forgotten := make(chan clientv3.WatchResponse)
 	go func() {
@@ -51,7 +51,7 @@ func TestWatchThatIsBeingMade(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	events := ownStream(forgetful{etcd}, etcd, "things").Watch(ctx, "/things/", clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithRev(1))
+	events := newStream(withoutPrevKV{etcd}, etcd, "things").Watch(ctx, "/things/", clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithRev(1))
 	var got []string
 	for answer := range events {
 		for _, event := range answer.Events {

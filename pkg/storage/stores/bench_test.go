@@ -25,8 +25,8 @@ func BenchmarkFence(b *testing.B) {
 	}
 	store.stop()
 	store.running.Wait()
-	fenced := store.gate.Load()
-	plain := newGate(nil, fenced.connection, fenced.cluster, nil)
+	fenced := store.breaker.Load()
+	plain := newBreaker(nil, fenced.connection, fenced.cluster, nil)
 	for name, request := range map[string]func() error{
 		"get":  func() error { _, err := kv.Get(b.Context(), "/annex/list/007"); return err },
 		"list": func() error { _, err := kv.Get(b.Context(), "/annex/list/", clientv3.WithPrefix()); return err },
@@ -38,9 +38,9 @@ func BenchmarkFence(b *testing.B) {
 			return err
 		},
 	} {
-		for kind, gate := range map[string]*gate{"plain": plain, "fenced": fenced} {
+		for kind, gate := range map[string]*breaker{"plain": plain, "fenced": fenced} {
 			b.Run(name+"/"+kind, func(b *testing.B) {
-				store.gate.Store(gate)
+				store.breaker.Store(gate)
 				b.ReportAllocs()
 				b.RunParallel(func(pb *testing.PB) {
 					for pb.Next() {

@@ -22,8 +22,8 @@ import (
 // after an adoption: what was written since it was noted is below it.
 const adoptionGap = 1_000_000_000
 
-// Claimed says what a Store was found to be when its prefix was claimed.
-type Claimed struct {
+// Claim says what a Store was found to be when its prefix was claimed.
+type Claim struct {
 	// Cluster is the ID of the etcd cluster.
 	Cluster uint64
 	// History begins with the claim.
@@ -38,25 +38,25 @@ type Claimed struct {
 //
 // Revisions go on above the highest that clients may have seen, so that what they hold
 // is of the past and never of the future.
-func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claimed, error) {
+func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claim, error) {
 	seen := s.Snapshot()
-	conn := s.gate.Load().connection
-	if conn == nil || seen.Cluster == 0 || !conn.enter() {
-		return Claimed{}, s.unavailable(ReasonConnecting, "it was not reached yet")
+	conn := s.breaker.Load().connection
+	if conn == nil || seen.Cluster == 0 || !conn.acquire() {
+		return Claim{}, s.unavailable(ReasonConnecting, "it was not reached yet")
 	}
-	defer conn.leave()
-	defer s.lookSoon()
+	defer conn.release()
+	defer s.probeSoon()
 	if is := seen.Mark; !adopt && is != nil && is.Store == s.name && is.UID == uid {
-		return Claimed{seen.Cluster, History{Epoch: is.Epoch}}, nil // it was claimed a moment ago
+		return Claim{seen.Cluster, History{Epoch: is.Epoch}}, nil // it was claimed a moment ago
 	}
 	c := claimRequest{mark: newMark(s.name, uid), cluster: seen.Cluster}
 	if adopt {
 		if is := seen.Mark; is != nil && is.Store == hosting.DefaultStoreName {
-			return Claimed{}, s.unavailable(ReasonInUse, fmt.Sprintf(
+			return Claim{}, s.unavailable(ReasonInUse, fmt.Sprintf(
 				"the prefix %s of the etcd cluster %s is that of an annex itself: no Store can adopt it", s.prefix, FormatClusterID(seen.Cluster)))
 		}
 		c.replaces = seen.rawMark
-		if highest := max(s.wants().known.Revision, s.known.Load().Revision); highest > 0 {
+		if highest := max(s.desiredState().known.Revision, s.known.Load().Revision); highest > 0 {
 			c.floor = highest + adoptionGap
 		}
 	}
@@ -66,11 +66,11 @@ func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claimed, 
 // Release removes the Store's mark, so that others may use the prefix.
 func (s *Store) Release(ctx context.Context, uid types.UID) error {
 	seen := s.Snapshot()
-	conn := s.gate.Load().connection
-	if conn == nil || !conn.enter() {
+	conn := s.breaker.Load().connection
+	if conn == nil || !conn.acquire() {
 		return s.unavailable(ReasonConnecting, "it was not reached")
 	}
-	defer conn.leave()
+	defer conn.release()
 	if is := seen.Mark; is == nil || is.Store != s.name || is.UID != uid {
 		return nil
 	}
@@ -97,11 +97,11 @@ type claimRequest struct {
 
 // claim makes the mark in one transaction, on the condition that the prefix is as it was
 // found to be just before.
-func (c *connection) claim(ctx context.Context, claim claimRequest) (Claimed, error) {
+func (c *connection) claim(ctx context.Context, claim claimRequest) (Claim, error) {
 	prefix := c.target.prefix
 	found, err := c.inspect(ctx, claim)
 	if err != nil {
-		return Claimed{}, err
+		return Claim{}, err
 	}
 	key := keys.Store(prefix)
 	unchanged := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
@@ -116,34 +116,34 @@ func (c *connection) claim(ctx context.Context, claim claimRequest) (Claimed, er
 	}
 	ops, err := claim.ops(prefix, found)
 	if err != nil {
-		return Claimed{}, err
+		return Claim{}, err
 	}
 	response, err := c.client.Txn(ctx).If(unchanged...).Then(ops...).Commit()
 	if err != nil {
-		return Claimed{}, fmt.Errorf("mark the prefix %s as that of store %s: %w", prefix, claim.mark.Store, err)
+		return Claim{}, fmt.Errorf("mark the prefix %s as that of store %s: %w", prefix, claim.mark.Store, err)
 	}
 	if !response.Succeeded {
-		return Claimed{}, claim.refused(ReasonInUse, "the prefix %s of the etcd cluster %s was claimed by another Store at the same time",
+		return Claim{}, claim.refused(ReasonInUse, "the prefix %s of the etcd cluster %s was claimed by another Store at the same time",
 			prefix, FormatClusterID(response.Header.GetClusterId()))
 	}
 	if found.empty {
-		return claim.done(), nil
+		return claim.result(), nil
 	}
 	// A Store below could be claimed until a moment ago.
-	if err := c.nothingBelow(ctx, claim); err != nil {
+	if err := c.checkNothingBelow(ctx, claim); err != nil {
 		_, undo := c.client.Delete(ctx, key)
-		return Claimed{}, errors.Join(err, undo)
+		return Claim{}, errors.Join(err, undo)
 	}
-	return claim.done(), nil
+	return claim.result(), nil
 }
 
-func (c claimRequest) done() Claimed {
-	return Claimed{Cluster: c.cluster, History: History{Epoch: c.mark.Epoch, Revision: c.floor}}
+func (c claimRequest) result() Claim {
+	return Claim{Cluster: c.cluster, History: History{Epoch: c.mark.Epoch, Revision: c.floor}}
 }
 
 // ops make the mark, and have revisions go on above those that clients saw. They forget
 // the checkpoints, which are of the history that was known before.
-func (c claimRequest) ops(prefix string, found inspected) ([]clientv3.Op, error) {
+func (c claimRequest) ops(prefix string, found prefixState) ([]clientv3.Op, error) {
 	value, err := c.mark.encode()
 	if err != nil {
 		return nil, err
@@ -159,8 +159,8 @@ func (c claimRequest) ops(prefix string, found inspected) ([]clientv3.Op, error)
 	return ops, nil
 }
 
-// inspected is what was found below a prefix.
-type inspected struct {
+// prefixState is what was found below a prefix.
+type prefixState struct {
 	revision int64
 	offset   int64
 	// empty says that there is no key.
@@ -169,7 +169,7 @@ type inspected struct {
 
 // inspect looks at what is below the prefix, and refuses it if there is anything that is
 // not annex's, or another Store.
-func (c *connection) inspect(ctx context.Context, claim claimRequest) (inspected, error) {
+func (c *connection) inspect(ctx context.Context, claim claimRequest) (prefixState, error) {
 	prefix := c.target.prefix
 	one := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1)}
 	reads := []clientv3.Op{
@@ -183,37 +183,37 @@ func (c *connection) inspect(ctx context.Context, claim claimRequest) (inspected
 	}
 	response, err := c.client.Txn(ctx).Then(reads...).Commit()
 	if err != nil {
-		return inspected{}, fmt.Errorf("look at the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
+		return prefixState{}, fmt.Errorf("look at the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
 	}
 	cluster := FormatClusterID(response.Header.GetClusterId())
 	if response.Header.GetClusterId() != claim.cluster {
-		return inspected{}, claim.refused(ReasonWrongCluster, "%s", wrongCluster("its endpoints lead", response.Header.GetClusterId(), claim.cluster))
+		return prefixState{}, claim.refused(ReasonWrongCluster, "%s", wrongCluster("its endpoints lead", response.Header.GetClusterId(), claim.cluster))
 	}
 	for _, above := range response.Responses[others:] {
 		for _, kv := range above.GetResponseRange().GetKvs() {
-			return inspected{}, claim.refused(ReasonInUse, "the etcd cluster %s has another Store above the prefix %s, with the mark %s", cluster, prefix, kv.Key)
+			return prefixState{}, claim.refused(ReasonInUse, "the etcd cluster %s has another Store above the prefix %s, with the mark %s", cluster, prefix, kv.Key)
 		}
 	}
 	all, own := response.Responses[0].GetResponseRange().GetKvs(), response.Responses[1].GetResponseRange().GetKvs()
 	if len(all) > 0 && len(own) == 0 {
-		return inspected{}, claim.refused(ReasonNotEmpty, "the prefix %s of the etcd cluster %s has keys that are not annex's, such as %s",
+		return prefixState{}, claim.refused(ReasonNotEmpty, "the prefix %s of the etcd cluster %s has keys that are not annex's, such as %s",
 			prefix, cluster, all[0].Key)
 	}
-	found := inspected{revision: response.Header.GetRevision(), empty: len(all) == 0}
+	found := prefixState{revision: response.Header.GetRevision(), empty: len(all) == 0}
 	if found.offset, err = revision.HighestOf(response.Responses[2].GetResponseRange().GetKvs()); err != nil {
-		return inspected{}, fmt.Errorf("look at the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
+		return prefixState{}, fmt.Errorf("look at the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
 	}
 	if found.empty {
 		return found, nil
 	}
-	return found, c.nothingBelow(ctx, claim)
+	return found, c.checkNothingBelow(ctx, claim)
 }
 
 // pageOfKeys is how many keys are read at once.
 const pageOfKeys = 10_000
 
-// nothingBelow refuses a prefix that has another Store below it.
-func (c *connection) nothingBelow(ctx context.Context, claim claimRequest) error {
+// checkNothingBelow refuses a prefix that has another Store below it.
+func (c *connection) checkNothingBelow(ctx context.Context, claim claimRequest) error {
 	prefix := c.target.prefix
 	end := clientv3.GetPrefixRangeEnd(keys.Root(prefix))
 	for from := keys.Root(prefix); ; {
@@ -241,28 +241,28 @@ func (c claimRequest) refused(reason, message string, args ...any) *UnavailableE
 // claimDefault marks the prefix of the Store "default" and pins its cluster, without
 // the API, which is kept there. The first cluster that is reached is the right one:
 // the command line says so.
-func (s *Store) claimDefault(ctx context.Context, conn *connection, w wanted, seen *Snapshot) wanted {
+func (s *Store) claimDefault(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) desiredState {
 	if w.pinned == 0 && seen.Cluster != 0 {
 		w.pinned = seen.Cluster
 	}
-	if seen.readErr == nil && seen.rawMark == "" && seen.Cluster == w.pinned && s.loop.fence == nil && w.known.Epoch == "" {
+	if seen.readErr == nil && seen.rawMark == "" && seen.Cluster == w.pinned && s.state.fence == nil && w.known.Epoch == "" {
 		s.markDefault(ctx, conn, seen)
 	}
 	if s.embedded && seen.Mark != nil && seen.Mark.Store != s.name && w.known.Epoch == "" {
-		s.mendEmbedded(ctx, conn, seen)
+		s.reclaimEmbedded(ctx, conn, seen)
 	}
 	if seen.Mark != nil && seen.Mark.Store == s.name && w.known.Epoch == "" {
 		w.known.Epoch = seen.Mark.Epoch
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wanted.pinned, s.wanted.known = w.pinned, w.known
+	s.desired.pinned, s.desired.known = w.pinned, w.known
 	return w
 }
 
-// mendEmbedded takes back a prefix in the etcd inside the process, at the start. A release
+// reclaimEmbedded takes back a prefix in the etcd inside the process, at the start. A release
 // that did not keep Stores off it let them take it, and nobody else can reach that etcd.
-func (s *Store) mendEmbedded(ctx context.Context, conn *connection, seen *Snapshot) {
+func (s *Store) reclaimEmbedded(ctx context.Context, conn *connection, seen *Snapshot) {
 	value, err := newMark(s.name, uuid.NewUUID()).encode()
 	if err == nil {
 		key := keys.Store(s.prefix)
@@ -277,7 +277,7 @@ func (s *Store) mendEmbedded(ctx context.Context, conn *connection, seen *Snapsh
 }
 
 func (s *Store) markDefault(ctx context.Context, conn *connection, seen *Snapshot) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	_, err := conn.claim(ctx, claimRequest{mark: newMark(s.name, uuid.NewUUID()), cluster: seen.Cluster})
 	switch {
@@ -292,8 +292,8 @@ func (s *Store) markDefault(ctx context.Context, conn *connection, seen *Snapsho
 
 // upgradeMark gives an epoch and a format to a mark of a release that did not have them,
 // and judges what is there then: another replica may have been first.
-func (s *Store) upgradeMark(ctx context.Context, conn *connection, w wanted, seen *Snapshot) *UnavailableError {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+func (s *Store) upgradeMark(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) *UnavailableError {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	value, err := newMark(seen.Mark.Store, seen.Mark.UID).encode()
 	if err == nil {
@@ -308,5 +308,5 @@ func (s *Store) upgradeMark(ctx context.Context, conn *connection, w wanted, see
 	if seen.readErr != nil {
 		return s.unavailable(ReasonFailed, seen.readErr.Error())
 	}
-	return s.judgeMark(w, seen)
+	return s.checkMark(w, seen)
 }

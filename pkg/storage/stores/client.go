@@ -68,7 +68,7 @@ func (k *kv) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error
 
 // do performs one operation, in a transaction with the Store's fence.
 func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clientv3.OpResponse, err error) {
-	ctx, c, err := k.store.pass(ctx, name)
+	ctx, c, err := k.store.admit(ctx, name)
 	if err != nil {
 		return clientv3.OpResponse{}, err
 	}
@@ -158,7 +158,7 @@ func unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
 // GetStream implements clientv3.KV. Its last part, without which the others are not
 // used, comes when the fence was found to hold after all of them.
 func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
-	bound, c, err := k.store.pass(ctx, "stream")
+	bound, c, err := k.store.admit(ctx, "stream")
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (f failingServer) Recv() (*etcdserverpb.RangeStreamResponse, error) { retur
 
 // Compact implements clientv3.KV.
 func (k *kv) Compact(ctx context.Context, revision int64, opts ...clientv3.CompactOption) (*clientv3.CompactResponse, error) {
-	ctx, c, err := k.store.pass(ctx, "compact")
+	ctx, c, err := k.store.admit(ctx, "compact")
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func (c *compaction) CompactRevision() int64 {
 // set has history removed, or not. Upstream's compactor would write an error to the
 // log every second for a Store that is away.
 func (c *compaction) set(on bool, s *Store) {
-	if s.set.config.CompactionInterval == 0 || on == c.isRunning() {
+	if s.pool.config.CompactionInterval == 0 || on == c.isRunning() {
 		return
 	}
 	if !on {
@@ -46,7 +46,7 @@ func (c *compaction) set(on bool, s *Store) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.running = etcd3.NewCompactor(s.client.Client, s.set.config.CompactionInterval, clock.RealClock{}, nil)
+	c.running = etcd3.NewCompactor(s.client.Client, s.pool.config.CompactionInterval, clock.RealClock{}, nil)
 }
 
 func (c *compaction) isRunning() bool {

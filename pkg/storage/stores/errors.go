@@ -133,9 +133,9 @@ func storeStatus(store string, code int32, reason metav1.StatusReason, message s
 	}
 }
 
-// translate says in whose name etcd failed, where it did: it leaves answers that are
+// asStoreError says in whose name etcd failed, where it did: it leaves answers that are
 // about the request, such as that a revision was compacted, as they are.
-func translate(store string, err error) error {
+func asStoreError(store string, err error) error {
 	var known *UnavailableError
 	switch {
 	case err == nil, errors.As(err, &known):

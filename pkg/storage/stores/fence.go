@@ -75,11 +75,11 @@ func (c *call) checkFence(header *etcdserverpb.ResponseHeader, answers []*etcdse
 	mark, checkpoint := answers[0].GetResponseRange().GetKvs(), answers[1].GetResponseRange().GetKvs()
 	switch {
 	case len(mark) != 1 || string(mark[0].Value) != c.fence.mark:
-		return c.store.refuse(c.gate, ReasonDataReplaced, dataReplaced)
+		return c.store.trip(c.breaker, ReasonDataReplaced, dataReplaced)
 	case header.GetRevision() < c.floor:
-		return c.store.refuse(c.gate, ReasonRolledBack, rolledBack(c.floor))
+		return c.store.trip(c.breaker, ReasonRolledBack, rolledBack(c.floor))
 	case c.checkpoint > 0 && (len(checkpoint) != 1 || checkpoint[0].ModRevision < c.checkpoint):
-		return c.store.refuse(c.gate, ReasonDiverged, diverged)
+		return c.store.trip(c.breaker, ReasonDiverged, diverged)
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (c *call) checkFence(header *etcdserverpb.ResponseHeader, answers []*etcdse
 // an etcd that kept its data.
 func (c *call) checkRevision(header *etcdserverpb.ResponseHeader) error {
 	if header.GetRevision() < c.floor {
-		return c.store.refuse(c.gate, ReasonRolledBack, rolledBack(c.floor))
+		return c.store.trip(c.breaker, ReasonRolledBack, rolledBack(c.floor))
 	}
 	raise(&c.store.highest, header.GetRevision())
 	return nil

@@ -51,13 +51,13 @@ func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence,
 			newer++
 		}
 	}
-	recent := time.Since(s.loop.checkpointed) < s.set.config.checkpointInterval
+	recent := time.Since(s.state.checkpointed) < s.pool.config.checkpointInterval
 	// One that others are about to take for left behind is written again.
 	idle := seen.revision-before <= newer && newer < maxCheckpoints/2
 	if seen.NoSpace || before > 0 && (recent || idle) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	unchanged := clientv3.Compare(clientv3.Value(f.markKey), "=", f.mark)
 	ops := []clientv3.Op{clientv3.OpPut(f.checkpointKey, "")}
@@ -72,7 +72,7 @@ func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence,
 	case response.Succeeded:
 		f.wroteCheckpoint(response.Header)
 		raise(&s.highest, response.Header.GetRevision())
-		s.loop.checkpointed = time.Now()
+		s.state.checkpointed = time.Now()
 	}
 }
 
@@ -82,7 +82,7 @@ func (s *Store) oldestCheckpoint(f *fence, seen *Snapshot) string {
 	if len(seen.checkpoints) < maxCheckpoints {
 		return ""
 	}
-	kept := keys.Checkpoints(s.prefix) + s.wants().known.Checkpoint
+	kept := keys.Checkpoints(s.prefix) + s.desiredState().known.Checkpoint
 	candidates := slices.DeleteFunc(slices.Collect(maps.Keys(seen.checkpoints)), func(key string) bool {
 		return key == f.checkpointKey || key == kept
 	})
@@ -99,14 +99,14 @@ func (s *Store) history(f *fence, seen *Snapshot) History {
 	return h
 }
 
-// judgeHistory says whether the etcd has the history that annex knows: what this process
+// checkHistory says whether the etcd has the history that annex knows: what this process
 // saw, and what was kept of what others saw.
-func (s *Store) judgeHistory(w wanted, seen *Snapshot) *UnavailableError {
-	if s.loop.data == (data{w.pinned, seen.Mark.Epoch}) {
+func (s *Store) checkHistory(w desiredState, seen *Snapshot) *UnavailableError {
+	if s.state.data == (data{w.pinned, seen.Mark.Epoch}) {
 		if seen.revision < seen.floor {
 			return s.unavailable(ReasonRolledBack, rolledBack(seen.floor))
 		}
-		if f := s.loop.fence; f != nil && seen.checkpoints[f.checkpointKey] < seen.checkpoint {
+		if f := s.state.fence; f != nil && seen.checkpoints[f.checkpointKey] < seen.checkpoint {
 			return s.unavailable(ReasonDiverged, diverged)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // copyTo copies the data of an etcd that does not run.
@@ -96,10 +97,10 @@ func TestOtherDataAtTheSameEndpoint(t *testing.T) {
 			if len(response.Events) > 0 || response.Created {
 				return fmt.Errorf("it sent %+v", response)
 			}
-			if !response.Canceled || s.gate.Load().refused == nil {
+			if !response.Canceled || s.breaker.Load().unavailable == nil {
 				return response.Err()
 			}
-			return s.gate.Load().refused
+			return s.breaker.Load().unavailable
 		},
 	}
 	for name, tc := range map[string]struct {
@@ -145,21 +146,21 @@ func TestOtherDataAtTheSameEndpoint(t *testing.T) {
 			etcd.copyTo(t, earlier)
 			etcd.restart(t)
 			awaitReason(t, store, "")
-			eventually(t, func() string { // the connection is a moment behind
+			poll.Until(t, "a write", func() string { // the connection is a moment behind
 				if _, err := put(t, store, "c", "1"); err != nil {
 					return err.Error()
 				}
 				return ""
 			})
 			still(t, store)
-			honest := store.gate.Load()
+			honest := store.breaker.Load()
 			etcd.Close()
 			tc.replace(t, etcd, earlier)
 			before := dump(t, etcd)
 			for what, request := range requests {
-				store.gate.Store(newGate(nil, honest.connection, honest.cluster, honest.fence))
+				store.breaker.Store(newBreaker(nil, honest.connection, honest.cluster, honest.fence))
 				var err error
-				eventually(t, func() string {
+				poll.Until(t, what+" is refused", func() string {
 					if err = request(t, store); isFor(err, ReasonFailed) {
 						return err.Error() // the connection is a moment behind
 					}
@@ -232,7 +233,7 @@ func TestAdoption(t *testing.T) {
 	etcd := startEtcd(t, nil)
 	far := object("far", etcd.url)
 	before := claim(t, set, far)
-	other.follow(far)
+	other.sync(far)
 	late, err := other.Get("far")
 	if err != nil {
 		t.Fatal(err)
@@ -247,8 +248,8 @@ func TestAdoption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
-		before.lookSoon()
+	poll.Until(t, "the checkpoint includes the restored revisions", func() string {
+		before.probeSoon()
 		if known := before.Snapshot().History; known.Revision < written.Revision+restored {
 			return fmt.Sprintf("clients may have seen %d, not %d", written.Revision+restored, known.Revision)
 		}
@@ -258,8 +259,8 @@ func TestAdoption(t *testing.T) {
 	etcd.replace(t, t.TempDir())
 	awaitReason(t, before, ReasonDataReplaced)
 	note(t, far, before, true)
-	set.follow(far)
-	<-before.Gone()
+	set.sync(far)
+	<-before.Done()
 	after, err := set.Get("far")
 	if err != nil {
 		t.Fatal(err)
@@ -280,8 +281,8 @@ func TestAdoption(t *testing.T) {
 		t.Errorf("a read of a replica that has not heard of the adoption: %q, %v", value, err)
 	}
 	awaitReason(t, late, ReasonDataReplaced)
-	other.follow(far)
-	<-late.Gone()
+	other.sync(far)
+	<-late.Done()
 }
 
 // TestKnownHistory starts annex on what it noted of an etcd: one that is another by then
@@ -316,7 +317,7 @@ func TestKnownHistory(t *testing.T) {
 			}
 			tc.change(noted.Status.History)
 			later := openSet(t, nil)
-			later.follow(noted)
+			later.sync(noted)
 			there, err := later.Get("far")
 			if err != nil {
 				t.Fatal(err)
@@ -337,8 +338,8 @@ func TestEarlierMark(t *testing.T) {
 	far := object("far", etcd.url)
 	far.Status.ClusterID = FormatClusterID(uint64(etcd.Server.Cluster().ID()))
 	var epochs []string
-	for _, set := range []*Set{openSet(t, nil), openSet(t, nil)} {
-		set.follow(far)
+	for _, set := range []*Pool{openSet(t, nil), openSet(t, nil)} {
+		set.sync(far)
 		store, err := set.Get("far")
 		if err != nil {
 			t.Fatal(err)
@@ -346,7 +347,7 @@ func TestEarlierMark(t *testing.T) {
 		awaitReason(t, store, "")
 		_, epoch := store.Data()
 		epochs = append(epochs, epoch)
-		if mark := store.Snapshot().Mark; mark.Format != (Format{knownFormat, knownFormat}) {
+		if mark := store.Snapshot().Mark; mark.Format != (Format{currentFormat, currentFormat}) {
 			t.Errorf("the mark has the format %+v", mark.Format)
 		}
 	}
@@ -357,7 +358,7 @@ func TestEarlierMark(t *testing.T) {
 
 func TestNewerFormat(t *testing.T) {
 	t.Parallel()
-	for name, format := range map[string]Format{"to read": {MinReader: knownFormat + 1}, "to write": {MinWriter: knownFormat + 1}} {
+	for name, format := range map[string]Format{"to read": {MinReader: currentFormat + 1}, "to write": {MinWriter: currentFormat + 1}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			etcd := startEtcd(t, nil)
@@ -433,13 +434,13 @@ func TestOverlaps(t *testing.T) {
 			// "localhost" is another spelling of the same place.
 			greedy := object("greedy"+strings.ReplaceAll(prefix, "/", "-"), strings.Replace(etcd.url, "127.0.0.1", "localhost", 1))
 			greedy.Spec.Etcd.KeyPrefix = prefix
-			set.follow(greedy)
+			set.sync(greedy)
 			store, err := set.Get(greedy.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer set.remove(greedy.Name, "")
-			eventually(t, func() string {
+			poll.Until(t, "the etcd is probed", func() string {
 				if store.Snapshot().Cluster == 0 {
 					return "it was not looked at"
 				}
@@ -496,7 +497,7 @@ func TestStoreAboveAnother(t *testing.T) {
 	}
 	above := object("above", etcd.url)
 	above.Spec.Etcd.KeyPrefix = "/x"
-	set.follow(above)
+	set.sync(above)
 	store, err := set.Get("above")
 	if err != nil {
 		t.Fatal(err)
@@ -540,7 +541,7 @@ func TestAdoptAtOnce(t *testing.T) {
 	var replicas []*Store
 	for range 4 {
 		set := openSet(t, nil)
-		set.follow(far)
+		set.sync(far)
 		store, err := set.Get("far")
 		if err != nil {
 			t.Fatal(err)
@@ -586,18 +587,18 @@ func TestIdleEtcdStaysIdle(t *testing.T) {
 	first := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
 	claim(t, first, far)
 	second := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
-	second.follow(far)
+	second.sync(far)
 	client := dialDirectly(t, etcd.url)
 	last, same := int64(0), 0
-	eventually(t, func() string {
-		for _, set := range []*Set{first, second} {
+	poll.Until(t, "no further write by either annex", func() string {
+		for _, set := range []*Pool{first, second} {
 			store, err := set.Get("far")
 			if err != nil {
 				t.Fatal(err)
 			}
 			before := store.Snapshot()
-			store.lookSoon()
-			eventually(t, func() string {
+			store.probeSoon()
+			poll.Until(t, "a further probe", func() string {
 				if store.Snapshot() == before {
 					return "no further look"
 				}
@@ -634,16 +635,16 @@ func TestCheckpointOfAnIdleReplica(t *testing.T) {
 		if start%(maxCheckpoints/2) > 0 {
 			continue
 		}
-		eventually(t, func() string {
-			idle.lookSoon()
-			if written := idle.gate.Load().fence.checkpoint.Load(); written < left.Header.Revision-maxCheckpoints/2 {
+		poll.Until(t, "a checkpoint by the replica that does not write", func() string {
+			idle.probeSoon()
+			if written := idle.breaker.Load().fence.checkpoint.Load(); written < left.Header.Revision-maxCheckpoints/2 {
 				return fmt.Sprintf("its checkpoint is of revision %d, others wrote %d", written, left.Header.Revision)
 			}
 			return ""
 		})
 	}
 	other := openSet(t, nil)
-	other.follow(far)
+	other.sync(far)
 	second, err := other.Get("far")
 	if err != nil {
 		t.Fatal(err)
@@ -708,7 +709,7 @@ func TestLooksWhileWriting(t *testing.T) {
 		})
 	}
 	for range 200 {
-		store.look(ctx)
+		store.probe(ctx)
 		if err := store.Available(); err != nil {
 			t.Fatal(err)
 		}

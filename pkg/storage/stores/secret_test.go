@@ -17,6 +17,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // secrets are the Secrets there are, by name.
@@ -52,7 +53,7 @@ func (s *secrets) set(name string, data map[string][]byte) {
 func awaitMessage(t *testing.T, s *Store, reason string, words ...string) {
 	t.Helper()
 	awaitReason(t, s, reason)
-	eventually(t, func() string {
+	poll.Until(t, "the message of reason "+reason, func() string {
 		message := s.Snapshot().Unavailable.Message
 		for _, word := range words {
 			if !strings.Contains(message, word) {
@@ -72,7 +73,7 @@ func TestCredentials(t *testing.T) {
 	set := openSet(t, func(c *Config) { c.ReadSecret, c.secretInterval = held.read, time.Millisecond })
 	far := object("far", etcd.Endpoints()...)
 	far.Spec.Etcd.TLS = &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: "annex-system", Name: "etcd"}}
-	set.follow(far)
+	set.sync(far)
 	store, err := set.Get("far")
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +120,7 @@ func TestCredentials(t *testing.T) {
 	// What was read once is used while the Secret cannot be read, and that is said the
 	// whole time.
 	held.set("etcd", nil)
-	eventually(t, func() string {
+	poll.Until(t, "the missing Secret is reported", func() string {
 		if store.Snapshot().SecretErr == nil {
 			return "nobody says that the Secret is gone"
 		}
@@ -127,8 +128,8 @@ func TestCredentials(t *testing.T) {
 	})
 	for range 3 {
 		before := store.Snapshot()
-		store.lookSoon()
-		eventually(t, func() string {
+		store.probeSoon()
+		poll.Until(t, "a further probe", func() string {
 			if store.Snapshot() == before {
 				return "no further look"
 			}

@@ -29,7 +29,7 @@ type Snapshot struct {
 	// Unavailable is why no requests pass, nil if they do.
 	Unavailable *UnavailableError
 	// Endpoints holds an answer or an error for each endpoint, in order.
-	Endpoints []EndpointAnswer
+	Endpoints []EndpointStatus
 	// Members and MembersErr are the answer of the cluster as a whole: it needs a
 	// quorum, which the answer of an endpoint does not.
 	Members    *clientv3.MemberListResponse
@@ -74,8 +74,8 @@ type Snapshot struct {
 	readErr error
 }
 
-// EndpointAnswer is what one endpoint says of itself.
-type EndpointAnswer struct {
+// EndpointStatus is what one endpoint says of itself.
+type EndpointStatus struct {
 	Endpoint string
 	Status   *clientv3.StatusResponse
 	Err      error
@@ -85,20 +85,20 @@ type EndpointAnswer struct {
 // etcd would write to its log, such as the list of alarms: the status of an endpoint
 // names them too.
 func (c *connection) observe(ctx context.Context) *Snapshot {
-	seen := &Snapshot{Endpoints: make([]EndpointAnswer, len(c.target.endpoints))}
+	seen := &Snapshot{Endpoints: make([]EndpointStatus, len(c.target.endpoints))}
 	var asking, doubting sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer doubting.Wait()
 	defer cancel()
 	doubting.Go(func() {
-		if c.silentForSure(ctx) {
+		if c.isUnreachable(ctx) {
 			cancel()
 		}
 	})
 	for i, endpoint := range c.target.endpoints {
 		asking.Go(func() {
 			status, err := c.client.Status(ctx, endpoint)
-			seen.Endpoints[i] = EndpointAnswer{Endpoint: endpoint, Status: status, Err: err}
+			seen.Endpoints[i] = EndpointStatus{Endpoint: endpoint, Status: status, Err: err}
 		})
 	}
 	asking.Go(func() { seen.Members, seen.MembersErr = c.client.MemberList(ctx) })
@@ -108,10 +108,10 @@ func (c *connection) observe(ctx context.Context) *Snapshot {
 	return seen
 }
 
-// silentForSure reports, after a while, whether nobody will answer, which gRPC does
+// isUnreachable reports, after a while, whether nobody will answer, which gRPC does
 // not tell: it goes on trying until time is up.
-func (c *connection) silentForSure(ctx context.Context) bool {
-	pause(ctx, hesitation, nil)
+func (c *connection) isUnreachable(ctx context.Context) bool {
+	pause(ctx, dialCheckDelay, nil)
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
 	var probing sync.WaitGroup

@@ -21,7 +21,7 @@ import (
 type Store struct {
 	name    string
 	prefix  string
-	set     *Set
+	pool    *Pool
 	client  *kubernetes.Client
 	usage   *usage.Tracker
 	metrics *storeMetrics
@@ -29,34 +29,34 @@ type Store struct {
 	// slow.
 	embedded bool
 
-	gate atomic.Pointer[gate]
+	breaker atomic.Pointer[breaker]
 	// highest is the highest revision of the etcd that was seen, and known how far its
 	// history is.
 	highest  atomic.Int64
 	known    atomic.Pointer[History]
 	snapshot atomic.Pointer[Snapshot]
 	compact  compaction
-	kick     chan struct{}
-	// looked is closed when the Store was looked at for the first time.
-	looked     chan struct{}
-	lookedOnce sync.Once
+	wake     chan struct{}
+	// probed is closed when the Store was looked at for the first time.
+	probed     chan struct{}
+	probedOnce sync.Once
 
 	// What the loop goes by; it is the Store as its API object is.
-	mu     sync.Mutex
-	wanted wanted
+	mu      sync.Mutex
+	desired desiredState
 
-	// gone is closed when the Set has no such Store any longer, or another.
-	gone chan struct{}
+	// done is closed when the Set has no such Store any longer, or another.
+	done chan struct{}
 
 	// stop ends what runs for the Store, and running is that.
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	// loop is only the loop's.
-	loop loopState
+	// state is only the loop's.
+	state probeState
 }
 
-// wanted is what the API object of a Store says.
-type wanted struct {
+// desiredState is what the API object of a Store says.
+type desiredState struct {
 	uid        types.UID
 	generation int64
 	target     target
@@ -83,7 +83,7 @@ func (s *Store) Client() *kubernetes.Client { return s.client }
 // Compactor tells up to which revision the history of the Store was removed. It is
 // nil where annex does not remove it.
 func (s *Store) Compactor() etcd3.Compactor {
-	if s.set.config.CompactionInterval == 0 {
+	if s.pool.config.CompactionInterval == 0 {
 		return nil
 	}
 	return &s.compact
@@ -97,7 +97,7 @@ func (s *Store) Usage() *usage.Tracker { return s.usage }
 // read. So is one that annex has only just heard of: requests wait for the first look
 // at it.
 func (s *Store) Available() error {
-	if refused := s.gate.Load().refused; refused != nil && refused.Reason != ReasonConnecting {
+	if refused := s.breaker.Load().unavailable; refused != nil && refused.Reason != ReasonConnecting {
 		return refused
 	}
 	return nil
@@ -113,36 +113,36 @@ func (s *Store) Data() (uid types.UID, epoch string) {
 	return seen.Mark.UID, seen.Mark.Epoch
 }
 
-// Gone is closed at the end of this Store: it was deleted, or its data were replaced
+// Done is closed at the end of this Store: it was deleted, or its data were replaced
 // and there is another of its name, which has to be asked for. What was read through
 // this one is then of the past.
-func (s *Store) Gone() <-chan struct{} { return s.gone }
+func (s *Store) Done() <-chan struct{} { return s.done }
 
-// firstLook bounds how long requests wait for it.
-const firstLook = 3 * time.Second
+// firstProbeTimeout bounds how long requests wait for it.
+const firstProbeTimeout = 3 * time.Second
 
 // current is the gate, once the Store was looked at.
-func (s *Store) current(ctx context.Context) *gate {
-	if g := s.gate.Load(); g.refused == nil || g.refused.Reason != ReasonConnecting {
+func (s *Store) current(ctx context.Context) *breaker {
+	if g := s.breaker.Load(); g.unavailable == nil || g.unavailable.Reason != ReasonConnecting {
 		return g
 	}
-	timeout := time.NewTimer(firstLook)
+	timeout := time.NewTimer(firstProbeTimeout)
 	defer timeout.Stop()
 	select {
-	case <-s.looked:
+	case <-s.probed:
 	case <-timeout.C:
 	case <-ctx.Done():
 	}
-	return s.gate.Load()
+	return s.breaker.Load()
 }
 
 // Snapshot is what the last look at the Store's etcd found. It must not be changed.
 func (s *Store) Snapshot() *Snapshot { return s.snapshot.Load() }
 
-// lookSoon has the Store looked at without waiting for the next turn.
-func (s *Store) lookSoon() {
+// probeSoon has the Store looked at without waiting for the next turn.
+func (s *Store) probeSoon() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default: // it is asked for already
 	}
 }
@@ -151,35 +151,35 @@ func (s *Store) unavailable(reason, message string) *UnavailableError {
 	return &UnavailableError{Store: s.name, Reason: reason, Message: message}
 }
 
-// want has the Store be as its API object is.
-func (s *Store) want(w wanted) {
+// setDesired has the Store be as its API object is.
+func (s *Store) setDesired(w desiredState) {
 	s.mu.Lock()
-	changed := !s.wanted.equal(w)
-	s.wanted = w
+	changed := !s.desired.equal(w)
+	s.desired = w
 	s.mu.Unlock()
 	if changed {
-		s.lookSoon()
+		s.probeSoon()
 	}
 }
 
-func (s *Store) wants() wanted {
+func (s *Store) desiredState() desiredState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.wanted
+	return s.desired
 }
 
-func (w wanted) equal(other wanted) bool {
+func (w desiredState) equal(other desiredState) bool {
 	sameSecret := w.secret == other.secret || w.secret != nil && other.secret != nil && *w.secret == *other.secret
 	return w.uid == other.uid && w.generation == other.generation && w.pinned == other.pinned && w.known.Epoch == other.known.Epoch && w.defragments == other.defragments && sameSecret && w.target.equal(other.target)
 }
 
 const (
-	// lookInterval is how often an etcd is looked at that nobody complains of.
-	lookInterval = 5 * time.Second
-	// troubledInterval is how often one is that does not serve.
-	troubledInterval = time.Second
-	// shortestInterval keeps looks that are asked for apart.
-	shortestInterval = 100 * time.Millisecond
+	// probeInterval is how often an etcd is looked at that nobody complains of.
+	probeInterval = 5 * time.Second
+	// failedProbeInterval is how often one is that does not serve.
+	failedProbeInterval = time.Second
+	// minProbeInterval keeps looks that are asked for apart.
+	minProbeInterval = 100 * time.Millisecond
 )
 
 // start has the Store looked at until it is stopped.
@@ -192,13 +192,13 @@ func (s *Store) start(ctx context.Context) {
 func (s *Store) run(ctx context.Context) {
 	defer s.compact.stop()
 	for ctx.Err() == nil {
-		s.look(ctx)
-		interval := lookInterval
+		s.probe(ctx)
+		interval := probeInterval
 		if s.Available() != nil || s.Snapshot().NoSpace {
-			interval = troubledInterval
+			interval = failedProbeInterval
 		}
-		pause(ctx, shortestInterval, nil)
-		pause(ctx, interval, s.kick)
+		pause(ctx, minProbeInterval, nil)
+		pause(ctx, interval, s.wake)
 	}
 }
 
@@ -217,8 +217,8 @@ func pause(ctx context.Context, d time.Duration, asked <-chan struct{}) {
 func (s *Store) close(refused *UnavailableError) {
 	s.stop()
 	s.running.Wait()
-	s.setGate(newGate(refused, nil, 0, nil))
-	if _, err := s.set.Get(s.name); err != nil { // there is no other of this name
+	s.setBreaker(newBreaker(refused, nil, 0, nil))
+	if _, err := s.pool.Get(s.name); err != nil { // there is no other of this name
 		s.metrics.forget()
 	}
 }

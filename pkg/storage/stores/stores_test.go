@@ -26,27 +26,8 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
-
-// waitTime is ample for a machine that is busy.
-const waitTime = 60 * time.Second
-
-// eventually waits until check returns nothing, and fails with what it last returned.
-func eventually(t testing.TB, check func() string) {
-	t.Helper()
-	deadline := time.After(waitTime)
-	for {
-		last := check()
-		if last == "" {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("after %s: %s", waitTime, last)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
 
 // server is an etcd of a test.
 type server struct {
@@ -91,7 +72,7 @@ func (s *server) start(t testing.TB) {
 
 func (s *server) restart(t *testing.T) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, "etcd starts again", func() string {
 		etcd, err := embed.StartEtcd(s.config)
 		if err != nil {
 			return err.Error() // somebody else's connection may have the port for a moment
@@ -114,7 +95,7 @@ func dialDirectly(t testing.TB, endpoint string) *clientv3.Client {
 }
 
 // openSet returns a Set whose Store "default" is an etcd of its own.
-func openSet(t testing.TB, change func(*Config)) *Set {
+func openSet(t testing.TB, change func(*Config)) *Pool {
 	t.Helper()
 	etcd := startEtcd(t, nil)
 	config := Config{
@@ -144,16 +125,16 @@ func object(name string, endpoints ...string) *hostingv1alpha1.Store {
 }
 
 // claim does what the controller does when a Store was reached for the first time.
-func claim(t testing.TB, set *Set, store *hostingv1alpha1.Store) *Store {
+func claim(t testing.TB, set *Pool, store *hostingv1alpha1.Store) *Store {
 	t.Helper()
-	set.follow(store)
+	set.sync(store)
 	s, err := set.Get(store.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	awaitReason(t, s, ReasonUnclaimed)
 	note(t, store, s, false)
-	set.follow(store)
+	set.sync(store)
 	awaitReason(t, s, "")
 	return s
 }
@@ -161,7 +142,7 @@ func claim(t testing.TB, set *Set, store *hostingv1alpha1.Store) *Store {
 // note claims the prefix of a Store and notes in its API object what came of it.
 func note(t testing.TB, object *hostingv1alpha1.Store, s *Store, adopt bool) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, "a probe finds the etcd unclaimed", func() string {
 		if s.Snapshot().Unavailable == nil { // a request may have met it before
 			return "the last look found nothing wrong"
 		}
@@ -178,11 +159,11 @@ func note(t testing.TB, object *hostingv1alpha1.Store, s *Store, adopt bool) {
 // awaitReason waits until a Store is unavailable for a reason, or is available.
 func awaitReason(t testing.TB, s *Store, want string) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, fmt.Sprintf("the Store is unavailable for reason %q", want), func() string {
 		err := s.Available()
 		var refused *UnavailableError
 		switch {
-		case err == nil && want == "" && s.gate.Load().refused == nil:
+		case err == nil && want == "" && s.breaker.Load().unavailable == nil:
 			return ""
 		case errors.As(err, &refused) && refused.Reason == want:
 			return ""
@@ -243,7 +224,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	// Another Store with the same prefix is refused, one with a prefix below too, and
 	// one beside is not.
 	second := object("second", etcd.url)
-	set.follow(second)
+	set.sync(second)
 	store, err := set.Get("second")
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +235,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	}
 	below := object("below", etcd.url)
 	below.Spec.Etcd.KeyPrefix = "/annex/below"
-	set.follow(below)
+	set.sync(below)
 	if store, err = set.Get("below"); err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +334,7 @@ func TestAnotherCluster(t *testing.T) {
 		moved := far.DeepCopy()
 		moved.Generation++
 		moved.Spec.Etcd.Endpoints = endpoints
-		set.follow(moved)
+		set.sync(moved)
 		awaitReason(t, store, ReasonWrongCluster)
 		if _, err := put(t, store, "b", "1"); !isUnavailable(err) {
 			t.Errorf("%s: a write to another cluster: %v", name, err)
@@ -361,7 +342,7 @@ func TestAnotherCluster(t *testing.T) {
 		if value, err := get(t, store, "a"); !isUnavailable(err) {
 			t.Errorf("%s: a read from another cluster: %q, %v", name, value, err)
 		}
-		set.follow(far)
+		set.sync(far)
 		awaitReason(t, store, "")
 	}
 	if found, err := dialDirectly(t, wrong.url).Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
@@ -379,12 +360,12 @@ func TestReplacedBehindItsBack(t *testing.T) {
 	set := openSet(t, nil)
 	right, wrong := startEtcd(t, nil), startEtcd(t, nil)
 	store := claim(t, set, object("far", right.url))
-	honest := store.gate.Load()
+	honest := store.breaker.Load()
 
 	// A gate that believes in another cluster than the connection leads to.
 	deceived := func(cluster uint64, fence *fence) {
 		conn := newConnection(target{endpoints: []string{wrong.url}, prefix: "/annex"}, nil, dialDirectly(t, wrong.url), true)
-		store.gate.Store(newGate(nil, conn, cluster, fence))
+		store.breaker.Store(newBreaker(nil, conn, cluster, fence))
 	}
 	deceived(honest.cluster, honest.fence)
 	if _, err := put(t, store, "b", "1"); !isUnavailable(err) {
@@ -447,13 +428,13 @@ func TestOtherDataAreAnotherStore(t *testing.T) {
 	}
 	awaitReason(t, before, ReasonDataReplaced)
 	select {
-	case <-before.Gone():
+	case <-before.Done():
 		t.Fatal("it is another Store before its owner says so")
 	default:
 	}
 	note(t, far, before, true)
-	set.follow(far)
-	<-before.Gone()
+	set.sync(far)
+	<-before.Done()
 	after, err := set.Get("far")
 	if err != nil {
 		t.Fatal(err)

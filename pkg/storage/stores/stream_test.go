@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // streaming counts the goroutines that send parts of lists.
@@ -43,7 +44,7 @@ func TestStreamThatIsAbandoned(t *testing.T) {
 		<-stream
 		cancel()
 	}
-	eventually(t, func() string {
+	poll.Until(t, "the goroutines of lists end", func() string {
 		if left := streaming(); left > 0 {
 			return fmt.Sprintf("%d goroutines of %d lists are left", left, lists)
 		}

@@ -77,7 +77,7 @@ func parseSecret(secret *corev1.Secret) (*credentials, error) {
 }
 
 // dial makes a connection, whose client connects by itself.
-func (s *Set) dial(t target, creds *credentials) (*connection, error) {
+func (s *Pool) dial(t target, creds *credentials) (*connection, error) {
 	var config *tls.Config
 	if creds != nil {
 		config = creds.config
@@ -90,7 +90,7 @@ func (s *Set) dial(t target, creds *credentials) (*connection, error) {
 }
 
 // readCredentials returns the credentials that the Secret holds now.
-func (s *Set) readCredentials(ctx context.Context, ref *secretRef) (*credentials, error) {
+func (s *Pool) readCredentials(ctx context.Context, ref *secretRef) (*credentials, error) {
 	if ref == nil {
 		return nil, nil
 	}

@@ -25,7 +25,7 @@ func (k *kv) commit(ctx context.Context, compares []clientv3.Cmp, then, otherwis
 	if slices.ContainsFunc(otherwise, etcdtxn.IsWrite) {
 		return nil, errWriteOtherwise
 	}
-	ctx, c, err := k.store.pass(ctx, "txn")
+	ctx, c, err := k.store.admit(ctx, "txn")
 	if err != nil {
 		return nil, err
 	}

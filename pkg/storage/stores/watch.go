@@ -23,8 +23,8 @@ type watcher struct{ store *Store }
 // goes on from where it was.
 func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	g := w.store.current(ctx)
-	if g.refused != nil {
-		return refusedWatch(ctx, g.refused)
+	if g.unavailable != nil {
+		return refusedWatch(ctx, g.unavailable)
 	}
 	// The stream that a watch shares is found by the values of the context.
 	bound, cancel := context.WithCancel(ctx)
@@ -37,8 +37,8 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 		defer stop()
 		for response := range events {
 			if header := response.Header; header != nil && header.ClusterId != 0 && header.ClusterId != g.cluster {
-				response = failedWatch(w.store.refuseCluster(g, header.ClusterId))
-			} else if err := w.store.vouch(bound, g); err != nil {
+				response = failedWatch(w.store.tripWrongCluster(g, header.ClusterId))
+			} else if err := w.store.verifyStreams(bound, g); err != nil {
 				response = failedWatch(err)
 			}
 			select {
@@ -78,11 +78,11 @@ func failedWatch(err error) clientv3.WatchResponse {
 
 // RequestProgress implements clientv3.Watcher.
 func (w *watcher) RequestProgress(ctx context.Context) error {
-	g := w.store.gate.Load()
-	if g.refused != nil {
-		return g.refused
+	g := w.store.breaker.Load()
+	if g.unavailable != nil {
+		return g.unavailable
 	}
-	return translate(w.store.name, g.connection.watcher.RequestProgress(ctx))
+	return asStoreError(w.store.name, g.connection.watcher.RequestProgress(ctx))
 }
 
 // streams are the watch streams of a connection. etcd's client opens another in silence
@@ -127,10 +127,10 @@ func (s countedStream) Recv() (*etcdserverpb.WatchResponse, error) {
 	return response, err
 }
 
-// vouch returns once the fence was found to hold after the streams of the connection
+// verifyStreams returns once the fence was found to hold after the streams of the connection
 // were opened, so that what they sent is of the data that annex knows. It goes on
 // asking while etcd does not answer, and fails when it is other data.
-func (s *Store) vouch(ctx context.Context, g *gate) error {
+func (s *Store) verifyStreams(ctx context.Context, g *breaker) error {
 	if g.fence == nil {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (s *Store) vouch(ctx context.Context, g *gate) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		err := s.verifyStreams(ctx, g)
+		err := s.verifyStreamsOnce(ctx, g)
 		<-streams.verifying
 		switch {
 		case isOtherData(err):
@@ -156,15 +156,15 @@ func (s *Store) vouch(ctx context.Context, g *gate) error {
 	return nil
 }
 
-func (s *Store) verifyStreams(ctx context.Context, g *gate) error {
+func (s *Store) verifyStreamsOnce(ctx context.Context, g *breaker) error {
 	opened := g.connection.streams.opened.Load()
 	if g.connection.streams.verified.Load() >= opened {
 		return nil // verified meanwhile
 	}
-	if current := s.gate.Load(); current.connection == g.connection && current.fence != nil {
+	if current := s.breaker.Load(); current.connection == g.connection && current.fence != nil {
 		g = current
 	}
-	c := &call{gate: g, store: s, caller: ctx, floor: s.highest.Load(), checkpoint: g.fence.checkpoint.Load()}
+	c := &call{breaker: g, store: s, caller: ctx, floor: s.highest.Load(), checkpoint: g.fence.checkpoint.Load()}
 	if err := c.verify(ctx); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ type lease struct{ store *Store }
 
 // Grant implements clientv3.Lease.
 func (l *lease) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
-	ctx, c, err := l.store.pass(ctx, "lease")
+	ctx, c, err := l.store.admit(ctx, "lease")
 	if err != nil {
 		return nil, err
 	}
@@ -201,55 +201,55 @@ func (l *lease) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantRespo
 
 // Revoke implements clientv3.Lease.
 func (l *lease) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
-	ctx, c, err := l.store.pass(ctx, "lease")
+	ctx, c, err := l.store.admit(ctx, "lease")
 	if err != nil {
 		return nil, err
 	}
 	defer c.end()
 	response, err := c.connection.client.Revoke(ctx, id)
-	return response, translate(l.store.name, err)
+	return response, asStoreError(l.store.name, err)
 }
 
 // TimeToLive implements clientv3.Lease.
 func (l *lease) TimeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
-	ctx, c, err := l.store.pass(ctx, "lease")
+	ctx, c, err := l.store.admit(ctx, "lease")
 	if err != nil {
 		return nil, err
 	}
 	defer c.end()
 	response, err := c.connection.client.TimeToLive(ctx, id, opts...)
-	return response, translate(l.store.name, err)
+	return response, asStoreError(l.store.name, err)
 }
 
 // Leases implements clientv3.Lease.
 func (l *lease) Leases(ctx context.Context) (*clientv3.LeaseLeasesResponse, error) {
-	ctx, c, err := l.store.pass(ctx, "lease")
+	ctx, c, err := l.store.admit(ctx, "lease")
 	if err != nil {
 		return nil, err
 	}
 	defer c.end()
 	response, err := c.connection.client.Leases(ctx)
-	return response, translate(l.store.name, err)
+	return response, asStoreError(l.store.name, err)
 }
 
 // KeepAlive implements clientv3.Lease.
 func (l *lease) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
-	g := l.store.gate.Load()
-	if g.refused != nil {
-		return nil, g.refused
+	g := l.store.breaker.Load()
+	if g.unavailable != nil {
+		return nil, g.unavailable
 	}
 	return g.connection.client.KeepAlive(ctx, id)
 }
 
 // KeepAliveOnce implements clientv3.Lease.
 func (l *lease) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseKeepAliveResponse, error) {
-	ctx, c, err := l.store.pass(ctx, "lease")
+	ctx, c, err := l.store.admit(ctx, "lease")
 	if err != nil {
 		return nil, err
 	}
 	defer c.end()
 	response, err := c.connection.client.KeepAliveOnce(ctx, id)
-	return response, translate(l.store.name, err)
+	return response, asStoreError(l.store.name, err)
 }
 
 // Close implements clientv3.Lease. Leases end by themselves.

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// bookkeeping is the segment below the root that holds annex's own notes, which
+// internalPrefix is the segment below the root that holds annex's own notes, which
 // are nobody's objects.
-const bookkeeping = "_annex/"
+const internalPrefix = "_annex/"
 
 // counts are the usage per resource below root, and per namespace of each.
 type counts struct {
@@ -121,7 +121,7 @@ func (c *counts) settle(changed []schema.GroupResource) {
 
 // isObject reports whether a key below the root is that of an object.
 func isObject(root string, key []byte) bool {
-	return len(key) >= len(root) && !bytes.HasPrefix(key[len(root):], []byte(bookkeeping))
+	return len(key) >= len(root) && !bytes.HasPrefix(key[len(root):], []byte(internalPrefix))
 }
 
 // resourcePrefix is the part of a key below the root that names the resource:

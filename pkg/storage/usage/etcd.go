@@ -22,18 +22,18 @@ const (
 
 var (
 	// errReload marks that counts cannot be carried on.
-	errReload      = errors.New("everything has to be read again")
-	errNoPrevious  = fmt.Errorf("%w: an event came without the value it replaced", errReload)
-	errWentBack    = fmt.Errorf("%w: etcd is at an older revision than what was counted", errReload)
-	errUnknownSize = fmt.Errorf("%w: the size of a value that went is not known any more", errReload)
-	errCompacted   = fmt.Errorf("%w: the history was compacted", errReload)
-	errWatchEnded  = errors.New("the watch ended")
+	errReload           = errors.New("everything has to be read again")
+	errNoPrevious       = fmt.Errorf("%w: an event came without the value it replaced", errReload)
+	errRevisionWentBack = fmt.Errorf("%w: etcd is at an older revision than what was counted", errReload)
+	errUnknownSize      = fmt.Errorf("%w: the size of a value that went is not known any more", errReload)
+	errCompacted        = fmt.Errorf("%w: the history was compacted", errReload)
+	errWatchEnded       = errors.New("the watch ended")
 )
 
 // load reads every key at one revision.
 func (t *Tracker) load(ctx context.Context) error {
 	fresh := newCounts(t.root)
-	t.scale.reset()
+	t.sizer.reset()
 	end := clientv3.GetPrefixRangeEnd(t.root)
 	key, limit, revision := t.root, int64(firstPage), int64(0)
 	for {
@@ -47,7 +47,7 @@ func (t *Tracker) load(ctx context.Context) error {
 		size := 0
 		for _, kv := range page.Kvs {
 			if isObject(t.root, kv.Key) {
-				fresh.count(kv.Key, t.scale.put(kv.Key, kv.Value))
+				fresh.count(kv.Key, t.sizer.put(kv.Key, kv.Value))
 			}
 			size += len(kv.Key) + len(kv.Value)
 		}
@@ -92,7 +92,7 @@ func (t *Tracker) follow(ctx context.Context) (followed bool, err error) {
 		// revisions that were counted already.
 		revision := response.Header.GetRevision()
 		if revision < last {
-			return followed, errWentBack
+			return followed, errRevisionWentBack
 		}
 		switch {
 		case response.IsProgressNotify():

@@ -5,6 +5,7 @@ package usage
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,7 +17,8 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
-	"github.com/annex-dev/annex/pkg/test/line"
+	"github.com/annex-dev/annex/pkg/test/faultproxy"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // testEtcd is a real etcd with a client that survives restarts.
@@ -106,12 +108,17 @@ func (e *testEtcd) caughtUp(t testing.TB, tracker *Tracker) {
 	if len(r.Kvs) > 0 {
 		last = r.Kvs[0].ModRevision
 	}
-	eventually(t, func() bool { return tracker.HasSynced() && tracker.Revision() >= last })
+	reached := func(revision int64) {
+		t.Helper()
+		poll.UntilDone(t, fmt.Sprintf("the tracker has synced to revision %d", revision), func() (bool, string) {
+			return tracker.HasSynced() && tracker.Revision() >= revision, fmt.Sprint(tracker.Revision())
+		})
+	}
+	reached(last)
 	// Deletions leave no key behind, so one more write marks the end.
 	end := e.put(t, tracker.root+"end-of-test", 1)
-	eventually(t, func() bool { return tracker.Revision() >= end })
-	end = e.delete(t, tracker.root+"end-of-test")
-	eventually(t, func() bool { return tracker.Revision() >= end })
+	reached(end)
+	reached(e.delete(t, tracker.root+"end-of-test"))
 }
 
 // wantExact compares with what one plain reading of everything counts.
@@ -176,9 +183,9 @@ func run(t testing.TB, tracker *Tracker) {
 }
 
 // newLine is a connection to etcd that can be cut.
-func newLine(t *testing.T, etcd *testEtcd) *line.Line {
+func newLine(t *testing.T, etcd *testEtcd) *faultproxy.Proxy {
 	t.Helper()
-	l, err := line.New(t.Context(), etcd.config.SocketPath)
+	l, err := faultproxy.New(t.Context(), etcd.config.SocketPath)
 	if err != nil {
 		t.Fatal(err)
 	}

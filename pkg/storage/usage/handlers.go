@@ -27,8 +27,8 @@ func (h *handlers[H]) add(handler H) (remove func()) {
 	}
 }
 
-// tell calls each handler.
-func (h *handlers[H]) tell(call func(H)) {
+// notify calls each handler.
+func (h *handlers[H]) notify(call func(H)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for handler := range h.all {

@@ -53,7 +53,7 @@ type Etcd interface {
 type Tracker struct {
 	annexEtcd Etcd
 	root      string
-	scale     scale
+	sizer     sizer
 	retry     wait.Backoff
 
 	synced     chan struct{}
@@ -71,7 +71,7 @@ type Tracker struct {
 // NewTracker returns a Tracker of the keys below prefix, which does nothing before
 // Run. The prefix is the one given to the API server, with or without slashes
 // around it. Without a measure all values are taken to be plain.
-func NewTracker(annexEtcd Etcd, prefix string, measure Measure) *Tracker {
+func NewTracker(annexEtcd Etcd, prefix string, measure SizeFunc) *Tracker {
 	root := path.Join("/", prefix)
 	if root != "/" {
 		root += "/"
@@ -79,7 +79,7 @@ func NewTracker(annexEtcd Etcd, prefix string, measure Measure) *Tracker {
 	return &Tracker{
 		annexEtcd: annexEtcd,
 		root:      root,
-		scale:     scale{root: root, measure: measure, unknown: map[string]struct{}{}},
+		sizer:     sizer{root: root, plainSize: measure, unknown: map[string]struct{}{}},
 		counts:    newCounts(root),
 		synced:    make(chan struct{}),
 		retry:     wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 5 * time.Second},
@@ -213,17 +213,17 @@ func (t *Tracker) replace(fresh *counts, revision int64) {
 	t.setRevision(revision)
 	t.mu.Unlock()
 	t.syncedOnce.Do(func() { close(t.synced) })
-	t.handlers.tell(Handler.AllUsageChanged)
+	t.handlers.notify(Handler.AllUsageChanged)
 }
 
 // apply counts the events of one response, all or none.
 func (t *Tracker) apply(events []*clientv3.Event, revision int64) error {
-	deltas, err := t.scale.weigh(events)
+	deltas, err := t.sizer.deltas(events)
 	if err != nil {
 		return err
 	}
 	for _, resource := range t.count(events, deltas, revision) {
-		t.handlers.tell(func(handler Handler) { handler.UsageChanged(resource) })
+		t.handlers.notify(func(handler Handler) { handler.UsageChanged(resource) })
 	}
 	return nil
 }

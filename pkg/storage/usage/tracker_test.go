@@ -11,12 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 var (
@@ -228,7 +229,7 @@ func TestTrackerBehindACompaction(t *testing.T) {
 			etcd.caughtUp(t, tracker)
 			line.Cut()
 			behind(t, etcd)
-			line.Mend()
+			line.Restore()
 			etcd.put(t, "/annex/configmaps/a/e", 1)
 			etcd.wantExact(t, tracker)
 		})
@@ -241,8 +242,8 @@ func TestTrackerNoticesAnOlderState(t *testing.T) {
 	etcd.put(t, "/annex/configmaps/a/b", 5)
 	tracker := NewTracker(etcd.client, "annex", nil)
 	tracker.revision = 1000 // what it counted of the etcd that was there before
-	if _, err := tracker.step(t.Context()); !errors.Is(err, errWentBack) {
-		t.Errorf("got %v, want %v", err, errWentBack)
+	if _, err := tracker.step(t.Context()); !errors.Is(err, errRevisionWentBack) {
+		t.Errorf("got %v, want %v", err, errRevisionWentBack)
 	}
 	run(t, tracker)
 	etcd.wantExact(t, tracker)
@@ -258,7 +259,7 @@ func TestTrackerWaitsForEtcd(t *testing.T) {
 	if tracker.HasSynced() {
 		t.Error("synced without an etcd")
 	}
-	line.Mend()
+	line.Restore()
 	<-tracker.Synced()
 	if !tracker.HasSynced() {
 		t.Error("not synced")
@@ -319,10 +320,11 @@ func TestHandlers(t *testing.T) {
 	}
 	etcd.delete(t, "/annex/example.com/widgets/a")
 	etcd.caughtUp(t, tracker)
-	eventually(t, func() bool {
+	poll.UntilDone(t, "the handler is notified of every change", func() (bool, string) {
 		seen.mu.Lock()
 		defer seen.mu.Unlock()
-		return seen.all == 1 && seen.changed[configMaps] == 1 && seen.changed[widgets] >= 1 && seen.changed[widgets] <= 2
+		done := seen.all == 1 && seen.changed[configMaps] == 1 && seen.changed[widgets] >= 1 && seen.changed[widgets] <= 2
+		return done, fmt.Sprint(seen.all, seen.changed)
 	})
 }
 
@@ -337,27 +339,30 @@ func TestHandlersComeAndGo(t *testing.T) {
 		return r.changed[configMaps]
 	}
 	first, second := &recorder{changed: map[schema.GroupResource]int{}}, &recorder{changed: map[schema.GroupResource]int{}}
+	waitChanges := func(wantFirst, wantSecond int) {
+		t.Helper()
+		poll.Until(t, "changes seen by both handlers", func() string {
+			return cmp.Diff([]int{wantFirst, wantSecond}, []int{changes(first), changes(second)})
+		})
+	}
 	removeFirst := tracker.AddHandler(first)
 	// The same handler twice is told twice, and each is removed by itself.
 	removeAgain := tracker.AddHandler(first)
 	etcd.put(t, "/annex/configmaps/a/b", 1)
 	etcd.caughtUp(t, tracker)
-	eventually(t, func() bool { return changes(first) == 2 })
+	waitChanges(2, 0)
 
 	removeAgain()
 	tracker.AddHandler(second)
 	etcd.put(t, "/annex/configmaps/a/c", 1)
 	etcd.caughtUp(t, tracker)
-	eventually(t, func() bool { return changes(first) == 3 && changes(second) == 1 })
+	waitChanges(3, 1)
 
 	removeFirst()
 	removeFirst()
 	etcd.put(t, "/annex/configmaps/a/d", 1)
 	etcd.caughtUp(t, tracker)
-	eventually(t, func() bool { return changes(second) == 2 })
-	if got := changes(first); got != 3 {
-		t.Errorf("a removed handler was told of %d changes, want 3", got)
-	}
+	waitChanges(3, 2)
 }
 
 func TestApplyIsAllOrNothing(t *testing.T) {
@@ -399,18 +404,6 @@ func TestResourceOfKey(t *testing.T) {
 		}
 		if back := toPrefix(got); back != string(prefix) {
 			t.Errorf("%q: prefix %q became %q", key, prefix, back)
-		}
-	}
-}
-
-const patience = 20 * time.Second
-
-// eventually polls a condition that another goroutine makes true.
-func eventually(t testing.TB, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("condition did not become true")
 		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // matching matches resources of a group in a namespace.
@@ -34,9 +36,7 @@ func matching(namespace, group string, resources ...string) *admissionregistrati
 func policySpec(t *testing.T, manifest string, match *admissionregistrationv1.MatchResources) admissionregistrationv1.ValidatingAdmissionPolicySpec {
 	t.Helper()
 	spec := admissionregistrationv1.ValidatingAdmissionPolicySpec{}
-	if err := yaml.UnmarshalStrict([]byte(manifest), &spec); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, yaml.UnmarshalStrict([]byte(manifest), &spec))
 	spec.MatchConstraints = match
 	return spec
 }
@@ -46,9 +46,7 @@ func (a *annex) enforce(t *testing.T, name string, spec admissionregistrationv1.
 	t.Helper()
 	annexPolicies := a.kube.AdmissionregistrationV1()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	if _, err := annexPolicies.ValidatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("create a policy: %v", err)
-	}
+	mustCreate(t, annexPolicies.ValidatingAdmissionPolicies(), policy)
 	t.Cleanup(func() { deleteQuietly(t, annexPolicies.ValidatingAdmissionPolicies().Delete, name) })
 	if len(actions) == 0 {
 		actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
@@ -57,9 +55,7 @@ func (a *annex) enforce(t *testing.T, name string, spec admissionregistrationv1.
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ParamRef: params, ValidationActions: actions},
 	}
-	if _, err := annexPolicies.ValidatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("binding a policy: %v", err)
-	}
+	mustCreate(t, annexPolicies.ValidatingAdmissionPolicyBindings(), binding)
 	t.Cleanup(func() { deleteQuietly(t, annexPolicies.ValidatingAdmissionPolicyBindings().Delete, name) })
 }
 
@@ -67,7 +63,7 @@ func (a *annex) enforce(t *testing.T, name string, spec admissionregistrationv1.
 // into force within about a second.
 func isRefused(t *testing.T, what string, try func() error, words ...string) {
 	t.Helper()
-	eventually(t, what+" is refused", func() string {
+	poll.Until(t, what+" is refused", func() string {
 		err := try()
 		if err == nil {
 			return "it is taken"
@@ -211,7 +207,7 @@ validations:
 	try := func(name string) response {
 		return a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"one"}}`, "Impersonate-User", name)
 	}
-	eventually(t, "carol, who may not, is refused", func() string {
+	poll.Until(t, "carol, who may not, is refused", func() string {
 		if answer := try("carol"); answer.code != http.StatusForbidden || !strings.Contains(answer.String(), "carol may not see secrets") {
 			return answer.String()
 		}
@@ -247,14 +243,14 @@ validations:
 auditAnnotations:
 - {key: owner, valueExpression: "'owned by ' + object.metadata.?labels['owner'].orValue('nobody')"}
 `, matching(namespace, "", "configmaps")), nil, admissionregistrationv1.Warn, admissionregistrationv1.Audit)
-	eventually(t, "an odd one is warned of", func() string {
+	poll.Until(t, "an odd one is warned of", func() string {
 		answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"odd"}}`)
 		if warnings := answer.header.Values("Warning"); answer.code != http.StatusCreated || len(warnings) != 1 || !strings.Contains(warnings[0], "that is odd") {
 			return fmt.Sprintf("%s, warnings %q", answer, warnings)
 		}
 		return ""
 	})
-	eventually(t, "the audit log tells", func() string {
+	poll.Until(t, "the audit log tells", func() string {
 		content, err := os.ReadFile(auditLog)
 		if err != nil {
 			return err.Error()
@@ -276,15 +272,13 @@ func TestAdmissionPolicyTypesAreChecked(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: a.newNamespace(t)},
 		Spec:       policySpec(t, "validations: [{expression: 'object.data.size() > 0'}, {expression: 'object.dat.size() > 0'}]", matching("nowhere", "", "configmaps")),
 	}
-	policy, err := policies.Create(t.Context(), policy, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy = mustCreate(t, policies, policy)
 	t.Cleanup(func() { deleteQuietly(t, policies.Delete, policy.Name) })
 	checked := func(generation int64, warnings int) *admissionregistrationv1.ValidatingAdmissionPolicy {
 		t.Helper()
 		var last *admissionregistrationv1.ValidatingAdmissionPolicy
-		eventually(t, "the types are checked", func() string {
+		poll.Until(t, "the types are checked", func() string {
+			var err error
 			if last, err = policies.Get(t.Context(), policy.Name, metav1.GetOptions{}); err != nil {
 				return err.Error()
 			}
@@ -301,9 +295,7 @@ func TestAdmissionPolicyTypesAreChecked(t *testing.T) {
 		t.Errorf("warned of %+v", warning)
 	}
 	policy.Spec.Validations[1].Expression = "object.data.size() > 1"
-	if _, err := policies.Update(t.Context(), policy, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustUpdate(t, policies, policy)
 	checked(2, 0)
 }
 
@@ -337,15 +329,11 @@ func TestAdmissionPolicyChangesObjects(t *testing.T) {
 				MatchConstraints: matching(test.namespace, test.group, test.resource), Mutations: []admissionregistrationv1.Mutation{test.mutation},
 				ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 			}}
-			if _, err := annexPolicies.MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			mustCreate(t, annexPolicies.MutatingAdmissionPolicies(), policy)
 			t.Cleanup(func() { deleteQuietly(t, annexPolicies.MutatingAdmissionPolicies().Delete, own) })
 			binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: own}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
 				PolicyName: own, ParamRef: &admissionregistrationv1.ParamRef{Name: "values", Namespace: own, ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)}}}
-			if _, err := annexPolicies.MutatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			mustCreate(t, annexPolicies.MutatingAdmissionPolicyBindings(), binding)
 			t.Cleanup(func() { deleteQuietly(t, annexPolicies.MutatingAdmissionPolicyBindings().Delete, own) })
 			path := "/api/v1/namespaces/" + test.namespace + "/configmaps?dryRun=All"
 			body := `{"metadata":{"name":"changed"}}`
@@ -353,7 +341,7 @@ func TestAdmissionPolicyChangesObjects(t *testing.T) {
 				path = "/apis/" + test.group + "/v1/namespaces/" + test.namespace + "/" + test.resource + "?dryRun=All"
 				body = fmt.Sprintf(`{"apiVersion":"%s/v1","kind":%q,"metadata":{"name":"changed"},"spec":{"tags":["a"]}}`, test.group, "Widget")
 			}
-			eventually(t, "an object is changed", func() string {
+			poll.Until(t, "an object is changed", func() string {
 				answer := a.request(t, http.MethodPost, path, body)
 				if answer.code != http.StatusCreated || !strings.Contains(answer.String(), `"set":"yes"`) || test.group != "" && !strings.Contains(answer.String(), `"size":3`) {
 					return answer.String()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -59,7 +60,7 @@ func TestAdmissionNobodyIsLockedOut(t *testing.T) {
 	}, "connection refused")
 
 	b.repair(t)
-	eventually(t, "everything is allowed again", func() string {
+	poll.Until(t, "everything is allowed again", func() string {
 		if _, err := b.tryConfigMap(t, "default", "one", true); err != nil {
 			return err.Error()
 		}
@@ -74,9 +75,7 @@ func (a *annex) removeStartUpObjects(t *testing.T) {
 	annexEtcd := a.etcd(t)
 	for _, key := range []string{"/annex/namespaces/annex-system", "/annex/clusterroles/view"} {
 		deleted, err := annexEtcd.Delete(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		if deleted.Deleted != 1 {
 			t.Fatalf("etcd has no key %s", key)
 		}
@@ -91,7 +90,7 @@ func (a *annex) repair(t *testing.T) {
 	if err := configurations.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "closed", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("delete the binding of a policy on everything: %v", err)
 	}
-	eventually(t, "a webhook on everything can be changed", func() string {
+	poll.Until(t, "a webhook on everything can be changed", func() string {
 		mutating, err := configurations.MutatingWebhookConfigurations().Get(t.Context(), "down", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -155,7 +154,7 @@ func TestAdmissionThatCannotBeRead(t *testing.T) {
 			if got := a.request(t, http.MethodDelete, path+"/closed?"+corruption.UnsafeDelete+"=true", ""); got.code != http.StatusOK {
 				t.Fatalf("delete it: %s", got)
 			}
-			eventually(t, "annex is ready, and writes are allowed", func() string {
+			poll.Until(t, "annex is ready, and writes are allowed", func() string {
 				if got := a.get(t, "/readyz"); got.code != http.StatusOK {
 					return got.String()
 				}
@@ -168,7 +167,7 @@ func TestAdmissionThatCannotBeRead(t *testing.T) {
 // waitUnreadable waits until lists fail with an error that names the object "closed".
 func (a *annex) waitUnreadable(t *testing.T, path string) {
 	t.Helper()
-	eventually(t, path+" cannot be listed", func() string {
+	poll.Until(t, path+" cannot be listed", func() string {
 		got := a.get(t, path)
 		if got.code != http.StatusInternalServerError || !strings.Contains(string(got.body), "closed cannot be read") {
 			return got.String()

@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // answerReview answers an admission review, or does something else.
@@ -152,9 +154,7 @@ func (a *annex) mutate(t *testing.T, name string, hooks ...hook) {
 	t.Helper()
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: hooks}
 	configurations := a.kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("installing webhooks: %v", err)
-	}
+	mustCreate(t, configurations, configuration)
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
 
@@ -170,9 +170,7 @@ func (a *annex) validate(t *testing.T, name string, hooks ...hook) {
 		})
 	}
 	configurations := a.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("installing webhooks: %v", err)
-	}
+	mustCreate(t, configurations, configuration)
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
 
@@ -202,7 +200,7 @@ func (a *annex) tryConfigMap(t *testing.T, namespace, name string, dryRun bool, 
 // are tested: watching brings them to it soon, not at once.
 func (a *annex) inForce(t *testing.T, namespace string, sentinel *hookServer) {
 	t.Helper()
-	eventually(t, "the webhooks come into force", func() string {
+	poll.Until(t, "the webhooks come into force", func() string {
 		_, err := a.tryConfigMap(t, namespace, "sentinel", true)
 		if len(sentinel.asked("sentinel")) == 0 {
 			return fmt.Sprintf("it is not asked; creating: %v", err)
@@ -277,7 +275,7 @@ func TestAdmissionWebhooksThatFail(t *testing.T) {
 				if !apierrors.IsInternalError(err) {
 					t.Errorf("%v is not an internal error", err)
 				}
-				eventually(t, "the other webhooks come into force", func() string {
+				poll.Until(t, "the other webhooks come into force", func() string {
 					_, err := a.tryConfigMap(t, lenient, "other", true)
 					if len(sentinel.asked("other")) == 0 {
 						return fmt.Sprintf("not asked; creating: %v", err)

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -30,13 +29,8 @@ import (
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/storage/compression"
-	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
-
-// patience bounds every wait. It is long because machines that run tests are
-// busy; nothing here takes that long unless it is broken.
-const patience = 60 * time.Second
 
 // annex is a server with clients that act as its administrator.
 type annex struct {
@@ -55,26 +49,18 @@ func newAnnex(t *testing.T, server *testserver.Server) *annex {
 	// One connection for all of a test's clients, and none of another test's: a
 	// test that ends a connection must not disturb others.
 	httpClient, err := restclient.HTTPClientFor(server.AnnexConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	a := &annex{Server: server, http: httpClient}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	a.kube, err = kubernetes.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	must(err)
+	expectNoError(t, err)
 	a.dynamic, err = dynamic.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	must(err)
+	expectNoError(t, err)
 	a.extensions, err = apiextensionsclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	must(err)
+	expectNoError(t, err)
 	a.aggregator, err = aggregatorclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	must(err)
+	expectNoError(t, err)
 	a.hosting, err = hostingclient.NewForConfigAndClient(server.AnnexConfig, httpClient)
-	must(err)
+	expectNoError(t, err)
 	return a
 }
 
@@ -91,9 +77,7 @@ func (a *annex) newNamespace(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("test-%d", lastNamespace.Add(1))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := a.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("create a namespace: %v", err)
-	}
+	mustCreate(t, a.kube.CoreV1().Namespaces(), namespace)
 	return name
 }
 
@@ -109,9 +93,7 @@ func (r response) String() string { return fmt.Sprintf("%d %s", r.code, r.body) 
 // into decodes the body.
 func (r response) into(t *testing.T, target any) {
 	t.Helper()
-	if err := json.Unmarshal(r.body, target); err != nil {
-		t.Fatalf("decode %s: %v", r, err)
-	}
+	expectNoError(t, json.Unmarshal(r.body, target), "decode %s", r)
 }
 
 // request sends one request as the administrator. Headers come in pairs.
@@ -129,9 +111,7 @@ func (a *annex) get(t *testing.T, path string, headers ...string) response {
 func send(t *testing.T, annexHTTP *http.Client, method, url, body string, headers ...string) response {
 	t.Helper()
 	r, err := trySend(t.Context(), annexHTTP, method, url, body, headers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return r
 }
 
@@ -153,12 +133,6 @@ func trySend(ctx context.Context, annexHTTP *http.Client, method, url, body stri
 	defer answer.Body.Close()
 	content, err := io.ReadAll(answer.Body)
 	return response{code: answer.StatusCode, header: answer.Header, body: bytes.TrimSpace(content)}, err
-}
-
-// eventually polls until check returns "", and fails with the last that it returned.
-func eventually(t testing.TB, what string, check func() (problem string)) {
-	t.Helper()
-	poll.Until(t, what, check)
 }
 
 // wantError fails unless err is there and says all of the words.
@@ -189,9 +163,7 @@ func newEtcdClient(t *testing.T, config clientv3.Config) *clientv3.Client {
 	t.Helper()
 	config.Logger = zap.NewNop()
 	annexEtcd, err := clientv3.New(config)
-	if err != nil {
-		t.Fatalf("create a client of etcd: %v", err)
-	}
+	expectNoError(t, err, "create a client of etcd")
 	t.Cleanup(func() { annexEtcd.Close() })
 	return annexEtcd
 }
@@ -200,15 +172,11 @@ func newEtcdClient(t *testing.T, config clientv3.Config) *clientv3.Client {
 func etcdValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
 	t.Helper()
 	found, err := annexEtcd.Get(t.Context(), key)
-	if err != nil {
-		t.Fatalf("read %s from etcd: %v", key, err)
-	}
+	expectNoError(t, err, "read %s from etcd", key)
 	if len(found.Kvs) != 1 {
 		t.Fatalf("etcd has no key %s", key)
 	}
 	value, err := compression.Decode(found.Kvs[0].Value, nil)
-	if err != nil {
-		t.Fatalf("decode %s: %v", key, err)
-	}
+	expectNoError(t, err, "decode %s", key)
 	return value
 }

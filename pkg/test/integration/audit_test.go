@@ -29,6 +29,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -92,20 +93,14 @@ func eventAbout(t *testing.T, events []auditv1.Event, what string, stage auditv1
 func (a *annex) createConfigMap(t *testing.T, namespace, name, text string) *corev1.ConfigMap {
 	t.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": text}}
-	created, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), config, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	created := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), config)
 	return created
 }
 
 func (a *annex) createSecret(t *testing.T, namespace, name, text string) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"k": text}}
-	created, err := a.kube.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	created := mustCreate(t, a.kube.CoreV1().Secrets(namespace), secret)
 	return created
 }
 
@@ -190,9 +185,7 @@ rules:
 func fileMode(t *testing.T, path string) os.FileMode {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return info.Mode().Perm()
 }
 
@@ -273,9 +266,7 @@ func (a *annex) crowdOut(t *testing.T, user, resource string) types.UID {
 		},
 	}
 	flows := a.kube.FlowcontrolV1()
-	if _, err := flows.PriorityLevelConfigurations().Create(t.Context(), closed, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, flows.PriorityLevelConfigurations(), closed)
 	schema := &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "closed"},
 		Spec: flowcontrolv1.FlowSchemaSpec{
@@ -289,13 +280,11 @@ func (a *annex) crowdOut(t *testing.T, user, resource string) types.UID {
 			}},
 		},
 	}
-	if _, err := flows.FlowSchemas().Create(t.Context(), schema, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, flows.FlowSchemas(), schema)
 	login := a.as(t, token(outsiderToken))
 	var refused atomic.Pointer[types.UID]
 	var sent atomic.Int64
-	eventually(t, user+" is crowded out", func() string {
+	poll.Until(t, user+" is crowded out", func() string {
 		var requests sync.WaitGroup
 		for range 16 {
 			requests.Go(func() {
@@ -320,13 +309,9 @@ func TestAuditRotation(t *testing.T) {
 	t.Parallel()
 	flags, log := auditFlags(t, auditEverything)
 	old := strings.TrimSuffix(log, ".log") + "-2020-01-01T00-00-00.000.log"
-	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
 	for _, file := range []string{old, filepath.Join(filepath.Dir(log), "diary.log")} {
-		if err := os.WriteFile(file, []byte("old\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, os.WriteFile(file, []byte("old\n"), 0o600))
 	}
 	a := startAnnex(t, append(flags, "--audit-log-maxsize=1", "--audit-log-maxbackup=2", "--audit-log-maxage=1")...)
 	text := strings.Repeat("x", 300<<10)
@@ -335,12 +320,10 @@ func TestAuditRotation(t *testing.T) {
 	}
 	files := func() []string {
 		found, err := filepath.Glob(strings.TrimSuffix(log, ".log") + "*.log")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		return found
 	}
-	eventually(t, "one log and two old ones", func() string {
+	poll.Until(t, "one log and two old ones", func() string {
 		if found := files(); len(found) != 3 || slices.Contains(found, old) {
 			return fmt.Sprint(found)
 		}
@@ -348,9 +331,7 @@ func TestAuditRotation(t *testing.T) {
 	})
 	for _, file := range files() {
 		info, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		if info.Mode().Perm() != 0o600 || info.Size() > 1<<20 {
 			t.Errorf("%s has mode %s and %d bytes", file, info.Mode(), info.Size())
 		}
@@ -400,7 +381,7 @@ func TestAuditStop(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "writes are under way", func() string {
+	poll.Until(t, "writes are under way", func() string {
 		if n := count.Load(); n < 50 {
 			return fmt.Sprint(n, " were answered")
 		}
@@ -445,7 +426,7 @@ func TestAuditWebhook(t *testing.T) {
 	namespace := a.newNamespace(t)
 	a.createConfigMap(t, namespace, "small", "text")
 	a.createConfigMap(t, namespace, "large", strings.Repeat("x", 30_000))
-	eventually(t, "both are sent", func() string {
+	poll.Until(t, "both are sent", func() string {
 		n := 0
 		for _, event := range collector.events() {
 			if what := about(event); what == "create configmaps small" || what == "create configmaps large" {
@@ -554,9 +535,7 @@ current-context: collector
 func (a *authority) serve(t *testing.T, handler http.Handler) (url string) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(a.issue(t, "server"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert}
 	server.StartTLS()
@@ -570,10 +549,8 @@ func (a *authority) serve(t *testing.T, handler http.Handler) (url string) {
 // terminate sends SIGTERM and waits until the process has ended well.
 func terminate(t *testing.T, p *process.Annex) {
 	t.Helper()
-	if err := p.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	expectNoError(t, p.Signal(syscall.SIGTERM))
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if code, err := p.Wait(ctx); err != nil || code != 0 {
 		t.Fatalf("annex ended with code %d, %v; stderr:\n%s", code, err, p.Stderr())

@@ -24,6 +24,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/annex-dev/annex/pkg/test/oidcissuer"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -88,9 +89,7 @@ func startTokenWebhook(t *testing.T) string {
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
 	config.CurrentContext = "webhook"
 	path := filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
@@ -115,7 +114,7 @@ func TestAuthenticationOfEveryKind(t *testing.T) {
 		return map[string]any{"groups": []string{"system:masters"}, name: value}
 	}
 	foreign := oidcissuer.New(t)
-	eventually(t, "the issuer's keys", func() string {
+	poll.Until(t, "the issuer's keys", func() string {
 		if got := e.whoami(t, token(e.issuer.Token(t, masters))); got == "401" {
 			return got
 		}
@@ -223,7 +222,7 @@ func TestAuthenticationReload(t *testing.T) {
 	masters := map[string]any{"groups": []string{"system:masters"}}
 	wait := func(issuer *oidcissuer.Issuer, want string) {
 		t.Helper()
-		eventually(t, "a login as "+want, func() string {
+		poll.Until(t, "a login as "+want, func() string {
 			if got := a.whoami(t, token(issuer.Token(t, masters))); !strings.HasPrefix(got, want) {
 				return got
 			}
@@ -232,13 +231,9 @@ func TestAuthenticationReload(t *testing.T) {
 	}
 	wait(first, "jwt:alice")
 	wait(second, "401")
-	if err := os.WriteFile(path, []byte("jwt: broken"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path, []byte("jwt: broken"), 0o600))
 	wait(first, "jwt:alice")
-	if err := os.WriteFile(path, []byte(issuersConfig(second)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path, []byte(issuersConfig(second)), 0o600))
 	wait(second, "jwt:alice")
 	wait(first, "401")
 }
@@ -280,7 +275,7 @@ func TestUsersNeverBecomeFrontProxies(t *testing.T) {
 	proxy := clientCertificate(proxies.issue(t, "proxy"))
 	wait := func(what string, login func(*restclient.Config), want string, headers ...string) {
 		t.Helper()
-		eventually(t, what, func() string {
+		poll.Until(t, what, func() string {
 			if got := a.whoami(t, login, headers...); !strings.HasPrefix(got, want) {
 				return got
 			}
@@ -297,9 +292,7 @@ func TestUsersNeverBecomeFrontProxies(t *testing.T) {
 		for _, one := range authorities {
 			bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.certificate.Raw})...)
 		}
-		if err := os.WriteFile(usersFile, bundle, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, os.WriteFile(usersFile, bundle, 0o600))
 	}
 	trusted(users, both)
 	wait("the authority of users is read again", mallory, "mallory")
@@ -328,13 +321,8 @@ func TestAuthenticationOfTheImpersonated(t *testing.T) {
 	config := restclient.CopyConfig(a.AnnexConfig)
 	config.Impersonate = restclient.ImpersonationConfig{UserName: "bob", UID: "7", Groups: []string{"system:masters"}, Extra: map[string][]string{"example.com/tenant": {"blue"}}}
 	annexKube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := annexKube.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
+	answer := mustCreate(t, annexKube.AuthenticationV1().SelfSubjectReviews(), &authenticationv1.SelfSubjectReview{})
 	got := answer.Status.UserInfo
 	if got.Username != "bob" || got.UID != "7" || !slices.Contains(got.Groups, "system:masters") || !slices.Equal(got.Extra["example.com/tenant"], []string{"blue"}) {
 		t.Errorf("it is %+v", got)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -30,9 +31,7 @@ import (
 func writeTokens(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens.csv")
-	if err := os.WriteFile(path, []byte(tokenFile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path, []byte(tokenFile), 0o600))
 	return path
 }
 
@@ -40,9 +39,7 @@ func writeTokens(t *testing.T) string {
 func (a *annex) kubeAs(t *testing.T, bearer string) kubernetes.Interface {
 	t.Helper()
 	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.as(t, token(bearer)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return annexKube
 }
 
@@ -92,18 +89,13 @@ func TestAuthorizationReadyKnowsBindings(t *testing.T) {
 func (a *annex) bind(t *testing.T, group, namespace string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace}, Rules: rules}
-	role, err := a.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	role = mustCreate(t, a.kube.RbacV1().Roles(namespace), role)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
 	}
-	if _, err := a.kube.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.kube.RbacV1().RoleBindings(namespace), binding)
 }
 
 func TestAuthorizationReviews(t *testing.T) {
@@ -118,7 +110,7 @@ func TestAuthorizationReviews(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a=b"},
 		FieldSelector: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{{Key: "metadata.name", Operator: metav1.FieldSelectorOpIn, Values: []string{"x"}}}},
 	}
-	eventually(t, "bob may list configmaps", func() string {
+	poll.Until(t, "bob may list configmaps", func() string {
 		review, err := bob.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
 			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: listing}}, metav1.CreateOptions{})
 		if err != nil {
@@ -133,9 +125,7 @@ func TestAuthorizationReviews(t *testing.T) {
 
 	rules, err := bob.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	want := authorizationv1.ResourceRule{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}
 	found := false
 	for _, rule := range rules.Status.ResourceRules {
@@ -194,9 +184,7 @@ func startRightsWebhook(t *testing.T, allowed string) (kubeconfig string) {
 	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
 	config.CurrentContext = "webhook"
 	kubeconfig = filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, clientcmd.WriteToFile(*config, kubeconfig))
 	return kubeconfig
 }
 
@@ -246,7 +234,7 @@ func TestAuthorizationConfiguration(t *testing.T) {
 		t.Errorf("with a broken file what was in force is not: %s", got)
 	}
 	replaceConfig(t, file, rightsFile)
-	eventually(t, "the webhook is no longer asked", func() string {
+	poll.Until(t, "the webhook is no longer asked", func() string {
 		if got := list("secrets"); got.code != http.StatusForbidden {
 			return got.String()
 		}
@@ -258,18 +246,14 @@ func TestAuthorizationConfiguration(t *testing.T) {
 // replaceConfig changes a file at once.
 func replaceConfig(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path+".new", []byte(content), 0o600))
+	expectNoError(t, os.Rename(path+".new", path))
 }
 
 // wantReloads waits until so many reloads of the authorization configuration are counted.
 func (a *annex) wantReloads(t *testing.T, status string, count int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d reloads end in %s", count, status), func() string {
+	poll.Until(t, fmt.Sprintf("%d reloads end in %s", count, status), func() string {
 		var counted []string
 		for line := range strings.Lines(string(a.get(t, "/metrics").body)) {
 			if strings.HasPrefix(line, "apiserver_authorization_config_controller_automatic_reloads_total{") {

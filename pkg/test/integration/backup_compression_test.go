@@ -16,15 +16,14 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // dictionaries are those of a resource, as etcd has them.
 func (r *resource) dictionaries(t *testing.T) map[string][]byte {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/_annex/dictionaries/"+r.group+"/widgets/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	all := map[string][]byte{}
 	for _, kv := range found.Kvs {
 		all[string(kv.Key)] = kv.Value
@@ -41,7 +40,7 @@ func TestBackupHasDictionaries(t *testing.T) {
 	for i := range 80 {
 		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), wordy(i))
 	}
-	eventually(t, "there is a dictionary", func() string {
+	poll.Until(t, "there is a dictionary", func() string {
 		if len(widgets.dictionaries(t)) == 0 {
 			return "none"
 		}
@@ -81,18 +80,12 @@ func TestBackupHasDictionaries(t *testing.T) {
 func copyBackup(t *testing.T, from, to string, keep func(backup.Record) bool) {
 	t.Helper()
 	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer in.Close()
 	reader, err := backup.NewReader(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	out, err := os.Create(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer out.Close()
 	writer, err := backup.NewWriter(out, reader.Header())
 	for err == nil {
@@ -104,7 +97,5 @@ func copyBackup(t *testing.T, from, to string, keep func(backup.Record) bool) {
 	if errors.Is(err, io.EOF) {
 		_, err = writer.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 }

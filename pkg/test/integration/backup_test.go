@@ -33,6 +33,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd"
 	"github.com/annex-dev/annex/pkg/storage/backup"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -48,9 +49,7 @@ func run(args ...string) (printed string, err error) {
 func mustRun(t *testing.T, args ...string) string {
 	t.Helper()
 	printed, err := run(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return printed
 }
 
@@ -68,9 +67,7 @@ func without(objects []unstructured.Unstructured) map[string]map[string]any {
 func (r *resource) list(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	list, err := r.annex.dynamic.Resource(r.gvr("v1")).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatalf("list %s: %v", r.name, err)
-	}
+	expectNoError(t, err, "list %s", r.name)
 	return list.Items
 }
 
@@ -86,9 +83,7 @@ func (r *resource) fill(t *testing.T) {
 	if _, err := r.in("v1").Create(t.Context(), kept, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.in("v1").Delete(t.Context(), "kept", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, r.in("v1").Delete(t.Context(), "kept", metav1.DeleteOptions{}))
 	r.mustApply(t, "somebody", "spec: {applied: true}", false)
 }
 
@@ -146,10 +141,7 @@ func TestRestoreElsewhere(t *testing.T) {
 			t.Errorf("%s has resource version %d, at home there was %d", object.GetName(), got, highest(t, before))
 		}
 	}
-	restored, err := elsewhere.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets.name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	restored := mustGet(t, elsewhere.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
 	if got := slices.Sorted(slices.Values(restored.Status.StoredVersions)); !slices.Equal(got, []string{"v1", "v2"}) {
 		t.Errorf("stored versions %q, objects are stored in both", got)
 	}
@@ -157,9 +149,7 @@ func TestRestoreElsewhere(t *testing.T) {
 		return hosted.Labels[hostingv1alpha1.AutomanagedLabel] == "true" && hosted.Spec.StoreName == "default"
 	})
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
-	if _, err := elsewhere.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, elsewhere.kube.CoreV1().Namespaces(), namespace)
 	there.create(t, "v1", "written-later", "spec: {}")
 
 	// Back home, where the key is missing.
@@ -238,7 +228,7 @@ func TestInformerOutlivesARestore(t *testing.T) {
 	if _, err := widgets.patch(t, "v1", "w-1", `{"spec": {"after": true}}`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the informer has what was restored", func() string {
+	poll.Until(t, "the informer has what was restored", func() string {
 		got := map[string]string{}
 		for _, obj := range informer.GetStore().List() {
 			object := obj.(*unstructured.Unstructured)
@@ -249,7 +239,7 @@ func TestInformerOutlivesARestore(t *testing.T) {
 		}
 		return ""
 	})
-	eventually(t, "the informer follows", func() string {
+	poll.Until(t, "the informer follows", func() string {
 		obj, _, _ := informer.GetStore().GetByKey(widgets.namespace + "/w-1")
 		if object, ok := obj.(*unstructured.Unstructured); !ok || field(object, "spec", "after") != true {
 			return fmt.Sprint(obj)
@@ -265,10 +255,7 @@ func TestDataDirectoryIsBroughtBack(t *testing.T) {
 	widgets := a.install(t, newDefinition(t, anySchema))
 	widgets.fill(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"a": "b"}}
-	secret, err := a.kube.CoreV1().Secrets(widgets.namespace).Create(t.Context(), secret, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret = mustCreate(t, a.kube.CoreV1().Secrets(widgets.namespace), secret)
 	before := widgets.list(t)
 	file := filepath.Join(t.TempDir(), "default.backup")
 	mustRun(t, "backup", "--kubeconfig="+a.Kubeconfig, "--store=default", file)
@@ -276,7 +263,7 @@ func TestDataDirectoryIsBroughtBack(t *testing.T) {
 	a.Stop(t)
 
 	dir := filepath.Join(t.TempDir(), "data")
-	_, err = run("restore", file, "--data-dir="+a.DataDir)
+	_, err := run("restore", file, "--data-dir="+a.DataDir)
 	wantError(t, err, "there is an etcd already")
 	cut := filepath.Join(t.TempDir(), "cut.backup")
 	mustWrite(t, cut, readFile(t, file)[:10_000])
@@ -288,9 +275,7 @@ func TestDataDirectoryIsBroughtBack(t *testing.T) {
 	if printed := mustRun(t, "restore", file, "--data-dir="+dir); !strings.HasPrefix(printed, "Store default restored to "+dir+": ") {
 		t.Errorf("printed %q", printed)
 	}
-	if err := os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(a.DataDir, "pki"))); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.CopyFS(filepath.Join(dir, "pki"), os.DirFS(filepath.Join(a.DataDir, "pki"))))
 	if err := filepath.WalkDir(filepath.Join(dir, "pki"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -305,7 +290,7 @@ func TestDataDirectoryIsBroughtBack(t *testing.T) {
 	back := newAnnex(t, testserver.StartIn(t, dir))
 	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
 	var after []unstructured.Unstructured
-	eventually(t, "the resource is served", func() string {
+	poll.Until(t, "the resource is served", func() string {
 		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -319,10 +304,7 @@ func TestDataDirectoryIsBroughtBack(t *testing.T) {
 	if got, seen := highest(t, after), resourceVersion(t, lost.GetResourceVersion()); got <= seen {
 		t.Errorf("resource versions went back from %d to %d", seen, got)
 	}
-	found, err := back.kube.CoreV1().Secrets(widgets.namespace).Get(t.Context(), "s", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := mustGet(t, back.kube.CoreV1().Secrets(widgets.namespace), "s")
 	if resourceVersion(t, found.ResourceVersion) <= resourceVersion(t, lost.GetResourceVersion()) || found.UID != secret.UID {
 		t.Errorf("the Secret is %+v, it was %+v", found.ObjectMeta, secret.ObjectMeta)
 	}
@@ -340,9 +322,7 @@ func TestUnfinishedRestoreIsNotServed(t *testing.T) {
 	dir := t.TempDir()
 	a := testserver.StartIn(t, dir)
 	a.Stop(t)
-	if err := os.Mkdir(filepath.Join(dir, "etcd.restoring"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.Mkdir(filepath.Join(dir, "etcd.restoring"), 0o700))
 	_, err := testserver.TryStartIn(t, dir)
 	wantError(t, err, "--data-dir", "a restore did not come to its end")
 }
@@ -387,9 +367,7 @@ func TestBackupRequests(t *testing.T) {
 	outsider := restclient.AnonymousClientConfig(a.AnnexConfig)
 	outsider.BearerToken = outsiderToken
 	client, err := restclient.HTTPClientFor(outsider)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if got := send(t, client, "POST", a.URL+base+"stores/default/backup", ""); got.code != 403 || !strings.Contains(string(got.body), `cannot create resource \"stores/backup\"`) {
 		t.Errorf("an outsider: %s", got)
 	}
@@ -494,16 +472,12 @@ func TestRightsOfBackups(t *testing.T) {
 		kubeconfig := filepath.Join(dir, name+".kubeconfig")
 		mustWrite(t, kubeconfig, []byte(mustRun(t, "kubeconfig", "--data-dir="+a.DataDir, "--user="+name)))
 		rights := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
-		if _, err := a.kube.RbacV1().ClusterRoles().Create(t.Context(), rights, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		mustCreate(t, a.kube.RbacV1().ClusterRoles(), rights)
 		binding := &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
 		}
-		if _, err := a.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		mustCreate(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
 		return "--kubeconfig=" + kubeconfig
 	}
 	rule := func(group, verbs string, resources ...string) rbacv1.PolicyRule {
@@ -519,7 +493,7 @@ func TestRightsOfBackups(t *testing.T) {
 
 	file := filepath.Join(dir, "resource.backup")
 	var refused error
-	eventually(t, "the roles are in force", func() string {
+	poll.Until(t, "the roles are in force", func() string {
 		if _, refused = run("backup", storeKeeper, "--store=default", filepath.Join(dir, "store.backup")); refused != nil {
 			return refused.Error()
 		}
@@ -547,7 +521,7 @@ func TestRightsOfBackups(t *testing.T) {
 	_, err = run("restore", resourceKeeper, file)
 	wantError(t, err, "nothing was changed", "forbidden")
 	mustRun(t, "restore", restorer, file)
-	eventually(t, "the object is back", func() string {
+	poll.Until(t, "the object is back", func() string {
 		_, err := widgets.in("v1").Get(t.Context(), "w", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -591,7 +565,7 @@ func TestEtcdIsBroughtBack(t *testing.T) {
 
 	back := newAnnex(t, testserver.Start(t, flags...))
 	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
-	eventually(t, "the resource is served as it was", func() string {
+	poll.Until(t, "the resource is served as it was", func() string {
 		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()

@@ -16,6 +16,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // definitionIn is a definition of a resource in a group that may be compiled in.
@@ -66,12 +67,10 @@ func TestDefinitionsInCompiledInGroupsDoNoHarm(t *testing.T) {
 		t.Errorf("Stores are served as if they were custom resources: %s", got)
 	}
 	for _, crd := range impostors {
-		if err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		mustDelete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd.Name)
 	}
 	for _, crd := range impostors {
-		eventually(t, crd.Name+" is gone", func() string {
+		poll.Until(t, crd.Name+" is gone", func() string {
 			found, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
 			if !apierrors.IsNotFound(err) {
 				return fmt.Sprintf("%v, %v", found.Status.Conditions, err)
@@ -90,7 +89,7 @@ func TestDefinitionsInCompiledInGroupsDoNoHarm(t *testing.T) {
 	}
 	// What was made last must have reached discovery, and so what went before it.
 	last := a.installOn(t, "default")
-	eventually(t, "the groups are as before", func() string {
+	poll.Until(t, "the groups are as before", func() string {
 		return cmp.Diff(before.Union(sets.New(widgets.group, last.group)), a.groupNames(t))
 	})
 }
@@ -99,9 +98,7 @@ func TestDefinitionsInCompiledInGroupsDoNoHarm(t *testing.T) {
 func (a *annex) groupNames(t *testing.T) sets.Set[string] {
 	t.Helper()
 	served, err := a.kube.Discovery().ServerGroups()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	names := sets.New[string]()
 	for _, group := range served.Groups {
 		names.Insert(group.Name)

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -51,7 +52,7 @@ func (r *resource) touch(t *testing.T, objects int) {
 // the dictionary is.
 func (r *resource) learn(t *testing.T) (key string) {
 	t.Helper()
-	eventually(t, "there is a dictionary", func() string {
+	poll.Until(t, "there is a dictionary", func() string {
 		for key = range r.dictionaries(t) {
 			return ""
 		}
@@ -59,7 +60,7 @@ func (r *resource) learn(t *testing.T) (key string) {
 	})
 	// It is in etcd a moment before it is used. The first object was written without.
 	before := r.get(t, "v1", "w-0").GetResourceVersion()
-	eventually(t, "the dictionary is used", func() string {
+	poll.Until(t, "the dictionary is used", func() string {
 		if after, err := r.patch(t, "v1", "w-0", "{}"); err != nil || after.GetResourceVersion() == before {
 			return fmt.Sprintf("w-0 is not written again (%v)", err)
 		}
@@ -128,9 +129,7 @@ func TestCompressionFromPlain(t *testing.T) {
 		t.Errorf("after an update each that changes nothing: %+v", got)
 	}
 	again, err := widgets.patch(t, "v1", "small", "{}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if value := widgets.raw(t, "small"); value[0] != '{' || again.GetResourceVersion() != small.GetResourceVersion() {
 		t.Errorf("a small object was written again, as %.40q", value)
 	}
@@ -197,7 +196,7 @@ func TestCompressionInsideEncryption(t *testing.T) {
 	key := widgets.learn(t) // of what is encrypted nothing is learned
 	widgets.annex = widgets.annex.restart(t, flag)
 	widgets.touch(t, looked)
-	eventually(t, "the dictionary is encrypted", func() string {
+	poll.Until(t, "the dictionary is encrypted", func() string {
 		if value := widgets.dictionaries(t)[key]; !bytes.HasPrefix(value, []byte("k8s:enc:")) {
 			return fmt.Sprintf("it is %.40q", value)
 		}
@@ -215,9 +214,7 @@ func TestCompressionInsideEncryption(t *testing.T) {
 		}
 	}
 	plain, err := widgets.get(t, "v1", "w-3").MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if got := len(values["w-3"]); got*3 > len(plain) {
 		t.Errorf("an object of %d bytes takes %d", len(plain), got)
 	}
@@ -237,14 +234,12 @@ func TestCompressionOnReplicas(t *testing.T) {
 	second.annex = startReplica(t, endpoint).annex
 	first.create(t, "v1", "before", wordy(1))
 	events, err := second.in("v1").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=after"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	second.create(t, "v1", "too", wordy(2))
 	first.write(t)
 	var after []byte
-	eventually(t, "the first replica has a dictionary", func() string {
+	poll.Until(t, "the first replica has a dictionary", func() string {
 		if _, err := first.patch(t, "v1", "before", "{}"); err != nil {
 			return err.Error()
 		}
@@ -289,9 +284,7 @@ func TestDictionaryLost(t *testing.T) {
 			return err
 		},
 	} {
-		if err := change(widgets.annex.etcd(t)); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, change(widgets.annex.etcd(t)))
 		widgets.annex = widgets.annex.restart(t)
 		_, err := widgets.in("v1").Get(t.Context(), lost, metav1.GetOptions{})
 		wantError(t, err, "dictionary "+id, key, name)
@@ -307,7 +300,7 @@ func TestDictionaryLost(t *testing.T) {
 	if _, err := widgets.annex.etcd(t).Put(t.Context(), key, string(content)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "with the dictionary back all are listed", func() string {
+	poll.Until(t, "with the dictionary back all are listed", func() string {
 		list, err := widgets.annex.dynamic.Resource(widgets.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()

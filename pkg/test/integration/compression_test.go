@@ -15,6 +15,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // raw is the value of a Widget as it is in etcd.
@@ -40,10 +41,8 @@ func (r *resource) wish(t *testing.T, wanted hostingv1alpha1.Compression) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"compression":%q}}`, wanted)
 	_, err := r.annex.hosting.HostingV1alpha1().HostedResources().Patch(t.Context(), r.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, fmt.Sprintf("compression %q is in force", wanted), func() string {
+	expectNoError(t, err)
+	poll.Until(t, fmt.Sprintf("compression %q is in force", wanted), func() string {
 		name := fmt.Sprintf("probe-%d", lastProbe.Add(1))
 		r.create(t, "v1", name, wordy(1))
 		if compressed := compression.IsCompressed(r.raw(t, name)); compressed != (wanted != hostingv1alpha1.CompressionNone) {
@@ -79,9 +78,7 @@ func TestCompressionWish(t *testing.T) {
 			t.Fatalf("%q: it reads %v", wanted, before)
 		}
 		rewritten, err := widgets.patch(t, "v1", "w", "{}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		if compressed := compression.IsCompressed(widgets.raw(t, "w")); compressed != (wanted != hostingv1alpha1.CompressionNone) {
 			t.Errorf("%q: after an update that changes nothing it is compressed: %t", wanted, compressed)
 		}
@@ -89,9 +86,7 @@ func TestCompressionWish(t *testing.T) {
 			t.Errorf("%q: it was not written", wanted)
 		}
 		again, err := widgets.patch(t, "v1", "w", "{}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		if again.GetResourceVersion() != rewritten.GetResourceVersion() {
 			t.Errorf("%q: another update that changes nothing was a write", wanted)
 		}
@@ -107,7 +102,7 @@ func TestCompressionLearns(t *testing.T) {
 		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), wordy(i))
 	}
 	dictionaries := "/annex/_annex/dictionaries/" + widgets.group + "/widgets/"
-	eventually(t, "there is a dictionary", func() string {
+	poll.Until(t, "there is a dictionary", func() string {
 		found, err := widgets.annex.etcd(t).Get(t.Context(), dictionaries, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 		if err != nil || len(found.Kvs) != 1 {
 			return fmt.Sprintf("%v, %v", found, err)
@@ -116,7 +111,7 @@ func TestCompressionLearns(t *testing.T) {
 	})
 	before := widgets.raw(t, "w-7")
 	var after []byte
-	eventually(t, "the dictionary is used", func() string {
+	poll.Until(t, "the dictionary is used", func() string {
 		if _, err := widgets.patch(t, "v1", "w-7", "{}"); err != nil {
 			return err.Error()
 		}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // startEtcd runs an etcd of somebody else, with TLS if there is an authority for
@@ -44,9 +45,7 @@ func startEtcd(t *testing.T, authority *authority) (endpoint string) {
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	config.EnableGRPCGateway = false
 	etcd, err := embed.StartEtcd(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	t.Cleanup(etcd.Close)
 	<-etcd.Server.ReadyNotify()
 	return config.ListenClientUrls[0].Scheme + "://" + etcd.Clients[0].Addr().String()
@@ -57,9 +56,7 @@ func TestExternalEtcd(t *testing.T) {
 	authority := newAuthority(t)
 	certPEM, keyPEM := authority.issue(t, "annex")
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	tests := map[string]struct {
 		endpoint string
 		flags    []string
@@ -124,10 +121,8 @@ func TestGroupSwitchedOff(t *testing.T) {
 	}
 	// Namespaces are emptied and released all the same.
 	namespace := a.newNamespace(t)
-	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the namespace is gone", func() string {
+	mustDelete(t, a.kube.CoreV1().Namespaces(), namespace)
+	poll.Until(t, "the namespace is gone", func() string {
 		got := a.get(t, "/api/v1/namespaces/"+namespace)
 		if got.code == http.StatusNotFound {
 			return ""

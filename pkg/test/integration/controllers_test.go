@@ -20,6 +20,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/keys"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -31,7 +32,7 @@ const automanaged = "annex.dev/automanaged"
 func (r *resource) waitHosted(t *testing.T, what string, check func(*hostingv1alpha1.HostedResource) bool) *hostingv1alpha1.HostedResource {
 	t.Helper()
 	var hosted *hostingv1alpha1.HostedResource
-	eventually(t, "hosted resource "+r.name+" "+what, func() string {
+	poll.Until(t, "hosted resource "+r.name+" "+what, func() string {
 		var err error
 		if hosted, err = r.annex.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{}); err != nil {
 			return err.Error()
@@ -49,9 +50,7 @@ func (r *resource) waitHosted(t *testing.T, what string, check func(*hostingv1al
 func (r *resource) stored(t *testing.T) (objects, bytes, stored int64) {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/"+r.group+"/widgets/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatalf("list %s in etcd: %v", r.name, err)
-	}
+	expectNoError(t, err, "list %s in etcd", r.name)
 	for _, kv := range found.Kvs {
 		plain, _ := compression.PlainSize(kv.Value)
 		bytes += plain
@@ -71,7 +70,7 @@ func (r *resource) waitExact(t *testing.T) *hostingv1alpha1.HostedResource {
 
 func (r *resource) waitNotHosted(t *testing.T) {
 	t.Helper()
-	eventually(t, "hosted resource "+r.name+" is gone", func() string {
+	poll.Until(t, "hosted resource "+r.name+" is gone", func() string {
 		hosted, err := r.annex.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -83,7 +82,7 @@ func (r *resource) waitNotHosted(t *testing.T) {
 func isHosted(hosted *hostingv1alpha1.HostedResource) bool {
 	return hosted.Status.Phase == hostingv1alpha1.HostedResourceHosted &&
 		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceEstablished) &&
-		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceStored) &&
+		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceStoreReady) &&
 		meta.IsStatusConditionTrue(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 }
 
@@ -108,9 +107,7 @@ func TestHostedResourceOfEveryDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	widgets.waitExact(t)
-	if err := widgets.in("v1").Delete(t.Context(), "widget-1", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, widgets.in("v1").Delete(t.Context(), "widget-1", metav1.DeleteOptions{}))
 	if got := widgets.waitExact(t).Status.Objects; got != 4 {
 		t.Errorf("%d objects, want 4", got)
 	}
@@ -154,10 +151,7 @@ func TestHostedResourceMadeBeforeItsDefinition(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name},
 		Spec:       hostingv1alpha1.HostedResourceSpec{Priority: 7},
 	}
-	mine, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), mine, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mine = mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), mine)
 	widgets := &resource{annex: a, name: crd.Name, group: crd.Spec.Group}
 	widgets.waitHosted(t, "is pending", isPending)
 
@@ -187,9 +181,7 @@ func TestHostedResourceWhoseNamesAreRefused(t *testing.T) {
 	rival.Name = "gadgets." + crd.Spec.Group
 	rival.Spec.Names.Plural = "gadgets"
 	rival.Spec.Names.ListKind = "GadgetList" // but the same kind
-	if _, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), rival, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), rival)
 	gadgets := &resource{annex: a, name: rival.Name, group: crd.Spec.Group}
 	gadgets.waitHosted(t, "says why it is not served", func(hosted *hostingv1alpha1.HostedResource) bool {
 		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
@@ -241,9 +233,7 @@ func TestHostedResourceUnderLoad(t *testing.T) {
 	}
 	writes := 0
 	for response := range statuses {
-		if err := response.Err(); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, response.Err())
 		writes += len(response.Events)
 		if last := response.Events[len(response.Events)-1]; fmt.Sprint(last.Kv.ModRevision) == hosted.ResourceVersion {
 			break
@@ -259,7 +249,7 @@ func (a *annex) waitStoreExact(t *testing.T) *hostingv1alpha1.Store {
 	t.Helper()
 	annexEtcd := a.etcd(t)
 	var store *hostingv1alpha1.Store
-	eventually(t, "store default tells what etcd holds", func() string {
+	poll.Until(t, "store default tells what etcd holds", func() string {
 		found, err := annexEtcd.Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err != nil {
 			return err.Error()
@@ -319,11 +309,8 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "no-answer-"},
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
-	other, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), other, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the store says that it cannot be reached", func() string {
+	other = mustCreate(t, a.hosting.HostingV1alpha1().Stores(), other)
+	poll.Until(t, "the store says that it cannot be reached", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), other.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

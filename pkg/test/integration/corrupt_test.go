@@ -25,6 +25,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // damage replaces what etcd has of a Widget.
@@ -41,7 +42,7 @@ func (r *resource) waitUnreadable(t *testing.T, names ...string) {
 	for i, name := range names {
 		names[i] = r.namespace + "/" + name
 	}
-	eventually(t, "lists of "+r.name+" fail", func() string {
+	poll.Until(t, "lists of "+r.name+" fail", func() string {
 		// With a selector it is the watch cache that answers.
 		for _, options := range []metav1.ListOptions{{}, {LabelSelector: "!x"}} {
 			_, err := r.in("v1").List(t.Context(), options)
@@ -56,7 +57,7 @@ func (r *resource) waitUnreadable(t *testing.T, names ...string) {
 // waitNames waits until the Widgets that are listed are those.
 func (r *resource) waitNames(t *testing.T, want ...string) {
 	t.Helper()
-	eventually(t, "the list of "+r.name, func() string {
+	poll.Until(t, "the list of "+r.name, func() string {
 		list, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -82,12 +83,12 @@ func (r *resource) unsafeDelete(t *testing.T, name string) response {
 // waitIntact waits until the condition says so.
 func (r *resource) waitIntact(t *testing.T, a *annex, want string) {
 	t.Helper()
-	eventually(t, "the condition Intact", func() string {
+	poll.Until(t, "the condition ObjectsReadable", func() string {
 		hosted, err := a.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
-		intact := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceIntact)
+		intact := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceObjectsReadable)
 		if intact == nil || !strings.HasPrefix(string(intact.Status)+" "+intact.Message, want) {
 			return fmt.Sprintf("it is %+v", intact)
 		}
@@ -124,7 +125,7 @@ func (r *resource) inform(t *testing.T) *informed {
 // waitHas waits until the informer has the Widgets of those names.
 func (i *informed) waitHas(t *testing.T, want string) {
 	t.Helper()
-	eventually(t, "the informer", func() string {
+	poll.Until(t, "the informer", func() string {
 		var names []string
 		for _, key := range i.GetStore().ListKeys() {
 			_, name, _ := strings.Cut(key, "/")
@@ -169,7 +170,7 @@ func TestCorruptObject(t *testing.T) {
 	// Who may delete objects may not delete those that cannot be read.
 	a.bind(t, widgets.namespace+":deleters", widgets.namespace,
 		rbacv1.PolicyRule{Verbs: []string{"get", "delete"}, APIGroups: []string{widgets.group}, Resources: []string{"widgets"}})
-	eventually(t, "deleters may not delete it", func() string {
+	poll.Until(t, "deleters may not delete it", func() string {
 		got := a.request(t, http.MethodDelete, widgets.path("v1")+"/b?"+corruption.UnsafeDelete+"=true", "",
 			"Impersonate-User", "deleter", "Impersonate-Group", widgets.namespace+":deleters")
 		if got.code != http.StatusForbidden || !strings.Contains(string(got.body), "unsafe-delete-ignore-read-errors") {
@@ -215,7 +216,7 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	written := first.install(t, crd)
 	read := *written
 	read.annex = second
-	eventually(t, "the other replica serves the definition", func() string {
+	poll.Until(t, "the other replica serves the definition", func() string {
 		_, err := read.in("v1").List(t.Context(), metav1.ListOptions{})
 		return problem(err)
 	})
@@ -237,9 +238,7 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	informer.waitHas(t, "a")
 
 	key, err := os.ReadFile(ahead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	mustWrite(t, behind, key)
 	read.waitNames(t, "a", "b")
 	informer.waitHas(t, "a,b")
@@ -261,14 +260,9 @@ func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
 	widgets.damage(t, annexEtcd, "b")
 	widgets.waitUnreadable(t, "b")
 
-	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the namespace says what is in the way", func() string {
-		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), widgets.namespace, metav1.GetOptions{})
-		if err != nil {
-			t.Fatalf("the namespace went: %v", err)
-		}
+	mustDelete(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
+	poll.Until(t, "the namespace says what is in the way", func() string {
+		namespace := mustGet(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
 		for _, condition := range namespace.Status.Conditions {
 			if strings.Contains(condition.Message, widgets.namespace+"/b") {
 				return ""
@@ -277,11 +271,8 @@ func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
 		return namespace.Status.String()
 	})
 	widgets.deleteDefinition(t)
-	eventually(t, "the definition says what is in the way", func() string {
-		crd, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets.name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatalf("the definition went: %v", err)
-		}
+	poll.Until(t, "the definition says what is in the way", func() string {
+		crd := mustGet(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
 		for _, condition := range crd.Status.Conditions {
 			if condition.Type == "Terminating" && condition.Reason == "InstanceDeletionFailed" {
 				return ""
@@ -296,7 +287,7 @@ func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
 		t.Fatalf("delete it: %s", unsafe)
 	}
 	widgets.gone(t)
-	eventually(t, "the namespace goes", func() string {
+	poll.Until(t, "the namespace goes", func() string {
 		if _, err := a.kube.CoreV1().Namespaces().Get(t.Context(), widgets.namespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return "it is still there"
 		}

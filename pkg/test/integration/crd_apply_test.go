@@ -47,9 +47,7 @@ func (r *resource) apply(t *testing.T, manager, content string, force bool, subr
 func (r *resource) mustApply(t *testing.T, manager, content string, force bool, subresources ...string) *unstructured.Unstructured {
 	t.Helper()
 	applied, err := r.apply(t, manager, content, force, subresources...)
-	if err != nil {
-		t.Fatalf("%s applies %s: %v", manager, content, err)
-	}
+	expectNoError(t, err, "%s applies %s", manager, content)
 	return applied
 }
 
@@ -106,9 +104,7 @@ func TestApply(t *testing.T) {
 	// An update takes over what it changes.
 	last.Object["spec"].(map[string]any)["color"] = "green"
 	updated, err := widgets.in("v1").Update(t.Context(), last, metav1.UpdateOptions{FieldManager: "carol"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if got := owners(updated)["carol"]; got != "{f:spec:{f:color:}}" {
 		t.Errorf("carol's update owns %q", got)
 	}

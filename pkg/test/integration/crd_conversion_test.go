@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -130,9 +132,7 @@ func TestWebhookConvertsBothWays(t *testing.T) {
 	widgets := sharedAnnex(t).installConverted(t, reviewer(convertAddresses).webhook(t))
 	first := widgets.create(t, "v1", "first", "spec: {address: 'one:1'}")
 	events, err := widgets.in("v2").Watch(t.Context(), metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	second := widgets.create(t, "v2", "second", "spec: {host: two, port: '2'}")
 
@@ -141,9 +141,7 @@ func TestWebhookConvertsBothWays(t *testing.T) {
 		"v2": {"first": map[string]any{"host": "one", "port": "1"}, "second": map[string]any{"host": "two", "port": "2"}},
 	} {
 		list, err := widgets.in(version).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		got := map[string]any{}
 		for _, item := range list.Items {
 			got[item.GetName()] = item.Object["spec"]
@@ -207,7 +205,7 @@ func TestWebhookFails(t *testing.T) {
 	}{
 		"down":            {down, "connection refused"},
 		"not trusted":     {untrusted, "certificate signed by unknown authority"},
-		"a Service":       {service, "annex alone has no Services: set clientConfig.url instead of clientConfig.service"},
+		"a Service":       {service, "a standalone annex has no Services: set clientConfig.url instead of clientConfig.service"},
 		"wrong uid":       {refuse(func(r *apiextensionsv1.ConversionResponse) { r.UID = "wrong" }), "expected response.uid="},
 		"dropped objects": {refuse(func(r *apiextensionsv1.ConversionResponse) { r.ConvertedObjects = nil }), "returned 0 objects, expected 1"},
 		"another name":    {refuse(rename), "must have the same name: there != other"},
@@ -268,7 +266,7 @@ func TestWebhookIsSlow(t *testing.T) {
 	}()
 	select {
 	case <-asked:
-	case <-time.After(patience):
+	case <-time.After(poll.Timeout):
 		t.Fatal("the webhook was not asked")
 	}
 	widgets.create(t, "v1", "another", "spec: {address: 'two:2'}")
@@ -280,8 +278,8 @@ func TestWebhookIsSlow(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
-		t.Errorf("no answer within %s", patience)
+	case <-time.After(poll.Timeout):
+		t.Errorf("no answer within %s", poll.Timeout)
 	}
 }
 
@@ -289,9 +287,7 @@ func TestWebhookIsSlow(t *testing.T) {
 func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	listener.Close()
 	return listener.Addr().String()
 }

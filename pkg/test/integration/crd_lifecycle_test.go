@@ -16,12 +16,14 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // gone waits until a CRD is away and its path answers 404.
 func (r *resource) gone(t *testing.T) {
 	t.Helper()
-	eventually(t, "CRD "+r.name+" is gone", func() string {
+	poll.Until(t, "CRD "+r.name+" is gone", func() string {
 		crd, err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.name, metav1.GetOptions{})
 		if err == nil {
 			return fmt.Sprintf("its conditions are %+v", crd.Status.Conditions)
@@ -43,13 +45,11 @@ func TestDefinitionWaitsForFinalizers(t *testing.T) {
 	widgets.create(t, "v1", "free", "spec: {}")
 	held := widgets.create(t, "v1", "held", "metadata: {finalizers: [example.com/hold]}")
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: held.GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 
 	widgets.deleteDefinition(t)
-	eventually(t, "the CRD waits", func() string {
+	poll.Until(t, "the CRD waits", func() string {
 		crd, err := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets.name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -119,7 +119,7 @@ func TestStorageVersionChanges(t *testing.T) {
 	storedAs := func(name string) string {
 		return strings.TrimPrefix(string(etcdValue(t, annexEtcd, widgets.key(name)))[:len(`{"apiVersion":"`+widgets.group+`/v1`)], `{"apiVersion":"`+widgets.group+"/")
 	}
-	eventually(t, "new objects are stored as v2", func() string {
+	poll.Until(t, "new objects are stored as v2", func() string {
 		name := fmt.Sprintf("new-%d", lastNamespace.Add(1))
 		widgets.create(t, "v1", name, "spec: {}")
 		if version := storedAs(name); version != "v2" {
@@ -145,20 +145,17 @@ func TestStorageVersionChanges(t *testing.T) {
 	if version := storedAs("old"); version != "v2" {
 		t.Errorf("after an update the old object is stored as %s", version)
 	}
-	stored, err := definitions.Get(t.Context(), widgets.name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := mustGet(t, definitions, widgets.name)
 	if !cmp.Equal(stored.Status.StoredVersions, []string{"v1", "v2"}) {
 		t.Errorf("status.storedVersions is %v", stored.Status.StoredVersions)
 	}
 	dropFirst := func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions = crd.Spec.Versions[1:] }
 	dropFirst(stored)
-	_, err = definitions.Update(t.Context(), stored, metav1.UpdateOptions{})
+	_, err := definitions.Update(t.Context(), stored, metav1.UpdateOptions{})
 	wantError(t, err, `status.storedVersions[0]: Invalid value: "v1": missing from spec.versions`)
 
 	// With the migration noted the old version may go.
-	eventually(t, "v1 is dropped from the stored versions", func() string {
+	poll.Until(t, "v1 is dropped from the stored versions", func() string {
 		crd, err := definitions.Get(t.Context(), widgets.name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -170,7 +167,7 @@ func TestStorageVersionChanges(t *testing.T) {
 		return ""
 	})
 	widgets.update(t, dropFirst)
-	eventually(t, "v1 is served no more", func() string {
+	poll.Until(t, "v1 is served no more", func() string {
 		if got := widgets.annex.get(t, widgets.path("v1")); got.code != http.StatusNotFound {
 			return got.String()
 		}
@@ -193,24 +190,19 @@ func TestNamesConflict(t *testing.T) {
 	second.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Kind: "Gadget", ShortNames: []string{"wd"}}
 	second.Name = "gadgets." + first.Spec.Group
 	definitions := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
-	if _, err := definitions.Create(t.Context(), second, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, definitions, second)
 	condition := func() *apiextensionsv1.CustomResourceDefinitionCondition {
-		crd, err := definitions.Get(t.Context(), second.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		crd := mustGet(t, definitions, second.Name)
 		return apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted)
 	}
-	eventually(t, "the second CRD's names are refused", func() string {
+	poll.Until(t, "the second CRD's names are refused", func() string {
 		if got := condition(); got == nil || got.Reason != "ShortNamesConflict" || !strings.Contains(got.Message, `"wd" is already in use`) {
 			return fmt.Sprintf("condition %+v", got)
 		}
 		return ""
 	})
 	widgets.deleteDefinition(t)
-	eventually(t, "the second CRD's names are accepted", func() string {
+	poll.Until(t, "the second CRD's names are accepted", func() string {
 		if got := condition(); got == nil || got.Status != apiextensionsv1.ConditionTrue {
 			return fmt.Sprintf("condition %+v", got)
 		}

@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const strictSchema = `
@@ -83,7 +85,7 @@ properties: {spec: {type: object, properties: {size: {type: integer}}}}
 	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Schema.OpenAPIV3Schema = parseSchema(t, strictSchema)
 	})
-	eventually(t, "the old object has the new default", func() string {
+	poll.Until(t, "the old object has the new default", func() string {
 		object := widgets.get(t, "v1", "a")
 		if field(object, "spec", "color") == "blue" {
 			return ""
@@ -191,7 +193,7 @@ properties:
       size: {type: integer}
 `)
 	})
-	eventually(t, "the tightened schema is enforced", func() string {
+	poll.Until(t, "the tightened schema is enforced", func() string {
 		_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "probe", "spec: {color: green}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if apierrors.IsInvalid(err) {
 			return ""

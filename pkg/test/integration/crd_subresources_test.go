@@ -42,16 +42,12 @@ func TestStatusSubresource(t *testing.T) {
 		t.Errorf("create took a status along: %v", got)
 	}
 	updated, err := widgets.patch(t, "v1", "a", `{"spec": {"replicas": 2}, "status": {"replicas": 9}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if field(updated, "status") != nil || field(updated, "spec", "replicas") != int64(2) || updated.GetGeneration() != 2 {
 		t.Errorf("a patch of the object gave %v", updated)
 	}
 	status, err := widgets.patch(t, "v1", "a", `{"spec": {"replicas": 3}, "status": {"replicas": 9}}`, "status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if field(status, "status", "replicas") != int64(9) || field(status, "spec", "replicas") != int64(2) || status.GetGeneration() != 2 {
 		t.Errorf("a patch of the status gave %v", status)
 	}
@@ -153,9 +149,7 @@ func TestSelectableFields(t *testing.T) {
 	crd.Spec.Versions[0].SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".spec.color"}, {JSONPath: ".spec.replicas"}}
 	widgets := sharedAnnex(t).install(t, crd)
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{FieldSelector: "spec.color=blue"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	widgets.create(t, "v1", "red", "spec: {color: red, replicas: 1}")
 	widgets.create(t, "v1", "blue", "spec: {color: blue, replicas: 2}")
@@ -193,9 +187,7 @@ func TestSelectableFields(t *testing.T) {
 	}
 
 	err = widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.color=red"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if got := widgets.names(t, "v1", metav1.ListOptions{}); !cmp.Equal(got, []string{"colorless"}) {
 		t.Errorf("after the red ones were deleted there are %v", got)
 	}

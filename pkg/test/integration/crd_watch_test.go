@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -47,9 +48,7 @@ func TestWatchSeesEveryChangeInOrder(t *testing.T) {
 	open := map[string]watch.Interface{}
 	for name, test := range watches {
 		events, err := widgets.in("v1").Watch(t.Context(), test.options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		defer events.Stop()
 		open[name] = events
 	}
@@ -58,9 +57,7 @@ func TestWatchSeesEveryChangeInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	widgets.create(t, "v1", "b", "spec: {}")
-	if err := widgets.in("v1").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, widgets.in("v1").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	for name, test := range watches {
 		var got []string
 		for range test.want {
@@ -85,9 +82,7 @@ func TestWatchList(t *testing.T) {
 		AllowWatchBookmarks:  true,
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	first := []string{describe(nextEvent(t, events)), describe(nextEvent(t, events))}
 	slices.Sort(first)
@@ -119,11 +114,9 @@ func TestInformer(t *testing.T) {
 		t.Fatal("the informer did not sync")
 	}
 	widgets.create(t, "v1", "b", "spec: {}")
-	if err := widgets.in("v1").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, widgets.in("v1").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	want := []string{widgets.namespace + "/b"}
-	eventually(t, "the informer knows what there is", func() string {
+	poll.Until(t, "the informer knows what there is", func() string {
 		return cmp.Diff(want, informer.GetStore().ListKeys())
 	})
 }
@@ -142,9 +135,7 @@ func TestPaging(t *testing.T) {
 	resourceVersion := ""
 	for page := 0; ; page++ {
 		list, err := widgets.in("v1").List(t.Context(), options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		for _, item := range list.Items {
 			got = append(got, item.GetName())
 		}
@@ -155,9 +146,7 @@ func TestPaging(t *testing.T) {
 			}
 			// All pages show the moment of the first.
 			widgets.create(t, "v1", "widget-5-late", "spec: {}")
-			if err := widgets.in("v1").Delete(t.Context(), "widget-6", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			expectNoError(t, widgets.in("v1").Delete(t.Context(), "widget-6", metav1.DeleteOptions{}))
 		}
 		if list.GetResourceVersion() != resourceVersion {
 			t.Errorf("page %d is of resource version %s, the first of %s", page, list.GetResourceVersion(), resourceVersion)
@@ -185,15 +174,11 @@ func TestPagingAfterCompaction(t *testing.T) {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
 	}
 	first, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{Limit: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	last := widgets.create(t, "v1", "widget-9", "spec: {}")
 	annexEtcd := widgets.annex.etcd(t)
 	current, err := annexEtcd.Get(t.Context(), "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if _, err := annexEtcd.Compact(t.Context(), current.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
@@ -207,9 +192,7 @@ func TestPagingAfterCompaction(t *testing.T) {
 		t.Fatalf("got %v, want that the resource version is gone, and a token to go on with", err)
 	}
 	rest, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{Continue: status.Status().Continue})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if n := len(rest.Items); n != 3 || rest.Items[n-1].GetUID() != last.GetUID() {
 		t.Errorf("the rest of the list has %d items: %v", n, rest.Items)
 	}

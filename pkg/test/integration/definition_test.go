@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 var lastGroup atomic.Int64
@@ -62,9 +64,7 @@ func newVersion(t *testing.T, name, schema string) apiextensionsv1.CustomResourc
 func parseSchema(t *testing.T, schema string) *apiextensionsv1.JSONSchemaProps {
 	t.Helper()
 	props := &apiextensionsv1.JSONSchemaProps{}
-	if err := yaml.UnmarshalStrict([]byte(schema), props); err != nil {
-		t.Fatalf("parse a schema: %v", err)
-	}
+	expectNoError(t, yaml.UnmarshalStrict([]byte(schema), props), "parse a schema")
 	return props
 }
 
@@ -88,10 +88,8 @@ func (a *annex) install(t *testing.T, crd *apiextensionsv1.CustomResourceDefinit
 // create creates a CRD and waits until it is served.
 func (a *annex) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
-	if _, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("create the CRD %s: %v", crd.Name, err)
-	}
-	eventually(t, "CRD "+crd.Name+" is established", func() string {
+	mustCreate(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd)
+	poll.Until(t, "CRD "+crd.Name+" is established", func() string {
 		created, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -107,7 +105,7 @@ func (a *annex) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefiniti
 func (r *resource) update(t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	t.Helper()
 	definitions := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
-	eventually(t, "update of CRD "+r.name, func() string {
+	poll.Until(t, "update of CRD "+r.name, func() string {
 		crd, err := definitions.Get(t.Context(), r.name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -144,13 +142,9 @@ func (r *resource) object(t *testing.T, version, name, content string) *unstruct
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	asJSON, err := yaml.YAMLToJSON([]byte(content))
-	if err != nil {
-		t.Fatalf("parse an object: %v", err)
-	}
+	expectNoError(t, err, "parse an object")
 	// Decodes numbers as the API does.
-	if err := utiljson.Unmarshal(asJSON, &object.Object); err != nil {
-		t.Fatalf("parse an object: %v", err)
-	}
+	expectNoError(t, utiljson.Unmarshal(asJSON, &object.Object), "parse an object")
 	object.SetAPIVersion(r.group + "/" + version)
 	object.SetKind("Widget")
 	object.SetName(name)
@@ -162,9 +156,7 @@ func (r *resource) object(t *testing.T, version, name, content string) *unstruct
 func (r *resource) create(t *testing.T, version, name, content string) *unstructured.Unstructured {
 	t.Helper()
 	created, err := r.in(version).Create(t.Context(), r.object(t, version, name, content), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create %s through %s: %v", name, version, err)
-	}
+	expectNoError(t, err, "create %s through %s", name, version)
 	return created
 }
 
@@ -172,9 +164,7 @@ func (r *resource) create(t *testing.T, version, name, content string) *unstruct
 func (r *resource) get(t *testing.T, version, name string) *unstructured.Unstructured {
 	t.Helper()
 	object, err := r.in(version).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("read %s through %s: %v", name, version, err)
-	}
+	expectNoError(t, err, "read %s through %s", name, version)
 	return object
 }
 
@@ -182,9 +172,7 @@ func (r *resource) get(t *testing.T, version, name string) *unstructured.Unstruc
 func (r *resource) names(t *testing.T, version string, options metav1.ListOptions) []string {
 	t.Helper()
 	list, err := r.in(version).List(t.Context(), options)
-	if err != nil {
-		t.Fatalf("list through %s: %v", version, err)
-	}
+	expectNoError(t, err, "list through %s", version)
 	names := []string{}
 	for _, item := range list.Items {
 		names = append(names, item.GetName())
@@ -211,8 +199,8 @@ func nextEvent(t *testing.T, events watch.Interface) watch.Event {
 			t.Fatal("the watch ended")
 		}
 		return event
-	case <-time.After(patience):
-		t.Fatalf("no event within %s", patience)
+	case <-time.After(poll.Timeout):
+		t.Fatalf("no event within %s", poll.Timeout)
 	}
 	return watch.Event{}
 }
@@ -226,7 +214,5 @@ func (r *resource) patch(t *testing.T, version, name, patch string, subresources
 // deleteDefinition deletes the CRD and does not wait.
 func (r *resource) deleteDefinition(t *testing.T) {
 	t.Helper()
-	if err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err != nil {
-		t.Fatalf("delete the CRD %s: %v", r.name, err)
-	}
+	mustDelete(t, r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions(), r.name)
 }

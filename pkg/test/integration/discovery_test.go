@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // compiledIn are the groups that every annex has, in the order of discovery.
@@ -53,7 +55,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 	crd.Spec.Names.ShortNames, crd.Spec.Names.Categories = []string{"wi"}, []string{"all"}
 	widgets := a.install(t, crd)
 
-	eventually(t, "discovery has the CRD's group", func() string {
+	poll.Until(t, "discovery has the CRD's group", func() string {
 		group, ok := a.discover(t, "/apis")[widgets.group]
 		if !ok {
 			return "no such group"
@@ -107,7 +109,7 @@ func TestPlainDiscovery(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	widgets := a.install(t, newDefinition(t, anySchema))
-	eventually(t, "the legacy client discovers all", func() string {
+	poll.Until(t, "the legacy client discovers all", func() string {
 		_, lists, err := a.kube.Discovery().ServerGroupsAndResources()
 		if err != nil {
 			return err.Error()
@@ -155,7 +157,7 @@ func TestOpenAPI(t *testing.T) {
 	widgets := a.install(t, newDefinition(t, strictSchema))
 	kind := reverse(widgets.group) + ".v1.Widget"
 
-	eventually(t, "OpenAPI v2 has the CRD", func() string {
+	poll.Until(t, "OpenAPI v2 has the CRD", func() string {
 		var document struct {
 			Info        struct{ Title string }
 			Definitions map[string]struct {
@@ -191,7 +193,7 @@ func TestOpenAPI(t *testing.T) {
 		return ""
 	})
 
-	eventually(t, "OpenAPI v3 has the CRD", func() string {
+	poll.Until(t, "OpenAPI v3 has the CRD", func() string {
 		var root struct {
 			Paths map[string]struct {
 				URL string `json:"serverRelativeURL"`
@@ -231,9 +233,7 @@ func TestAPIServicesAreAvailable(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	list, err := a.aggregator.ApiregistrationV1().APIServices().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	have := map[string]*apiregistrationv1.APIService{}
 	for i := range list.Items {
 		have[list.Items[i].Name] = &list.Items[i]
@@ -256,7 +256,7 @@ func TestDefinitionsHaveAPIServices(t *testing.T) {
 	apiServices := widgets.annex.aggregator.ApiregistrationV1().APIServices()
 	wait := func(version string, there bool) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("an APIService of %s is there: %t", version, there), func() string {
+		poll.Until(t, fmt.Sprintf("an APIService of %s is there: %t", version, there), func() string {
 			apiService, err := apiServices.Get(t.Context(), version+"."+widgets.group, metav1.GetOptions{})
 			switch {
 			case apierrors.IsNotFound(err) && !there:
@@ -276,7 +276,7 @@ func TestDefinitionsHaveAPIServices(t *testing.T) {
 	wait("v1", true)
 	widgets.deleteDefinition(t)
 	wait("v1", false)
-	eventually(t, "the group leaves discovery", func() string {
+	poll.Until(t, "the group leaves discovery", func() string {
 		if group, there := widgets.annex.discover(t, "/apis")[widgets.group]; there {
 			return fmt.Sprintf("%+v", group)
 		}
@@ -289,10 +289,8 @@ func TestCompiledInAPIServiceComesBack(t *testing.T) {
 	t.Parallel()
 	apiServices := startAnnex(t).aggregator.ApiregistrationV1().APIServices()
 	const name = "v1.coordination.k8s.io"
-	if err := apiServices.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, name+" is available again", func() string {
+	mustDelete(t, apiServices, name)
+	poll.Until(t, name+" is available again", func() string {
 		apiService, err := apiServices.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -322,10 +320,7 @@ func TestAPIServiceThatPointsElsewhereIsRefused(t *testing.T) {
 	wantError(t, err, "spec.service: Forbidden: annex does not proxy requests to other servers; only local APIServices (without spec.service) are allowed")
 
 	// Nor can a local one be turned.
-	local, err := apiServices.Get(t.Context(), "v1.events.k8s.io", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	local := mustGet(t, apiServices, "v1.events.k8s.io")
 	local.Spec.Service = elsewhere.Spec.Service
 	local.Spec.InsecureSkipTLSVerify = true
 	_, err = apiServices.Update(t.Context(), local, metav1.UpdateOptions{})

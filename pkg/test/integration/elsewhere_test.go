@@ -32,12 +32,8 @@ func TestAResourceIsOnOneStore(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name, Finalizers: []string{"example.com/hold"}},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "one"},
 	}
-	if _, err := hosted.Create(t.Context(), first, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := hosted.Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, hosted, first)
+	mustDelete(t, hosted, crd.Name)
 	widgets := a.install(t, crd)
 	written, stopWriting := widgets.keepWriting(t)
 	widgets.waitHosted(t, "not put to use", func(hosted *hostingv1alpha1.HostedResource) bool {

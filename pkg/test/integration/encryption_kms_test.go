@@ -25,6 +25,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kmsapi "k8s.io/kms/apis/v2"
 	"k8s.io/kms/pkg/service"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // kms is a KMS plugin: a service on a unix socket that encrypts keys of annex with
@@ -42,9 +44,7 @@ func newKMS(t *testing.T) *kms {
 	t.Helper()
 	// Paths of sockets are short, names of tests are not.
 	dir, err := os.MkdirTemp("", "kms-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	k := &kms{socket: filepath.Join(dir, "kms.sock")}
 	k.use("key-1")
@@ -57,9 +57,7 @@ func (k *kms) use(keyID string) { k.keyID.Store(&keyID) }
 func (k *kms) run(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("unix", k.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	server := grpc.NewServer()
 	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService(k.socket, time.Second, k))
 	go server.Serve(listener)
@@ -151,7 +149,7 @@ func TestEncryptionKMSAway(t *testing.T) {
 	file := writeFile(t, "encryption.yaml", encryptionConfig("secrets", plugin.provider("vault")))
 	p := startProcess(t, dataDir, "--encryption-provider-config="+file)
 	a := servingAt(t, dataDir)
-	eventually(t, "readiness waits for the plugin alone", func() string {
+	poll.Until(t, "readiness waits for the plugin alone", func() string {
 		ready, plugins, live := a.get(t, "/readyz"), a.get(t, "/readyz/kms-providers"), a.get(t, "/livez")
 		if ready.code == http.StatusInternalServerError && plugins.code == http.StatusInternalServerError && live.code == http.StatusOK &&
 			bytes.Count(ready.body, []byte("[-]")) == 1 {
@@ -159,7 +157,7 @@ func TestEncryptionKMSAway(t *testing.T) {
 		}
 		return fmt.Sprint(ready, plugins, live)
 	})
-	eventually(t, "the default namespace is there", func() string {
+	poll.Until(t, "the default namespace is there", func() string {
 		if got := a.get(t, "/api/v1/namespaces/default"); got.code != http.StatusOK {
 			return got.String()
 		}

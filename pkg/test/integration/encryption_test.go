@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -67,7 +68,7 @@ func hide(t *testing.T, widgets *resource) *secretive {
 	s.uids["widget"] = s.create(t, "v1", "w", "spec: {text: "+hidden+"}").GetUID()
 	s.uids["store"] = s.annex.newStore(t, hidden).UID
 	// From then on annex has no reason to write it.
-	eventually(t, "the Store has a status", func() string {
+	poll.Until(t, "the Store has a status", func() string {
 		store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), hidden, metav1.GetOptions{})
 		if err == nil && len(store.Status.Conditions) == 0 {
 			return "none yet"
@@ -110,7 +111,7 @@ func (s *secretive) rewrite(t *testing.T) {
 	for _, resource := range []schema.GroupVersionResource{
 		corev1.SchemeGroupVersion.WithResource("secrets"), s.gvr("v1"), hostingv1alpha1.SchemeGroupVersion.WithResource("stores"),
 	} {
-		eventually(t, "writing all "+resource.Resource+" again", func() string {
+		poll.Until(t, "writing all "+resource.Resource+" again", func() string {
 			all, err := s.annex.dynamic.Resource(resource).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				return err.Error()
@@ -202,9 +203,7 @@ resources:
 `, provider("secretbox", "annexes"), provider("aesgcm", "cores"), provider("aescbc", "others"))
 	widgets := startAnnex(t, "--encryption-provider-config="+writeFile(t, "encryption.yaml", config)).install(t, newDefinition(t, anySchema))
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	s := hide(t, widgets)
 	if event := nextEvent(t, events); event.Type != watch.Added || !strings.Contains(describe(event), "w") {
@@ -213,9 +212,7 @@ resources:
 	s.mustRead(t, "written")
 	s.annex.createConfigMap(t, s.namespace, "c", hidden)
 	found, err := s.annex.etcd(t).Get(t.Context(), "/annex/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	kinds := map[string]int{}
 	for _, kv := range found.Kvs {
 		key, want := string(kv.Key), "k8s:enc:aescbc:v1:others:"
@@ -274,7 +271,7 @@ func TestEncryptionRotation(t *testing.T) {
 	}
 	for _, step := range steps {
 		mustWrite(t, file, encryptionConfig(resources, step.providers...))
-		eventually(t, step.what, func() string {
+		poll.Until(t, step.what, func() string {
 			// What is written now says which file is in force.
 			s.annex.createSecret(t, s.namespace, "probe", hidden)
 			stored := etcdValue(t, s.annex.etcd(t), "/annex/secrets/"+s.namespace+"/probe")
@@ -298,12 +295,8 @@ func TestEncryptionRotation(t *testing.T) {
 func mustWrite(t *testing.T, path string, content []byte) {
 	t.Helper()
 	// As editors and mounted ConfigMaps do it.
-	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path+".new", content, 0o600))
+	expectNoError(t, os.Rename(path+".new", path))
 }
 
 // TestEncryptionMissingKey starts annex without the key that objects were written
@@ -332,7 +325,7 @@ func TestEncryptionMissingKey(t *testing.T) {
 		for _, path := range []string{
 			"/api/v1/namespaces/" + s.namespace + "/secrets/s", "/api/v1/secrets", s.path("v1"), s.path("v1") + "/w", "/apis/hosting.annex.dev/v1alpha1/stores/" + hidden,
 		} {
-			eventually(t, name+": "+path+" cannot be read", func() string {
+			poll.Until(t, name+": "+path+" cannot be read", func() string {
 				got := s.annex.get(t, path)
 				if got.code == http.StatusInternalServerError && bytes.Contains(got.body, []byte("cannot be read")) {
 					return ""
@@ -370,7 +363,7 @@ func servingAt(t *testing.T, dataDir string) *annex {
 	t.Helper()
 	var config *restclient.Config
 	kubeconfig := filepath.Join(dataDir, "admin.kubeconfig")
-	eventually(t, "annex listens", func() string {
+	poll.Until(t, "annex listens", func() string {
 		var err error
 		if config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
 			return err.Error()
@@ -399,7 +392,7 @@ func TestEncryptionReload(t *testing.T) {
 	a := clientsOf(t, p, dataDir)
 	reloads := func(status string, count int) {
 		t.Helper()
-		eventually(t, fmt.Sprint(count, " reloads: ", status), func() string {
+		poll.Until(t, fmt.Sprint(count, " reloads: ", status), func() string {
 			metrics := string(a.get(t, "/metrics", "Accept", "text/plain").body)
 			found := regexp.MustCompile(`(?m)^apiserver_encryption_config_controller_automatic_reloads_total\{.*status="` + status + `".*\} (\d+)$`).FindStringSubmatch(metrics)
 			if found == nil || found[1] != fmt.Sprint(count) {
@@ -424,9 +417,7 @@ func TestEncryptionReload(t *testing.T) {
 	if log := p.Stderr(); !strings.Contains(log, file+":6: resources[0].providers[0].secretbox.keys[0].secret: ") || strings.Contains(log, "c2hvcnQ=") {
 		t.Errorf("stderr does not say what is wrong, or says too much: %s", log)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.Remove(file))
 	reloads("failure", 2)
 	written("k8s:enc:secretbox:v1:old:")
 	mustWrite(t, file, encryptionConfig("secrets", provider("secretbox", "new", "old")))

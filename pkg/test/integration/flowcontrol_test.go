@@ -35,9 +35,7 @@ func startFlowControlled(t *testing.T, flags ...string) *annex {
 	for _, user := range []string{"flooder", "neighbour", "stranger"} {
 		fmt.Fprintf(&lines, "%s,%s,%s\n", user, user, user)
 	}
-	if err := os.WriteFile(tokens, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(tokens, []byte(lines.String()), 0o600))
 	return startAnnex(t, append([]string{"--token-auth-file=" + tokens, "--authorization-mode=AlwaysAllow"}, flags...)...)
 }
 
@@ -64,9 +62,7 @@ func (a *annex) narrow(t *testing.T, users ...string) *flowcontrolv1.FlowSchema 
 			},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	var subjects []flowcontrolv1.Subject
 	for _, user := range users {
 		subjects = append(subjects, flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}})
@@ -83,9 +79,7 @@ func (a *annex) narrow(t *testing.T, users ...string) *flowcontrolv1.FlowSchema 
 			}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return schema
 }
 
@@ -103,9 +97,7 @@ func (a *annex) levelState(t *testing.T, name string) levelState {
 		var numbers []int
 		for _, i := range []int{4, 5, 7} {
 			number, err := strconv.Atoi(strings.TrimSpace(cells[i]))
-			if err != nil {
-				t.Fatalf("the dump has the line %q: %v", line, err)
-			}
+			expectNoError(t, err, "the dump has the line %q", line)
 			numbers = append(numbers, number)
 		}
 		return levelState{numbers[0], numbers[1], numbers[2]}
@@ -148,7 +140,7 @@ func (f *flood) release(i int) {
 // newFlood returns a flood that has not begun, of at most so many requests.
 func (a *annex) newFlood(t *testing.T, user string, most int) *flood {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	f := &flood{annex: a, client: a.as(t, token(user)), ctx: ctx, seated: make(chan int, most), answers: make(chan response, most), ended: map[int]bool{}}
 	for range most {
 		f.released = append(f.released, make(chan struct{}))
@@ -206,8 +198,8 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 	select {
 	case received := <-from:
 		return received
-	case <-time.After(patience):
-		t.Fatalf("%s: not within %s", what, patience)
+	case <-time.After(poll.Timeout):
+		t.Fatalf("%s: not within %s", what, poll.Timeout)
 	}
 	panic("unreachable")
 }
@@ -269,7 +261,7 @@ func TestFlowControlFlood(t *testing.T) {
 		select {
 		case r = <-served:
 		case seated = <-f.seated:
-		case <-time.After(patience):
+		case <-time.After(poll.Timeout):
 			t.Fatal("nobody gets the seat")
 		}
 	}
@@ -283,9 +275,7 @@ func TestFlowControlObjects(t *testing.T) {
 	a := startFlowControlled(t)
 	schemas := a.kube.FlowcontrolV1().FlowSchemas()
 	list, err := schemas.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if want := len(bootstrap.MandatoryFlowSchemas) + len(bootstrap.SuggestedFlowSchemas); len(list.Items) != want {
 		t.Errorf("%d FlowSchemas are there at the start, want %d", len(list.Items), want)
 	}
@@ -296,13 +286,8 @@ func TestFlowControlObjects(t *testing.T) {
 		t.Errorf("changing what is mandatory: %v, want invalid", err)
 	}
 	for _, name := range []string{"catch-all", "global-default"} {
-		before, err := schemas.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := schemas.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		before := mustGet(t, schemas, name)
+		mustDelete(t, schemas, name)
 		poll.UntilDone(t, name+" is made again", func() (bool, string) {
 			after, err := schemas.Get(t.Context(), name, metav1.GetOptions{})
 			return err == nil && after.UID != before.UID, fmt.Sprint(err)

@@ -11,6 +11,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // family is objects that own each other, and a model of what becomes of them: only
@@ -126,7 +128,7 @@ func TestGarbageAgreesWithANaiveModel(t *testing.T) {
 			history[i] += f.delete(t, random)
 		}
 		for i, f := range families {
-			eventually(t, fmt.Sprintf("seed %d: family %d agrees after: %s", seed, i, history[i]), func() string { return f.difference(t) })
+			poll.Until(t, fmt.Sprintf("seed %d: family %d agrees after: %s", seed, i, history[i]), func() string { return f.difference(t) })
 		}
 	}
 	a.fence(t, widgets.namespace)

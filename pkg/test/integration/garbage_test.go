@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -34,9 +35,7 @@ type thing struct {
 func (a *annex) objects(t *testing.T, of *thing) metadata.ResourceInterface {
 	t.Helper()
 	annexMetadata, err := metadata.NewForConfigAndClient(metadata.ConfigFor(a.AnnexConfig), a.http)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	plural := strings.ToLower(of.kind.Kind) + "s"
 	return annexMetadata.Resource(of.kind.GroupVersion().WithResource(plural)).Namespace(of.meta.Namespace)
 }
@@ -79,10 +78,7 @@ func (a *annex) configMap(t *testing.T, namespace, name string, changes ...chang
 	for _, change := range changes {
 		change(&object.ObjectMeta)
 	}
-	made, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create ConfigMap %s: %v", name, err)
-	}
+	made := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), object)
 	o := &thing{kind: configMapKind, meta: made.ObjectMeta}
 	o.objects = a.objects(t, o)
 	return o
@@ -99,9 +95,7 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *thing {
 	object.SetOwnerReferences(meta.OwnerReferences)
 	object.SetFinalizers(meta.Finalizers)
 	made, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create Widget %s: %v", name, err)
-	}
+	expectNoError(t, err, "create Widget %s", name)
 	meta.UID = made.GetUID()
 	o := &thing{kind: r.kind(), meta: meta}
 	o.objects = r.annex.objects(t, o)
@@ -110,9 +104,7 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *thing {
 
 func (o *thing) delete(t *testing.T, propagation metav1.DeletionPropagation) {
 	t.Helper()
-	if err := o.objects.Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}); err != nil {
-		t.Fatalf("delete %s: %v", o, err)
-	}
+	expectNoError(t, o.objects.Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}), "delete %s", o)
 }
 
 func (o *thing) String() string { return o.kind.Kind + " " + o.meta.Name }
@@ -132,7 +124,7 @@ func (o *thing) live(t *testing.T) *metav1.PartialObjectMetadata {
 
 func (o *thing) waitGone(t *testing.T) {
 	t.Helper()
-	eventually(t, fmt.Sprint(o, " is gone"), func() string {
+	poll.Until(t, fmt.Sprint(o, " is gone"), func() string {
 		if found := o.live(t); found != nil {
 			return fmt.Sprintf("%+v", found.ObjectMeta)
 		}
@@ -200,7 +192,7 @@ func TestGarbageGoesWithItsOwners(t *testing.T) {
 	for _, object := range []*thing{typed, custom, last, global, inNamespace, globalToo} {
 		object.waitGone(t)
 	}
-	eventually(t, "an owner that is gone is taken away", func() string {
+	poll.Until(t, "an owner that is gone is taken away", func() string {
 		if owners := kept.live(t).OwnerReferences; len(owners) != 1 || owners[0].UID != keeper.meta.UID {
 			return fmt.Sprint(owners)
 		}
@@ -224,7 +216,7 @@ func TestGarbageInTheForeground(t *testing.T) {
 		free := a.configMap(t, namespace, name+"-free", ownedFreely(owner), held)
 
 		owner.delete(t, metav1.DeletePropagationForeground)
-		eventually(t, "all are being deleted", func() string {
+		poll.Until(t, "all are being deleted", func() string {
 			for _, object := range []*thing{owner, child, grandchild, free} {
 				if live := object.live(t); live == nil || live.DeletionTimestamp == nil {
 					return fmt.Sprintf("%s is %+v", object, live)
@@ -315,7 +307,7 @@ func TestGarbageWithOwnersThatCannotBe(t *testing.T) {
 		if in == "" {
 			in = metav1.NamespaceDefault
 		}
-		eventually(t, fmt.Sprint("an event about ", dependent), func() string {
+		poll.Until(t, fmt.Sprint("an event about ", dependent), func() string {
 			events, err := a.kube.CoreV1().Events(in).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(dependent.meta.UID)})
 			if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "OwnerRefInvalidNamespace" || events.Items[0].Type != corev1.EventTypeWarning {
 				return fmt.Sprintf("%v, error %v", events, err)
@@ -355,9 +347,7 @@ func TestGarbageOfADefinition(t *testing.T) {
 	for i := range 20 {
 		dependents = append(dependents, a.configMap(t, widgets.namespace, fmt.Sprintf("dependent-%d", i), owned(widgets.own(t, fmt.Sprintf("owner-%d", i)))))
 	}
-	if err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets.name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
 	for _, dependent := range dependents {
 		dependent.waitGone(t)
 	}
@@ -420,7 +410,7 @@ func TestGarbageBesideABrokenResource(t *testing.T) {
 			},
 		}
 	})
-	eventually(t, "objects cannot be read", func() string {
+	poll.Until(t, "objects cannot be read", func() string {
 		if _, err := broken.in("v2").Get(t.Context(), "stored-in-v1", metav1.GetOptions{}); err == nil {
 			return "they can"
 		}
@@ -442,7 +432,7 @@ func TestGarbageBesideABrokenResource(t *testing.T) {
 	owner := a.configMap(t, broken.namespace, "owner")
 	dependent := a.configMap(t, broken.namespace, "dependent", owned(owner))
 	owner.delete(t, metav1.DeletePropagationOrphan)
-	eventually(t, "an event says what the deletion waits for", func() string {
+	poll.Until(t, "an event says what the deletion waits for", func() string {
 		events, err := a.kube.CoreV1().Events(broken.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(owner.meta.UID)})
 		if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "DependentsUnknown" || !strings.Contains(events.Items[0].Message, broken.name) {
 			return fmt.Sprintf("%v, error %v", events, err)
@@ -467,9 +457,7 @@ func TestGarbageWithItsNamespace(t *testing.T) {
 	dependent := a.configMap(t, widgets.namespace, "dependent", owned(owner), held)
 	owner.delete(t, metav1.DeletePropagationForeground)
 	foreground := metav1.DeletePropagationForeground
-	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{PropagationPolicy: &foreground}))
 	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, heldFinalizer)
 	dependent.release(t)
 	a.waitNamespaceGone(t, widgets.namespace)
@@ -496,7 +484,7 @@ func TestGarbageAfterARestart(t *testing.T) {
 	}
 	late.waitGone(t)
 	orphan.wantThere(t)
-	eventually(t, "the child is being deleted", func() string {
+	poll.Until(t, "the child is being deleted", func() string {
 		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
 			return fmt.Sprintf("%+v", live)
 		}
@@ -521,7 +509,7 @@ func TestGarbageWithTheNextLeader(t *testing.T) {
 	owner := widgets.own(t, "owner")
 	child := second.configMap(t, widgets.namespace, "child", owned(owner), held)
 	owner.delete(t, metav1.DeletePropagationForeground)
-	eventually(t, "the child is being deleted", func() string {
+	poll.Until(t, "the child is being deleted", func() string {
 		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
 			return fmt.Sprintf("%+v", live)
 		}

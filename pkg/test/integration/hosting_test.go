@@ -25,6 +25,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	applyhosting "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // newStore makes a Store of an etcd that is not there; nothing is placed on it.
@@ -34,10 +35,7 @@ func (a *annex) newStore(t *testing.T, name string) *hostingv1alpha1.Store {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
-	created, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), store, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	created := mustCreate(t, a.hosting.HostingV1alpha1().Stores(), store)
 	return created
 }
 
@@ -60,9 +58,7 @@ func TestStoreThroughTheClientset(t *testing.T) {
 		updated, err = stores.Update(t.Context(), current, metav1.UpdateOptions{})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if !updated.Spec.Unschedulable || updated.Generation != 2 || updated.Status.Objects == 1000 {
 		t.Errorf("updated %+v", updated)
 	}
@@ -77,9 +73,7 @@ func TestStoreThroughTheClientset(t *testing.T) {
 		withStatus, err = stores.UpdateStatus(t.Context(), current, metav1.UpdateOptions{})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if !withStatus.Spec.Unschedulable || withStatus.Generation != 2 || withStatus.Status.Version != "9.9.9" {
 		t.Errorf("with another status it is %+v", withStatus)
 	}
@@ -97,11 +91,9 @@ func TestStoreThroughTheClientset(t *testing.T) {
 	if err != nil || len(picked.Items) != 1 || picked.Items[0].Name != created.Name {
 		t.Errorf("list by label: %v, %v", picked, err)
 	}
-	if err := stores.Delete(t.Context(), created.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, stores, created.Name)
 	// It goes once it is sure that nothing is placed on it.
-	eventually(t, "the deleted Store is gone", func() string {
+	poll.Until(t, "the deleted Store is gone", func() string {
 		if _, err := stores.Get(t.Context(), created.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprintf("getting it: %v", err)
 		}
@@ -121,9 +113,7 @@ func TestStoreApply(t *testing.T) {
 	taint := applyhosting.Store("applied").WithSpec(applyhosting.StoreSpec().
 		WithTaints(applyhosting.Taint().WithKey("remote").WithEffect(hostingv1alpha1.TaintEffectPreferNoSchedule)))
 	both, err := stores.Apply(t.Context(), taint, metav1.ApplyOptions{FieldManager: "bob"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if len(both.Spec.Taints) != 2 {
 		t.Errorf("taints of two managers: %+v", both.Spec.Taints)
 	}
@@ -158,7 +148,7 @@ func TestStoreDefaultStays(t *testing.T) {
 	own.newStore(t, "other")
 	ownStores := own.hosting.HostingV1alpha1().Stores()
 	err = ownStores.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
-	eventually(t, "of all Stores one is left", func() string {
+	poll.Until(t, "of all Stores one is left", func() string {
 		list, listErr := ownStores.List(t.Context(), metav1.ListOptions{})
 		if listErr != nil || len(list.Items) != 1 || list.Items[0].Name != hostingv1alpha1.DefaultStoreName {
 			return fmt.Sprintf("after all were deleted (%v) there are %v (%v)", err, list, listErr)
@@ -188,9 +178,7 @@ func TestHostingInformers(t *testing.T) {
 		UpdateFunc: func(_, object any) { note("update", object) },
 		DeleteFunc: func(object any) { note("delete", object) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	factory.StartWithContext(t.Context())
 	for kind, synced := range factory.WaitForCacheSync(t.Context().Done()) {
 		if !synced {
@@ -205,10 +193,8 @@ func TestHostingInformers(t *testing.T) {
 	if _, err := stores.Patch(t.Context(), "informed", types.MergePatchType, []byte(`{"spec": {"unschedulable": true}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := stores.Delete(t.Context(), "informed", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the informer tells of the deletion", func() string {
+	mustDelete(t, stores, "informed")
+	poll.Until(t, "the informer tells of the deletion", func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		if slices.Contains(seen, "delete true") && slices.Contains(seen, "update true") && seen[0] == "add false" {
@@ -229,17 +215,13 @@ func TestHostedResourceThroughTheClientset(t *testing.T) {
 	hosted := sharedAnnex(t).hosting.HostingV1alpha1().HostedResources()
 	const name = "plans.future.example.com"
 	events, err := hosted.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	created, err := hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName, Priority: 7},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if created.Spec.SchedulerName != hostingv1alpha1.DefaultSchedulerName {
 		t.Errorf("created %+v", created.Spec)
 	}
@@ -250,7 +232,7 @@ func TestHostedResourceThroughTheClientset(t *testing.T) {
 	wantError(t, err, "spec.storeName")
 	_, err = hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: "nodots"}}, metav1.CreateOptions{})
 	wantError(t, err, `HostedResource.hosting.annex.dev "nodots" is invalid: metadata.name`)
-	eventually(t, "its status says that it waits for a definition", func() string {
+	poll.Until(t, "its status says that it waits for a definition", func() string {
 		current, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -324,13 +306,8 @@ func TestOwnKindsReadAsAnyOther(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	unstructured, err := a.dynamic.Resource(hostingv1alpha1.SchemeGroupVersion.WithResource("stores")).Get(t.Context(), "default", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	typed, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), "default", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
+	typed := mustGet(t, a.hosting.HostingV1alpha1().Stores(), "default")
 	if diff := cmp.Diff(string(typed.UID), string(unstructured.GetUID())); diff != "" || unstructured.GetKind() != "Store" {
 		t.Errorf("the dynamic client reads %v", unstructured)
 	}

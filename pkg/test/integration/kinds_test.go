@@ -31,6 +31,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func TestSystemNamespaces(t *testing.T) {
@@ -85,9 +87,7 @@ func TestConfigMaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	merged, err := apply("alice", false, map[string]string{"c": "3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if diff := cmp.Diff(map[string]string{"b": "2", "c": "3"}, merged.Data); diff != "" {
 		t.Errorf("data (-want +got):\n%s", diff)
 	}
@@ -125,18 +125,13 @@ func TestSecrets(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	secrets := a.kube.CoreV1().Secrets(a.newNamespace(t))
-	created, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, StringData: map[string]string{"key": "value"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	created := mustCreate(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, StringData: map[string]string{"key": "value"}})
 	if created.Type != corev1.SecretTypeOpaque || string(created.Data["key"]) != "value" || created.StringData != nil {
 		t.Errorf("created %+v", created)
 	}
 	basic := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "basic"}, Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{"username": []byte("x")}}
-	if _, err := secrets.Create(t.Context(), basic, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	_, err = secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}, Type: corev1.SecretTypeTLS}, metav1.CreateOptions{})
+	mustCreate(t, secrets, basic)
+	_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}, Type: corev1.SecretTypeTLS}, metav1.CreateOptions{})
 	wantError(t, err, `data[tls.crt]: Required value`)
 	list, err := secrets.List(t.Context(), metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBasicAuth)})
 	if err != nil || len(list.Items) != 1 || list.Items[0].Name != "basic" {
@@ -155,9 +150,7 @@ func TestProtobuf(t *testing.T) {
 	config := restclient.CopyConfig(a.AnnexConfig)
 	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
 	annexKube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	configs := annexKube.CoreV1().ConfigMaps(namespace)
 	factory := informers.NewSharedInformerFactoryWithOptions(annexKube, 0, informers.WithNamespace(namespace))
 	informer := factory.Core().V1().ConfigMaps()
@@ -167,10 +160,8 @@ func TestProtobuf(t *testing.T) {
 		t.Fatal("the informer did not sync")
 	}
 	data := map[string]string{"key": "value"}
-	if _, err := configs.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: data}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the informer has it", func() string {
+	mustCreate(t, configs, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: data})
+	poll.Until(t, "the informer has it", func() string {
 		got, err := informer.Lister().ConfigMaps(namespace).Get("a")
 		if err != nil {
 			return err.Error()
@@ -201,10 +192,7 @@ func TestEventsThroughBothGroups(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	config, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "subject"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "subject"}})
 
 	// Recorders of both generations, as controllers use them.
 	old := record.NewBroadcaster(record.WithContext(t.Context()))
@@ -216,7 +204,7 @@ func TestEventsThroughBothGroups(t *testing.T) {
 	t.Cleanup(current.Shutdown)
 	current.NewRecorder(scheme.Scheme, "example.com/new").Eventf(config, nil, corev1.EventTypeNormal, "Written", "Writing", "by the new recorder")
 
-	eventually(t, "both groups show both events", func() string {
+	poll.Until(t, "both groups show both events", func() string {
 		core, err := a.kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=subject"})
 		if err != nil {
 			return err.Error()
@@ -254,11 +242,9 @@ func TestEventsExpire(t *testing.T) {
 		ObjectMeta:     metav1.ObjectMeta{Name: "short", Namespace: "default"},
 		InvolvedObject: corev1.ObjectReference{Kind: "ConfigMap", Namespace: "default", Name: "x"}, Reason: "Tested", Type: corev1.EventTypeNormal,
 	}
-	if _, err := a.kube.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.kube.CoreV1().Events("default"), event)
 	granted := time.Now()
-	eventually(t, "the event is gone", func() string {
+	poll.Until(t, "the event is gone", func() string {
 		_, err := a.kube.CoreV1().Events("default").Get(t.Context(), "short", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -280,9 +266,7 @@ func TestLeaderElection(t *testing.T) {
 			LeaseDuration: 10 * time.Second, RenewDeadline: 8 * time.Second, RetryPeriod: 100 * time.Millisecond, ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leading <- identity }, OnStoppedLeading: func() {}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -294,7 +278,7 @@ func TestLeaderElection(t *testing.T) {
 		select {
 		case identity := <-leading:
 			return identity
-		case <-time.After(patience):
+		case <-time.After(poll.Timeout):
 			return "nobody"
 		}
 	}

@@ -35,9 +35,7 @@ func TestLargeObject(t *testing.T) {
 	widgets := a.install(t, newDefinition(t, anySchema))
 	widgets.create(t, "v1", "small", "spec: {}")
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: widgets.get(t, "v1", "small").GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 
 	data := noise(8 << 20)

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -41,9 +42,7 @@ func (a *annex) restart(t *testing.T, flags ...string) *annex {
 func readFile(t *testing.T, path ...string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return content
 }
 
@@ -52,14 +51,9 @@ func TestRestartKeepsEverything(t *testing.T) {
 	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
 	before := widgets.annex
 	widget := widgets.create(t, "v1", "a", "spec: {color: blue}")
-	secret, err := before.kube.CoreV1().Secrets(widgets.namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := mustCreate(t, before.kube.CoreV1().Secrets(widgets.namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}})
 	// What annex registers by itself it registers again.
-	if err := before.aggregator.ApiregistrationV1().APIServices().Delete(t.Context(), "v1.coordination.k8s.io", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, before.aggregator.ApiregistrationV1().APIServices(), "v1.coordination.k8s.io")
 	pki := map[string][]byte{}
 	files, err := os.ReadDir(filepath.Join(before.DataDir, "pki"))
 	if err != nil || len(files) == 0 {
@@ -69,19 +63,14 @@ func TestRestartKeepsEverything(t *testing.T) {
 		pki[file.Name()] = readFile(t, before.DataDir, "pki", file.Name())
 	}
 	oldConfig, err := clientcmd.LoadFromFile(before.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 
 	after := before.restart(t)
 	widgets.annex = after
 	if diff := cmp.Diff(widget, widgets.get(t, "v1", "a")); diff != "" {
 		t.Errorf("the custom resource (-before +after):\n%s", diff)
 	}
-	again, err := after.kube.CoreV1().Secrets(widgets.namespace).Get(t.Context(), "s", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := mustGet(t, after.kube.CoreV1().Secrets(widgets.namespace), "s")
 	if diff := cmp.Diff(secret, again); diff != "" {
 		t.Errorf("the secret (-before +after):\n%s", diff)
 	}
@@ -91,9 +80,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 		}
 	}
 	newConfig, err := clientcmd.LoadFromFile(after.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	for _, cluster := range newConfig.Clusters {
 		if after.URL == before.URL || cluster.Server != after.URL {
 			t.Errorf("the kubeconfig says %s, the server listens at %s and did at %s", cluster.Server, after.URL, before.URL)
@@ -160,7 +147,7 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 	address := closedPort(t)
 	_, port, _ := strings.Cut(address, ":")
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	paths := map[string][]int{
 		widgets.path("v1"):                    {http.StatusOK, http.StatusNotFound},
@@ -245,9 +232,7 @@ func TestWatchOfThePastAfterRestart(t *testing.T) {
 	widgets.annex = widgets.annex.restart(t)
 
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: seen.GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	switch event := nextEvent(t, events); event.Type {
 	case watch.Added:
@@ -262,9 +247,7 @@ func TestWatchOfThePastAfterRestart(t *testing.T) {
 		t.Errorf("the first event is %s", describe(event))
 	}
 	list, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	if before, after := resourceVersion(t, seen.GetResourceVersion()), resourceVersion(t, list.GetResourceVersion()); after <= before {
 		t.Errorf("the resource version was %d and is %d after a restart", before, after)
 	}
@@ -273,9 +256,7 @@ func TestWatchOfThePastAfterRestart(t *testing.T) {
 func resourceVersion(t *testing.T, version string) int {
 	t.Helper()
 	number, err := strconv.Atoi(version)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return number
 }
 
@@ -292,27 +273,23 @@ func TestInformerOutlivesARestart(t *testing.T) {
 	informer := factory.ForResource(widgets.gvr("v1")).Informer()
 	var deletions atomic.Int32
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { deletions.Add(1) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	factory.Start(t.Context().Done())
 	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
 		t.Fatal("the informer did not sync")
 	}
 
 	widgets.annex = widgets.annex.restart(t, flag)
-	if err := widgets.in("v1").Delete(t.Context(), "goes", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, widgets.in("v1").Delete(t.Context(), "goes", metav1.DeleteOptions{}))
 	widgets.create(t, "v1", "comes", "spec: {}")
 	want := []string{widgets.namespace + "/comes", widgets.namespace + "/stays"}
-	eventually(t, "the informer knows what there is", func() string {
+	poll.Until(t, "the informer knows what there is", func() string {
 		keys := informer.GetStore().ListKeys()
 		slices.Sort(keys)
 		return cmp.Diff(want, keys)
 	})
 	// Handlers are told after the store knows.
-	eventually(t, "its handler is told of one deletion", func() string {
+	poll.Until(t, "its handler is told of one deletion", func() string {
 		if got := deletions.Load(); got != 1 {
 			return fmt.Sprintf("%d deletions", got)
 		}
@@ -326,13 +303,9 @@ func TestRefusesToStart(t *testing.T) {
 	damaged := startAnnex(t)
 	damaged.Stop(t)
 	authorityFile := filepath.Join(damaged.DataDir, "pki", "ca.crt")
-	if err := os.WriteFile(authorityFile, []byte("junk"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(authorityFile, []byte("junk"), 0o600))
 	foreign := t.TempDir()
-	if err := os.WriteFile(filepath.Join(foreign, "letter.txt"), []byte("dear"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(filepath.Join(foreign, "letter.txt"), []byte("dear"), 0o600))
 	_, port, _ := strings.Cut(strings.TrimPrefix(running.URL, "https://"), ":")
 	nobody := closedPort(t)
 	junk := writeFile(t, "junk", []byte("}"))
@@ -409,16 +382,14 @@ func TestStopWhileStarting(t *testing.T) {
 			t.Parallel()
 			dataDir := filepath.Join(t.TempDir(), "data")
 			p := startProcess(t, dataDir)
-			eventually(t, moment+" is there", func() string {
+			poll.Until(t, moment+" is there", func() string {
 				if _, err := os.Stat(filepath.Join(dataDir, moment)); err != nil {
 					return err.Error()
 				}
 				return ""
 			})
-			if err := p.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			expectNoError(t, p.Signal(syscall.SIGTERM))
+			ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 			defer cancel()
 			if code, err := p.Wait(ctx); err != nil || code != 0 {
 				t.Errorf("exit code %d, %v, stderr:\n%s", code, err, p.Stderr())

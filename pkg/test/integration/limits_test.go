@@ -19,12 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // limit sets what there may be of a resource, as a merge patch of its specification.
 func (r *resource) limit(t *testing.T, spec string) {
 	t.Helper()
-	eventually(t, "the limits of "+r.name+" are set", func() string {
+	poll.Until(t, "the limits of "+r.name+" are set", func() string {
 		_, err := r.annex.hosting.HostingV1alpha1().HostedResources().
 			Patch(t.Context(), r.name, types.MergePatchType, []byte(`{"spec": `+spec+`}`), metav1.PatchOptions{})
 		return problem(err)
@@ -51,7 +52,7 @@ func content(size int) string {
 // a moment until every server knows of it.
 func (r *resource) waitLimited(t *testing.T) {
 	t.Helper()
-	eventually(t, "the limit of "+r.name+" is in force", func() string {
+	poll.Until(t, "the limit of "+r.name+" is in force", func() string {
 		err := r.tryCreateOf(t, "probe", 1)
 		if err == nil {
 			return problem(r.in("v1").Delete(t.Context(), "probe", metav1.DeleteOptions{})) + "a widget was created"
@@ -70,10 +71,8 @@ func TestLimitsOfAResource(t *testing.T) {
 	r.waitLimited(t)
 
 	r.limit(t, `{"limits": {"objects": "2"}, "namespaceLimits": {"storage": "100Ki"}}`)
-	eventually(t, "there is room for two", func() string { return problem(r.tryCreateOf(t, "one", 1)) })
-	if err := r.tryCreateOf(t, "two", 1); err != nil {
-		t.Fatal(err)
-	}
+	poll.Until(t, "there is room for two", func() string { return problem(r.tryCreateOf(t, "one", 1)) })
+	expectNoError(t, r.tryCreateOf(t, "two", 1))
 	wantExceeded(t, r.tryCreateOf(t, "three", 1),
 		fmt.Sprintf("exceeded the limits of hostedresource %s, requested: objects=1, used: objects=2, limited: objects=2", r.name))
 
@@ -81,13 +80,9 @@ func TestLimitsOfAResource(t *testing.T) {
 	wantExceeded(t, err, "requested: objects=1, used: objects=2, limited: objects=2")
 
 	// What is deleted makes room at once, and what does not grow always passes.
-	if err := r.in("v1").Delete(t.Context(), "two", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, r.in("v1").Delete(t.Context(), "two", metav1.DeleteOptions{}))
 	wantExceeded(t, r.tryCreateOf(t, "large", 400<<10), "in namespace "+r.namespace+", requested: storage=")
-	if err := r.tryCreateOf(t, "two", 1<<10); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, r.tryCreateOf(t, "two", 1<<10))
 	if _, err := r.in("v1").Patch(t.Context(), "two", types.MergePatchType, []byte(`{"spec": {"text": ""}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("an update that shrinks: %v", err)
 	}
@@ -98,7 +93,7 @@ func TestLimitsOfAResource(t *testing.T) {
 	})
 
 	r.limit(t, `{"limits": null, "namespaceLimits": null}`)
-	eventually(t, "there are no limits any more", func() string { return problem(r.tryCreateOf(t, "large", 400<<10)) })
+	poll.Until(t, "there are no limits any more", func() string { return problem(r.tryCreateOf(t, "large", 400<<10)) })
 
 	refusals := fmt.Sprintf("annex_hostedresource_limit_refusals_total{hostedresource=%q}", r.name)
 	if metrics := r.annex.get(t, "/metrics"); !strings.Contains(string(metrics.body), refusals+" ") {
@@ -106,7 +101,7 @@ func TestLimitsOfAResource(t *testing.T) {
 	}
 	r.deleteDefinition(t)
 	r.gone(t)
-	eventually(t, "the metric goes with the resource", func() string {
+	poll.Until(t, "the metric goes with the resource", func() string {
 		if metrics := r.annex.get(t, "/metrics"); strings.Contains(string(metrics.body), refusals) {
 			return refusals + " is there"
 		}
@@ -202,7 +197,7 @@ func (r replicas) limit(t *testing.T, spec string) {
 	}
 	r.of[0].limit(t, spec)
 	for i, replica := range r.of {
-		eventually(t, "there is room for more", func() string {
+		poll.Until(t, "there is room for more", func() string {
 			err := replica.tryCreateOf(t, fmt.Sprintf("room-%d", i), 1)
 			if err != nil {
 				return err.Error()
@@ -232,12 +227,8 @@ func (r replicas) wantExactly(t *testing.T, objects int) {
 func (r replicas) wantRoomAtOnce(t *testing.T) {
 	t.Helper()
 	for i, name := range r.of[0].names(t, "v1", metav1.ListOptions{})[:10] {
-		if err := r.of[i%2].in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.of[1-i%2].tryCreateOf(t, name, 10); err != nil {
-			t.Fatalf("after a delete: %v", err)
-		}
+		expectNoError(t, r.of[i%2].in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}))
+		expectNoError(t, r.of[1-i%2].tryCreateOf(t, name, 10), "after a delete")
 	}
 }
 
@@ -272,9 +263,7 @@ func (r replicas) stored(t *testing.T) int64 {
 	t.Helper()
 	found, err := newEtcdClient(t, clientv3.Config{Endpoints: []string{r.etcd}}).
 		Get(t.Context(), "/annex/"+r.of[0].group+"/widgets/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	var bytes int64
 	for _, kv := range found.Kvs {
 		bytes += int64(len(kv.Value))

@@ -38,9 +38,7 @@ func (a *annex) as(t *testing.T, login func(*restclient.Config)) *http.Client {
 		login(config)
 	}
 	annexHTTP, err := restclient.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return annexHTTP
 }
 
@@ -118,9 +116,7 @@ func TestForbiddenNamesTheReason(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.as(t, token(outsiderToken)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	_, err = annexKube.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
 	wantError(t, err, `secrets is forbidden: User "bob" cannot list resource "secrets" in API group "" in the namespace "default"`)
 	err = annexKube.CoreV1().Namespaces().Delete(t.Context(), "default", metav1.DeleteOptions{})
@@ -180,9 +176,7 @@ func TestClientCAFile(t *testing.T) {
 func TestTokenFileThatIsWrong(t *testing.T) {
 	t.Parallel()
 	junk := filepath.Join(t.TempDir(), "tokens.csv")
-	if err := os.WriteFile(junk, []byte("only-a-token\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(junk, []byte("only-a-token\n"), 0o600))
 	for _, file := range []string{junk, "/nowhere/tokens.csv"} {
 		_, err := testserver.TryStartIn(t, t.TempDir(), "--token-auth-file="+file)
 		wantError(t, err, "--token-auth-file", file)
@@ -255,21 +249,15 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return &authority{certificate: certificate, key: key}
 }
 
@@ -280,13 +268,9 @@ func (a *authority) renewed(t *testing.T, by *authority) *authority {
 	template := *a.certificate
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
 	der, err := x509.CreateCertificate(rand.Reader, &template, by.certificate, a.key.Public(), by.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return &authority{certificate: certificate, key: a.key}
 }
 
@@ -294,21 +278,15 @@ func (a *authority) renewed(t *testing.T, by *authority) *authority {
 func (a *authority) issue(t *testing.T, name string, groups ...string) (certPEM, keyPEM []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	certDER, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
 
@@ -329,8 +307,6 @@ func (a *authority) file(t *testing.T) string {
 func writeFile(t *testing.T, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(path, content, 0o600))
 	return path
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -126,15 +127,11 @@ func (s *sharedServer) annex(t *testing.T) *annex {
 func startProcess(t *testing.T, dataDir string, flags ...string) *process.Annex {
 	t.Helper()
 	executable, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	command := exec.Command(executable, append([]string{"serve", "--data-dir=" + dataDir, "--secure-port=0"}, flags...)...)
 	command.Env = append(os.Environ(), serveVariable+"=1")
 	p, err := process.StartCommand(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	t.Cleanup(p.Kill)
 	return p
 }
@@ -149,14 +146,10 @@ func startAnnexProcess(t *testing.T, flags ...string) *annex {
 // clientsOf waits until a process is ready and returns clients of it.
 func clientsOf(t *testing.T, p *process.Annex, dataDir string) *annex {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
-	if err := p.WaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, p.WaitReady(ctx))
 	config, err := p.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return newAnnex(t, &testserver.Server{URL: p.URL, DataDir: dataDir, Kubeconfig: p.Kubeconfig, AnnexConfig: config})
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -31,9 +32,7 @@ func (a *annex) fill(t *testing.T, namespace string) {
 	meta := metav1.ObjectMeta{Name: "content", Namespace: namespace}
 	made := func(what string, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatalf("create a %s: %v", what, err)
-		}
+		expectNoError(t, err, "create a %s", what)
 	}
 	core := a.kube.CoreV1()
 	_, err := core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
@@ -61,9 +60,7 @@ func (a *annex) fill(t *testing.T, namespace string) {
 func (a *annex) keysIn(t *testing.T, namespace string) []string {
 	t.Helper()
 	found, err := a.etcd(t).Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		t.Fatalf("list the keys in etcd: %v", err)
-	}
+	expectNoError(t, err, "list the keys in etcd")
 	var keys []string
 	for _, kv := range found.Kvs {
 		if strings.Contains(string(kv.Key), "/"+namespace+"/") {
@@ -75,14 +72,12 @@ func (a *annex) keysIn(t *testing.T, namespace string) []string {
 
 func (a *annex) deleteNamespace(t *testing.T, name string) {
 	t.Helper()
-	if err := a.kube.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatalf("delete namespace %s: %v", name, err)
-	}
+	mustDelete(t, a.kube.CoreV1().Namespaces(), name)
 }
 
 func (a *annex) waitNamespaceGone(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, "namespace "+name+" is gone", func() string {
+	poll.Until(t, "namespace "+name+" is gone", func() string {
 		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -95,7 +90,7 @@ func (a *annex) waitNamespaceGone(t *testing.T, name string) {
 // something.
 func (a *annex) waitNamespaceSays(t *testing.T, name string, condition corev1.NamespaceConditionType, words string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("namespace %s says %s", name, condition), func() string {
+	poll.Until(t, fmt.Sprintf("namespace %s says %s", name, condition), func() string {
 		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -135,7 +130,7 @@ func TestNamespaceTakesItsContentsAlong(t *testing.T) {
 	for i := range 3 {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
 	}
-	eventually(t, "the namespace holds 11 objects, its default service account and its authority among them", func() string {
+	poll.Until(t, "the namespace holds 11 objects, its default service account and its authority among them", func() string {
 		if keys := a.keysIn(t, widgets.namespace); len(keys) != 11 {
 			return strings.Join(keys, " ")
 		}
@@ -149,9 +144,7 @@ func TestNamespaceTakesItsContentsAlong(t *testing.T) {
 
 	// Whoever makes the namespace again gets an empty one.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
-	if _, err := a.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.kube.CoreV1().Namespaces(), namespace)
 	if names := widgets.names(t, "v1", metav1.ListOptions{}); len(names) > 0 {
 		t.Errorf("the new namespace of the same name holds %q", names)
 	}
@@ -201,11 +194,9 @@ func TestNamespaceWaitsForItsOtherFinalizers(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "held-"},
 		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{heldFinalizer}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	a.deleteNamespace(t, namespace.Name)
-	eventually(t, "annex lets go of the namespace", func() string {
+	poll.Until(t, "annex lets go of the namespace", func() string {
 		if namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{}); err != nil {
 			t.Fatalf("the namespace is gone in spite of its finalizer: %v", err)
 		}
@@ -241,7 +232,7 @@ func TestNamespaceStaysWhileContentsCannotBeRead(t *testing.T) {
 			},
 		}
 	})
-	eventually(t, "objects cannot be read", func() string {
+	poll.Until(t, "objects cannot be read", func() string {
 		if _, err := widgets.in("v2").List(t.Context(), metav1.ListOptions{}); err == nil {
 			return "they can"
 		}
@@ -250,7 +241,7 @@ func TestNamespaceStaysWhileContentsCannotBeRead(t *testing.T) {
 
 	a.deleteNamespace(t, widgets.namespace)
 	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceDeletionContentFailure, widgets.name)
-	eventually(t, "what can be read is deleted", func() string {
+	poll.Until(t, "what can be read is deleted", func() string {
 		if keys := a.keysIn(t, widgets.namespace); len(keys) != 1 {
 			return fmt.Sprintf("etcd holds %q", keys)
 		}

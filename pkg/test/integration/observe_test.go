@@ -68,9 +68,7 @@ func startSpanCollector(t *testing.T) (c *spanCollector, endpoint string) {
 	t.Helper()
 	c = &spanCollector{services: map[string]bool{}}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	server := grpc.NewServer()
 	coltracepb.RegisterTraceServiceServer(server, c)
 	go server.Serve(listener)

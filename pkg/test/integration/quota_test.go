@@ -34,9 +34,7 @@ func limits(of ...string) corev1.ResourceList {
 func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 	t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: limits(of...)}}
-	if _, err := a.kube.CoreV1().ResourceQuotas(namespace).Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("create a quota: %v", err)
-	}
+	mustCreate(t, a.kube.CoreV1().ResourceQuotas(namespace), quota)
 	poll.UntilDone(t, "the quota "+name+" is counted", func() (bool, string) {
 		got := a.quota(t, namespace, name)
 		return len(got.Status.Hard) == len(of) && len(got.Status.Used) == len(of), fmt.Sprintf("%+v", got.Status)
@@ -45,10 +43,7 @@ func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 
 func (a *annex) quota(t *testing.T, namespace, name string) *corev1.ResourceQuota {
 	t.Helper()
-	quota, err := a.kube.CoreV1().ResourceQuotas(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("read a quota: %v", err)
-	}
+	quota := mustGet(t, a.kube.CoreV1().ResourceQuotas(namespace), name)
 	return quota
 }
 
@@ -90,17 +85,13 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	ns := a.newNamespace(t)
 	a.waitRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts
 	for i := range 2 {
-		if err := a.charge(t, ns, fmt.Sprintf("before-%d", i)); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, a.charge(t, ns, fmt.Sprintf("before-%d", i)))
 	}
 	a.newQuota(t, ns, "small", "configmaps=4", "count/configmaps=9", "secrets=0", "resourcequotas=2", "count/leases.coordination.k8s.io=1")
 	want := map[string]int64{"configmaps": 3, "count/configmaps": 3, "secrets": 0, "resourcequotas": 1, "count/leases.coordination.k8s.io": 0}
 	a.waitUsage(t, ns, "small", want)
 
-	if err := a.charge(t, ns, "third"); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, a.charge(t, ns, "third"))
 	// Admission charges before it lets the object pass: nothing has to be waited for.
 	want["configmaps"], want["count/configmaps"] = 4, 4
 	if diff := cmp.Diff(want, a.usage(t, ns, "small")); diff != "" {
@@ -110,13 +101,11 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	_, err := a.kube.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{})
 	wantExceeded(t, err, "exceeded quota: small, requested: secrets=1, used: secrets=0, limited: secrets=0")
 
-	if err := a.kube.CoreV1().ConfigMaps(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=third,metadata.name!=" + rootCAName}); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, a.kube.CoreV1().ConfigMaps(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=third,metadata.name!=" + rootCAName}))
 	want["configmaps"], want["count/configmaps"] = 2, 2
 	a.waitUsage(t, ns, "small", want)
 
-	eventually(t, "the quota is changed, whose status annex writes", func() string {
+	poll.Until(t, "the quota is changed, whose status annex writes", func() string {
 		quota := a.quota(t, ns, "small")
 		quota.Spec.Hard = limits("configmaps=1", "count/serviceaccounts=5")
 		_, err := a.kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{})
@@ -154,12 +143,8 @@ func TestQuotaOfCustomResources(t *testing.T) {
 		}
 
 		// What is only being deleted is still there.
-		if err := r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.in("v1").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{}))
+		expectNoError(t, r.in("v1").Delete(t.Context(), "one", metav1.DeleteOptions{}))
 		a.waitUsage(t, r.namespace, "widgets", map[string]int64{count: 1})
 
 		// With the definition go its objects.
@@ -182,13 +167,9 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	a.newQuota(t, ns, "six", fmt.Sprintf("count/configmaps=%d", hard+1))
 	configMaps := a.kube.CoreV1().ConfigMaps(ns)
 	before, err := configMaps.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	events, err := configMaps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: before.ResourceVersion})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 
 	var refused atomic.Int64
@@ -205,9 +186,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 						}
 						return err == nil, fmt.Sprint(err)
 					})
-					if err := configMaps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-						t.Fatalf("delete %s: %v", name, err)
-					}
+					mustDelete(t, configMaps, name)
 				}
 			})
 		}

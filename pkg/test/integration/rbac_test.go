@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // somebody is a client that acts as a user of a test's own.
@@ -60,10 +62,8 @@ func coreRule(verb, resource string) rbacv1.PolicyRule {
 func (a *annex) grant(t *testing.T, who *somebody, role, namespace string) {
 	t.Helper()
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(who.name)}
-	if _, err := a.kube.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, fmt.Sprintf("%s is known to be %s in %s", who.name, role, namespace), func() string {
+	mustCreate(t, a.kube.RbacV1().RoleBindings(namespace), binding)
+	poll.Until(t, fmt.Sprintf("%s is known to be %s in %s", who.name, role, namespace), func() string {
 		_, err := who.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
 		return problem(err)
 	})
@@ -80,10 +80,7 @@ func problem(err error) string {
 func (a *annex) newClusterRole(t *testing.T, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}, Rules: rules}
-	role, err := a.kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	role = mustCreate(t, a.kube.RbacV1().ClusterRoles(), role)
 	return role
 }
 
@@ -161,13 +158,10 @@ func TestRBACEscalation(t *testing.T) {
 	roles, bindings := alice.kube.RbacV1().Roles(namespace), alice.kube.RbacV1().RoleBindings(namespace)
 	const held = "not currently held:\n"
 
-	own, err := roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Rules: []rbacv1.PolicyRule{coreRule("get", "secrets")}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("a role with what alice has: %v", err)
-	}
+	own := mustCreate(t, roles, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Rules: []rbacv1.PolicyRule{coreRule("get", "secrets")}})
 	more := coreRule("update", "resourcequotas")
 	const quotas = `{APIGroups:[""], Resources:["resourcequotas"], Verbs:["update"]}`
-	_, err = roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Rules: []rbacv1.PolicyRule{more}}, metav1.CreateOptions{})
+	_, err := roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Rules: []rbacv1.PolicyRule{more}}, metav1.CreateOptions{})
 	wantError(t, err, `roles.rbac.authorization.k8s.io "more" is forbidden: user "`+alice.name+`" (groups=["system:authenticated"]) is attempting to grant RBAC permissions `+held+quotas)
 	update := own.DeepCopy()
 	update.Rules = append(update.Rules, more)
@@ -178,7 +172,7 @@ func TestRBACEscalation(t *testing.T) {
 	_, err = roles.Patch(t.Context(), "own", types.MergePatchType, []byte(`{"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}`), metav1.PatchOptions{})
 	wantError(t, err, "forbidden", held)
 	for _, name := range []string{"own", "new"} {
-		_, err = roles.Apply(t.Context(), rbacv1apply.Role(name, namespace).WithRules(
+		_, err := roles.Apply(t.Context(), rbacv1apply.Role(name, namespace).WithRules(
 			rbacv1apply.PolicyRule().WithVerbs("update").WithAPIGroups("").WithResources("resourcequotas")), metav1.ApplyOptions{FieldManager: "test", Force: true})
 		wantError(t, err, "forbidden", held+quotas)
 	}
@@ -196,7 +190,7 @@ func TestRBACEscalation(t *testing.T) {
 	}
 	wantError(t, bind("root", "cluster-admin"), `rolebindings.rbac.authorization.k8s.io "root" is forbidden`, held, `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
 	// Another test's role reaches edit by aggregation a moment before it reaches admin.
-	eventually(t, "binding what she has", func() string { return problem(bind("friends", "edit")) })
+	poll.Until(t, "binding what she has", func() string { return problem(bind("friends", "edit")) })
 	_, err = bindings.Apply(t.Context(), rbacv1apply.RoleBinding("applied", namespace).WithRoleRef(
 		rbacv1apply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("cluster-admin")), metav1.ApplyOptions{FieldManager: "test"})
 	wantError(t, err, "forbidden", held)
@@ -224,10 +218,10 @@ func TestRBACVerbs(t *testing.T) {
 			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject("carol")}, metav1.CreateOptions{})
 		return err
 	}
-	eventually(t, "binding by the verb", func() string { return problem(bind("annex:hosting-view")) })
+	poll.Until(t, "binding by the verb", func() string { return problem(bind("annex:hosting-view")) })
 	wantError(t, bind("annex:hosting-edit"), "not currently held")
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
-	eventually(t, "escalating by the verb", func() string {
+	poll.Until(t, "escalating by the verb", func() string {
 		_, err := bob.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
 		return problem(err)
 	})
@@ -250,7 +244,7 @@ func TestRBACAggregation(t *testing.T) {
 	resource := widgets.gvr("v1").GroupResource()
 	role := a.newClusterRole(t, map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"},
 		rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{resource.Group}, Resources: []string{resource.Resource}})
-	eventually(t, "widgets may be viewed", func() string { return problem(list()) })
+	poll.Until(t, "widgets may be viewed", func() string { return problem(list()) })
 
 	// Those who may only view that gain nothing by a role that gathers all.
 	gathering := &rbacv1.ClusterRole{
@@ -260,10 +254,8 @@ func TestRBACAggregation(t *testing.T) {
 	maker := a.somebody(t, "maker-"+widgets.namespace)
 	makesRoles := a.newClusterRole(t, nil, rbacv1.PolicyRule{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}})
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(makesRoles.Name), Subjects: userSubject(maker.name)}
-	if _, err := a.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the right answer to a role that gathers", func() string {
+	mustCreate(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
+	poll.Until(t, "the right answer to a role that gathers", func() string {
 		_, err := maker.kube.RbacV1().ClusterRoles().Create(t.Context(), gathering, metav1.CreateOptions{})
 		const want = "must have cluster-admin privileges to use the aggregationRule"
 		if err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
@@ -272,10 +264,8 @@ func TestRBACAggregation(t *testing.T) {
 		return ""
 	})
 
-	if err := a.kube.RbacV1().ClusterRoles().Delete(t.Context(), role.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "widgets may not be viewed any more", func() string {
+	mustDelete(t, a.kube.RbacV1().ClusterRoles(), role.Name)
+	poll.Until(t, "widgets may not be viewed any more", func() string {
 		if err := list(); !apierrors.IsForbidden(err) {
 			return fmt.Sprintf("%v, want forbidden", err)
 		}
@@ -290,9 +280,7 @@ func TestRBACRestart(t *testing.T) {
 	roles, bindings := a.kube.RbacV1().ClusterRoles(), a.kube.RbacV1().ClusterRoleBindings()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 	}
 	change := func(name, patch string) {
 		t.Helper()

@@ -22,7 +22,8 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
-	"github.com/annex-dev/annex/pkg/test/line"
+	"github.com/annex-dev/annex/pkg/test/faultproxy"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -63,16 +64,12 @@ func (r *replica) writes(t *testing.T) []time.Time {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it wrote nothing yet
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer file.Close()
 	var times []time.Time
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		var event auditv1.Event
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			t.Fatalf("read the audit log: %v", err)
-		}
+		expectNoError(t, json.Unmarshal(lines.Bytes(), &event), "read the audit log")
 		times = append(times, event.RequestReceivedTimestamp.Time)
 	}
 	slices.SortFunc(times, time.Time.Compare)
@@ -92,7 +89,7 @@ func (r *replica) holder(t *testing.T) string {
 // waitHolder waits until somebody else leads than the one given.
 func (r *replica) waitHolder(t *testing.T, other string) (holder string) {
 	t.Helper()
-	eventually(t, "a leader", func() string {
+	poll.Until(t, "a leader", func() string {
 		if holder = r.holder(t); holder == "" || holder == other {
 			return fmt.Sprintf("it is %q", holder)
 		}
@@ -167,32 +164,26 @@ func TestReadyMeansListed(t *testing.T) {
 func TestEstablishedOnEveryReplica(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "etcd")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.Mkdir(dir, 0o700))
 	socket := filepath.Join(dir, "client.sock")
 	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{Dir: filepath.Join(dir, "data"), SocketPath: socket, UnsafeNoFsync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	t.Cleanup(func() {
 		if err := etcd.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	slow, err := line.New(t.Context(), socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	slow, err := faultproxy.New(t.Context(), socket)
+	expectNoError(t, err)
 	t.Cleanup(slow.Close)
 
 	first, second := startReplica(t, etcd.Endpoint()), startReplica(t, "http://"+slow.Address())
-	slow.Slow(500 * time.Millisecond)
+	slow.SetDelay(500 * time.Millisecond)
 	widgets := first.install(t, newDefinition(t, anySchema))
 	if got := second.get(t, widgets.path("v1")); got.code != http.StatusOK {
 		t.Errorf("the other replica, half a second behind, answers %s", got)
 	}
-	slow.Slow(0) // its stop need not take longer
+	slow.SetDelay(0) // its stop need not take longer
 }
 
 // TestEmbeddedEtcdNeedsNoElection has no lease of controllers: there cannot be another

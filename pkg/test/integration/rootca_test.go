@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -25,7 +26,7 @@ const rootCAName = "kube-root-ca.crt"
 // it trusts.
 func (a *annex) waitRootCA(t *testing.T, namespace, what string, want []byte) *x509.CertPool {
 	t.Helper()
-	eventually(t, rootCAName+" in "+namespace+" "+what, func() string {
+	poll.Until(t, rootCAName+" in "+namespace+" "+what, func() string {
 		found, err := a.kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), rootCAName, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -68,9 +69,7 @@ func TestRootCAIsInEveryNamespace(t *testing.T) {
 		}
 		a.waitRootCA(t, namespace, "is mended after "+forged, want)
 	}
-	if err := configMaps.Delete(t.Context(), rootCAName, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, configMaps, rootCAName)
 	a.waitRootCA(t, namespace, "is made again", want)
 }
 
@@ -84,13 +83,9 @@ func TestRootCAOfAProvidedCertificate(t *testing.T) {
 	flags := []string{"--tls-cert-file=" + writeFile(t, "tls.crt", cert), "--tls-private-key-file=" + writeFile(t, "tls.key", key)}
 	a := newAnnex(t, testserver.Start(t, append(flags, "--publish-ca-file="+bundle)...))
 	raw, err := os.ReadFile(bundle)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	a.answersTo(t, a.waitRootCA(t, metav1.NamespaceDefault, "is of the file", raw))
 	both := slices.Concat(raw, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: second.certificate.Raw}))
-	if err := os.WriteFile(bundle, both, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.WriteFile(bundle, both, 0o600))
 	a.waitRootCA(t, metav1.NamespaceDefault, "follows the file", both)
 }

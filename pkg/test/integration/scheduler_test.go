@@ -22,6 +22,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // host makes a HostedResource that nothing defines, with a name of its own.
@@ -29,9 +30,7 @@ func (a *annex) host(t *testing.T, spec hostingv1alpha1.HostedResourceSpec) *res
 	t.Helper()
 	r := &resource{annex: a, name: "widgets." + rand.String(8) + ".example.com"}
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: r.name}, Spec: spec}
-	if _, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), hosted, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), hosted)
 	return r
 }
 
@@ -54,7 +53,7 @@ func scheduled(status metav1.ConditionStatus, reason string, words ...string) fu
 // waitEvent waits for an event about the resource's HostedResource.
 func (r *resource) waitEvent(t *testing.T, reporter, reason string, words ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("an event %s of %s has %q", reason, r.name, words), func() string {
+	poll.Until(t, fmt.Sprintf("an event %s of %s has %q", reason, r.name, words), func() string {
 		events, err := r.annex.kube.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=" + r.name})
 		if err != nil {
 			return err.Error()
@@ -106,9 +105,7 @@ func TestBinding(t *testing.T) {
 	wantError(t, bind("default", "another"), "it has the UID")
 	_, err := client.Patch(t.Context(), r.name, types.MergePatchType, []byte(`{"spec": {"storeName": "default"}}`), metav1.PatchOptions{})
 	wantError(t, err, "the subresource binding sets it")
-	if err := bind("default", "", metav1.DryRunAll); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, bind("default", "", metav1.DryRunAll))
 	hosted, err := client.Get(t.Context(), r.name, metav1.GetOptions{})
 	if err != nil || hosted.Spec.StoreName != "" {
 		t.Fatalf("after a dry run: Store %q, %v", hosted.Spec.StoreName, err)
@@ -161,18 +158,14 @@ func (a *annex) startScheduler(t *testing.T, name string) *scheduler {
 	s.command = exec.CommandContext(t.Context(), os.Args[0], "scheduler", "--kubeconfig="+a.Kubeconfig, "--scheduler-name="+name)
 	s.command.Env = append(os.Environ(), serveVariable+"=1")
 	s.command.Stdout, s.command.Stderr = &s.out, &s.out
-	if err := s.command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, s.command.Start())
 	return s
 }
 
 // stop ends it as a service manager does, and checks that it ends well.
 func (s *scheduler) stop(t *testing.T) {
 	t.Helper()
-	if err := s.command.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, s.command.Process.Signal(syscall.SIGTERM))
 	if err := s.command.Wait(); err != nil {
 		t.Errorf("annex scheduler ended with %v:\n%s", err, &s.out)
 	}
@@ -181,7 +174,7 @@ func (s *scheduler) stop(t *testing.T) {
 // leads waits for it to be the one that works.
 func (s *scheduler) leads(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, "the scheduler leads", func() string {
+	poll.Until(t, "the scheduler leads", func() string {
 		if out := s.out.String(); !strings.Contains(out, "annex scheduler: placing resources for "+name) {
 			return "it printed " + out
 		}
@@ -228,7 +221,7 @@ func TestPlaceCommand(t *testing.T) {
 		return out.String(), errOut.String()
 	}
 	out, _ := place("lost.example.com")
-	wantWords(t, out, "There is no HostedResource lost.example.com. One that asks for nothing would be placed on default.", "STORE", "SCORE", "MostFree 2x")
+	wantWords(t, out, "There is no HostedResource lost.example.com. One that asks for nothing would be placed on default.", "STORE", "SCORE", "LeastAllocated 2x")
 	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "nobody", StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"no": "store"}}})
 	out, _ = place(r.name)
 	wantWords(t, out, r.name+" waits for the scheduler nobody. Here it fits on no Store.", "default", "does not match the selector no=store")

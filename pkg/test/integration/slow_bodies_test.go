@@ -49,9 +49,7 @@ func (a *annex) slowPosts(t *testing.T, count int, kind slowPost) (codes func(co
 	t.Helper()
 	login := restclient.AnonymousClientConfig(a.AnnexConfig)
 	tlsConfig, err := restclient.TLSConfigFor(login)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: kind.http2}
 	if !kind.http2 {
 		transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
@@ -142,9 +140,7 @@ func TestSlowBodies(t *testing.T) {
 				object := widgets.object(t, "v1", "large-"+strings.ToLower(rand.Text()), "spec: {}")
 				object.Object["spec"] = map[string]any{"data": strings.Repeat("x", 2_000_000)}
 				large, err := object.MarshalJSON()
-				if err != nil {
-					t.Fatal(err)
-				}
+				expectNoError(t, err)
 				began := time.Now()
 				// A writer that is starved is so each time: what annex gives up is sent again.
 				var r response

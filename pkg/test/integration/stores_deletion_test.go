@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // The objects of a definition go first. While their Store is down they cannot, and the
@@ -37,7 +38,7 @@ func TestADefinitionIsDeletedWhileItsStoreIsDown(t *testing.T) {
 	}
 	for _, r := range stuck {
 		r.waitDefinition(t, apiextensionsv1.Terminating, apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", `store "fragile" is not available`)
-		r.waitDefinition(t, "Stored", apiextensionsv1.ConditionFalse, "StoreNotReady", `Store "fragile" is not ready`)
+		r.waitDefinition(t, "StoreReady", apiextensionsv1.ConditionFalse, "StoreNotReady", `Store "fragile" is not ready`)
 	}
 	other.deleteDefinition(t)
 	other.gone(t)
@@ -55,7 +56,7 @@ func TestADefinitionIsDeletedWhileItsStoreIsDown(t *testing.T) {
 // waitDefinition waits until the definition of the resource has a condition.
 func (r *resource) waitDefinition(t *testing.T, kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, words string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s says %s=%s %s", r.name, kind, status, reason), func() string {
+	poll.Until(t, fmt.Sprintf("%s says %s=%s %s", r.name, kind, status, reason), func() string {
 		crd, err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // replaceData ends the member of an etcd, puts other data in place of its own, none if
@@ -32,16 +33,10 @@ func replaceData(t *testing.T, etcd *etcdcluster.Cluster, from string) (before s
 	member := etcd.Members[0]
 	member.Kill(t)
 	before = filepath.Join(t.TempDir(), "before")
-	if err := os.CopyFS(before, os.DirFS(member.Dir())); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(member.Dir()); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.CopyFS(before, os.DirFS(member.Dir())))
+	expectNoError(t, os.RemoveAll(member.Dir()))
 	if from != "" {
-		if err := os.CopyFS(member.Dir(), os.DirFS(from)); err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, os.CopyFS(member.Dir(), os.DirFS(from)))
 	}
 	member.Start(t)
 	return before
@@ -52,9 +47,7 @@ func copyData(t *testing.T, etcd *etcdcluster.Cluster) (dir string) {
 	t.Helper()
 	etcd.Members[0].Stop(t)
 	dir = filepath.Join(t.TempDir(), "copy")
-	if err := os.CopyFS(dir, os.DirFS(etcd.Members[0].Dir())); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, os.CopyFS(dir, os.DirFS(etcd.Members[0].Dir())))
 	etcd.Members[0].Start(t)
 	return dir
 }
@@ -63,7 +56,7 @@ func copyData(t *testing.T, etcd *etcdcluster.Cluster) (dir string) {
 // none may be answered, from the first on.
 func (r *resource) wantRefused(t *testing.T, existing string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	for range 5 {
 		for what, request := range map[string]func() error{
@@ -88,7 +81,7 @@ func (a *annex) adopt(t *testing.T, name string) {
 	store := a.waitStore(t, name, metav1.ConditionFalse, hostingv1alpha1.AdoptClusterAnnotation)
 	a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, store.Status.ClusterID))
 	a.waitStore(t, name, metav1.ConditionTrue, "")
-	eventually(t, "the adoption is over", func() string {
+	poll.Until(t, "the adoption is over", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -152,7 +145,7 @@ func TestAStoreIsEmptied(t *testing.T) {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		t.Errorf("a watch from before: %v, want 410", err)
 	}
-	eventually(t, "the informer knows what there is", func() string {
+	poll.Until(t, "the informer knows what there is", func() string {
 		return cmp.Diff([]string{r.namespace + "/new"}, informer.GetStore().ListKeys())
 	})
 }
@@ -160,9 +153,7 @@ func TestAStoreIsEmptied(t *testing.T) {
 func number(t *testing.T, resourceVersion string) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(resourceVersion, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return n
 }
 
@@ -180,7 +171,7 @@ func TestAStoreIsRolledBack(t *testing.T) {
 	for i := range 5 { // the copy does not catch up with them
 		last = r.create(t, "v1", fmt.Sprintf("new%d", i), "spec: {}").GetResourceVersion()
 	}
-	eventually(t, "the status knows of the last write", func() string {
+	poll.Until(t, "the status knows of the last write", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), "earlier", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -256,9 +247,7 @@ func TestStoresOnAnnexsOwnEtcd(t *testing.T) {
 			if apierrors.IsInvalid(err) {
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expectNoError(t, err)
 			reason := "InUse"
 			if name == "above" || name == "foreign" {
 				reason = "NotEmpty"
@@ -266,7 +255,7 @@ func TestStoresOnAnnexsOwnEtcd(t *testing.T) {
 			a.waitStore(t, name, metav1.ConditionFalse, reason)
 			id := a.waitStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
 			a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, id))
-			eventually(t, "the adoption is refused", func() string {
+			poll.Until(t, "the adoption is refused", func() string {
 				return a.refusalOf(t, made, reason)
 			})
 		})

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // Each member of three is killed in turn while objects are written and watched.
@@ -30,9 +31,7 @@ func TestMembersAreKilledUnderLoad(t *testing.T) {
 	a.addStore(t, "three", etcd)
 	r := a.installOn(t, "three")
 	list, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	seen := watchAll(t, r, list.GetResourceVersion())
 	l := &load{resource: r, acknowledged: map[string]string{}}
 	stop := l.start(t, 4)
@@ -51,7 +50,7 @@ func TestMembersAreKilledUnderLoad(t *testing.T) {
 	t.Logf("%d writes were acknowledged, %d failed", l.writes.Load(), l.failures.Load())
 
 	there := map[string]string{}
-	eventually(t, "the last list", func() string {
+	poll.Until(t, "the last list", func() string {
 		found, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -66,7 +65,7 @@ func TestMembersAreKilledUnderLoad(t *testing.T) {
 			t.Errorf("%s was acknowledged at %s and is there at %q", name, version, there[name])
 		}
 	}
-	eventually(t, "the watch to have seen all", func() string {
+	poll.Until(t, "the watch to have seen all", func() string {
 		got := seen.latest()
 		for name, version := range there {
 			if got[name] != version {
@@ -142,7 +141,7 @@ func (l *load) write(ctx context.Context, t *testing.T, name string, first bool)
 func (l *load) waitWrites(t *testing.T, more int64, when string) {
 	t.Helper()
 	begin := l.writes.Load()
-	eventually(t, fmt.Sprintf("%d writes %s", more, when), func() string {
+	poll.Until(t, fmt.Sprintf("%d writes %s", more, when), func() string {
 		if done := l.writes.Load() - begin; done < more {
 			return fmt.Sprintf("%d were acknowledged, %d failed in all", done, l.failures.Load())
 		}
@@ -161,9 +160,7 @@ type observed struct {
 func watchAll(t *testing.T, r *resource, from string) *observed {
 	t.Helper()
 	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: from, TimeoutSeconds: new(int64(3600))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	o := &observed{versions: map[string][]string{}}
 	done := make(chan struct{})
 	go func() {

@@ -22,6 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // addStore makes a Store of a cluster and waits until it is ready.
@@ -39,9 +40,7 @@ func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluste
 		ObjectMeta: metav1.ObjectMeta{Name: "etcd-" + name, Namespace: hosting.NamespaceAnnexSystem},
 		Data:       cluster.Authority.SecretData(t, notAfter),
 	}
-	if _, err := a.kube.CoreV1().Secrets(secret.Namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}},
 		Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
@@ -49,18 +48,14 @@ func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluste
 			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
 		}},
 	}
-	if _, err := a.hosting.HostingV1alpha1().Stores().Create(t.Context(), store, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.hosting.HostingV1alpha1().Stores(), store)
 }
 
 // patchStore changes a Store.
 func (a *annex) patchStore(t *testing.T, name, patch string) {
 	t.Helper()
 	_, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 }
 
 // waitStore waits for the condition Ready of a Store; its reason or message has to
@@ -68,7 +63,7 @@ func (a *annex) patchStore(t *testing.T, name, patch string) {
 func (a *annex) waitStore(t *testing.T, name string, status metav1.ConditionStatus, words string) *hostingv1alpha1.Store {
 	t.Helper()
 	var store *hostingv1alpha1.Store
-	eventually(t, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func() string {
+	poll.Until(t, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func() string {
 		var err error
 		if store, err = a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{}); err != nil {
 			return err.Error()
@@ -86,9 +81,7 @@ func (a *annex) waitStore(t *testing.T, name string, status metav1.ConditionStat
 func (a *annex) place(t *testing.T, name string, spec hostingv1alpha1.HostedResourceSpec) {
 	t.Helper()
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	if _, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), hosted, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), hosted)
 }
 
 // installOn installs Widgets on a Store.
@@ -104,7 +97,7 @@ func (a *annex) installOn(t *testing.T, store string) *resource {
 // waitServed waits until the resource can be listed.
 func (r *resource) waitServed(t *testing.T) {
 	t.Helper()
-	eventually(t, r.name+" can be listed", func() string {
+	poll.Until(t, r.name+" can be listed", func() string {
 		if _, err := r.in("v1").List(t.Context(), metav1.ListOptions{}); err != nil {
 			return err.Error()
 		}
@@ -115,10 +108,7 @@ func (r *resource) waitServed(t *testing.T) {
 // hosted reads the HostedResource.
 func (r *resource) hosted(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	hosted, err := r.annex.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosted := mustGet(t, r.annex.hosting.HostingV1alpha1().HostedResources(), r.name)
 	return hosted
 }
 
@@ -126,9 +116,7 @@ func (r *resource) hosted(t *testing.T) *hostingv1alpha1.HostedResource {
 func (r *resource) keysOf(t *testing.T, etcd *clientv3.Client) int64 {
 	t.Helper()
 	found, err := etcd.Get(t.Context(), "/annex/"+r.group+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return found.Count
 }
 
@@ -145,7 +133,7 @@ func (r *resource) tryCreate(t *testing.T, name string) error {
 // wantUnavailable waits until writes are refused with 503 and the words.
 func (r *resource) wantUnavailable(t *testing.T, name string, words ...string) {
 	t.Helper()
-	eventually(t, "writes of "+r.name+" are refused", func() string {
+	poll.Until(t, "writes of "+r.name+" are refused", func() string {
 		err := r.tryCreate(t, name)
 		switch {
 		case err == nil:
@@ -169,7 +157,7 @@ func (r *resource) wantUnavailable(t *testing.T, name string, words ...string) {
 // waitWritable waits until an object could be created.
 func (r *resource) waitWritable(t *testing.T, name string) {
 	t.Helper()
-	eventually(t, name+" of "+r.name+" is created", func() string {
+	poll.Until(t, name+" of "+r.name+" is created", func() string {
 		if err := r.tryCreate(t, name); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err.Error()
 		}
@@ -220,7 +208,7 @@ func TestStoresAtRunTime(t *testing.T) {
 // objects.
 func wantNumbers(t *testing.T, r *resource, store string, objects int64) {
 	t.Helper()
-	eventually(t, "numbers of "+r.name, func() string {
+	poll.Until(t, "numbers of "+r.name, func() string {
 		status := r.hosted(t).Status
 		if status.Objects != objects || status.Bytes <= 0 || status.StoredBytes <= 0 {
 			return fmt.Sprintf("hosted resource: %+v", status)
@@ -250,7 +238,7 @@ func holdsResources(t *testing.T, r *resource, store string) {
 	if err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err == nil {
 		t.Log("the hosted resource went with its definition")
 	}
-	eventually(t, "store "+store+" is deleted", func() string {
+	poll.Until(t, "store "+store+" is deleted", func() string {
 		err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err.Error()
@@ -273,9 +261,7 @@ func TestAStoreGoesDownAndComesBack(t *testing.T) {
 	r, other := a.installOn(t, "fragile"), a.installOn(t, "default")
 	created := r.create(t, "v1", "before", "spec: {}")
 	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 
 	etcd.Members[0].Kill(t)
@@ -360,9 +346,7 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 	there.annex = b
 	there.waitServed(t)
 	events, err := there.in("v1").Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	for i := range 20 {
 		through := []*resource{r, &there}[i%2]

@@ -18,6 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func TestEndpointsLeadToAnotherCluster(t *testing.T) {
@@ -44,9 +45,7 @@ func TestEndpointsLeadToAnotherCluster(t *testing.T) {
 		r.annex = a
 		r.wantUnavailable(t, "refused", "pinned")
 		found, err := impostor.Client(t).Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expectNoError(t, err)
 		if found.Count != 0 {
 			t.Errorf("%s: %d keys were written to another cluster", reason, found.Count)
 		}
@@ -72,23 +71,16 @@ func TestCertificatesOfAStore(t *testing.T) {
 	replaceSecret := func(notAfter time.Time) {
 		t.Helper()
 		secrets := a.kube.CoreV1().Secrets(hosting.NamespaceAnnexSystem)
-		secret, err := secrets.Get(t.Context(), "etcd-certified", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		secret := mustGet(t, secrets, "etcd-certified")
 		secret.Data = etcd.Authority.SecretData(t, notAfter)
-		if _, err := secrets.Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		mustUpdate(t, secrets, secret)
 	}
 	replaceSecret(time.Now().Add(time.Hour))
 	a.waitStore(t, "certified", metav1.ConditionTrue, "")
 	r.waitWritable(t, "first")
 	// Rotated while in use: an open watch goes on.
 	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: r.get(t, "v1", "first").GetResourceVersion()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	defer events.Stop()
 	replaceSecret(time.Now().Add(2 * time.Hour))
 	etcd.Members[0].Kill(t) // only a new connection shows a new certificate
@@ -110,7 +102,7 @@ func TestAStoreRunsOutOfSpace(t *testing.T) {
 	r.create(t, "v1", "second", "spec: {}")
 
 	etcd.Fill(t, "/others")
-	eventually(t, "writes are refused", func() string {
+	poll.Until(t, "writes are refused", func() string {
 		err := r.tryCreate(t, "refused")
 		if err == nil || !strings.Contains(err.Error(), "small") || apierrors.ReasonForError(err) != "StoreFull" {
 			return fmt.Sprint(err)
@@ -149,7 +141,7 @@ func TestResourcesThatAreNotPlaced(t *testing.T) {
 	})
 	r := a.install(t, crd)
 	r.wantUnavailable(t, "refused", r.name, "unlabelled")
-	eventually(t, "the event that says why", func() string {
+	poll.Until(t, "the event that says why", func() string {
 		return a.eventOf(t, r.name, "FailedScheduling", "default", "unlabelled")
 	})
 	// A resource without a Store is no reason for annex not to be ready, and goes
@@ -168,7 +160,7 @@ func TestResourcesThatAreNotPlaced(t *testing.T) {
 	if got := r.hosted(t).Spec.StoreName; got != "unlabelled" {
 		t.Errorf("placed on %q", got)
 	}
-	eventually(t, "the event that says where", func() string { return a.eventOf(t, r.name, "Scheduled", "unlabelled") })
+	poll.Until(t, "the event that says where", func() string { return a.eventOf(t, r.name, "Scheduled", "unlabelled") })
 }
 
 // eventOf returns why there is no event about a HostedResource with a reason and
@@ -227,7 +219,7 @@ func TestAStoreStandsStill(t *testing.T) {
 	defer etcd.Members[0].Thaw(t)
 	a.waitStore(t, "still", metav1.ConditionFalse, "")
 	r.wantUnavailable(t, "refused", "still")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if _, err := r.in("v1").List(ctx, metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("a list of a Store that stands still: %v", err)

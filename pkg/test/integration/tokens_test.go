@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -42,18 +43,14 @@ func (a *annex) newRobot(t *testing.T) (namespace string) {
 func (a *annex) makeRobot(t *testing.T, namespace string) {
 	t.Helper()
 	robot := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}
-	if _, err := a.kube.CoreV1().ServiceAccounts(namespace).Create(t.Context(), robot, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustCreate(t, a.kube.CoreV1().ServiceAccounts(namespace), robot)
 }
 
 // robotToken asks for a token of the robot.
 func (a *annex) robotToken(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpec) *authenticationv1.TokenRequest {
 	t.Helper()
 	answer, err := a.requestToken(t, namespace, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return answer
 }
 
@@ -71,7 +68,7 @@ func (a *annex) recognises(t *testing.T, bearer string) bool {
 // waitRefused waits until the informers have seen that a token is revoked.
 func (a *annex) waitRefused(t *testing.T, bearer, why string) {
 	t.Helper()
-	eventually(t, "401 after "+why, func() string {
+	poll.Until(t, "401 after "+why, func() string {
 		if a.recognises(t, bearer) {
 			return "the token logs in"
 		}
@@ -83,10 +80,7 @@ func (a *annex) waitRefused(t *testing.T, bearer, why string) {
 func (a *annex) review(t *testing.T, bearer string, audiences ...string) authenticationv1.TokenReviewStatus {
 	t.Helper()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: bearer, Audiences: audiences}}
-	answer, err := a.kube.AuthenticationV1().TokenReviews().Create(t.Context(), review, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := mustCreate(t, a.kube.AuthenticationV1().TokenReviews(), review)
 	return answer.Status
 }
 
@@ -144,9 +138,7 @@ func TestTokensEndWithTheirServiceAccount(t *testing.T) {
 	if !a.recognises(t, bearer) {
 		t.Fatal("it does not log in before")
 	}
-	if err := a.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "robot", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, a.kube.CoreV1().ServiceAccounts(namespace), "robot")
 	a.waitRefused(t, bearer, "its service account was deleted")
 	a.makeRobot(t, namespace)
 	if fresh := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token; !a.recognises(t, fresh) {
@@ -164,10 +156,7 @@ func TestTokensEndWithTheirSecret(t *testing.T) {
 	secrets := a.kube.CoreV1().Secrets(namespace)
 	makeSecret := func() *corev1.Secret {
 		t.Helper()
-		secret, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lock"}}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		secret := mustCreate(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lock"}})
 		return secret
 	}
 	bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "lock", UID: makeSecret().UID}
@@ -175,9 +164,7 @@ func TestTokensEndWithTheirSecret(t *testing.T) {
 	if !a.recognises(t, bearer) {
 		t.Fatal("it does not log in before")
 	}
-	if err := secrets.Delete(t.Context(), "lock", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, secrets, "lock")
 	a.waitRefused(t, bearer, "its Secret was deleted")
 	makeSecret()
 	if a.recognises(t, bearer) {
@@ -194,9 +181,7 @@ func TestTokensThatExpired(t *testing.T) {
 	a := sharedAnnex(t)
 	namespace := a.newRobot(t)
 	own, err := keyutil.PrivateKeyFromFile(filepath.Join(a.DataDir, "pki", "service-account.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	payload := payloadOf(t, a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token)
 	sign := func(key *ecdsa.PrivateKey, field string, value any) string {
 		changed := map[string]any{}
@@ -225,9 +210,7 @@ func TestTokensThatExpired(t *testing.T) {
 func newECDSAKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return key
 }
 
@@ -235,9 +218,7 @@ func newECDSAKey(t *testing.T) *ecdsa.PrivateKey {
 func keyFile(t *testing.T, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	return writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: keyutil.ECPrivateKeyBlockType, Bytes: der}))
 }
 
@@ -245,28 +226,20 @@ func keyFile(t *testing.T, key *ecdsa.PrivateKey) string {
 func payloadOf(t *testing.T, token string) map[string]any {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	payload := map[string]any{}
-	if err := json.Unmarshal(raw, &payload); err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, json.Unmarshal(raw, &payload))
 	return payload
 }
 
 func signES256(t *testing.T, key *ecdsa.PrivateKey, payload map[string]any) string {
 	t.Helper()
 	raw, err := json.Marshal(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	content := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256"}`)) + "." + base64.RawURLEncoding.EncodeToString(raw)
 	hash := sha256.Sum256([]byte(content))
 	r, s, err := ecdsa.Sign(rand.Reader, key, hash[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	signature := make([]byte, 64)
 	r.FillBytes(signature[:32])
 	s.FillBytes(signature[32:])
@@ -323,9 +296,7 @@ func TestTokensAtEveryReplica(t *testing.T) {
 	if !one.recognises(t, bearer) || !other.recognises(t, bearer) {
 		t.Fatal("a token does not log in at both replicas")
 	}
-	if err := other.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "robot", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, other.kube.CoreV1().ServiceAccounts(namespace), "robot")
 	one.waitRefused(t, bearer, "the other replica deleted its service account")
 	other.waitRefused(t, bearer, "its service account was deleted")
 	for _, a := range []*annex{one, other} {
@@ -412,12 +383,10 @@ func TestTokensOfBootstrapSecrets(t *testing.T) {
 		// The last, so that the others are known when this is.
 		bootstrapSecret(good, password, in(time.Hour), "system:bootstrappers:workers"),
 	} {
-		if _, err := secrets.Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		mustCreate(t, secrets, secret)
 	}
 	var got authenticationv1.TokenReviewStatus
-	eventually(t, "a bootstrap token logs in", func() string {
+	poll.Until(t, "a bootstrap token logs in", func() string {
 		if got = a.review(t, good+"."+password); !got.Authenticated {
 			return got.Error
 		}
@@ -434,15 +403,13 @@ func TestTokensOfBootstrapSecrets(t *testing.T) {
 			t.Errorf("%s: it logs in", name)
 		}
 	}
-	eventually(t, "the expired token is deleted", func() string {
+	poll.Until(t, "the expired token is deleted", func() string {
 		if _, err := secrets.Get(t.Context(), "bootstrap-token-"+late, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return "it is there"
 		}
 		return ""
 	})
-	if err := secrets.Delete(t.Context(), "bootstrap-token-"+good, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mustDelete(t, secrets, "bootstrap-token-"+good)
 	a.waitRefused(t, good+"."+password, "its Secret was deleted")
 }
 
@@ -451,17 +418,15 @@ func TestTokensEveryNamespaceHasADefaultAccount(t *testing.T) {
 	a := sharedAnnex(t)
 	for _, namespace := range []string{metav1.NamespaceDefault, a.newNamespace(t)} {
 		var first *corev1.ServiceAccount
-		eventually(t, "the default service account of "+namespace, func() string {
+		poll.Until(t, "the default service account of "+namespace, func() string {
 			var err error
 			if first, err = a.kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 				return err.Error()
 			}
 			return ""
 		})
-		if err := a.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "default", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "another after it was deleted", func() string {
+		mustDelete(t, a.kube.CoreV1().ServiceAccounts(namespace), "default")
+		poll.Until(t, "another after it was deleted", func() string {
 			again, err := a.kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
 			if err != nil {
 				return err.Error()

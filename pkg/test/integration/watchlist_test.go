@@ -18,6 +18,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -47,17 +48,11 @@ func reflectors(t *testing.T, server *testserver.Server, resource schema.GroupVe
 		return counter
 	})
 	annexHTTP, err := restclient.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	annexDynamic, err := dynamic.NewForConfigAndClient(config, annexHTTP)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	annexMetadata, err := metadata.NewForConfigAndClient(config, annexHTTP)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expectNoError(t, err)
 	made := map[string]cache.SharedIndexInformer{}
 	for _, namespace := range namespaces {
 		name := fmt.Sprintf("%s in %q", resource.Resource, namespace)
@@ -74,7 +69,7 @@ func wantSynced(t *testing.T, informers map[string]cache.SharedIndexInformer, wa
 		go informer.RunWithContext(t.Context())
 	}
 	for name, informer := range informers {
-		eventually(t, name+" are known", func() string {
+		poll.Until(t, name+" are known", func() string {
 			if !informer.HasSynced() {
 				return "not synced"
 			}

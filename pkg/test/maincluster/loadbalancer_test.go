@@ -13,11 +13,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func newBalancer(t *testing.T, opts LoadBalancerOptions) *LoadBalancer {
@@ -101,15 +104,6 @@ func ask(connection net.Conn) (string, error) {
 	return who, err
 }
 
-func waitUntil(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 func TestBalancerGoesRound(t *testing.T) {
 	t.Parallel()
 	b := newBalancer(t, LoadBalancerOptions{})
@@ -157,7 +151,9 @@ func TestBalancerKeepsConnectionsOfRemovedEndpoints(t *testing.T) {
 	}
 	wantReset(t, b)
 	connection.Close()
-	waitUntil(t, "the end of the connection", func() bool { return len(b.Connections()) == 0 })
+	poll.UntilDone(t, "the end of the connection", func() (bool, string) {
+		return len(b.Connections()) == 0, fmt.Sprint(b.Connections())
+	})
 }
 
 func TestBalancerResetsWhereNobodyListens(t *testing.T) {
@@ -208,10 +204,10 @@ func TestBalancerAsksForReadiness(t *testing.T) {
 		t.Error("ready although the server says it is not")
 	}
 	ready.Store(true)
-	waitUntil(t, "ready", func() bool { return slices.Equal(b.Ready(), []string{address}) })
+	poll.Until(t, "ready", func() string { return cmp.Diff([]string{address}, b.Ready()) })
 	if len(wrong.Ready()) > 0 {
 		t.Error("an endpoint with an unknown certificate counts as ready")
 	}
 	ready.Store(false)
-	waitUntil(t, "no longer ready", func() bool { return len(b.Ready()) == 0 })
+	poll.UntilDone(t, "no longer ready", func() (bool, string) { return len(b.Ready()) == 0, fmt.Sprint(b.Ready()) })
 }

@@ -146,7 +146,7 @@ func (p *proxy) missing(ctx context.Context, name string) string {
 		return err.Error()
 	}
 	var missing []string
-	for _, condition := range []string{hostingv1alpha1.HostedResourceDefinitionFollowed, hostingv1alpha1.HostedResourcePublished} {
+	for _, condition := range []string{hostingv1alpha1.HostedResourceDefinitionSynced, hostingv1alpha1.HostedResourcePublished} {
 		if !meta.IsStatusConditionTrue(hosted.Status.Conditions, condition) {
 			missing = append(missing, fmt.Sprintf("%s: %+v", condition, meta.FindStatusCondition(hosted.Status.Conditions, condition)))
 		}

@@ -19,8 +19,8 @@ const (
 	reasonGroupInMain       = "GroupInMain"
 	reasonUnavailable       = "Unavailable"
 	reasonNotServed         = "NotServed"
-	reasonNotWritten        = "NotWritten"
-	reasonOtherData         = "OtherData"
+	reasonWriteFailed       = "WriteFailed"
+	reasonDataReplaced      = "DataReplaced"
 )
 
 // notCheckedMessage is said between an APIService being written and the main

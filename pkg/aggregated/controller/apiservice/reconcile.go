@@ -102,7 +102,7 @@ func (r *reconciler) reconcile(ctx context.Context, group string) (queue.Result,
 		errs = append(errs, r.remove(ctx, v, name))
 	}
 	for _, name := range v.ofOtherData(publication) {
-		r.announce(ctx, schema.GroupVersion{Group: v.group, Version: name}, notPublished(reasonOtherData, otherDataMessage(v.apiServices[name])))
+		r.announce(ctx, schema.GroupVersion{Group: v.group, Version: name}, notPublished(reasonDataReplaced, otherDataMessage(v.apiServices[name])))
 	}
 	wait, err := r.report(ctx, v, standings)
 	return queue.Result{RequeueAfter: soonest(again, wait)}, errors.Join(append(errs, err)...)
@@ -130,7 +130,7 @@ func (r *reconciler) act(ctx context.Context, v *view, name string, verdict verd
 		r.answers.set(version, false)
 	}
 	if err != nil && !verdict.ours {
-		stands = notPublished(reasonNotWritten, fmt.Sprintf("APIService %s is not written: %v", apiServiceName(version), err))
+		stands = notPublished(reasonWriteFailed, fmt.Sprintf("APIService %s is not written: %v", apiServiceName(version), err))
 	}
 	observe(version, stands)
 	if !verdict.inherited {
@@ -225,7 +225,7 @@ func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, 
 		logger.Info("The main cluster sends requests to annex")
 	case before == reasonPublished:
 		logger.Info("The main cluster does not send requests to annex any more")
-	case stands.reason == reasonGroupInMain || stands.reason == reasonOtherData:
+	case stands.reason == reasonGroupInMain || stands.reason == reasonDataReplaced:
 		logger.Info("The main cluster does not send requests to annex")
 	default:
 		logger.V(2).Info("The main cluster does not send requests to annex yet")

@@ -101,7 +101,7 @@ func New(config Config) (*Controller, error) {
 		reporter: &reporter{
 			annexHostedResources: config.AnnexHostedResources, list: readers.hostedOf, now: time.Now,
 			writer: conditions.Writer{
-				Type: hostingv1alpha1.HostedResourceDefinitionFollowed, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
+				Type: hostingv1alpha1.HostedResourceDefinitionSynced, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
 			},
 		},
 	}
@@ -180,7 +180,7 @@ func saysTheSame(before, after any) bool {
 }
 
 func followedCondition(resource *hosted) *metav1.Condition {
-	return meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionFollowed)
+	return meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
 }
 
 // readers read what there is from caches.

@@ -245,7 +245,7 @@ func (r *running) takenOver() {
 		r.Fatalf("not cleared: %+v", r.hosted(widgets).Status)
 	}
 	r.publish()
-	r.says(widgets, reasonFollowed)
+	r.says(widgets, reasonSynced)
 }
 
 func (r *running) hosted(name string) *hosted {
@@ -402,7 +402,7 @@ func TestSlipsInAfterAnnexHasObjects(t *testing.T) {
 		r.says(widgets, reasonObjectsAppeared)
 		r.no(r.annex.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets, metav1.DeleteOptions{}))
 		settle()
-		r.says(widgets, reasonFollowed)
+		r.says(widgets, reasonSynced)
 	})
 }
 
@@ -544,7 +544,7 @@ func TestRefusal(t *testing.T) {
 		refusing.Store(false)
 		time.Sleep(refusedInterval)
 		settle()
-		r.says(widgets, reasonFollowed)
+		r.says(widgets, reasonSynced)
 	})
 }
 

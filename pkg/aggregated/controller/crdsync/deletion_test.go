@@ -48,9 +48,9 @@ func TestPlanDeletions(t *testing.T) {
 		// verdict is "<status> <reason>" on the widgets.
 		verdict string
 	}{
-		"taken over":                {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared)), routes: hosted}, hold: []string{widgets}, verdict: "True Followed"},
-		"annex has not made it yet": {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), routes: hosted}, verdict: "True Followed"},
-		"annex's is of another":     {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared, annotated(hostingv1alpha1.DefinitionUIDAnnotation, "another"))), routes: hosted}, verdict: "True Followed"},
+		"taken over":                {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared)), routes: hosted}, hold: []string{widgets}, verdict: "True Synced"},
+		"annex has not made it yet": {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), routes: hosted}, verdict: "True Synced"},
+		"annex's is of another":     {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared, annotated(hostingv1alpha1.DefinitionUIDAnnotation, "another"))), routes: hosted}, verdict: "True Synced"},
 		"about to be taken over": {
 			group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, follower)), seen: map[string]observation{widgets: none("v1")}},
 			hold:  []string{widgets}, verdict: "Unknown TakingOver",

@@ -101,7 +101,7 @@ type group struct {
 	seen map[string]observation
 	// takeovers are those that are cleared, by HostedResource.
 	takeovers map[string]hostingv1alpha1.HostedResourceTakeover
-	// reported are the present conditions DefinitionFollowed, by HostedResource.
+	// reported are the present conditions DefinitionSynced, by HostedResource.
 	reported map[string]metav1.Condition
 	// remaining says which objects keep a definition of annex's from being gone, by
 	// definition.

@@ -333,7 +333,7 @@ func TestPlanFresh(t *testing.T) {
 		},
 		"published by annex when it had other data": {
 			group:    group{main: byName(crd(widgets, labelled)), routes: to("v1", routeOtherData)},
-			verdicts: []string{widgets + " False OtherData"}, says: "kubectl delete apiservice v1.example.com",
+			verdicts: []string{widgets + " False DataReplaced"}, says: "kubectl delete apiservice v1.example.com",
 		},
 		"never taken over and gone from main": {
 			group:    group{annex: byName(crd(widgets, follower))},
@@ -359,23 +359,23 @@ func TestPlanHosted(t *testing.T) {
 	for name, tc := range map[string]planCase{
 		"followed": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched},
-			verdicts: []string{widgets + " True Followed"},
+			verdicts: []string{widgets + " True Synced"},
 		},
 		"followed, the guard still watching": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: none("v1")}},
-			verdicts: []string{widgets + " True Followed"},
+			verdicts: []string{widgets + " True Synced"},
 		},
 		"changed in main": {
 			group: group{main: byName(crd(widgets, labelled, shortName)), annex: byName(crd(widgets, cleared)), routes: switched},
-			write: []string{widgets}, verdicts: []string{widgets + " True Followed"},
+			write: []string{widgets}, verdicts: []string{widgets + " True Synced"},
 		},
 		"changed in annex": {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared, shortName)), routes: switched},
-			write: []string{widgets}, verdicts: []string{widgets + " True Followed"},
+			write: []string{widgets}, verdicts: []string{widgets + " True Synced"},
 		},
 		"clearance removed by hand": {
 			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), routes: switched},
-			write: []string{widgets + " cleared"}, verdicts: []string{widgets + " True Followed"},
+			write: []string{widgets + " cleared"}, verdicts: []string{widgets + " True Synced"},
 		},
 		"label removed": {
 			group:    group{main: byName(crd(widgets)), annex: byName(crd(widgets, cleared)), routes: switched},
@@ -383,7 +383,7 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"label removed from one of two, the other changed": {
 			group: group{main: byName(crd(widgets), crd(gadgets, labelled, shortName)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched},
-			write: []string{gadgets}, verdicts: []string{gadgets + " True Followed", widgets + " False NotLabelled"},
+			write: []string{gadgets}, verdicts: []string{gadgets + " True Synced", widgets + " False NotLabelled"},
 		},
 		"being deleted in main": {
 			group:    group{main: byName(crd(widgets, labelled, leaving)), annex: byName(crd(widgets, cleared)), routes: switched},
@@ -395,7 +395,7 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"deleted in annex": {
 			group: group{main: byName(crd(widgets, labelled)), routes: switched},
-			write: []string{"+" + widgets}, verdicts: []string{widgets + " True Followed"},
+			write: []string{"+" + widgets}, verdicts: []string{widgets + " True Synced"},
 		},
 		"being deleted in annex": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared, leaving)), routes: switched},
@@ -403,24 +403,24 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"another one, labelled": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched},
-			write: []string{"+" + gadgets}, verdicts: []string{gadgets + " True Followed", widgets + " True Followed"},
+			write: []string{"+" + gadgets}, verdicts: []string{gadgets + " True Synced", widgets + " True Synced"},
 		},
 		"another one, labelled, not established in main yet": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled, notEstablishedYet)), annex: byName(crd(widgets, cleared)), routes: switched},
-			verdicts: []string{gadgets + " False NotEstablished", widgets + " True Followed"},
+			verdicts: []string{gadgets + " False NotEstablished", widgets + " True Synced"},
 		},
 		"another one, not labelled, while the first changes": {
 			group: group{main: byName(crd(widgets, labelled, shortName), crd(gadgets)), annex: byName(crd(widgets, cleared)), routes: switched},
-			write: []string{widgets}, verdicts: []string{gadgets + " False NotLabelled", widgets + " True Followed"},
+			write: []string{widgets}, verdicts: []string{gadgets + " False NotLabelled", widgets + " True Synced"},
 		},
 		"another one, not labelled, that main still answers for": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, func(c *definition) { c.Spec.Versions[0].Name = "v3" })),
 				annex: byName(crd(widgets, cleared)), routes: switched},
-			verdicts: []string{widgets + " True Followed"},
+			verdicts: []string{widgets + " True Synced"},
 		},
 		"another one, defined in annex by somebody": {
 			group:    group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets)), routes: switched},
-			verdicts: []string{gadgets + " False DefinedInAnnex", widgets + " True Followed"},
+			verdicts: []string{gadgets + " False DefinedInAnnex", widgets + " True Synced"},
 		},
 		"new version, not looked at": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched},
@@ -433,7 +433,7 @@ func TestPlanHosted(t *testing.T) {
 		"new version, objects: cleared nowhere before it is served": {
 			group: group{main: byName(crd(gadgets, labelled, v2), crd(widgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)),
 				routes: switched, seen: map[string]observation{gadgets: found}},
-			looks: []string{gadgets + " v2: v2"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn", gadgets}, verdicts: []string{gadgets + " False MoveNeeded", widgets + " True Followed"},
+			looks: []string{gadgets + " v2: v2"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn", gadgets}, verdicts: []string{gadgets + " False MoveNeeded", widgets + " True Synced"},
 		},
 		"new version, with a definition that follows no more": {
 			group: group{main: byName(crd(gadgets), crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched},
@@ -446,7 +446,7 @@ func TestPlanHosted(t *testing.T) {
 		"new version, taken over": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeAnnex),
 				seen: map[string]observation{widgets: none("v2")}},
-			verdicts: []string{widgets + " True Followed"},
+			verdicts: []string{widgets + " True Synced"},
 		},
 		"new version, answered by somebody else": {
 			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeForeign)},
@@ -454,7 +454,7 @@ func TestPlanHosted(t *testing.T) {
 		},
 		"new version, published by annex when it had other data": {
 			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeOtherData)},
-			verdicts: []string{widgets + " False OtherData"}, says: "v2",
+			verdicts: []string{widgets + " False DataReplaced"}, says: "v2",
 		},
 		"an APIService deleted by hand, no objects": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeMain, "v2", routeAnnex),
@@ -479,7 +479,7 @@ func TestPlanHosted(t *testing.T) {
 		"an object slipped in, annex has some": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched,
 				seen: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}, annexHolds: ptr.To(true)},
-			verdicts: []string{gadgets + " True Followed", widgets + " False ObjectsAppeared"},
+			verdicts: []string{gadgets + " True Synced", widgets + " False ObjectsAppeared"},
 		},
 		"an object slipped in some time ago": {
 			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, reported: hiddenBefore},

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// fieldManager owns the condition DefinitionFollowed.
+	// fieldManager owns the condition DefinitionSynced.
 	fieldManager = "annex-definitions"
 	// takeoverManager owns status.takeover.
 	takeoverManager = "annex-takeover"
@@ -34,7 +34,7 @@ type reporter struct {
 	// list are the HostedResources of a group.
 	list func(group string) ([]*hosted, error)
 	now  func() time.Time
-	// writer is of the condition DefinitionFollowed.
+	// writer is of the condition DefinitionSynced.
 	writer conditions.Writer
 }
 
@@ -71,7 +71,7 @@ func (r *reporter) say(ctx context.Context, resource *hosted, name string, of ve
 		}
 	}
 	said := metav1.Condition{
-		Type:               hostingv1alpha1.HostedResourceDefinitionFollowed,
+		Type:               hostingv1alpha1.HostedResourceDefinitionSynced,
 		Status:             of.status,
 		ObservedGeneration: resource.Generation,
 		Reason:             of.reason,

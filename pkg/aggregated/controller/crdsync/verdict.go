@@ -14,9 +14,9 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// Reasons of the condition DefinitionFollowed.
+// Reasons of the condition DefinitionSynced.
 const (
-	reasonFollowed              = "Followed"
+	reasonSynced                = "Synced"
 	reasonTakingOver            = "TakingOver"
 	reasonGroupIncomplete       = "GroupIncomplete"
 	reasonGroupNotReady         = "GroupNotReady"
@@ -28,7 +28,7 @@ const (
 	reasonDefinedInAnnex        = "DefinedInAnnex"
 	reasonTerminating           = "Terminating"
 	reasonForeignAPIService     = "ForeignAPIService"
-	reasonOtherData             = "OtherData"
+	reasonDataReplaced          = "DataReplaced"
 	reasonRefused               = "Refused"
 	reasonMainDefinitionDeleted = "MainDefinitionDeleted"
 	reasonNotLabelled           = "NotLabelled"
@@ -51,7 +51,7 @@ func wait(format string, args ...any) verdict {
 }
 
 func followed() verdict {
-	return verdict{status: metav1.ConditionTrue, reason: reasonFollowed, message: "annex follows the definition in the main cluster"}
+	return verdict{status: metav1.ConditionTrue, reason: reasonSynced, message: "annex follows the definition in the main cluster"}
 }
 
 // needsLook reports whether something can change the verdict that annex is not told
@@ -129,7 +129,7 @@ func otherData(group string, versions []string) verdict {
 	for _, version := range versions {
 		apiServices = append(apiServices, version+"."+group)
 	}
-	return no(reasonOtherData, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start anew without it: kubectl delete apiservice %s",
+	return no(reasonDataReplaced, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start anew without it: kubectl delete apiservice %s",
 		strings.Join(versions, ", "), strings.Join(apiServices, " "))
 }
 

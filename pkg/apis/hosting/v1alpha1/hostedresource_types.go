@@ -17,18 +17,18 @@ const (
 	// CustomResourceDefinition says.
 	HostedResourceEstablished = "Established"
 
-	// HostedResourceStored is the type of the condition that says whether the
+	// HostedResourceStoreReady is the type of the condition that says whether the
 	// resource has a Store and that Store exists and is ready.
-	HostedResourceStored = "Stored"
+	HostedResourceStoreReady = "StoreReady"
 
 	// HostedResourceScheduled is the type of the condition that says whether a Store
 	// has been chosen for the resource.
 	HostedResourceScheduled = "Scheduled"
 
-	// HostedResourceIntact is the type of the condition that says whether every
+	// HostedResourceObjectsReadable is the type of the condition that says whether every
 	// object of the resource in the Store can be read. It is absent until one could
 	// not.
-	HostedResourceIntact = "Intact"
+	HostedResourceObjectsReadable = "ObjectsReadable"
 
 	// HostedResourceWithinLimits is the type of the condition that says whether
 	// there is room below the resource's limits. It is absent if it has none.
@@ -43,10 +43,10 @@ const (
 	// annex stands alone.
 	HostedResourcePublished = "Published"
 
-	// HostedResourceDefinitionFollowed is the type of the condition that says
+	// HostedResourceDefinitionSynced is the type of the condition that says
 	// whether annex follows the definition of the resource in the main cluster.
 	// It is absent for resources that are defined in annex itself.
-	HostedResourceDefinitionFollowed = "DefinitionFollowed"
+	HostedResourceDefinitionSynced = "DefinitionSynced"
 )
 
 // +genclient
@@ -242,11 +242,11 @@ type HostedResourceStatus struct {
 	Phase HostedResourcePhase `json:"phase,omitempty"`
 
 	// conditions of the resource. "Established" says whether it is defined,
-	// "Scheduled" whether a Store was chosen for it, "Stored" whether it has a ready
+	// "Scheduled" whether a Store was chosen for it, "StoreReady" whether it has a ready
 	// Store, "Ready" whether requests for it are answered; reason and message say
-	// why not. "Intact" says whether all of its objects can be read, "WithinLimits"
+	// why not. "ObjectsReadable" says whether all of its objects can be read, "WithinLimits"
 	// whether there is room below its limits. Behind a main cluster "Published" says
-	// whether that sends requests for it to annex, and "DefinitionFollowed" whether
+	// whether that sends requests for it to annex, and "DefinitionSynced" whether
 	// annex follows its definition there, if it has one.
 	// +listType=map
 	// +listMapKey=type
@@ -257,7 +257,7 @@ type HostedResourceStatus struct {
 
 	// definitionUID is the UID of the CustomResourceDefinition whose objects the
 	// Store holds. Nothing is read from or written to the Store in the name of
-	// another definition of the same name. It is "compiled-in" for resources without one.
+	// another definition of the same name.
 	// +optional
 	DefinitionUID types.UID `json:"definitionUID,omitempty"`
 

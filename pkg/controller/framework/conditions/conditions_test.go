@@ -21,7 +21,7 @@ func TestDate(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	earlier := metav1.NewTime(now.Add(-time.Hour))
-	before := metav1.Condition{Type: "Intact", Status: metav1.ConditionTrue, Reason: "Fine", Message: "all is well", LastTransitionTime: earlier}
+	before := metav1.Condition{Type: "ObjectsReadable", Status: metav1.ConditionTrue, Reason: "Fine", Message: "all is well", LastTransitionTime: earlier}
 	for name, tc := range map[string]struct {
 		change    func(*metav1.Condition)
 		first     bool
@@ -60,7 +60,7 @@ func TestWriteErrors(t *testing.T) {
 		want   string
 	}{
 		"gone":    {answer: apierrors.NewNotFound(schema.GroupResource{Resource: "hostedresources"}, "widgets.example.com")},
-		"refused": {answer: errors.New("no"), want: "write condition Intact of hosted resource widgets.example.com: no"},
+		"refused": {answer: errors.New("no"), want: "write condition ObjectsReadable of hosted resource widgets.example.com: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +68,7 @@ func TestWriteErrors(t *testing.T) {
 			client.PrependReactor("patch", "hostedresources", func(clientgotesting.Action) (bool, runtime.Object, error) {
 				return true, nil, tc.answer
 			})
-			writer := Writer{Type: "Intact", FieldManager: "test", AnnexHostedResources: client.HostingV1alpha1().HostedResources()}
+			writer := Writer{Type: "ObjectsReadable", FieldManager: "test", AnnexHostedResources: client.HostingV1alpha1().HostedResources()}
 			err := writer.Write(t.Context(), "widgets.example.com", nil)
 			if got := errorText(err); got != tc.want {
 				t.Errorf("error %q, want %q", got, tc.want)

@@ -21,11 +21,11 @@ var categories = []string{"api-extensions"}
 
 // Storage is the endpoints of policies and their bindings.
 type Storage struct {
-	Validating        *typed.Store
-	ValidatingStatus  *typed.Subresource
-	ValidatingBinding *typed.Store
-	Mutating          *typed.Store
-	MutatingBinding   *typed.Store
+	Validating        *typed.REST
+	ValidatingStatus  *typed.SubresourceREST
+	ValidatingBinding *typed.REST
+	Mutating          *typed.REST
+	MutatingBinding   *typed.REST
 }
 
 // NewStorage returns the endpoints. A policy whose parameters the caller cannot
@@ -88,8 +88,8 @@ func newValidatingStrategy(base typed.BaseStrategy, access ParamAccess) validati
 	}}
 }
 
-func newValidatingStore(strategy validatingStrategy, getter generic.RESTOptionsGetter) (*typed.Store, error) {
-	return typed.NewStore(typed.Resource{
+func newValidatingStore(strategy validatingStrategy, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
 		Resource:   admissionregistrationv1.Resource("validatingadmissionpolicies"),
 		Singular:   "validatingadmissionpolicy",
 		Categories: categories,
@@ -100,8 +100,8 @@ func newValidatingStore(strategy validatingStrategy, getter generic.RESTOptionsG
 	}, getter)
 }
 
-func newMutatingStore(base typed.BaseStrategy, access ParamAccess, getter generic.RESTOptionsGetter) (*typed.Store, error) {
-	return typed.NewStore(typed.Resource{
+func newMutatingStore(base typed.BaseStrategy, access ParamAccess, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
 		Resource:   admissionregistrationv1.Resource("mutatingadmissionpolicies"),
 		Singular:   "mutatingadmissionpolicy",
 		Categories: categories,
@@ -124,9 +124,9 @@ func newMutatingStore(base typed.BaseStrategy, access ParamAccess, getter generi
 	}, getter)
 }
 
-func newValidatingBindingStore(base typed.BaseStrategy, access ParamAccess, params paramsOf, getter generic.RESTOptionsGetter) (*typed.Store, error) {
+func newValidatingBindingStore(base typed.BaseStrategy, access ParamAccess, params paramsOf, getter generic.RESTOptionsGetter) (*typed.REST, error) {
 	type binding = admissionregistrationv1.ValidatingAdmissionPolicyBinding
-	return typed.NewStore(typed.Resource{
+	return typed.NewREST(typed.Resource{
 		Resource:   admissionregistrationv1.Resource("validatingadmissionpolicybindings"),
 		Singular:   "validatingadmissionpolicybinding",
 		Categories: categories,
@@ -151,9 +151,9 @@ func newValidatingBindingStore(base typed.BaseStrategy, access ParamAccess, para
 	}, getter)
 }
 
-func newMutatingBindingStore(base typed.BaseStrategy, access ParamAccess, params paramsOf, getter generic.RESTOptionsGetter) (*typed.Store, error) {
+func newMutatingBindingStore(base typed.BaseStrategy, access ParamAccess, params paramsOf, getter generic.RESTOptionsGetter) (*typed.REST, error) {
 	type binding = admissionregistrationv1.MutatingAdmissionPolicyBinding
-	return typed.NewStore(typed.Resource{
+	return typed.NewREST(typed.Resource{
 		Resource:   admissionregistrationv1.Resource("mutatingadmissionpolicybindings"),
 		Singular:   "mutatingadmissionpolicybinding",
 		Categories: categories,

@@ -20,7 +20,7 @@ import (
 
 // StorageProvider makes the REST storage of admissionregistration.k8s.io.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 
 	// Authorizer says whether who makes a policy may read its parameters, which
 	// are of a kind of Resources.

@@ -63,7 +63,7 @@ func newGroup(t *testing.T, allowed callers) (map[string]rest.Storage, *typedtes
 	codecs := serializer.NewCodecFactory(scheme)
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(admissionregistrationv1.SchemeGroupVersion))
 	provider := admissionregistrationrest.StorageProvider{
-		Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: allowed, Resources: resources{}}
+		Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: allowed, Resources: resources{}}
 	info, err := provider.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("NewRESTStorage: %v", err)
@@ -258,7 +258,7 @@ func TestWebhooksOfServicesAreWarnedOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "webhooks[0].clientConfig.service: annex alone has no Services to reach ns/hook through: calls will fail, and the webhook's failurePolicy applies; set webhooks[0].clientConfig.url instead"
+	const want = "webhooks[0].clientConfig.service: a standalone annex has no Services to reach ns/hook: calls will fail, and the webhook's failurePolicy applies; set webhooks[0].clientConfig.url instead"
 	if diff := cmp.Diff(&heard{want}, warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}

@@ -18,7 +18,7 @@ import (
 
 // StorageProvider makes the REST storage of authentication.k8s.io.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 
 	// Authenticator authenticates the tokens of TokenReviews.
 	Authenticator authenticator.Request

@@ -18,7 +18,7 @@ import (
 
 // StorageProvider makes the REST storage of authorization.k8s.io.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 
 	Authorizer authorizer.Authorizer
 	Rules      authorizer.RuleResolver

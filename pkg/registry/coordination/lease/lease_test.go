@@ -30,13 +30,13 @@ func TestLeases(t *testing.T) {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
 	codecs := serializer.NewCodecFactory(scheme)
-	provider := coordinationrest.StorageProvider{Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}
+	provider := coordinationrest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(coordinationv1.SchemeGroupVersion))
 	info, err := provider.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("NewRESTStorage: %v", err)
 	}
-	leases := info.VersionedResourcesStorageMap["v1"]["leases"].(*typed.Store)
+	leases := info.VersionedResourcesStorageMap["v1"]["leases"].(*typed.REST)
 	t.Cleanup(leases.Destroy)
 	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
 

@@ -18,7 +18,7 @@ import (
 
 // StorageProvider makes the REST storage of coordination.k8s.io.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 }
 
 // NewRESTStorage returns the group.

@@ -12,20 +12,21 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // Storage is the endpoints of namespaces.
 type Storage struct {
 	Namespace *REST
-	Status    *typed.Subresource
-	Finalize  *typed.Subresource
+	Status    *typed.SubresourceREST
+	Finalize  *typed.SubresourceREST
 }
 
 // NewStorage returns the endpoints of namespaces.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
 	main := strategy{typed.ClusterScoped(typer)}
-	store, err := typed.NewStore(typed.Resource{
+	store, err := typed.NewREST(typed.Resource{
 		Resource:                 corev1.Resource("namespaces"),
 		Singular:                 "namespace",
 		ShortNames:               []string{"ns"},
@@ -67,7 +68,7 @@ type endpoint interface {
 // REST is the main endpoint of namespaces.
 type REST struct {
 	endpoint
-	store *typed.Store
+	store *typed.REST
 }
 
 var _ rest.GracefulDeleter = &REST{}
@@ -78,3 +79,13 @@ func shouldDeleteDuringUpdate(ctx context.Context, key string, obj, existing run
 	namespace, ok := obj.(*corev1.Namespace)
 	return ok && len(namespace.Spec.Finalizers) == 0 && genericregistry.ShouldDeleteDuringUpdate(ctx, key, obj, existing)
 }
+
+var tableConvertor = table.New(corev1.Resource("namespaces"),
+	table.Name[*corev1.Namespace](),
+	table.Column[*corev1.Namespace]{
+		Name:        "Status",
+		Description: "The status of the namespace",
+		Value:       func(namespace *corev1.Namespace) any { return string(namespace.Status.Phase) },
+	},
+	table.Age[*corev1.Namespace](),
+)

@@ -25,7 +25,7 @@ import (
 
 // StorageProvider makes the REST storage of the core group.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 
 	// EventTTL is how long an event is kept after its last write.
 	EventTTL time.Duration

@@ -51,11 +51,11 @@ func newGroups(t *testing.T) *groups {
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(corev1.SchemeGroupVersion))
 	parameterCodec := runtime.NewParameterCodec(scheme)
 
-	core, err := corerest.StorageProvider{Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs}, EventTTL: ttl}.NewRESTStorage(etcd)
+	core, err := corerest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs}, EventTTL: ttl}.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("core: %v", err)
 	}
-	events, err := eventsrest.StorageProvider{Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs}, TTL: ttl}.NewRESTStorage(etcd)
+	events, err := eventsrest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: parameterCodec, Codecs: codecs}, TTL: ttl}.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("events.k8s.io: %v", err)
 	}
@@ -130,7 +130,7 @@ func newEvent(name string) *corev1.Event {
 }
 
 func testEventsAreOne(t *testing.T, g *groups) {
-	core, events := g.core["events"].(*typed.Store), g.events["events"].(*typed.Store)
+	core, events := g.core["events"].(*typed.REST), g.events["events"].(*typed.REST)
 	created, err := events.Create(request(t, "ns", eventsv1.SchemeGroupVersion), newEvent("one"), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("create through events.k8s.io: %v", err)
@@ -180,12 +180,12 @@ func testEventRules(t *testing.T, g *groups) {
 		InvolvedObject: corev1.ObjectReference{Namespace: "ns"},
 		Count:          3,
 	}
-	strict := g.events["events"].(*typed.Store)
+	strict := g.events["events"].(*typed.REST)
 	if _, err := strict.Create(request(t, "ns", eventsv1.SchemeGroupVersion), old.DeepCopy(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("an old event through events.k8s.io: %v, want invalid", err)
 	}
 	// The way of client-go's recorder, whose event may have expired in between.
-	lenient := g.core["events"].(*typed.Store)
+	lenient := g.core["events"].(*typed.REST)
 	_, created, err := lenient.Update(request(t, "ns", corev1.SchemeGroupVersion), "old", rest.DefaultUpdatedObjectInfo(old),
 		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	if err != nil || !created {
@@ -200,7 +200,7 @@ func testEventSelectors(t *testing.T, g *groups) {
 	event.InvolvedObject = corev1.ObjectReference{
 		Kind: "Widget", Namespace: "ns", Name: "selected", UID: "u", APIVersion: "a/v1", ResourceVersion: "5", FieldPath: "spec.x",
 	}
-	if _, err := g.events["events"].(*typed.Store).Create(request(t, "ns", eventsv1.SchemeGroupVersion), event, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
+	if _, err := g.events["events"].(*typed.REST).Create(request(t, "ns", eventsv1.SchemeGroupVersion), event, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating: %v", err)
 	}
 	tests := []struct {
@@ -240,7 +240,7 @@ func testEventSelectors(t *testing.T, g *groups) {
 func testSecretsByType(t *testing.T, g *groups) {
 	for name, secretType := range map[string]corev1.SecretType{"a": "x", "b": "y"} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}, Type: secretType}
-		_, err := g.core["secrets"].(*typed.Store).Create(request(t, "ns", corev1.SchemeGroupVersion), secret, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+		_, err := g.core["secrets"].(*typed.REST).Create(request(t, "ns", corev1.SchemeGroupVersion), secret, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 		if err != nil {
 			t.Fatalf("create secret %s: %v", name, err)
 		}

@@ -20,7 +20,7 @@ import (
 
 // StorageProvider makes the REST storage of events.k8s.io.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 
 	// TTL is how long an event is kept after its last write.
 	TTL time.Duration

@@ -19,7 +19,7 @@ import (
 
 // StorageProvider makes the REST storage of flowcontrol.apiserver.k8s.io.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 }
 
 // NewRESTStorage returns the group.

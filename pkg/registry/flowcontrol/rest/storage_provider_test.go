@@ -29,7 +29,7 @@ func newStorage(t *testing.T) map[string]registryrest.Storage {
 	install.Install(scheme)
 	codecs := serializer.NewCodecFactory(scheme)
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(flowcontrolv1.SchemeGroupVersion))
-	info, err := rest.StorageProvider{Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}.NewRESTStorage(etcd)
+	info, err := rest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("NewRESTStorage: %v", err)
 	}
@@ -47,7 +47,7 @@ func requestContext(t *testing.T) context.Context {
 
 func create[T runtime.Object](t *testing.T, endpoint registryrest.Storage, object T) T {
 	t.Helper()
-	created, err := endpoint.(*typed.Store).Create(requestContext(t), object, registryrest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	created, err := endpoint.(*typed.REST).Create(requestContext(t), object, registryrest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("creating: %v", err)
 	}

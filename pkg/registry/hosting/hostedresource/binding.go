@@ -22,8 +22,8 @@ import (
 
 // Reasons in the condition Scheduled that the server sets.
 const (
-	reasonBound = "Bound"
-	reasonGiven = "Given"
+	reasonBound       = "Bound"
+	reasonPreassigned = "Preassigned"
 )
 
 // errBeingDeleted keeps a scheduler from what is about to be gone.
@@ -31,7 +31,7 @@ var errBeingDeleted = errors.New("it is being deleted")
 
 // BindingREST places HostedResources on Stores, each once.
 type BindingREST struct {
-	hostedResources *typed.Subresource
+	hostedResources *typed.SubresourceREST
 	stores          rest.Getter
 }
 
@@ -41,7 +41,7 @@ var (
 )
 
 // NewBindingREST returns the endpoint hostedresources/binding.
-func NewBindingREST(typer runtime.ObjectTyper, hostedResources *typed.Store, stores rest.Getter) *BindingREST {
+func NewBindingREST(typer runtime.ObjectTyper, hostedResources *typed.REST, stores rest.Getter) *BindingREST {
 	return &BindingREST{hostedResources: hostedResources.Subresource(newBindingStrategy(typer)), stores: stores}
 }
 

@@ -39,7 +39,7 @@ func (s stores) Get(_ context.Context, name string, _ *metav1.GetOptions) (runti
 func newBinding(storage *hostedresource.Storage, names ...string) *hostedresource.BindingREST {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
-	return hostedresource.NewBindingREST(scheme, storage.HostedResource.Store, stores(names))
+	return hostedresource.NewBindingREST(scheme, storage.HostedResource.REST, stores(names))
 }
 
 func bind(t *testing.T, endpoint *hostedresource.BindingREST, name string, binding *hosting.HostedResourceBinding) (*hosting.HostedResourceBinding, error) {

@@ -15,19 +15,18 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
-	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 // Storage is the endpoints of HostedResources.
 type Storage struct {
 	HostedResource *REST
-	Status         *typed.Subresource
+	Status         *typed.SubresourceREST
 }
 
 // NewStorage returns the endpoints of HostedResources.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
-	store, err := typed.NewStore(typed.Resource{
+	store, err := typed.NewREST(typed.Resource{
 		Resource: hosting.Resource("hostedresources"),
 		Singular: "hostedresource",
 		// Not "hr": that is what Flux users type for their HelmReleases, and this
@@ -43,24 +42,24 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{HostedResource: &REST{store}, Status: store.Subresource(newStatusStrategy(typer))}, nil
+	return &Storage{HostedResource: &REST{store}, Status: store.Subresource(newStrategy(typer).ForStatus())}, nil
 }
 
 // REST is the main endpoint of HostedResources.
 type REST struct {
-	*typed.Store
+	*typed.REST
 }
 
 var _ rest.StandardStorage = &REST{}
 
 // Delete implements rest.GracefulDeleter.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	return r.Store.Delete(ctx, name, unlessInUse(validate), options)
+	return r.REST.Delete(ctx, name, unlessInUse(validate), options)
 }
 
 // DeleteCollection implements rest.CollectionDeleter.
 func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
-	return r.Store.DeleteCollection(ctx, unlessInUse(validate), options, listOptions)
+	return r.REST.DeleteCollection(ctx, unlessInUse(validate), options, listOptions)
 }
 
 // unlessInUse refuses to delete a HostedResource that says where the objects of a
@@ -72,14 +71,10 @@ func unlessInUse(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 		if !ok {
 			return fmt.Errorf("delete a HostedResource: unexpected type %T", obj)
 		}
-		advice := fmt.Sprintf("delete the CustomResourceDefinition %q first", hosted.Name)
-		switch hosted.Status.DefinitionUID {
-		case "":
+		if hosted.Status.DefinitionUID == "" {
 			return validate(ctx, obj)
-		case v1alpha1.DefinitionCompiledIn:
-			advice = "annex serves it without a CustomResourceDefinition"
 		}
 		return apierrors.NewConflict(hosting.Resource("hostedresources"), hosted.Name, fmt.Errorf(
-			"it says in which Store the objects of the resource are: %s", advice))
+			"it says in which Store the objects of the resource are: delete the CustomResourceDefinition %q first", hosted.Name))
 	}
 }

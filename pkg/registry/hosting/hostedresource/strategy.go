@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
@@ -22,55 +21,39 @@ import (
 
 // strategy is that of the main endpoint.
 type strategy struct {
-	typed.SpecStatus[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
+	typed.SpecStatusStrategy[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
 }
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
-	return strategy{typed.SpecStatus[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]{
-		BaseStrategy: typed.ClusterScoped(typer),
-		Version:      v1alpha1.SchemeGroupVersion,
-		Spec:         func(object *hosting.HostedResource) *hosting.HostedResourceSpec { return &object.Spec },
-		Status:       func(object *hosting.HostedResource) *hosting.HostedResourceStatus { return &object.Status },
+	return strategy{typed.SpecStatusStrategy[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]{
+		ValidatedStrategy: typed.ValidatedStrategy[*hosting.HostedResource]{
+			BaseStrategy:       typed.ClusterScoped(typer),
+			ValidateFunc:       validation.ValidateHostedResource,
+			ValidateUpdateFunc: validation.ValidateHostedResourceUpdate,
+		},
+		ValidateStatusUpdateFunc: validation.ValidateHostedResourceStatusUpdate,
+		Version:                  v1alpha1.SchemeGroupVersion,
+		Spec:                     func(object *hosting.HostedResource) *hosting.HostedResourceSpec { return &object.Spec },
+		Status:                   func(object *hosting.HostedResource) *hosting.HostedResourceStatus { return &object.Status },
 	}}
 }
 
 // PrepareForCreate makes every HostedResource start as Pending: whether anything
 // defines the resource is for the controller to see.
 func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
-	s.SpecStatus.PrepareForCreate(ctx, obj)
+	s.SpecStatusStrategy.PrepareForCreate(ctx, obj)
 	hosted := obj.(*hosting.HostedResource)
 	hosted.Status.Phase = hosting.HostedResourcePending
 	if name := hosted.Spec.StoreName; name != "" {
-		setScheduled(hosted, reasonGiven, fmt.Sprintf("Made with Store %q in its spec", name))
+		setScheduled(hosted, reasonPreassigned, fmt.Sprintf("Made with Store %q in its spec", name))
 	}
-}
-
-func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	return validation.ValidateHostedResource(obj.(*hosting.HostedResource))
-}
-
-func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validation.ValidateHostedResourceUpdate(obj.(*hosting.HostedResource), old.(*hosting.HostedResource))
-}
-
-// statusStrategy is that of /status.
-type statusStrategy struct {
-	typed.StatusOnly[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
-}
-
-func newStatusStrategy(typer runtime.ObjectTyper) statusStrategy {
-	return statusStrategy{newStrategy(typer).AtStatus()}
-}
-
-func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validation.ValidateHostedResourceStatusUpdate(obj.(*hosting.HostedResource), old.(*hosting.HostedResource))
 }
 
 // attrs returns what selectors see of a HostedResource.
 func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	hosted, ok := obj.(*hosting.HostedResource)
 	if !ok {
-		return nil, nil, fmt.Errorf("selecting hostedresources: unexpected type %T", obj)
+		return nil, nil, fmt.Errorf("select hostedresources: unexpected type %T", obj)
 	}
 	selectable := fields.Set{v1alpha1.HostedResourceStoreNameField: hosted.Spec.StoreName}
 	return hosted.Labels, generic.AddObjectMetaFieldsSet(selectable, &hosted.ObjectMeta, false), nil

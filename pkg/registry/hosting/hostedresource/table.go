@@ -114,7 +114,7 @@ func published(hosted *hosting.HostedResource) any {
 // reason is the first of what is wrong. Without a main cluster nothing is said on
 // its definitions.
 func reason(hosted *hosting.HostedResource) any {
-	for _, kind := range []string{hosting.HostedResourceReady, hosting.HostedResourceDefinitionFollowed} {
+	for _, kind := range []string{hosting.HostedResourceReady, hosting.HostedResourceDefinitionSynced} {
 		condition := meta.FindStatusCondition(hosted.Status.Conditions, kind)
 		if condition != nil && condition.Status != metav1.ConditionTrue {
 			return condition.Reason

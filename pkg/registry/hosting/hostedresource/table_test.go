@@ -54,7 +54,7 @@ func TestTable(t *testing.T) {
 				Status: hosting.HostedResourceStatus{
 					Phase: hosting.HostedResourceHosted,
 					Conditions: []metav1.Condition{
-						{Type: "DefinitionFollowed", Status: metav1.ConditionFalse, Reason: "Refused"},
+						{Type: "DefinitionSynced", Status: metav1.ConditionFalse, Reason: "Refused"},
 						{Type: "Published", Status: metav1.ConditionTrue, Reason: "Published"},
 						{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Served"},
 					},
@@ -88,9 +88,9 @@ func TestLimitsColumn(t *testing.T) {
 	}{
 		"none":               {want: "<none>"},
 		"not looked at":      {whole: objects, want: "<unknown>"},
-		"room":               {whole: objects, reason: "Room", want: "25%"},
-		"the fullest counts": {whole: both, reason: "Room", want: "50%"},
-		"in namespaces":      {namespace: objects, reason: "Room", want: "Room"},
+		"room":               {whole: objects, reason: "BelowLimits", want: "25%"},
+		"the fullest counts": {whole: both, reason: "BelowLimits", want: "50%"},
+		"in namespaces":      {namespace: objects, reason: "BelowLimits", want: "BelowLimits"},
 		"reached":            {whole: both, reason: "NamespaceLimitReached", want: "NamespaceLimitReached"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestLimitsColumn(t *testing.T) {
 			}
 			if tc.reason != "" {
 				status := metav1.ConditionFalse
-				if tc.reason == "Room" {
+				if tc.reason == "BelowLimits" {
 					status = metav1.ConditionTrue
 				}
 				hosted.Status.Conditions = []metav1.Condition{{Type: hosting.HostedResourceWithinLimits, Status: status, Reason: tc.reason}}

@@ -22,7 +22,7 @@ import (
 
 // StorageProvider makes the REST storage of the hosting group.
 type StorageProvider struct {
-	typed.Kinds
+	typed.Serialization
 	// Backups reaches the etcds that backups are read from and restored to.
 	Backups backup.Backend
 }
@@ -57,7 +57,7 @@ func (p StorageProvider) v1alpha1Storage(getter generic.RESTOptionsGetter) (map[
 		"stores/restore":          backup.NewRestore(stores.Store, hostedResources.HostedResource, p.Backups),
 		"hostedresources":         hostedResources.HostedResource,
 		"hostedresources/status":  hostedResources.Status,
-		"hostedresources/binding": hostedresource.NewBindingREST(p.Scheme, hostedResources.HostedResource.Store, stores.Store),
+		"hostedresources/binding": hostedresource.NewBindingREST(p.Scheme, hostedResources.HostedResource.REST, stores.Store),
 		"hostedresources/backup":  backup.NewResource(hostedResources.HostedResource, p.Backups),
 	}, nil
 }

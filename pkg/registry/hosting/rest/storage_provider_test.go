@@ -25,7 +25,7 @@ func TestNewRESTStorage(t *testing.T) {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
 	codecs := serializer.NewCodecFactory(scheme)
-	provider := rest.StorageProvider{Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}
+	provider := rest.StorageProvider{Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}}
 	info, err := provider.NewRESTStorage(typedtest.NewStorage(t, codecs.LegacyCodec(v1alpha1.SchemeGroupVersion)))
 	if err != nil {
 		t.Fatalf("NewRESTStorage: %v", err)

@@ -26,12 +26,12 @@ import (
 // Storage is the endpoints of Stores.
 type Storage struct {
 	Store  *REST
-	Status *typed.Subresource
+	Status *typed.SubresourceREST
 }
 
 // NewStorage returns the endpoints of Stores.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*Storage, error) {
-	store, err := typed.NewStore(typed.Resource{
+	store, err := typed.NewREST(typed.Resource{
 		Resource:   hosting.Resource("stores"),
 		Singular:   "store",
 		ShortNames: []string{"sto"},
@@ -44,12 +44,12 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{Store: &REST{Store: store}, Status: store.Subresource(newStatusStrategy(typer))}, nil
+	return &Storage{Store: &REST{REST: store}, Status: store.Subresource(newStrategy(typer).ForStatus())}, nil
 }
 
 // REST is the main endpoint of Stores.
 type REST struct {
-	*typed.Store
+	*typed.REST
 	// resources lists HostedResources, which are placed on Stores.
 	resources rest.Lister
 }
@@ -62,12 +62,12 @@ var _ rest.StandardStorage = &REST{}
 
 // Delete implements rest.GracefulDeleter.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	return r.Store.Delete(ctx, name, r.unlessNeeded(validate), options)
+	return r.REST.Delete(ctx, name, r.unlessNeeded(validate), options)
 }
 
 // DeleteCollection implements rest.CollectionDeleter.
 func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
-	return r.Store.DeleteCollection(ctx, r.unlessNeeded(validate), options, listOptions)
+	return r.REST.DeleteCollection(ctx, r.unlessNeeded(validate), options, listOptions)
 }
 
 // unlessNeeded refuses to delete the Store that always exists and those that hold

@@ -19,34 +19,34 @@ import (
 // creates one old is nil, or an empty object if the request could have updated.
 type Check func(ctx context.Context, object, old runtime.Object) error
 
-// Store is a store in which every write passes a check first. There are two ways
+// REST is a store in which every write passes a check first. There are two ways
 // to write: patches and server-side apply are updates.
-type Store struct {
-	*typed.Store
+type REST struct {
+	*typed.REST
 	check Check
 }
 
 var (
-	_ rest.StandardStorage        = &Store{}
-	_ rest.StorageVersionProvider = &Store{}
+	_ rest.StandardStorage        = &REST{}
+	_ rest.StorageVersionProvider = &REST{}
 )
 
-// NewStore returns store behind a check.
-func NewStore(store *typed.Store, check Check) *Store {
-	return &Store{Store: store, check: check}
+// NewREST returns store behind a check.
+func NewREST(store *typed.REST, check Check) *REST {
+	return &REST{REST: store, check: check}
 }
 
 // Create implements rest.Creater.
-func (s *Store) Create(ctx context.Context, object runtime.Object, validation rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (s *REST) Create(ctx context.Context, object runtime.Object, validation rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	if err := s.check(ctx, object, nil); err != nil {
 		return nil, err
 	}
-	return s.Store.Create(ctx, object, validation, options)
+	return s.REST.Create(ctx, object, validation, options)
 }
 
 // Update implements rest.Updater. The check sees what is about to be stored, again
 // at every attempt if others write at the same time.
-func (s *Store) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc,
+func (s *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc,
 	updateValidation rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
 	checked := rest.WrapUpdatedObjectInfo(objInfo, func(ctx context.Context, object, old runtime.Object) (runtime.Object, error) {
@@ -55,7 +55,7 @@ func (s *Store) Update(ctx context.Context, name string, objInfo rest.UpdatedObj
 		}
 		return object, s.check(ctx, object, old)
 	})
-	return s.Store.Update(ctx, name, checked, createValidation, updateValidation, forceAllowCreate, options)
+	return s.REST.Update(ctx, name, checked, createValidation, updateValidation, forceAllowCreate, options)
 }
 
 // changesOwnersOnly reports whether an update changes nothing but what garbage

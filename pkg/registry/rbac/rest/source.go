@@ -20,7 +20,7 @@ import (
 
 // storedSource reads roles and bindings as they are stored now.
 type storedSource struct {
-	roles, clusterRoles, roleBindings, clusterRoleBindings *typed.Store
+	roles, clusterRoles, roleBindings, clusterRoleBindings *typed.REST
 }
 
 var _ rbac.Source = &storedSource{}
@@ -54,13 +54,13 @@ func (s *storedSource) ClusterRoleBindings(ctx context.Context, _ user.Info) ([]
 }
 
 // get reads what the request is not about, so that what is not found is named.
-func get[O runtime.Object](ctx context.Context, store *typed.Store, name string) (O, error) {
+func get[O runtime.Object](ctx context.Context, store *typed.REST, name string) (O, error) {
 	resource := store.DefaultQualifiedResource
 	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{APIGroup: resource.Group, Resource: resource.Resource, Name: name})
 	return as[O](store.Get(ctx, name, &metav1.GetOptions{}))
 }
 
-func list[L runtime.Object](ctx context.Context, store *typed.Store) (L, error) {
+func list[L runtime.Object](ctx context.Context, store *typed.REST) (L, error) {
 	return as[L](store.List(ctx, &metainternalversion.ListOptions{}))
 }
 

@@ -35,7 +35,7 @@ func served(t *testing.T) (map[string]rest.StandardStorage, *typedtest.Storage) 
 	codecs := serializer.NewCodecFactory(scheme)
 	etcd := typedtest.NewStorage(t, codecs.LegacyCodec(rbacv1.SchemeGroupVersion))
 	info, err := rbacrest.StorageProvider{
-		Kinds: typed.Kinds{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(),
+		Serialization: typed.Serialization{Scheme: scheme, ParameterCodec: runtime.NewParameterCodec(scheme), Codecs: codecs}, Authorizer: authorizerfactory.NewAlwaysDenyAuthorizer(),
 	}.NewRESTStorage(etcd)
 	if err != nil {
 		t.Fatalf("NewRESTStorage: %v", err)

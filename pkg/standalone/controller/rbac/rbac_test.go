@@ -5,17 +5,18 @@ package rbac
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func ensure(t *testing.T, annexKube *fake.Clientset) {
@@ -264,10 +265,8 @@ func TestController(t *testing.T) {
 
 func awaitRule(t *testing.T, annexKube *fake.Clientset, name string, want bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		return has(getRole(t, annexKube, name), "get", "widgets") == want, nil
+	poll.UntilDone(t, fmt.Sprintf("%s has the rule: %t", name, want), func() (bool, string) {
+		role := getRole(t, annexKube, name)
+		return has(role, "get", "widgets") == want, fmt.Sprint(role.Rules)
 	})
-	if err != nil {
-		t.Fatalf("%s has the rule: %t still", name, !want)
-	}
 }

@@ -1,0 +1,379 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+var errDown = errors.New("connection refused")
+
+// refusal is what clients see of a 503: its text, and when to ask again.
+func refusal(t *testing.T, err error) (message string, retryAfter int32) {
+	t.Helper()
+	if !apierrors.IsServiceUnavailable(err) {
+		t.Fatalf("error %v, want a 503", err)
+	}
+	var status apierrors.APIStatus
+	errors.As(err, &status)
+	return status.Status().Message, status.Status().Details.RetryAfterSeconds
+}
+
+func TestEveryResourceGoesToItsStore(t *testing.T) {
+	t.Parallel()
+	one, two := startStore(t, "default"), startStore(t, "two")
+	w := newFixture(t, one, two)
+	w.place(t, placedOn("two", "first"))
+
+	custom := w.widgetStorage(t)
+	if err := create(t.Context(), custom, widgetKey); err != nil {
+		t.Fatal(err)
+	}
+	pinned := w.storageOf(t, w.Pinned(plainOptions{}), schema.GroupResource{Group: "example.com", Resource: "gears"})
+	if err := create(t.Context(), pinned, "/example.com/gears/ns/a"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"/of-default/example.com/gears/ns/a"}, one.keys(t)); diff != "" {
+		t.Errorf("keys in the Store default (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"/of-two/example.com/widgets/ns/a"}, two.keys(t)); diff != "" {
+		t.Errorf("keys in the other Store (-want +got):\n%s", diff)
+	}
+	if got, err := list(t.Context(), custom, ""); err != nil || got != 1 {
+		t.Errorf("%d widgets listed (%v), want 1", got, err)
+	}
+}
+
+func TestTypedResourcesAreRoutedToo(t *testing.T) {
+	t.Parallel()
+	two := startStore(t, "two")
+	w := newFixture(t, two)
+	w.place(t, placedOn("two", hostingv1alpha1.DefinitionCompiledIn))
+	if err := create(t.Context(), w.storageOf(t, w.Typed(plainOptions{}), widgets), widgetKey); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]schema.GroupResource{widgets}, w.TypedResources()); diff != "" {
+		t.Errorf("typed resources (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"/of-two/example.com/widgets/ns/a"}, two.keys(t)); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+}
+
+// TestRefusedUntilPlaced looks at the states of a HostedResource in which nothing is
+// to be read or written.
+func TestRefusedUntilPlaced(t *testing.T) {
+	t.Parallel()
+	unschedulable := func(hosted *hostingv1alpha1.HostedResource) {
+		hosted.Status.Conditions = []metav1.Condition{{
+			Type: hostingv1alpha1.HostedResourceScheduled, Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 Stores fit: 3 are full",
+		}}
+	}
+	for name, tc := range map[string]struct {
+		hosted    func(*hostingv1alpha1.HostedResource)
+		undefined bool
+		want      string
+		wantWait  time.Duration
+		wantRetry int32
+	}{
+		"no HostedResource":          {want: "does not exist yet", wantWait: placementTimeout, wantRetry: 1},
+		"not placed":                 {hosted: placedOn("", "first"), want: "has no Store yet", wantWait: placementTimeout, wantRetry: 1},
+		"cannot be placed":           {hosted: unschedulable, want: "has no Store: 0/3 Stores fit: 3 are full"},
+		"placed for nobody yet":      {hosted: placedOn("default", ""), want: "waits for annex to see the definition", wantWait: placementTimeout, wantRetry: 1},
+		"placed for another of them": {hosted: placedOn("default", "zeroth"), want: "waits for annex to see the definition", wantWait: placementTimeout, wantRetry: 1},
+		"definition gone":            {hosted: placedOn("default", ""), undefined: true, want: "is not routed: gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newFixture(t, &fakeStore{name: "default"})
+				if tc.hosted != nil {
+					w.place(t, tc.hosted)
+				}
+				if tc.undefined {
+					w.define("", false)
+				}
+				synctest.Wait()
+				s := w.widgetStorage(t)
+				started := time.Now()
+				message, retryAfter := refusal(t, create(t.Context(), s, widgetKey))
+				if want := "hostedresource widgets.example.com " + tc.want; !strings.HasPrefix(message, want) {
+					t.Errorf("message %q, want %q", message, want)
+				}
+				if got := time.Since(started); got != tc.wantWait {
+					t.Errorf("refused after %s, want %s", got, tc.wantWait)
+				}
+				if retryAfter != tc.wantRetry {
+					t.Errorf("retry after %d, want %d", retryAfter, tc.wantRetry)
+				}
+				if err := s.ReadinessCheck(); err != nil {
+					t.Errorf("annex would not be ready: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestARequestWaitsForItsStoreToBeChosen(t *testing.T) {
+	t.Parallel()
+	two := startStore(t, "two")
+	w := newFixture(t, two)
+	s := w.widgetStorage(t)
+	created := make(chan error, 1)
+	go func() { created <- create(t.Context(), s, widgetKey) }()
+	w.place(t, placedOn("", "first"))
+	w.place(t, placedOn("two", "first"))
+	if err := <-created; err != nil {
+		t.Errorf("a request that came before the Store was chosen failed: %v", err)
+	}
+}
+
+func TestARequestThatEndsDoesNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newFixture(t)
+		ctx, cancel := context.WithTimeout(t.Context(), placementTimeout/4)
+		defer cancel()
+		started := time.Now()
+		refusal(t, create(ctx, w.widgetStorage(t), widgetKey))
+		if got := time.Since(started); got != placementTimeout/4 {
+			t.Errorf("refused after %s, want %s", got, placementTimeout/4)
+		}
+	})
+}
+
+func TestAStoreThatIsDown(t *testing.T) {
+	t.Parallel()
+	two := startStore(t, "two")
+	two.set(errDown)
+	w := newFixture(t, two)
+	w.place(t, placedOn("two", "first"))
+	s := w.widgetStorage(t)
+	const want = `store "two" is not available: connection refused`
+
+	refused := func(t *testing.T, err error) {
+		t.Helper()
+		if message, retryAfter := refusal(t, err); message != want || retryAfter != 0 {
+			t.Errorf("message %q, retry after %d, want %q and no retry", message, retryAfter, want)
+		}
+	}
+	// Before it was ever reached.
+	refused(t, create(t.Context(), s, widgetKey))
+	_, err := list(t.Context(), s, "0")
+	refused(t, err)
+
+	two.set(nil)
+	if err := create(t.Context(), s, widgetKey); err != nil {
+		t.Fatalf("after it came back: %v", err)
+	}
+	waitCached(t, s, 1)
+	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+
+	two.set(errDown)
+	for name, call := range map[string]func() error{
+		"create": func() error { return create(t.Context(), s, widgetKey+"2") },
+		"get":    func() error { return s.Get(t.Context(), widgetKey, storage.GetOptions{}, &example.Pod{}) },
+		"delete": func() error {
+			return s.Delete(t.Context(), widgetKey, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+		},
+		"list": func() error { _, err := list(t.Context(), s, ""); return err },
+	} {
+		t.Run(name, func(t *testing.T) { refused(t, call()) })
+	}
+	if got, err := list(t.Context(), s, "0"); err != nil || got != 1 {
+		t.Errorf("%d widgets listed from memory (%v), want 1", got, err)
+	}
+	select {
+	case event := <-watcher.ResultChan():
+		if event.Type != watch.Added {
+			t.Errorf("the watch says %s, want what it had before", event.Type)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the watch says nothing")
+	}
+	if err := s.ReadinessCheck(); err != nil {
+		t.Errorf("annex would not be ready: %v", err)
+	}
+	two.set(nil)
+	if err := create(t.Context(), s, widgetKey+"2"); err != nil {
+		t.Errorf("after it came back again: %v", err)
+	}
+}
+
+// TestDataThatWereReplaced has a Store begin again with other data: watches of the old
+// ones end, and what is read is of the new ones, also if nobody asks in between.
+func TestDataThatWereReplaced(t *testing.T) {
+	t.Parallel()
+	before, after := startStore(t, "two"), startStore(t, "two")
+	w := newFixture(t, before)
+	w.place(t, placedOn("two", "first"))
+	s := w.widgetStorage(t)
+	for _, key := range []string{widgetKey, widgetKey + "2"} {
+		if err := create(t.Context(), s, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitCached(t, s, 2)
+	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	w.replace(after)
+	waitEnded(t, watcher)
+	waitCached(t, s, 0)
+	if err := create(t.Context(), s, widgetKey); err != nil {
+		t.Fatal(err)
+	}
+	waitCached(t, s, 1)
+	if got := before.keys(t); len(got) != 2 {
+		t.Errorf("the old data are %q", got)
+	}
+}
+
+// waitEnded waits until a watch of old data ends.
+func waitEnded(t *testing.T, watcher watch.Interface) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		select {
+		case _, open := <-watcher.ResultChan():
+			if !open {
+				return
+			}
+		case <-deadline:
+			t.Fatal("the watch of the old data goes on")
+		}
+	}
+}
+
+// TestAResourceThatIsElsewhere has the HostedResource made again on another Store: what
+// is written goes where it says, and watches of the old place end.
+func TestAResourceThatIsElsewhere(t *testing.T) {
+	t.Parallel()
+	one, two := startStore(t, "one"), startStore(t, "two")
+	w := newFixture(t, one, two)
+	w.place(t, made("a", placedOn("one", "first")))
+	s := w.widgetStorage(t)
+	if err := create(t.Context(), s, widgetKey); err != nil {
+		t.Fatal(err)
+	}
+	waitCached(t, s, 1)
+	watcher, err := s.Watch(t.Context(), "/example.com/widgets/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+
+	w.place(t, made("b", placedOn("two", ""))) // not for this definition yet
+	poll.UntilDone(t, "writes are refused", func() (bool, string) {
+		return create(t.Context(), s, widgetKey+"2") != nil, "a write is accepted"
+	})
+	w.place(t, made("b", placedOn("two", "first")))
+	waitEnded(t, watcher)
+	waitCached(t, s, 0)
+	if err := create(t.Context(), s, widgetKey+"3"); err != nil {
+		t.Fatal(err)
+	}
+	if got := two.keys(t); len(got) != 1 {
+		t.Errorf("Store two has %q", got)
+	}
+	if got := one.keys(t); slices.Contains(got, "/of-one"+widgetKey+"3") {
+		t.Errorf("Store one has %q", got)
+	}
+	before := s.(*lazyStorage).backend.Load()
+	w.place(t, made("c", placedOn("two", "first")))
+	poll.UntilDone(t, "the backend is another", func() (bool, string) {
+		return s.(*lazyStorage).backend.Load() != before, "the backend of the previous HostedResource"
+	})
+	waitCached(t, s, 1)
+}
+
+// made gives a HostedResource a UID.
+func made(uid types.UID, change func(*hostingv1alpha1.HostedResource)) func(*hostingv1alpha1.HostedResource) {
+	return func(hosted *hostingv1alpha1.HostedResource) {
+		change(hosted)
+		hosted.UID = uid
+	}
+}
+
+func TestAnUnknownStore(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.place(t, placedOn("nowhere", "first"))
+	// The informer may be behind what was placed.
+	message, _ := refusal(t, create(t.Context(), w.widgetStorage(t), widgetKey))
+	if want := `store "nowhere" is not available: there is no store "nowhere"`; message != want {
+		t.Errorf("message %q, want %q", message, want)
+	}
+}
+
+// TestTheDefinitionOfAResourceThatWasNeverPlacedCanGo lists for who deletes the
+// objects of a definition.
+func TestTheDefinitionOfAResourceThatWasNeverPlacedCanGo(t *testing.T) {
+	t.Parallel()
+	ofClient := request.WithRequestInfo(t.Context(), &request.RequestInfo{})
+	for name, tc := range map[string]struct {
+		hosted      func(*hostingv1alpha1.HostedResource)
+		terminating bool
+		ctx         context.Context
+		wantErr     bool
+	}{
+		"never placed":                    {hosted: placedOn("", "first"), terminating: true, ctx: t.Context()},
+		"no HostedResource":               {terminating: true, ctx: t.Context()},
+		"never placed, asked by a client": {hosted: placedOn("", "first"), terminating: true, ctx: ofClient, wantErr: true},
+		"never placed, to stay":           {hosted: placedOn("", "first"), ctx: t.Context(), wantErr: true},
+		"placed, Store down":              {hosted: placedOn("default", "first"), terminating: true, ctx: t.Context(), wantErr: true},
+		"placed for another definition":   {hosted: placedOn("default", "zeroth"), terminating: true, ctx: t.Context(), wantErr: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newFixture(t, &fakeStore{name: "default", down: errDown})
+			if tc.hosted != nil {
+				w.place(t, tc.hosted)
+			}
+			w.define("first", tc.terminating)
+			got, err := list(tc.ctx, w.widgetStorage(t), "")
+			if (err != nil) != tc.wantErr || got != 0 {
+				t.Errorf("listed %d objects, error %v, want error: %v", got, err, tc.wantErr)
+			}
+		})
+	}
+}
+
+func TestNothingIsMadeAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	two := startStore(t, "two")
+	w := newFixture(t, two)
+	w.place(t, placedOn("two", "first"))
+	s := w.widgetStorage(t).(*lazyStorage)
+	s.destroy()
+	s.destroy()
+	if err := create(t.Context(), s, widgetKey); !errors.Is(err, errDestroyed) {
+		t.Errorf("error %v, want %v", err, errDestroyed)
+	}
+}

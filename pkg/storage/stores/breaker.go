@@ -1,0 +1,213 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// breaker says where requests go and whether they may. It never changes; a Store
+// replaces it by another.
+type breaker struct {
+	// unavailable is why no request passes, nil if they do.
+	unavailable *UnavailableError
+	// connection is nil while there is none.
+	connection *connection
+	// cluster is the ID of the etcd cluster that data may come from.
+	cluster uint64
+	// fence is the condition on which etcd performs requests, nil for none: the etcd
+	// inside the process cannot be replaced while it runs.
+	fence *fence
+	// tripped is done when the gate was replaced by one that refuses requests; its
+	// cause says why.
+	tripped context.Context
+	trip    context.CancelCauseFunc
+}
+
+func newBreaker(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) *breaker {
+	g := &breaker{unavailable: refused, connection: conn, cluster: cluster, fence: fence}
+	g.tripped, g.trip = context.WithCancelCause(context.Background())
+	return g
+}
+
+// setBreaker has further requests go through g.
+func (s *Store) setBreaker(g *breaker) {
+	before := s.breaker.Swap(g)
+	if g.unavailable != nil {
+		before.trip(g.unavailable)
+	}
+	if before.connection != nil && before.connection != g.connection {
+		before.connection.retire()
+	}
+}
+
+// call is one request that passed the gate.
+type call struct {
+	*breaker
+	store  *Store
+	caller context.Context
+	end    func()
+	// floor is the highest revision, and checkpoint that of the fence's, that were known
+	// when the request began.
+	floor, checkpoint int64
+}
+
+// admit lets a request through the gate, or says why not. What it returns must end;
+// the context ends with the caller's, and when the gate is shut.
+func (s *Store) admit(ctx context.Context, operation string) (context.Context, *call, error) {
+	g := s.current(ctx)
+	for g.unavailable == nil && !g.connection.acquire() {
+		g = s.breaker.Load() // replaced meanwhile
+	}
+	if g.unavailable != nil {
+		s.metrics.refused(operation)
+		return nil, nil, g.unavailable
+	}
+	bound, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(g.tripped, func() { cancel(context.Cause(g.tripped)) })
+	c := &call{breaker: g, store: s, caller: ctx, floor: s.highest.Load(), end: func() {
+		stop()
+		cancel(nil)
+		g.connection.release()
+	}}
+	if g.fence != nil {
+		c.checkpoint = g.fence.checkpoint.Load()
+	}
+	return bound, c, nil
+}
+
+// check turns etcd's answer into what the caller gets: no answer of another
+// cluster, and no error that does not say which Store it is from.
+func (c *call) check(header *etcdserverpb.ResponseHeader, err error) error {
+	if err != nil {
+		if c.caller.Err() == nil && c.tripped.Err() != nil {
+			return context.Cause(c.tripped)
+		}
+		if err = asStoreError(c.store.name, err); isUnavailable(err) {
+			c.store.probeSoon()
+		}
+		return err
+	}
+	if header.GetClusterId() == c.cluster {
+		return nil
+	}
+	return c.store.tripWrongCluster(c.breaker, header.GetClusterId())
+}
+
+func isUnavailable(err error) bool {
+	var unavailable *UnavailableError
+	return errors.As(err, &unavailable)
+}
+
+// tripWrongCluster shuts the gate because an answer came from another cluster.
+func (s *Store) tripWrongCluster(g *breaker, found uint64) error {
+	return s.trip(g, ReasonWrongCluster, wrongCluster("its endpoints lead", found, g.cluster))
+}
+
+// trip shuts the gate because of what a request met, until the next look.
+func (s *Store) trip(g *breaker, reason, message string) error {
+	refused := &UnavailableError{Store: s.name, Reason: reason, Message: message}
+	if s.breaker.CompareAndSwap(g, newBreaker(refused, g.connection, g.cluster, g.fence)) {
+		g.trip(refused)
+	}
+	s.probeSoon()
+	return refused
+}
+
+// wrongCluster says where what leads, as in "its endpoints lead", and where it should.
+func wrongCluster(what string, found, pinned uint64) string {
+	return fmt.Sprintf("%s to the etcd cluster %s, but its data is in the cluster %s", what, FormatClusterID(found), FormatClusterID(pinned))
+}
+
+// FormatClusterID writes the ID of an etcd cluster as etcd's own tools do.
+func FormatClusterID(id uint64) string { return strconv.FormatUint(id, 16) }
+
+// connection is a client of an etcd with the endpoints and credentials of a time.
+type connection struct {
+	target      target
+	credentials *credentials // nil without any
+	client      *clientv3.Client
+	// shared is set for a client that is somebody else's to close.
+	shared bool
+	// watcher is the client's, with the streams that it opens counted.
+	watcher clientv3.Watcher
+	streams streams
+	// retired is done when another connection is used.
+	retired context.Context
+	cancel  context.CancelFunc
+
+	mu     sync.Mutex
+	users  int
+	closed bool
+}
+
+func newConnection(t target, creds *credentials, client *clientv3.Client, keep bool) *connection {
+	c := &connection{target: t, credentials: creds, client: client, shared: keep}
+	c.streams.verifying = make(chan struct{}, 1)
+	c.watcher = clientv3.NewWatchFromWatchClient(countedStreams{etcdserverpb.NewWatchClient(client.ActiveConnection()), &c.streams}, client)
+	c.retired, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// tls is what the connection is secured with, nil for the default.
+func (c *connection) tls() *tls.Config {
+	if c.credentials == nil {
+		return nil
+	}
+	return c.credentials.config
+}
+
+// acquire reports whether the connection may be used; leave must follow.
+func (c *connection) acquire() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.users++
+	return true
+}
+
+func (c *connection) release() {
+	c.mu.Lock()
+	c.users--
+	last := c.closed && c.users == 0
+	c.mu.Unlock()
+	if last {
+		c.closeClient()
+	}
+}
+
+// retire ends watches at once and closes the client when no request uses it any
+// longer.
+func (c *connection) retire() {
+	c.mu.Lock()
+	already := c.closed
+	c.closed = true
+	unused := c.users == 0
+	c.mu.Unlock()
+	if already {
+		return
+	}
+	c.cancel()
+	_ = c.watcher.Close() // its watches have ended
+	if unused {
+		c.closeClient()
+	}
+}
+
+func (c *connection) closeClient() {
+	if !c.shared {
+		// Nothing is lost: nobody uses it.
+		_ = c.client.Close()
+	}
+}

@@ -1,0 +1,339 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/storage"
+	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/usage"
+)
+
+// ReadSecret reads a Secret with certificates.
+type ReadSecret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+
+// Config holds what a Set depends on.
+type Config struct {
+	// Default is the Store "default".
+	Default Default
+	// CompactionInterval is how long history is kept at the least; 0 for ever.
+	CompactionInterval time.Duration
+	// Tracer has requests to etcd appear in the traces of what they are made for.
+	Tracer oteltrace.TracerProvider
+	// ReadSecret reads a Secret with certificates.
+	ReadSecret ReadSecret
+	// Measure tells how large values are without compression, nil if all are plain.
+	Measure usage.SizeFunc
+	// Usage, if set, adds up what is in all Stores.
+	Usage *usage.Aggregator
+
+	// These replace the constants of their names in tests.
+	secretInterval, checkpointInterval time.Duration
+}
+
+// Default is the etcd that the command line describes.
+type Default struct {
+	// Client is the one client of it, which stays the caller's to close.
+	Client *clientv3.Client
+	// Endpoints are where it is.
+	Endpoints []string
+	// TLS is what its endpoints are reached with, nil if nothing was given.
+	TLS *tls.Config
+	// Prefix is what all keys begin with.
+	Prefix string
+	// Embedded says that it runs inside this process.
+	Embedded bool
+}
+
+// Pool has a Store for each API object, and the Store "default" without one.
+type Pool struct {
+	config Config
+	// process names this process in checkpoints.
+	process string
+	// ctx is that of all that runs for Stores.
+	ctx  context.Context
+	stop context.CancelFunc
+
+	progress sync.Once
+
+	mu        sync.RWMutex
+	stores    map[string]*Store
+	listeners map[*func(string)]struct{}
+	// closingStores are Stores that are gone and still end their work.
+	closingStores sync.WaitGroup
+}
+
+// Open returns a Set that has the Store "default", which was looked at once: it fails
+// if that may not be used. The others come with Run. Close ends what it started.
+func Open(ctx context.Context, config Config) (*Pool, error) {
+	config.secretInterval = cmp.Or(config.secretInterval, secretInterval)
+	config.checkpointInterval = cmp.Or(config.checkpointInterval, checkpointInterval)
+	s := &Pool{config: config, process: string(uuid.NewUUID()), stores: map[string]*Store{}, listeners: map[*func(string)]struct{}{}}
+	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	t := target{endpoints: config.Default.Endpoints, prefix: config.Default.Prefix}
+	store := s.newStore(hosting.DefaultStoreName, desiredState{target: t})
+	store.embedded = config.Default.Embedded
+	var creds *credentials
+	if config.Default.TLS != nil {
+		creds = &credentials{config: config.Default.TLS, expires: expiry(config.Default.TLS)}
+	}
+	store.state.connection = newConnection(t, creds, config.Default.Client, true)
+	store.state.credentials = creds
+	for range initialProbes {
+		// Of one that does not answer it is known that it did a moment ago.
+		store.probe(ctx)
+		refused := store.Snapshot().Unavailable
+		if refused == nil {
+			break
+		}
+		if isPermanent(refused.Reason) {
+			s.stop()
+			return nil, fmt.Errorf("--etcd-prefix: %s", refused.Message)
+		}
+	}
+	s.add(store)
+	return s, nil
+}
+
+// initialProbes is how many looks in a row the Store "default" may fail to answer at the start:
+// what is kept there cannot be served without it.
+const initialProbes = 3
+
+// isPermanent reports whether nothing that annex could wait for ends the reason.
+func isPermanent(reason string) bool {
+	return reason == ReasonInUse || reason == ReasonNewerFormat || reason == ReasonNotEmpty
+}
+
+// expiry is when the client certificate does that the configuration shows; zero if
+// that is not known.
+func expiry(config *tls.Config) time.Time {
+	if len(config.Certificates) > 0 && config.Certificates[0].Leaf != nil {
+		return config.Certificates[0].Leaf.NotAfter
+	}
+	return time.Time{}
+}
+
+func (s *Pool) newStore(name string, w desiredState) *Store {
+	store := &Store{
+		name: name, prefix: w.target.prefix, pool: s, desired: w,
+		metrics: newStoreMetrics(name),
+		wake:    make(chan struct{}, 1),
+		probed:  make(chan struct{}),
+		done:    make(chan struct{}),
+		state:   probeState{reclaimResults: make(chan reclaimResult, 1)},
+	}
+	connecting := store.unavailable(ReasonConnecting, "annex has not reached it yet")
+	store.breaker.Store(newBreaker(connecting, nil, 0, nil))
+	store.known.Store(&History{})
+	store.snapshot.Store(&Snapshot{Unavailable: connecting, MembersErr: connecting, readErr: connecting})
+	store.client = newClient(s.ctx, store)
+	store.usage = usage.NewTracker(store.client.Client, store.prefix, s.config.Measure)
+	return store
+}
+
+// add makes a Store known and has it looked at.
+func (s *Pool) add(store *Store) {
+	s.mu.Lock()
+	s.stores[store.name] = store
+	s.mu.Unlock()
+	if s.config.Usage != nil {
+		s.config.Usage.Add(store.name, store.usage)
+	}
+	store.start(s.ctx)
+	s.notify(store.name)
+}
+
+// Get returns the Store with a name. The error says that there is none.
+func (s *Pool) Get(name string) (*Store, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if store := s.stores[name]; store != nil {
+		return store, nil
+	}
+	return nil, &UnavailableError{Store: name, Reason: ReasonNotFound, Message: "it does not exist"}
+}
+
+// AddListener has a function called with the name of a Store that came or went, or
+// whose requests begin or cease to pass, until remove is called. It must not block.
+func (s *Pool) AddListener(listener func(store string)) (remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners[&listener] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, &listener)
+	}
+}
+
+func (s *Pool) notify(store string) {
+	s.mu.RLock()
+	listeners := maps.Clone(s.listeners)
+	s.mu.RUnlock()
+	for listener := range listeners {
+		(*listener)(store)
+	}
+}
+
+// Run has the Set follow the API objects until ctx is done. The Stores stay as they
+// are then.
+func (s *Pool) Run(ctx context.Context, informer cache.SharedIndexInformer) error {
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { s.sync(obj.(*hostingv1alpha1.Store)) },
+		UpdateFunc: func(_, obj any) { s.sync(obj.(*hostingv1alpha1.Store)) },
+		DeleteFunc: func(obj any) {
+			if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+				s.remove(name, "")
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch stores: %w", err)
+	}
+	<-ctx.Done()
+	return informer.RemoveEventHandler(registration)
+}
+
+// sync has a Store be as its API object says.
+func (s *Pool) sync(object *hostingv1alpha1.Store) {
+	w := desiredState{uid: object.UID, generation: object.Generation}
+	if object.Name == hosting.DefaultStoreName {
+		// The command line says where it is, and its mark knows no UID.
+		if store, err := s.Get(object.Name); err == nil {
+			was := store.desiredState()
+			was.generation = w.generation
+			store.setDesired(was)
+		}
+		return
+	}
+	etcd := object.Spec.Etcd
+	if etcd == nil {
+		return // refused when it is made
+	}
+	w.target = target{endpoints: etcd.Endpoints, prefix: etcd.KeyPrefix}
+	w.defragments = etcd.Defragmentation == hostingv1alpha1.DefragmentationWhenFull
+	if etcd.TLS != nil {
+		w.secret = &secretRef{etcd.TLS.SecretRef.Namespace, etcd.TLS.SecretRef.Name}
+	}
+	if pinned, err := strconv.ParseUint(object.Status.ClusterID, 16, 64); err == nil {
+		w.pinned = pinned
+	}
+	if history := object.Status.History; history != nil {
+		w.known = History{
+			Epoch: history.Epoch, Revision: history.Revision,
+			Checkpoint: history.Checkpoint, CheckpointRevision: history.CheckpointRevision,
+		}
+	}
+	if store, err := s.Get(object.Name); err == nil {
+		if store.desiredState().uid == w.uid {
+			store.setDesired(w)
+			return
+		}
+		s.remove(object.Name, "it was replaced by another of the same name")
+	}
+	s.add(s.newStore(object.Name, w))
+}
+
+// remove ends a Store that is gone.
+func (s *Pool) remove(name, why string) {
+	s.mu.Lock()
+	store := s.stores[name]
+	if store == nil || name == hosting.DefaultStoreName {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.stores, name)
+	s.mu.Unlock()
+	if why == "" {
+		why = "it was deleted"
+	}
+	if s.config.Usage != nil {
+		s.config.Usage.Remove(name)
+	}
+	close(store.done)
+	s.closingStores.Go(func() { store.close(store.unavailable(ReasonNotFound, why)) })
+	s.notify(name)
+}
+
+// replace puts another in the place of a Store whose data were replaced. Revisions of
+// before mean nothing there, they may even be of the future: whoever watched the old
+// one would wait for them.
+func (s *Pool) replace(store *Store) {
+	s.mu.Lock()
+	if s.ctx.Err() != nil || s.stores[store.name] != store {
+		s.mu.Unlock()
+		return
+	}
+	next := s.newStore(store.name, store.desiredState())
+	s.stores[store.name] = next
+	next.start(s.ctx)
+	close(store.done)
+	s.closingStores.Go(func() { store.close(store.unavailable(ReasonDataReplaced, dataReplaced)) })
+	s.mu.Unlock()
+	if s.config.Usage != nil {
+		s.config.Usage.Remove(next.name)
+		s.config.Usage.Add(next.name, next.usage)
+	}
+	s.notify(next.name)
+}
+
+// Close ends all that runs for Stores and closes the connections that the Set made.
+// Everything that uses them must have stopped.
+func (s *Pool) Close() {
+	s.stop()
+	s.mu.RLock()
+	all := maps.Clone(s.stores)
+	s.mu.RUnlock()
+	for _, store := range all {
+		store.close(store.unavailable(ReasonConnecting, errStopped.Error()))
+	}
+	s.closingStores.Wait()
+}
+
+var errStopped = errors.New("annex stops")
+
+// enableWatchProgress tells upstream that etcd can be asked how far a watch is, which lets
+// watch caches answer consistent reads. That is one switch for the whole process, and
+// one etcd that is too old would switch it off for all: those are refused, so that
+// any other stands for all.
+func (s *Pool) enableWatchProgress(seen *Snapshot) {
+	for _, answer := range seen.Endpoints {
+		if answer.Err == nil {
+			s.progress.Do(func() {
+				etcdfeature.DefaultFeatureSupportChecker.CheckClient(s.ctx, statusClient{answer.Endpoint, answer.Status}, storage.RequestWatchProgress)
+			})
+		}
+	}
+}
+
+// statusClient is an endpoint that has answered.
+type statusClient struct {
+	endpoint string
+	status   *clientv3.StatusResponse
+}
+
+// Endpoints is what upstream's check looks at.
+func (v statusClient) Endpoints() []string { return []string{v.endpoint} }
+
+// Status is what upstream's check looks at.
+func (v statusClient) Status(context.Context, string) (*clientv3.StatusResponse, error) {
+	return v.status, nil
+}

@@ -1,0 +1,365 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	"github.com/annex-dev/annex/pkg/storage/externaletcd"
+)
+
+const (
+	// probeTimeout is how long an etcd may take to answer before it counts as away,
+	// and patience how long the one inside the process may.
+	probeTimeout         = 4 * time.Second
+	embeddedProbeTimeout = time.Minute
+	// dialCheckDelay is how long it may take before annex finds out whether it will answer
+	// at all, and explainTimeout bounds that.
+	dialCheckDelay = 500 * time.Millisecond
+	explainTimeout = 2 * time.Second
+	// secretInterval is how often a Secret is read again while nobody complains.
+	secretInterval = 30 * time.Second
+	// failureThreshold is how many looks in a row must fail before a Store that answered
+	// counts as away: a cluster that elects a leader may miss one.
+	failureThreshold = 2
+)
+
+var minimumVersion = version.MustParseSemantic(externaletcd.MinimumVersion)
+
+// probeState is what one look remembers for the next.
+type probeState struct {
+	connection  *connection
+	credentials *credentials
+	secret      secretRef
+	secretRead  time.Time
+	secretErr   error
+	failures    int
+	reclaiming  bool
+	// data are those that requests passed to, and fence is on them.
+	data  data
+	fence *fence
+	// checkpointed is when the last checkpoint was written.
+	checkpointed   time.Time
+	reclaimResults chan reclaimResult
+	lastReclaim    reclaimResult
+}
+
+// data tells those behind a Store from others, by annex's mark in them.
+type data struct {
+	cluster uint64
+	epoch   string
+}
+
+// probe looks at the etcd once, and opens or shuts the gate.
+func (s *Store) probe(ctx context.Context) {
+	w := s.desiredState()
+	secretErr := s.refreshCredentials(ctx, w)
+	conn, err := s.connect(w)
+	if err != nil {
+		s.report(ctx, w, s.failedToConnect(secretErr, err))
+		return
+	}
+	defer func() {
+		if s.state.connection != conn {
+			conn.retire() // it was made in vain
+		}
+	}()
+	seen := s.observe(ctx, conn)
+	if ctx.Err() != nil {
+		return // an etcd that was not given the time to answer is not away
+	}
+	seen.SecretErr = secretErr
+	if s.state.credentials != nil {
+		seen.CertificateExpires = s.state.credentials.expires
+	}
+	if s.name == hosting.DefaultStoreName {
+		w = s.claimDefault(ctx, conn, w, seen)
+	}
+	seen.Unavailable = s.evaluate(ctx, conn, w, seen)
+	if seen.Unavailable == nil && seen.Mark != nil && seen.Mark.Epoch == "" {
+		seen.Unavailable = s.upgradeMark(ctx, conn, w, seen)
+	}
+	if seen.Unavailable != nil && conn == s.state.connection && s.toleratesFailure(seen.Unavailable) {
+		s.probeSoon()
+		return
+	}
+	if s.isReplaced(w, seen) {
+		s.pool.replace(s)
+		return
+	}
+	s.applyProbe(ctx, conn, w, seen)
+	s.reclaim(ctx, conn, seen)
+	s.report(ctx, w, seen)
+}
+
+// observe asks etcd, which may take its time inside the process.
+func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
+	timeout := probeTimeout
+	if s.embedded {
+		timeout = embeddedProbeTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	floor, checkpoint := s.highest.Load(), int64(0)
+	if s.state.fence != nil {
+		checkpoint = s.state.fence.checkpoint.Load()
+	}
+	seen := conn.observe(ctx)
+	seen.floor, seen.checkpoint = floor, checkpoint
+	return seen
+}
+
+// isReplaced reports whether requests are about to pass to other data than before,
+// as the owner of the Store has said that they may.
+func (s *Store) isReplaced(w desiredState, seen *Snapshot) bool {
+	if s.name == hosting.DefaultStoreName || seen.Unavailable != nil {
+		return false
+	}
+	found := data{w.pinned, seen.Mark.Epoch}
+	if s.state.data == (data{}) {
+		s.state.data = found
+	}
+	return s.state.data != found
+}
+
+// toleratesFailure reports whether a Store that served until now failed to answer only as
+// often as may happen to one that is well.
+func (s *Store) toleratesFailure(found *UnavailableError) bool {
+	switch found.Reason {
+	case ReasonUnreachable, ReasonNoQuorum, ReasonBadCredentials, ReasonCertificateExpired:
+	default:
+		return false
+	}
+	s.state.failures++
+	return s.breaker.Load().unavailable == nil && s.state.failures < failureThreshold
+}
+
+// failedToConnect is what is seen of a Store that there is no client for.
+func (s *Store) failedToConnect(secretErr, err error) *Snapshot {
+	if secretErr != nil {
+		err = secretErr
+	}
+	seen := &Snapshot{SecretErr: secretErr, Unavailable: s.unavailable(ReasonBadCredentials, err.Error())}
+	seen.MembersErr, seen.readErr = err, err
+	s.updateBreaker(seen.Unavailable, nil, 0, nil)
+	s.state.connection = nil
+	s.compact.set(false, s)
+	return seen
+}
+
+// refreshCredentials reads the Secret again when it is time to. If that fails, those
+// that are known go on being used.
+func (s *Store) refreshCredentials(ctx context.Context, w desiredState) error {
+	if w.secret == nil {
+		s.state.credentials, s.state.secret, s.state.secretErr = nil, secretRef{}, nil
+		return nil
+	}
+	another := s.state.secret != *w.secret
+	well := s.breaker.Load().unavailable == nil && s.state.secretErr == nil
+	if !another && well && time.Since(s.state.secretRead) < s.pool.config.secretInterval {
+		return nil
+	}
+	s.state.secret, s.state.secretRead = *w.secret, time.Now()
+	if another {
+		s.state.credentials = nil
+	}
+	var found *credentials
+	if found, s.state.secretErr = s.pool.readCredentials(ctx, w.secret); s.state.secretErr != nil {
+		return s.state.secretErr
+	}
+	if known := s.state.credentials; known == nil || known.version != found.version {
+		s.state.credentials = found
+	}
+	return nil
+}
+
+// errNoCredentials is a Store whose Secret was never read.
+var errNoCredentials = errors.New("its Secret was not read yet")
+
+// connect returns the connection that the Store is to have: the one that it has, or
+// a new one if endpoints or credentials are others.
+func (s *Store) connect(w desiredState) (*connection, error) {
+	if s.state.connection != nil && s.state.connection.shared {
+		return s.state.connection, nil
+	}
+	known := s.state.credentials
+	if w.secret != nil && known == nil {
+		return nil, errNoCredentials
+	}
+	if c := s.state.connection; c != nil && c.target.equal(w.target) && c.credentials == known {
+		return c, nil
+	}
+	return s.pool.dial(w.target, known)
+}
+
+// applyProbe sets the gate as the look says.
+func (s *Store) applyProbe(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) {
+	if before := s.state.connection; before != nil && before != conn {
+		defer before.retire() // also where it never was in a gate
+	}
+	s.state.connection = conn
+	if seen.Unavailable == nil {
+		s.state.failures = 0
+		s.pool.enableWatchProgress(seen)
+		raise(&s.highest, seen.revision)
+		s.updateFence(ctx, conn, w, seen)
+	}
+	s.updateBreaker(seen.Unavailable, conn, w.pinned, s.state.fence)
+	s.compact.set(seen.Unavailable == nil, s)
+}
+
+// updateFence has requests fenced by what was seen. There is no other cluster behind the
+// socket of the etcd inside the process, and a full etcd may have taken no mark.
+func (s *Store) updateFence(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) {
+	if seen.Mark == nil {
+		return
+	}
+	s.state.data = data{w.pinned, seen.Mark.Epoch}
+	if !s.embedded {
+		if s.state.fence == nil || s.state.fence.mark != seen.rawMark {
+			s.state.fence = newFence(s.prefix, seen.rawMark, s.pool.process)
+		}
+		s.writeCheckpoint(ctx, conn, s.state.fence, seen)
+	}
+	seen.History = s.history(s.state.fence, seen)
+	s.known.Store(&seen.History)
+}
+
+// updateBreaker leaves a gate that is as it should be, with the requests in it.
+func (s *Store) updateBreaker(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) {
+	is := s.breaker.Load()
+	sameRefusal := (is.unavailable == nil) == (refused == nil)
+	if refused != nil && is.unavailable != nil {
+		sameRefusal = *is.unavailable == *refused
+	}
+	if sameRefusal && is.connection == conn && is.cluster == cluster && is.fence == fence {
+		return
+	}
+	s.setBreaker(newBreaker(refused, conn, cluster, fence))
+}
+
+// evaluate says why no requests may pass, nil if they may. Messages hold nothing that
+// is different each time, or each look would be news.
+func (s *Store) evaluate(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) *UnavailableError {
+	answers := 0
+	for _, answer := range seen.Endpoints {
+		if answer.Err != nil {
+			continue
+		}
+		answers++
+		if found := answer.Status.Header.GetClusterId(); w.pinned != 0 && found != w.pinned {
+			return s.unavailable(ReasonWrongCluster, wrongCluster(fmt.Sprintf("its endpoint %s leads", answer.Endpoint), found, w.pinned))
+		}
+		found, err := version.ParseSemantic(answer.Status.Version)
+		if err != nil || found.LessThan(minimumVersion) {
+			return s.unavailable(ReasonTooOld, fmt.Sprintf("%s runs etcd %s, annex needs %s or newer", answer.Endpoint, answer.Status.Version, externaletcd.MinimumVersion))
+		}
+	}
+	switch {
+	case answers == 0 && seen.readErr != nil && seen.SecretErr != nil:
+		return s.unavailable(ReasonBadCredentials, fmt.Sprintf("%v; with the credentials of before no endpoint answers: %s", seen.SecretErr, conn.explain(ctx, seen)))
+	case answers == 0 && seen.readErr != nil && conn.expired():
+		return s.unavailable(ReasonCertificateExpired, fmt.Sprintf("the client certificate expired at %s; no endpoint answers: %s",
+			conn.credentials.expires.UTC().Format(time.RFC3339), conn.explain(ctx, seen)))
+	case answers == 0 && seen.readErr != nil:
+		return s.unavailable(ReasonUnreachable, "no endpoint answers: "+conn.explain(ctx, seen))
+	case seen.hasAlarm("CORRUPT"):
+		return s.unavailable(ReasonCorrupt, "etcd found that its members hold different data")
+	case seen.readErr != nil:
+		return s.unavailable(ReasonNoQuorum, fmt.Sprintf("the cluster does not answer as a whole: %v", withoutDetails(seen.readErr)))
+	}
+	return s.checkMark(w, seen)
+}
+
+// checkMark says whether the data are those of the Store.
+func (s *Store) checkMark(w desiredState, seen *Snapshot) *UnavailableError {
+	mark := seen.Mark
+	switch {
+	case seen.Cluster == 0:
+		return s.unavailable(ReasonWrongCluster, "its endpoints lead to different etcd clusters")
+	case w.pinned != 0 && seen.Cluster != w.pinned:
+		return s.unavailable(ReasonWrongCluster, wrongCluster("its endpoints lead", seen.Cluster, w.pinned))
+	case s.name == hosting.DefaultStoreName && seen.rawMark == "" && s.state.fence == nil && w.known.Epoch == "" && seen.claimErr == nil:
+		return nil // a full etcd took no mark
+	case seen.markErr != nil:
+		return s.unavailable(ReasonInUse, fmt.Sprintf("the mark of the prefix %s of the etcd cluster %s cannot be read, it may be of another Store: %v",
+			s.prefix, FormatClusterID(seen.Cluster), seen.markErr))
+	case mark != nil && (mark.Store != s.name || w.uid != "" && mark.UID != w.uid):
+		return s.unavailable(ReasonInUse, fmt.Sprintf("the prefix %s of the etcd cluster %s belongs to another Store, %q with the UID %s",
+			s.prefix, FormatClusterID(seen.Cluster), mark.Store, mark.UID))
+	case mark != nil && mark.Format.isNewer():
+		return s.unavailable(ReasonNewerFormat, fmt.Sprintf("a newer release of annex wrote it: it needs one that knows the format %d, this one knows %d",
+			max(mark.Format.MinReader, mark.Format.MinWriter), currentFormat))
+	case seen.claimErr != nil:
+		return seen.claimErr
+	case w.pinned == 0:
+		return s.unavailable(ReasonUnclaimed, "it was reached and is not yet noted as annex's")
+	case mark == nil:
+		return s.unavailable(ReasonDataReplaced, dataReplaced)
+	case w.known.Epoch != "" && mark.Epoch != w.known.Epoch:
+		return s.unavailable(ReasonDataReplaced, "its etcd cluster has the mark that annex left there, but of another time: its data were replaced")
+	case seen.offsetErr != nil:
+		return s.unavailable(ReasonCorrupt, fmt.Sprintf("what annex noted about its revisions cannot be read: %v", seen.offsetErr))
+	}
+	return s.checkHistory(w, seen)
+}
+
+// explain says of each endpoint why it does not answer. gRPC often knows only that
+// it took too long; a connection of one's own tells more.
+func (c *connection) explain(ctx context.Context, seen *Snapshot) string {
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	var silent []string
+	for _, answer := range seen.Endpoints {
+		err := externaletcd.Probe(ctx, answer.Endpoint, c.tls())
+		if err == nil {
+			err = withoutDetails(answer.Err)
+		}
+		silent = append(silent, fmt.Sprintf("%s: %v", answer.Endpoint, err))
+	}
+	return strings.Join(silent, "; ")
+}
+
+// expired reports whether the client certificate did.
+func (c *connection) expired() bool {
+	return c.credentials != nil && !c.credentials.expires.IsZero() && c.credentials.expires.Before(time.Now())
+}
+
+// withoutDetails says that time ran out without how gRPC says it, which is different each time.
+func withoutDetails(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || codeOf(err) == codes.DeadlineExceeded {
+		return fmt.Errorf("no answer within %s", probeTimeout)
+	}
+	return err
+}
+
+// report makes what was seen known.
+func (s *Store) report(ctx context.Context, w desiredState, seen *Snapshot) {
+	seen.UID, seen.Generation = w.uid, w.generation
+	if refused := s.breaker.Load().unavailable; refused != nil && seen.Unavailable == nil {
+		s.probeSoon() // a request met something worse meanwhile
+	}
+	before := s.snapshot.Swap(seen)
+	s.probedOnce.Do(func() { close(s.probed) })
+	s.metrics.set(seen)
+	if isSignificant(before, seen) {
+		s.pool.notify(s.name)
+	}
+}
+
+// isSignificant reports whether those who follow a Store should look at it at once.
+func isSignificant(before, after *Snapshot) bool {
+	if (before.Unavailable == nil) != (after.Unavailable == nil) || before.NoSpace != after.NoSpace || before.Generation != after.Generation {
+		return true
+	}
+	return after.Unavailable != nil && *before.Unavailable != *after.Unavailable
+}
