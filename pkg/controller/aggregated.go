@@ -90,7 +90,7 @@ func (a *Aggregated) newAPIService(config Config) (controller, error) {
 	return apiservice.New(apiservice.Config{
 		MainAPIServices:         a.APIRegistration.ApiregistrationV1().APIServices(),
 		ReadStoreThroughMain:    apiservice.ReadStore(a.Dynamic),
-		AnsweredBy:              a.ServedBy,
+		ServedBy:                a.ServedBy,
 		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		MainAPIServiceInformer:  a.apiRegistrationInformers.Apiregistration().V1().APIServices(),

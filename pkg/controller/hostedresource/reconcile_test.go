@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
@@ -64,7 +64,7 @@ func (w *fixture) do(what string) func(context.Context, *hosted) error {
 
 func (w *fixture) reconciler() *reconciler {
 	now := epoch.Add(-w.lastWrite)
-	p := pace.New(time.Second, func() time.Time { return now })
+	p := framework.NewThrottle(time.Second, func() time.Time { return now })
 	if w.lastWrite > 0 {
 		p.Mark(widgets)
 		now = epoch
@@ -90,8 +90,8 @@ func (w *fixture) reconciler() *reconciler {
 		usage: func(string, schema.GroupResource) (usage.Usage, bool) {
 			return usage.Usage{Objects: w.objects, Bytes: w.objects * 20, PlainBytes: w.objects * 100}, !w.unknown
 		},
-		pace: p,
-		now:  func() time.Time { return epoch },
+		throttle: p,
+		now:      func() time.Time { return epoch },
 	}
 }
 
@@ -207,7 +207,7 @@ func TestReconcileMarksWhatItMakes(t *testing.T) {
 func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 	t.Parallel()
 	said := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
-		return says(definitionStoreReady, status, reason, "")
+		return conditionOf(definitionStoreReady, status, reason, "")
 	}
 	away := ready(metav1.ConditionFalse, "no endpoint answers")
 	for name, tc := range map[string]struct {

@@ -129,7 +129,7 @@ func resource(conditions ...metav1.Condition) *hostingv1alpha1.HostedResource {
 
 const (
 	oneObject = "False UnreadableObjects 1 object cannot be read, so lists fail. default/b: it cannot be decoded: no"
-	recovers  = "True ObjectsReadable Every object can be read"
+	recovers  = "True AllReadable Every object can be read"
 )
 
 func TestController(t *testing.T) {
@@ -148,7 +148,7 @@ func TestController(t *testing.T) {
 			"False UnreadableObjects 2 objects cannot be read, so lists fail. default/b: it cannot be decoded: no; default/c: it cannot be decoded: no",
 			"Warning UnreadableObjects 2 objects cannot be read, so lists fail: default/b, default/c")
 		r.set(true)
-		r.want(t, "none any more", recovers, "Normal ObjectsReadable Every object can be read")
+		r.want(t, "none any more", recovers, "Normal AllReadable Every object can be read")
 	})
 }
 
@@ -164,7 +164,7 @@ func TestStart(t *testing.T) {
 			r.set(false)
 			r.want(t, "a part was read", oneObject)
 			r.set(true)
-			r.want(t, "all was read", recovers, "Normal ObjectsReadable Every object can be read")
+			r.want(t, "all was read", recovers, "Normal AllReadable Every object can be read")
 		})
 	})
 	t.Run("knows before the informer does", func(t *testing.T) {

@@ -134,7 +134,7 @@ func (w *fixture) run() (stop func()) {
 	c, err := New(Config{
 		MainAPIServices:         w.main.ApiregistrationV1().APIServices(),
 		ReadStoreThroughMain:    w.readStore,
-		AnsweredBy:              w.answeredBy,
+		ServedBy:                w.answeredBy,
 		AnnexDefinitions:        w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    w.annex.HostingV1alpha1().HostedResources(),
 		MainAPIServiceInformer:  mainInformers.Apiregistration().V1().APIServices(),
@@ -204,8 +204,8 @@ func (w *fixture) get(name string) *apiService {
 	return current
 }
 
-// says has the main cluster say whether it reaches what is behind an APIService.
-func (w *fixture) says(name string, status apiregistrationv1.ConditionStatus, message string) {
+// wantPublished has the main cluster say whether it reaches what is behind an APIService.
+func (w *fixture) wantPublished(name string, status apiregistrationv1.ConditionStatus, message string) {
 	w.t.Helper()
 	current := w.get(name)
 	if current == nil {
@@ -271,7 +271,7 @@ func wait(d time.Duration) {
 func (w *fixture) settled() {
 	w.t.Helper()
 	w.run()
-	w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+	w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 	wait(DefaultSettlePeriod)
 	w.writes()
 }
@@ -285,11 +285,11 @@ func TestHostingComesFirst(t *testing.T) {
 		w.wantWrites("at start", "create "+hostingName)
 		w.wantCondition(widgets, "False", "WaitingForAnnex", notCheckedMessage)
 		wait(time.Minute)
-		w.says(hostingName, apiregistrationv1.ConditionFalse, "connection refused")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionFalse, "connection refused")
 		wait(time.Minute)
 		w.wantCondition(widgets, "False", "WaitingForAnnex", "connection refused")
-		w.wantWrites("while it is not reached", slices.Repeat([]string{"nudge " + hostingName}, nudgeLimit)...)
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantWrites("while it is not reached", slices.Repeat([]string{"nudge " + hostingName}, maxRechecks)...)
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 		wait(time.Minute)
 		w.wantCondition(widgets, "False", "WaitingForAnnex", "bad gateway")
 
@@ -302,21 +302,21 @@ func TestHostingComesFirst(t *testing.T) {
 		w.mu.Lock()
 		w.stranger = ""
 		w.mu.Unlock()
-		wait(proofInterval)
+		wait(probeInterval)
 		w.wantWrites("before it settled")
 		wait(DefaultSettlePeriod - time.Second)
-		w.says(hostingName, apiregistrationv1.ConditionFalse, "one bad moment")
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionFalse, "one bad moment")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 		wait(DefaultSettlePeriod - time.Second)
 		w.wantWrites("before it settled for long enough")
 		wait(time.Second)
 		w.wantWrites("settled", "create v1.example.com", "create v2.example.com", "create v1.other.org")
 
-		w.says("v1.example.com", apiregistrationv1.ConditionTrue, "")
+		w.wantPublished("v1.example.com", apiregistrationv1.ConditionTrue, "")
 		w.wantCondition(widgets, "False", "Unavailable", "v2: "+notCheckedMessage)
-		w.says("v2.example.com", apiregistrationv1.ConditionTrue, "")
+		w.wantPublished("v2.example.com", apiregistrationv1.ConditionTrue, "")
 		w.wantCondition(widgets, "True", "Published", "v2, v1")
-		w.says("v1.example.com", apiregistrationv1.ConditionFalse, "no route to host")
+		w.wantPublished("v1.example.com", apiregistrationv1.ConditionFalse, "no route to host")
 		w.wantCondition(widgets, "False", "Unavailable", "no route to host")
 		w.wantCondition("things.other.org", "False", "Unavailable", notCheckedMessage)
 	})
@@ -377,13 +377,13 @@ func TestCABundleGoesToHostingFirst(t *testing.T) {
 		w.bundle.change("new CA")
 		synctest.Wait()
 		w.wantWrites("at once", "update "+hostingName)
-		w.says(hostingName, apiregistrationv1.ConditionFalse, "x509: unknown authority")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionFalse, "x509: unknown authority")
 		wait(time.Minute)
-		w.wantWrites("while the new one does not work", slices.Repeat([]string{"nudge " + hostingName}, nudgeLimit)...)
+		w.wantWrites("while the new one does not work", slices.Repeat([]string{"nudge " + hostingName}, maxRechecks)...)
 		w.bundle.change("right CA")
 		synctest.Wait()
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
-		wait(recheckPeriod + proofInterval)
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
+		wait(staleStatusPeriod + probeInterval)
 		w.wantWrites("when it works", "update "+hostingName, "update v1.example.com")
 		if got := string(w.get("v1.example.com").Spec.CABundle); got != "right CA" {
 			t.Errorf("caBundle is %q", got)
@@ -401,13 +401,13 @@ func TestComingBack(t *testing.T) {
 		w := newFixture(t, []runtime.Object{hosting, v1}, definitions, nil)
 		w.run()
 		w.wantWrites("at once")
-		wait(firstNudge)
+		wait(firstRecheckDelay)
 		w.wantWrites("annex's own group first", "nudge "+hostingName)
-		wait(2 * firstNudge)
+		wait(2 * firstRecheckDelay)
 		w.wantWrites("again", "nudge "+hostingName)
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 		w.wantWrites("the others as soon as annex is reached", "nudge v1.example.com")
-		w.says("v1.example.com", apiregistrationv1.ConditionTrue, "")
+		w.wantPublished("v1.example.com", apiregistrationv1.ConditionTrue, "")
 		wait(time.Minute)
 		w.wantWrites("when all is well")
 		w.wantCondition(widgets, "True", "Published", "v1")
@@ -417,7 +417,7 @@ func TestComingBack(t *testing.T) {
 func TestTheSecondAnnexPublishesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		first := publishedAs(publication{service: Service{Namespace: "first", Name: "annex", Port: 443}, caBundle: []byte("CA")},
+		first := publishedAs(template{service: Service{Namespace: "first", Name: "annex", Port: 443}, caBundle: []byte("CA")},
 			hostingVersion, apiregistrationv1.ConditionTrue, "")
 		w := newFixture(t, []runtime.Object{first}, []*definition{crd(widgets, "v1")}, nil)
 		w.run()
@@ -445,10 +445,10 @@ func TestTakingOver(t *testing.T) {
 		w.wantWrites("cleared", "update v1.example.com")
 		w.wantCondition(widgets, "False", "Unavailable", notCheckedMessage)
 		w.lag(true)
-		w.says("v1.example.com", apiregistrationv1.ConditionTrue, "")
+		w.wantPublished("v1.example.com", apiregistrationv1.ConditionTrue, "")
 		w.wantCondition(widgets, "False", "Unavailable", "")
 		w.lag(false)
-		wait(answerInterval)
+		wait(routingProbeInterval)
 		w.wantCondition(widgets, "True", "Published", "v1")
 
 		// As when whoever cleared it sees an object that slipped in.
@@ -497,13 +497,13 @@ func TestAClearanceThatIsNoMoreIsNotUsed(t *testing.T) {
 func TestRemoving(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		old := publication{service: ourService, caBundle: []byte("CA"), store: "old-data"}
+		old := template{service: ourService, caBundle: []byte("CA"), store: "old-data"}
 		kept := publishedAs(old, schema.GroupVersion{Group: "kept.org", Version: "v1"}, apiregistrationv1.ConditionTrue, "")
 		left := publishedAs(ours, schema.GroupVersion{Group: "left.org", Version: "v1"}, apiregistrationv1.ConditionTrue, "")
 		w := newFixture(t, []runtime.Object{kept, left}, []*definition{crd(widgets, "v1"), crd(gadgets, "v1", "v2")}, nil)
 		w.run()
 		w.wantWrites("what was left behind", "delete v1.left.org", "create "+hostingName)
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 		wait(DefaultSettlePeriod)
 		w.wantWrites("settled", "create v1.example.com", "create v2.example.com")
 
@@ -547,7 +547,7 @@ func TestStoppingChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, nil, []*definition{crd(widgets, "v1")}, nil)
 		stop := w.run()
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 		wait(DefaultSettlePeriod)
 		w.writes()
 		before := w.get("v1.example.com")

@@ -119,7 +119,7 @@ func objectsExist(w *fixture) {
 	w.define(w.crd("widgets", "v1"))
 	w.create("widgets", "v1", "old")
 	w.label(name)
-	w.says(name, metav1.ConditionFalse, "MoveNeeded", `"default/old"`)
+	w.says(name, metav1.ConditionFalse, "ObjectsExist", `"default/old"`)
 	w.isMains("v1")
 	w.notInAnnex(name)
 	w.has(w.mainObjects, "widgets", "v1", "old")
@@ -190,7 +190,7 @@ func upgradedWithObjects(w *fixture) {
 	w.slipInAfterGrace("widgets", "v1", "late")
 
 	w.apply(hosted(w.crd("widgets", "v1", "v2")))
-	w.says(name, metav1.ConditionFalse, "MoveNeeded", "still answers for v2", `"default/late"`)
+	w.says(name, metav1.ConditionFalse, "ObjectsExist", "still answers for v2", `"default/late"`)
 	w.isMains("v2")
 	w.has(w.mainObjects, "widgets", "v1", "one")
 	w.has(w.mainObjects, "widgets", "v2", "late")
@@ -214,7 +214,7 @@ func refused(w *fixture) {
 	w.followed(name)
 	w.patch(name, `{"status":{"storedVersions":["v2"]}}`, "status")
 	w.patch(name, fmt.Sprintf(`{"spec":{"versions":%s}}`, w.versions("widgets", "v2")))
-	w.says(name, metav1.ConditionFalse, "Refused", "storedVersions")
+	w.says(name, metav1.ConditionFalse, "Rejected", "storedVersions")
 	w.has(w.mainObjects, "widgets", "v1", "one")
 	w.has(w.mainObjects, "widgets", "v2", "one")
 
@@ -342,7 +342,7 @@ func lateObjectIsHidden(w *fixture) {
 func notAllowed(w *fixture) {
 	name := "widgets." + w.group
 	w.define(hosted(w.crd("widgets", "v1")))
-	w.says(name, metav1.ConditionFalse, "NotAllowed", "kubectl create clusterrole annex-hosted-"+w.group+" --verb=list,watch --resource="+name)
+	w.says(name, metav1.ConditionFalse, "Forbidden", "kubectl create clusterrole annex-hosted-"+w.group+" --verb=list,watch --resource="+name)
 	w.isMains("v1")
 	w.notInAnnex(name)
 	w.no(w.annex.AllowGroup(w.Context(), w.group))

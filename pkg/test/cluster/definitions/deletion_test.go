@@ -305,7 +305,7 @@ func TestNoRightToHold(t *testing.T) {
 	w.no(err)
 	name := "widgets." + w.group
 	w.define(hosted(w.crd("widgets", "v1")))
-	w.says(name, metav1.ConditionFalse, "NotAllowed", "finalizer", "kubectl annex doctor --print-rbac | kubectl apply -f -")
+	w.says(name, metav1.ConditionFalse, "Forbidden", "finalizer", "kubectl annex doctor --print-rbac | kubectl apply -f -")
 	w.isMains("v1")
 
 	current, err := roles.Get(w.Context(), "annex", metav1.GetOptions{})

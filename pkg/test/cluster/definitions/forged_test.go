@@ -59,7 +59,7 @@ func forged(w *fixture) {
 	w.keepsItsObjects(name, "GroupInMain")
 
 	w.label(name)
-	w.says(name, metav1.ConditionFalse, "MoveNeeded")
+	w.says(name, metav1.ConditionFalse, "ObjectsExist")
 	w.keepsItsObjects(name, "GroupInMain")
 	own, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(w.Context(), name, metav1.GetOptions{})
 	w.no(err)

@@ -32,7 +32,7 @@ func TestAway(t *testing.T) {
 
 	second := launch(t, first, first.DataDir)
 	w = newFixture(t, second, w.group)
-	w.says(name, metav1.ConditionFalse, "MoveNeeded", "v2", `"default/two"`)
+	w.says(name, metav1.ConditionFalse, "ObjectsExist", "v2", `"default/two"`)
 	w.isMains("v2")
 	w.has(w.mainObjects, "widgets", "v1", "one")
 	w.has(w.mainObjects, "widgets", "v2", "two")

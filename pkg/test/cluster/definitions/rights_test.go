@@ -75,6 +75,6 @@ func ofACompiledInGroup(w *fixture) {
 	crd := hosted(w.crd("widgets", "v9"))
 	crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, for a test"}
 	w.define(crd)
-	w.says(crd.Name, metav1.ConditionFalse, "Refused", "compiled into annex")
+	w.says(crd.Name, metav1.ConditionFalse, "Rejected", "compiled into annex")
 	w.isMains("v9")
 }

@@ -102,7 +102,7 @@ func groupNotLetIn(t *testing.T, annex *annextest.Annex) {
 	const group = "letin.example.com"
 	installCRD(t, mainCluster.Config, labelled(crd("guests."+group)))
 	found := finds(t, mainCluster, "groups-rbac", "FAIL", "list/watch guests."+group)
-	finds(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "NotAllowed")
+	finds(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "Forbidden")
 	mend(t, mainCluster, found.Mend)
 	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func invalidStorageVersion(t *testing.T, annex *annextest.Annex) {
 	finds(t, mainCluster, "resources", "ok")
 	write(`{"status":{"storedVersions":["v2"]}}`, "status")
 	write(`{"spec":{"versions":[{"name":"v2","storage":true,` + schema + `}]}}`)
-	found := finds(t, mainCluster, "resources", "FAIL", name, "DefinitionSynced", "Refused", "storedVersions")
+	found := finds(t, mainCluster, "resources", "FAIL", name, "DefinitionSynced", "Rejected", "storedVersions")
 	if found.Mend != "kubectl edit crd "+name {
 		t.Errorf("the doctor mends it with %q", found.Mend)
 	}

@@ -28,8 +28,8 @@ const (
 	takeoverManager = "annex-takeover"
 )
 
-// reporter writes verdicts into HostedResources.
-type reporter struct {
+// statusWriter writes verdicts into HostedResources.
+type statusWriter struct {
 	annexHostedResources hostingclient.HostedResourceInterface
 	// list are the HostedResources of a group.
 	list func(group string) ([]*hosted, error)
@@ -41,7 +41,7 @@ type reporter struct {
 // report has the HostedResources of a group say the verdicts. Those of definitions
 // that annex does not have are made, and let go when there is nothing to say any
 // more.
-func (r *reporter) report(ctx context.Context, g *group, verdicts map[string]verdict) error {
+func (r *statusWriter) report(ctx context.Context, g *group, verdicts map[string]syncStatus) error {
 	all, err := r.list(g.name)
 	if err != nil {
 		return fmt.Errorf("list hosted resources of group %s: %w", g.name, err)
@@ -52,7 +52,7 @@ func (r *reporter) report(ctx context.Context, g *group, verdicts map[string]ver
 	}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(verdicts)) {
-		errs = append(errs, r.say(ctx, resources[name], name, verdicts[name]))
+		errs = append(errs, r.writeStatus(ctx, resources[name], name, verdicts[name]))
 	}
 	for name, resource := range resources {
 		if _, said := verdicts[name]; !said {
@@ -62,11 +62,11 @@ func (r *reporter) report(ctx context.Context, g *group, verdicts map[string]ver
 	return errors.Join(errs...)
 }
 
-// say writes one verdict if it is news.
-func (r *reporter) say(ctx context.Context, resource *hosted, name string, of verdict) error {
+// writeStatus writes one verdict if it is news.
+func (r *statusWriter) writeStatus(ctx context.Context, resource *hosted, name string, of syncStatus) error {
 	if resource == nil {
 		var err error
-		if resource, err = r.make(ctx, name); err != nil {
+		if resource, err = r.create(ctx, name); err != nil {
 			return fmt.Errorf("create hosted resource %s: %w", name, err)
 		}
 	}
@@ -77,14 +77,14 @@ func (r *reporter) say(ctx context.Context, resource *hosted, name string, of ve
 		Reason:             of.reason,
 		Message:            of.message,
 	}
-	if !conditions.Date(&said, r.writer.Said(resource), r.now()) {
+	if !conditions.SetTransitionTime(&said, r.writer.Get(resource), r.now()) {
 		return nil
 	}
 	return r.writer.Write(ctx, name, &said)
 }
 
 // clear writes which definition of annex's may be published, or none.
-func (r *reporter) clear(ctx context.Context, name string, takeover *hostingv1alpha1.HostedResourceTakeover) error {
+func (r *statusWriter) clear(ctx context.Context, name string, takeover *hostingv1alpha1.HostedResourceTakeover) error {
 	status := hostingapply.HostedResourceStatus()
 	if takeover != nil {
 		status.WithTakeover(hostingapply.HostedResourceTakeover().
@@ -98,10 +98,10 @@ func (r *reporter) clear(ctx context.Context, name string, takeover *hostingv1al
 	return wrap(err, "write whether custom resource definition %s may be published: %w", name)
 }
 
-// make makes the HostedResource of a definition that annex may never get. The
+// create makes the HostedResource of a definition that annex may never get. The
 // annotation keeps it: nothing in annex defines it. Where it goes is the scheduler's
 // to say, as for any other.
-func (r *reporter) make(ctx context.Context, name string) (*hosted, error) {
+func (r *statusWriter) create(ctx context.Context, name string) (*hosted, error) {
 	made, err := r.annexHostedResources.Create(ctx, &hosted{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
@@ -117,8 +117,8 @@ func (r *reporter) make(ctx context.Context, name string) (*hosted, error) {
 
 // release takes back what was said, and lets go of a HostedResource that was kept
 // for it.
-func (r *reporter) release(ctx context.Context, resource *hosted) error {
-	if r.writer.Said(resource) != nil {
+func (r *statusWriter) release(ctx context.Context, resource *hosted) error {
+	if r.writer.Get(resource) != nil {
 		if err := r.writer.Write(ctx, resource.Name, nil); err != nil {
 			return err
 		}

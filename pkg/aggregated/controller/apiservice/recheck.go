@@ -18,67 +18,67 @@ import (
 )
 
 const (
-	// firstNudge is how long after an APIService was first seen to be unavailable
+	// firstRecheckDelay is how long after an APIService was first seen to be unavailable
 	// the main cluster is asked to look again; the wait doubles each time. By
 	// itself it looks again ever more seldom, and so answers 503 for up to half a
 	// minute after annex is back.
-	firstNudge = time.Second
+	firstRecheckDelay = time.Second
 
-	// nudgeLimit is how often it is asked. What it does not find available then
+	// maxRechecks is how often it is asked. What it does not find available then
 	// has another cause than that annex was away.
-	nudgeLimit = 5
+	maxRechecks = 5
 )
 
-// nudges remembers how often the main cluster was asked to look again at the
+// rechecks remembers how often the main cluster was asked to look again at the
 // APIServices that it calls unavailable.
-type nudges struct {
+type rechecks struct {
 	mu   sync.Mutex
-	last map[schema.GroupVersion]nudge
+	last map[schema.GroupVersion]recheck
 }
 
-type nudge struct {
+type recheck struct {
 	count int
 	next  time.Time
 }
 
 // due reports whether to ask now and, if not, when. While it is not allowed to ask,
 // time runs all the same.
-func (n *nudges) due(version schema.GroupVersion, allowed bool, now time.Time) (due bool, wait time.Duration) {
+func (n *rechecks) due(version schema.GroupVersion, allowed bool, now time.Time) (due bool, wait time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	last, known := n.last[version]
 	if !known {
-		last = nudge{next: now.Add(firstNudge)}
+		last = recheck{next: now.Add(firstRecheckDelay)}
 		n.last[version] = last
 	}
 	switch {
-	case last.count == nudgeLimit || !allowed:
+	case last.count == maxRechecks || !allowed:
 		return false, 0
 	case now.Before(last.next):
 		return false, last.next.Sub(now)
 	}
 	last.count++
-	last.next = now.Add(firstNudge << last.count)
+	last.next = now.Add(firstRecheckDelay << last.count)
 	n.last[version] = last
 	return true, 0
 }
 
 // forget is for an APIService that is available, or gone.
-func (n *nudges) forget(version schema.GroupVersion) {
+func (n *rechecks) forget(version schema.GroupVersion) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.last, version)
 }
 
-// nudge has the main cluster look again at an APIService of annex's that it calls
+// recheck has the main cluster look again at an APIService of annex's that it calls
 // unavailable: it does so whenever one is changed. It returns when to try again.
-func (r *reconciler) nudge(ctx context.Context, version schema.GroupVersion, current *apiService, allowed bool) (time.Duration, error) {
+func (r *reconciler) recheck(ctx context.Context, version schema.GroupVersion, current *apiService, allowed bool) (time.Duration, error) {
 	if !isUnavailable(current) {
-		r.nudges.forget(version)
+		r.rechecks.forget(version)
 		return 0, nil
 	}
 	now := r.now()
-	due, wait := r.nudges.due(version, allowed, now)
+	due, wait := r.rechecks.due(version, allowed, now)
 	if !due {
 		return wait, nil
 	}
@@ -89,6 +89,6 @@ func (r *reconciler) nudge(ctx context.Context, version schema.GroupVersion, cur
 		return 0, fmt.Errorf("recheck APIService %s: %w", nudged.Name, err)
 	}
 	klog.FromContext(ctx).V(2).Info("Had the main cluster look again at an APIService that it calls unavailable", "apiService", nudged.Name, "err", err)
-	_, wait = r.nudges.due(version, true, now)
+	_, wait = r.rechecks.due(version, true, now)
 	return wait, nil
 }

@@ -33,8 +33,8 @@ const (
 // errSwitched: it was not the main cluster itself that answered.
 var errSwitched = errors.New("the main cluster does not answer for it itself any more")
 
-// guards hold the watches on the main cluster's objects.
-type guards struct {
+// objectWatches hold the watches on the main cluster's objects.
+type objectWatches struct {
 	main dynamic.Interface
 	// isMain asks the main cluster whether it answers for a group version itself.
 	isMain func(ctx context.Context, version schema.GroupVersion) (bool, error)
@@ -45,12 +45,12 @@ type guards struct {
 	running sync.WaitGroup
 
 	mu   sync.Mutex
-	open map[string]*guard
+	open map[string]*objectWatch
 }
 
-// guard is a watch that began when there were no objects. It is one request, never
+// objectWatch is a watch that began when there were no objects. It is one request, never
 // another: that could be answered by annex.
-type guard struct {
+type objectWatch struct {
 	stop     context.CancelFunc
 	versions []string
 	// objects are there now.
@@ -60,24 +60,24 @@ type guard struct {
 	released time.Time
 }
 
-// look makes sure that there are no objects and watches from then on, or says what
+// ensure makes sure that there are no objects and watches from then on, or says what
 // it sees in the watch that it began earlier.
-func (g *guards) look(ctx context.Context, order look) observation {
+func (g *objectWatches) ensure(ctx context.Context, order watchRequest) observation {
 	g.mu.Lock()
 	if current, ok := g.open[order.name]; ok && !current.ended {
 		current.released = time.Time{}
 		// All versions of a resource are the same objects, so that one watch
-		// guards them all.
+		// objectWatches them all.
 		current.versions = slices.Compact(slices.Sorted(slices.Values(append(current.versions, order.versions...))))
 		defer g.mu.Unlock()
 		return current.observe()
 	}
 	g.mu.Unlock()
-	return g.begin(ctx, order)
+	return g.start(ctx, order)
 }
 
-// seen is what the guards of a group have seen, by definition.
-func (g *guards) seen(group string) map[string]observation {
+// observations is what the guards of a group have seen, by definition.
+func (g *objectWatches) observations(group string) map[string]observation {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	seen := map[string]observation{}
@@ -90,7 +90,7 @@ func (g *guards) seen(group string) map[string]observation {
 }
 
 // observe must be called with the lock held.
-func (g *guard) observe() observation {
+func (g *objectWatch) observe() observation {
 	of := observation{versions: slices.Clone(g.versions)}
 	if len(g.objects) > 0 {
 		of.object = slices.Min(slices.Collect(maps.Keys(g.objects)))
@@ -99,15 +99,15 @@ func (g *guard) observe() observation {
 	return of
 }
 
-// begin lists objects and, if there are none, watches from the revision of that.
-func (g *guards) begin(ctx context.Context, order look) observation {
+// start lists objects and, if there are none, watches from the revision of that.
+func (g *objectWatches) start(ctx context.Context, order watchRequest) observation {
 	objects := g.main.Resource(order.resource)
 	list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return observation{err: fmt.Errorf("list %s in the main cluster: %w", order.name, err)}
 	}
 	if len(list.Items) > 0 {
-		if err := g.confirm(ctx, order); err != nil {
+		if err := g.checkServedByMain(ctx, order); err != nil {
 			return observation{err: err}
 		}
 		return observation{object: cache.MetaObjectToName(&list.Items[0]).String(), versions: order.versions}
@@ -120,7 +120,7 @@ func (g *guards) begin(ctx context.Context, order look) observation {
 	if err == nil {
 		// Both were answered by the main cluster itself if it still does so: it
 		// never learns of a change before that is made.
-		if err = g.confirm(ctx, order); err != nil {
+		if err = g.checkServedByMain(ctx, order); err != nil {
 			events.Stop()
 		}
 	}
@@ -128,16 +128,16 @@ func (g *guards) begin(ctx context.Context, order look) observation {
 		stop()
 		return observation{err: fmt.Errorf("watch %s in the main cluster: %w", order.name, err)}
 	}
-	begun := &guard{stop: stop, versions: order.versions, objects: map[string]struct{}{}}
+	begun := &objectWatch{stop: stop, versions: order.versions, objects: map[string]struct{}{}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open[order.name] = begun
-	g.running.Go(func() { g.follow(watching, order.name, begun, events) })
+	g.running.Go(func() { g.consume(watching, order.name, begun, events) })
 	return begun.observe()
 }
 
-// confirm fails unless the main cluster answers for a resource itself.
-func (g *guards) confirm(ctx context.Context, order look) error {
+// checkServedByMain fails unless the main cluster answers for a resource itself.
+func (g *objectWatches) checkServedByMain(ctx context.Context, order watchRequest) error {
 	is, err := g.isMain(ctx, order.resource.GroupVersion())
 	if err != nil {
 		return fmt.Errorf("check that the main cluster answers for %s itself: %w", order.resource.GroupVersion(), err)
@@ -148,13 +148,13 @@ func (g *guards) confirm(ctx context.Context, order look) error {
 	return nil
 }
 
-// follow takes in what a watch sees until it ends.
-func (g *guards) follow(ctx context.Context, name string, of *guard, events watch.Interface) {
+// consume takes in what a watch sees until it ends.
+func (g *objectWatches) consume(ctx context.Context, name string, of *objectWatch, events watch.Interface) {
 	defer of.stop()
 	defer events.Stop()
 	for {
 		event, ok := next(ctx, events)
-		if !ok || !g.take(of, event) {
+		if !ok || !g.record(of, event) {
 			break
 		}
 		klog.FromContext(ctx).Info("An object of the main cluster changed while its resource is taken over", "definition", name, "event", event.Type)
@@ -179,8 +179,8 @@ func next(ctx context.Context, events watch.Interface) (watch.Event, bool) {
 	}
 }
 
-// take notes an event and returns false if it was the last.
-func (g *guards) take(of *guard, event watch.Event) bool {
+// record notes an event and returns false if it was the last.
+func (g *objectWatches) record(of *objectWatch, event watch.Event) bool {
 	object, ok := event.Object.(metav1.Object)
 	if !ok || event.Type == watch.Error {
 		return false
@@ -198,7 +198,7 @@ func (g *guards) take(of *guard, event watch.Event) bool {
 
 // release ends those guards of a group that are not needed any more, each after
 // its grace period, and returns when to come back for the next.
-func (g *guards) release(group string, isNeeded func(name string) bool) time.Duration {
+func (g *objectWatches) release(group string, isNeeded func(name string) bool) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var next time.Duration
@@ -224,4 +224,4 @@ func (g *guards) release(group string, isNeeded func(name string) bool) time.Dur
 
 // wait returns once all watches have ended, which they do with the context that
 // they began with.
-func (g *guards) wait() { g.running.Wait() }
+func (g *objectWatches) wait() { g.running.Wait() }

@@ -13,12 +13,12 @@ func (g *group) planHosted(p *plan) {
 	labelled, unlabelled := g.labelled(), g.unlabelled()
 	for _, name := range unlabelled {
 		if versions := g.servedBy(name, routeAnnex); g.annex[name] == nil && len(versions) > 0 {
-			p.verdicts[name] = cutOff(name, versions)
+			p.statuses[name] = notFollowed(name, versions)
 		}
 	}
 	for _, name := range labelled {
-		of, safe := g.judge(name, unlabelled)
-		p.verdicts[name] = of
+		of, safe := g.statusOf(name, unlabelled)
+		p.statuses[name] = of
 		allSafe = allSafe && safe
 	}
 	for _, name := range labelled {
@@ -34,52 +34,52 @@ func (g *group) planHosted(p *plan) {
 			g.clear(p, name)
 		}
 	}
-	g.hold(p, labelled)
+	g.addFinalizers(p, labelled)
 	if !allSafe {
 		g.withdraw(p)
 	}
 }
 
-// judge says how one definition of a hosted group stands, and whether, as far as
+// statusOf says how one definition of a hosted group stands, and whether, as far as
 // it is concerned, versions that the main cluster still answers for may be taken
 // over.
-func (g *group) judge(name string, unlabelled []string) (verdict, bool) {
+func (g *group) statusOf(name string, unlabelled []string) (syncStatus, bool) {
 	left := g.servedBy(name, routeMain)
 	if of := g.ownObstacle(name); of != nil {
 		return *of, len(left) == 0
 	}
 	if len(left) > 0 && len(unlabelled) > 0 {
-		return held(left, unlabelled), false
+		return partlyLabelled(left, unlabelled), false
 	}
 	if len(left) > 0 {
 		if of := g.objectsOf(name); of != nil {
 			of.message = "The main cluster still answers for " + strings.Join(left, ", ") + ". " + of.message
 			return *of, false
 		}
-		return wait("Waiting until the main cluster sends requests for %s to annex", strings.Join(left, ", ")), true
+		return pending("Waiting until the main cluster sends requests for %s to annex", strings.Join(left, ", ")), true
 	}
-	if of := g.hidden(name); of != nil {
+	if of := g.hiddenObject(name); of != nil {
 		return *of, true
 	}
 	if foreign := g.servedBy(name, routeForeign); len(foreign) > 0 {
 		return foreignRoute(foreign), true
 	}
-	if other := g.servedBy(name, routeOtherData); len(other) > 0 {
-		return otherData(g.name, other), true
+	if other := g.servedBy(name, routeDataReplaced); len(other) > 0 {
+		return dataReplaced(g.name, other), true
 	}
-	return followed(), true
+	return synced(), true
 }
 
-// hidden is the verdict on a definition of which the main cluster got an object
+// hiddenObject is the verdict on a definition of which the main cluster got an object
 // that nobody sees now. What was said before is all there is to know of it once
 // the watch has ended.
-func (g *group) hidden(name string) *verdict {
-	if seen := g.seen[name]; seen.appeared && len(g.switched(seen)) > 0 {
+func (g *group) hiddenObject(name string) *syncStatus {
+	if seen := g.observed[name]; seen.appeared && len(g.switchedVersions(seen)) > 0 {
 		of := objectsHidden(seen.object)
 		return &of
 	}
 	if before, reported := g.reported[name]; reported && before.Reason == reasonObjectsAppeared {
-		return &verdict{status: before.Status, reason: before.Reason, message: before.Message}
+		return &syncStatus{status: before.Status, reason: before.Reason, message: before.Message}
 	}
 	return nil
 }

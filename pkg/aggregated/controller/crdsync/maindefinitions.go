@@ -15,11 +15,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
-// errNotTaken: the main cluster took a write of status and left the finalizer out.
-var errNotTaken = errors.New("the main cluster ignores finalizers in writes of status")
+// errFinalizerIgnored: the main cluster took a write of status and left the finalizer out.
+var errFinalizerIgnored = errors.New("the main cluster ignores finalizers in writes of status")
 
 // mainDefinitions writes the main cluster's definitions. It writes their status, which
 // has the finalizers with it, and may not write their specifications: upstream's own
@@ -29,19 +29,19 @@ type mainDefinitions struct {
 	finalizer string
 }
 
-// hold puts the finalizer on a definition.
-func (m mainDefinitions) hold(ctx context.Context, main *definition) error {
+// addFinalizer puts the finalizer on a definition.
+func (m mainDefinitions) addFinalizer(ctx context.Context, main *definition) error {
 	held := main.DeepCopy()
 	held.Finalizers = append(held.Finalizers, m.finalizer)
 	written, err := m.write(ctx, held)
 	if err == nil && written != nil && !slices.Contains(written.Finalizers, m.finalizer) {
-		err = errNotTaken
+		err = errFinalizerIgnored
 	}
 	return wrap(err, "putting annex's finalizer on custom resource definition %s of the main cluster: %w", main.Name)
 }
 
-// release takes it off.
-func (m mainDefinitions) release(ctx context.Context, main *definition) error {
+// removeFinalizer takes it off.
+func (m mainDefinitions) removeFinalizer(ctx context.Context, main *definition) error {
 	released := main.DeepCopy()
 	released.Finalizers = slices.DeleteFunc(released.Finalizers, func(of string) bool { return of == m.finalizer })
 	written, err := m.write(ctx, released)
@@ -51,8 +51,8 @@ func (m mainDefinitions) release(ctx context.Context, main *definition) error {
 	return wrap(err, "take annex's finalizer off custom resource definition %s of the main cluster: %w", main.Name)
 }
 
-// explain writes what a deletion waits for.
-func (m mainDefinitions) explain(ctx context.Context, explained *definition) error {
+// updateStatus writes what a deletion waits for.
+func (m mainDefinitions) updateStatus(ctx context.Context, explained *definition) error {
 	_, err := m.write(ctx, explained)
 	return wrap(err, "say in custom resource definition %s of the main cluster what its deletion waits for: %w", explained.Name)
 }
@@ -74,23 +74,23 @@ func (m mainDefinitions) write(ctx context.Context, wanted *definition) (*defini
 // deletion it was seen to want.
 func (r *reconciler) actInMain(ctx context.Context, g *group, p *plan) []error {
 	var errs []error
-	for _, name := range p.hold {
-		err := r.mainDefinitions.hold(ctx, g.main[name])
-		if apierrors.IsForbidden(err) || errors.Is(err, errNotTaken) {
-			p.verdicts[name] = cannotHold(err)
+	for _, name := range p.addFinalizer {
+		err := r.mainDefinitions.addFinalizer(ctx, g.main[name])
+		if apierrors.IsForbidden(err) || errors.Is(err, errFinalizerIgnored) {
+			p.statuses[name] = finalizerForbidden(err)
 			continue
 		}
 		errs = append(errs, err)
 	}
-	for _, explained := range p.explain {
-		errs = append(errs, r.mainDefinitions.explain(ctx, explained))
+	for _, explained := range p.updateStatus {
+		errs = append(errs, r.mainDefinitions.updateStatus(ctx, explained))
 	}
 	for _, name := range p.delete {
-		if !slices.ContainsFunc(p.explain, func(explained *definition) bool { return explained.Name == name }) {
+		if !slices.ContainsFunc(p.updateStatus, func(explained *definition) bool { return explained.Name == name }) {
 			errs = append(errs, r.delete(ctx, g.main[name], g.annex[name]))
 		}
 	}
-	for _, name := range p.release {
+	for _, name := range p.removeFinalizer {
 		errs = append(errs, r.release(ctx, g, name))
 	}
 	return errs
@@ -99,7 +99,7 @@ func (r *reconciler) actInMain(ctx context.Context, g *group, p *plan) []error {
 // delete deletes a definition of annex's, and so its objects. It asks the main cluster
 // whether that is still wanted: the label may be gone meanwhile, or a policy there.
 func (r *reconciler) delete(ctx context.Context, main, annex *definition) error {
-	live, err := follow.Found(r.mainDefinitions.client.Get(ctx, main.Name, metav1.GetOptions{}))
+	live, err := framework.IgnoreNotFound(r.mainDefinitions.client.Get(ctx, main.Name, metav1.GetOptions{}))
 	if err != nil {
 		return fmt.Errorf("check that custom resource definition %s of the main cluster is being deleted: %w", main.Name, err)
 	}
@@ -114,12 +114,12 @@ func (r *reconciler) delete(ctx context.Context, main, annex *definition) error 
 	return wrap(err, "delete custom resource definition %s in annex: %w", annex.Name)
 }
 
-// release takes the finalizer off a definition. If the cache has none of annex's for
+// removeFinalizer takes the finalizer off a definition. If the cache has none of annex's for
 // one that is being deleted, annex is asked: the cache may lag.
 func (r *reconciler) release(ctx context.Context, g *group, name string) error {
 	main := g.main[name]
-	if isLeaving(main) && g.annex[name] == nil {
-		current, err := follow.Found(r.annexDefinitions.Get(ctx, name, metav1.GetOptions{}))
+	if isTerminating(main) && g.annex[name] == nil {
+		current, err := framework.IgnoreNotFound(r.annexDefinitions.Get(ctx, name, metav1.GetOptions{}))
 		if err != nil {
 			return fmt.Errorf("check that custom resource definition %s is gone: %w", name, err)
 		}
@@ -127,5 +127,5 @@ func (r *reconciler) release(ctx context.Context, g *group, name string) error {
 			return nil
 		}
 	}
-	return r.mainDefinitions.release(ctx, main)
+	return r.mainDefinitions.removeFinalizer(ctx, main)
 }

@@ -26,13 +26,13 @@ type Freezable interface {
 // ErrNotPlaced says that a resource has no Store yet, and so no objects.
 var ErrNotPlaced = errors.New("the resource has no store yet")
 
-// freezes knows which resources are frozen, for one term. A resource is frozen from
+// freezer knows which resources are frozen, for one term. A resource is frozen from
 // when its group is about to be given back to the main cluster until it is taken over
 // again: each server of the main cluster learns by itself that annex does not answer for
 // the group any more, and what it sends until then must not be acknowledged.
-type freezes struct {
-	// at finds a resource by the name of its definition.
-	at func(name string) (Freezable, error)
+type freezer struct {
+	// find finds a resource by the name of its definition.
+	find func(name string) (Freezable, error)
 
 	mu sync.Mutex
 	// known are the revisions at which annex's definitions were frozen, 0 for those that
@@ -45,21 +45,21 @@ type frozenKey struct{ name, uid string }
 
 func keyOf(crd *definition) frozenKey { return frozenKey{crd.Name, string(crd.UID)} }
 
-func (f *freezes) note(crd *definition, revision int64) {
+func (f *freezer) note(crd *definition, revision int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.known[keyOf(crd)] = revision
 }
 
 // frozen is the revision at which a resource was frozen, 0 if it is not. It asks once.
-func (f *freezes) frozen(ctx context.Context, crd *definition) (int64, error) {
+func (f *freezer) frozen(ctx context.Context, crd *definition) (int64, error) {
 	f.mu.Lock()
 	revision, known := f.known[keyOf(crd)]
 	f.mu.Unlock()
 	if known {
 		return revision, nil
 	}
-	of, err := f.at(crd.Name)
+	of, err := f.find(crd.Name)
 	if errors.Is(err, ErrNotPlaced) {
 		return 0, nil
 	}
@@ -72,8 +72,8 @@ func (f *freezes) frozen(ctx context.Context, crd *definition) (int64, error) {
 	return revision, err
 }
 
-func (f *freezes) freeze(ctx context.Context, crd *definition) error {
-	of, err := f.at(crd.Name)
+func (f *freezer) freeze(ctx context.Context, crd *definition) error {
+	of, err := f.find(crd.Name)
 	if err != nil {
 		return wrap(err, "freeze %s: %w", crd.Name)
 	}
@@ -85,12 +85,12 @@ func (f *freezes) freeze(ctx context.Context, crd *definition) error {
 }
 
 // thaw is for a resource that may be frozen.
-func (f *freezes) thaw(ctx context.Context, crd *definition) error {
+func (f *freezer) thaw(ctx context.Context, crd *definition) error {
 	revision, err := f.frozen(ctx, crd)
 	if err != nil || revision == 0 {
 		return err
 	}
-	of, err := f.at(crd.Name)
+	of, err := f.find(crd.Name)
 	if err != nil {
 		return wrap(err, "thaw %s: %w", crd.Name)
 	}
@@ -101,10 +101,10 @@ func (f *freezes) thaw(ctx context.Context, crd *definition) error {
 	return nil
 }
 
-// hold reports whether annex keeps objects of any of some definitions.
-func (f *freezes) hold(ctx context.Context, crds []*definition) (bool, error) {
+// hasObjects reports whether annex keeps objects of any of some definitions.
+func (f *freezer) hasObjects(ctx context.Context, crds []*definition) (bool, error) {
 	for _, crd := range crds {
-		of, err := f.at(crd.Name)
+		of, err := f.find(crd.Name)
 		if errors.Is(err, ErrNotPlaced) {
 			continue
 		}
@@ -118,14 +118,14 @@ func (f *freezes) hold(ctx context.Context, crds []*definition) (bool, error) {
 	return false, nil
 }
 
-// holdForGood reports whether annex keeps objects of a group, which giving it back would
+// freezeIfEmpty reports whether annex keeps objects of a group, which giving it back would
 // hide. If it keeps none it will get none: the group is frozen then.
-func (f *freezes) holdForGood(ctx context.Context, g *group) (holds bool, err error) {
+func (f *freezer) freezeIfEmpty(ctx context.Context, g *group) (holds bool, err error) {
 	var crds []*definition
 	for _, name := range slices.Sorted(maps.Keys(g.annex)) {
 		crds = append(crds, g.annex[name])
 	}
-	if holds, err = f.hold(ctx, crds); err != nil {
+	if holds, err = f.hasObjects(ctx, crds); err != nil {
 		return false, err
 	}
 	if !holds {
@@ -134,7 +134,7 @@ func (f *freezes) holdForGood(ctx context.Context, g *group) (holds bool, err er
 				return false, err
 			}
 		}
-		if holds, err = f.hold(ctx, crds); err != nil || !holds {
+		if holds, err = f.hasObjects(ctx, crds); err != nil || !holds {
 			return false, err
 		}
 	}
@@ -145,9 +145,9 @@ func (f *freezes) holdForGood(ctx context.Context, g *group) (holds bool, err er
 	return true, errors.Join(errs...)
 }
 
-// settle thaws what is frozen for no reason any more, and reports whether somebody
+// thawUnneeded thaws what is frozen for no reason any more, and reports whether somebody
 // began to give the group back.
-func (f *freezes) settle(ctx context.Context, g *group) (returning bool, err error) {
+func (f *freezer) thawUnneeded(ctx context.Context, g *group) (returning bool, err error) {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(g.annex)) {
 		crd := g.annex[name]

@@ -1,10 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package queue is the loop that every controller of annex shares: keys wait
-// in a rate-limited work queue, workers hand them to a reconcile function, and
-// what failed comes back later.
-package queue
+package framework
 
 import (
 	"context"
@@ -51,7 +48,7 @@ type Result struct {
 type ReconcileFunc[K comparable] func(ctx context.Context, key K) (Result, error)
 
 // Config says how a Queue works.
-type Config[K comparable] struct {
+type QueueConfig[K comparable] struct {
 	// Name is the controller's: it names the logger and the queue's metrics.
 	Name string
 	// Reconcile is called for each key, never for one key twice at a time.
@@ -67,8 +64,8 @@ type Queue[K comparable] struct {
 	queue     workqueue.TypedRateLimitingInterface[K]
 }
 
-// New returns a Queue that accepts keys at once and reconciles none before Run.
-func New[K comparable](config Config[K]) *Queue[K] {
+// NewQueue returns a Queue that accepts keys at once and reconciles none before Run.
+func NewQueue[K comparable](config QueueConfig[K]) *Queue[K] {
 	maxBackoff := DefaultMaxBackoff
 	if config.MaxBackoff > 0 {
 		maxBackoff = config.MaxBackoff

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package queue
+package framework
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func TestReconcilesWhatWasAddedBeforeAndAfterTheStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var seen sync.Map
-		q := New(Config[string]{Name: "test", Reconcile: func(_ context.Context, key string) (Result, error) {
+		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(_ context.Context, key string) (Result, error) {
 			seen.Store(key, true)
 			return Result{}, nil
 		}})
@@ -64,7 +64,7 @@ func TestWaitsForItsCaches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		q := New(Config[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
+		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
 			calls.Add(1)
 			return Result{}, nil
 		}})
@@ -87,7 +87,7 @@ func TestWaitsForItsCaches(t *testing.T) {
 func TestStopsWhileItWaitsForItsCaches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Config[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
+		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
 			t.Error("reconciled without caches")
 			return Result{}, nil
 		}})
@@ -103,7 +103,7 @@ func TestRetriesFailuresEverLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const failures = 10
 		var calls []time.Time
-		q := New(Config[string]{Name: "test", MaxBackoff: time.Second, Reconcile: func(context.Context, string) (Result, error) {
+		q := NewQueue(QueueConfig[string]{Name: "test", MaxBackoff: time.Second, Reconcile: func(context.Context, string) (Result, error) {
 			calls = append(calls, time.Now())
 			if len(calls) <= failures {
 				return Result{}, errors.New("not yet")
@@ -136,7 +136,7 @@ func TestRequeuesAfterTheDelayAskedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var calls []time.Time
-		q := New(Config[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
+		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
 			calls = append(calls, time.Now())
 			if len(calls) == 1 {
 				return Result{RequeueAfter: 3 * time.Second}, nil
@@ -157,7 +157,7 @@ func TestDelaysOfOneKeyCoalesce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		q := New(Config[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
+		q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(context.Context, string) (Result, error) {
 			calls.Add(1)
 			return Result{}, nil
 		}})
@@ -177,7 +177,7 @@ func TestStopLeavesQueuedKeysAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		q := New(Config[int]{Name: "test", Reconcile: func(ctx context.Context, _ int) (Result, error) {
+		q := NewQueue(QueueConfig[int]{Name: "test", Reconcile: func(ctx context.Context, _ int) (Result, error) {
 			calls.Add(1)
 			<-ctx.Done()
 			return Result{}, ctx.Err()
@@ -221,7 +221,7 @@ func TestFinishesWhatItBegan(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var finished bool
-				q := New(Config[string]{Name: "test", Reconcile: func(ctx context.Context, _ string) (Result, error) {
+				q := NewQueue(QueueConfig[string]{Name: "test", Reconcile: func(ctx context.Context, _ string) (Result, error) {
 					select {
 					case <-ctx.Done():
 					case <-time.After(tc.takes):

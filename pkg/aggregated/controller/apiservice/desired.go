@@ -50,8 +50,8 @@ type Service struct {
 type owner int
 
 const (
-	// nobody: there is no such APIService.
-	nobody owner = iota
+	// none: there is no such APIService.
+	none owner = iota
 	// annex: it carries annex's label.
 	annex
 	// mainDefinitions: kube-apiserver keeps it for definitions of the main cluster.
@@ -62,24 +62,24 @@ const (
 	foreign
 )
 
-// publication is what annex's APIServices have in common.
-type publication struct {
+// template is what annex's APIServices have in common.
+type template struct {
 	service  Service
 	caBundle []byte
 	// store is the UID of annex's Store "default".
 	store types.UID
 }
 
-func (p publication) publishedBy() string {
+func (p template) publishedBy() string {
 	return hostingv1alpha1.PublishedBy(p.service.Namespace, p.service.Name)
 }
 
 // ownerOf says whose an APIService is. One that leads to annex's Service but lacks
 // the label is foreign too: somebody made it, or took it out of annex's hands.
-func (p publication) ownerOf(current *apiService) owner {
+func (p template) ownerOf(current *apiService) owner {
 	switch {
 	case current == nil:
-		return nobody
+		return none
 	case current.Labels[hostingv1alpha1.PublishedByLabel] == p.publishedBy():
 		return annex
 	case current.Spec.Service != nil:
@@ -94,7 +94,7 @@ func (p publication) ownerOf(current *apiService) owner {
 // desired is what the APIService of a group version has to be, given the current
 // one, if any. Whoever sorts groups in discovery may: priorities are kept, as are
 // labels and annotations that mean nothing to annex.
-func (p publication) desired(version schema.GroupVersion, current *apiService) *apiService {
+func (p template) desired(version schema.GroupVersion, current *apiService) *apiService {
 	wanted := &apiService{ObjectMeta: metav1.ObjectMeta{Name: apiServiceName(version)}}
 	if current != nil {
 		wanted = current.DeepCopy()
