@@ -82,9 +82,13 @@ func newConfig(ctx context.Context, o options.CompletedOptions, mode mode, ident
 		AnnexHosting:     annexHosting,
 		HostingInformers: annexinformers.NewSharedInformerFactory(annexHosting, informerResync),
 		BodyLimits:       bodies,
-		Unreadable:       corruption.NewRegistry(),
-		ObjectSize:       routing.ObjectSize{MaxBytes: o.Etcd.MaxObjectBytes.Value(), Budget: bodies.Budget},
-		Compression:      routing.Compression{Manager: compression.NewManager(), Default: hostingv1alpha1.Compression(o.Etcd.Compression)},
+		StorageLayers: routing.Layers{
+			MaxObjectBytes:     o.Etcd.MaxObjectBytes.Value(),
+			ObjectBudget:       bodies.Budget,
+			Compression:        compression.NewManager(),
+			DefaultCompression: hostingv1alpha1.Compression(o.Etcd.Compression),
+			Unreadable:         corruption.NewRegistry(),
+		},
 	}
 	return config, mode.applyTo(ctx, o, config, kinds, identity)
 }

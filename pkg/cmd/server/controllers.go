@@ -104,7 +104,7 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		Mode:                        s.mode.controllers(s.options, s.config),
 		Usage:                       s.store.Usage,
 		Stores:                      s.store.Stores,
-		Unreadable:                  s.config.Extra.Unreadable,
+		Unreadable:                  s.config.Extra.StorageLayers.Unreadable,
 		DefaultStore:                s.store.Spec(),
 	}
 	config.RequestInformers()

@@ -153,7 +153,7 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	}
 	running.Go(func() { s.identity.Run(serving) })
 	running.Go(func() { s.mode.run(serving) })
-	running.Go(func() { s.config.Extra.Compression.Manager.Run(serving) })
+	running.Go(func() { s.config.Extra.StorageLayers.Compression.Run(serving) })
 	running.Go(func() { s.stopWhenDone(ctx, serving, settled, stop) })
 	running.Go(func() {
 		if waitReady(serving, loopback) {

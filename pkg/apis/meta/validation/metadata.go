@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validation checks objects of the core group. What it says is what
-// kubectl users know from Kubernetes, word for word: the messages are part of
-// the API.
+// Package validation checks the metadata of the kinds whose finalizers Kubernetes wants
+// to be qualified: those of the groups core, rbac and flowcontrol.
 package validation
 
 import (
@@ -24,14 +23,14 @@ var standardFinalizers = sets.New(
 
 var metadataPath = field.NewPath("metadata")
 
-// validateObjectMeta is the check of all metadata plus the rule for finalizers
-// that the core group has over the others.
-func validateObjectMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.ValidateNameFunc) field.ErrorList {
+// ValidateObjectMeta checks metadata and that its finalizers are qualified.
+func ValidateObjectMeta(meta *metav1.ObjectMeta, namespaced bool, name apivalidation.ValidateNameFunc) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(meta, namespaced, name, metadataPath)
 	return append(errs, validateFinalizersQualified(meta)...)
 }
 
-func validateObjectMetaUpdate(newMeta, oldMeta *metav1.ObjectMeta) field.ErrorList {
+// ValidateObjectMetaUpdate checks an update of metadata in the same way.
+func ValidateObjectMetaUpdate(newMeta, oldMeta *metav1.ObjectMeta) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaUpdate(newMeta, oldMeta, metadataPath)
 	return append(errs, validateFinalizersQualified(newMeta)...)
 }
@@ -39,13 +38,13 @@ func validateObjectMetaUpdate(newMeta, oldMeta *metav1.ObjectMeta) field.ErrorLi
 func validateFinalizersQualified(meta *metav1.ObjectMeta) field.ErrorList {
 	var errs field.ErrorList
 	for i, finalizer := range meta.Finalizers {
-		errs = append(errs, validateFinalizerQualified(finalizer, metadataPath.Child("finalizers").Index(i))...)
+		errs = append(errs, ValidateFinalizerQualified(finalizer, metadataPath.Child("finalizers").Index(i))...)
 	}
 	return errs
 }
 
-// validateFinalizerQualified refuses a finalizer that nobody can be told to own.
-func validateFinalizerQualified(finalizer string, path *field.Path) field.ErrorList {
+// ValidateFinalizerQualified rejects a finalizer whose owner cannot be told.
+func ValidateFinalizerQualified(finalizer string, path *field.Path) field.ErrorList {
 	if strings.Contains(finalizer, "/") || standardFinalizers.Has(finalizer) {
 		return nil
 	}
