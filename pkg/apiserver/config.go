@@ -29,7 +29,6 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
 	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
-	"github.com/annex-dev/annex/pkg/storage/corruption"
 	"github.com/annex-dev/annex/pkg/storage/routing"
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -67,12 +66,8 @@ type ExtraConfig struct {
 	// WebhookCredentials are what conversion webhooks are logged in to with; nil where
 	// kubernetes.default.svc is annex itself.
 	WebhookCredentials webhook.AuthenticationInfoResolverWrapper
-	// ObjectSize bounds what is stored.
-	ObjectSize routing.ObjectSize
-	// Compression says how what is stored is compressed. Who makes the Manager runs it.
-	Compression routing.Compression
-	// Unreadable knows which objects cannot be read.
-	Unreadable *corruption.Registry
+	// StorageLayers configures the layers of the storage stack. The caller runs what they need.
+	StorageLayers routing.Layers
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
 	// Tokens says which tokens service accounts get.

@@ -84,7 +84,7 @@ func (c CompletedConfig) copyForDelegate() genericapiserver.Config {
 	return generic
 }
 
-var errNoServices = errors.New("annex alone has no Services: set clientConfig.url instead of clientConfig.service")
+var errNoServices = errors.New("a standalone annex has no Services: set clientConfig.url instead of clientConfig.service")
 
 // NoServices resolves no Service: where annex stands alone there are none to point
 // a webhook at.

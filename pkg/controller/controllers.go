@@ -276,7 +276,7 @@ func newAPIService(config Config) (controller, error) {
 	return apiservice.New(apiservice.Config{
 		MainAPIServices:         config.Main.APIRegistration.ApiregistrationV1().APIServices(),
 		ReadStoreThroughMain:    apiservice.ReadStore(config.Main.Dynamic),
-		AnsweredBy:              config.Main.AnsweredBy,
+		ServedBy:                config.Main.AnsweredBy,
 		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
 		MainAPIServiceInformer:  config.Main.APIRegistrationInformers.Apiregistration().V1().APIServices(),

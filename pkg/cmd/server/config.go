@@ -89,9 +89,13 @@ func newConfig(ctx context.Context, o options.CompletedOptions, caFile string, m
 			Resources:        kinds.kube.Discovery(),
 			AnnexHosting:     annexHosting,
 			HostingInformers: annexinformers.NewSharedInformerFactory(annexHosting, informerResync),
-			Unreadable:       corruption.NewRegistry(),
-			ObjectSize:       routing.ObjectSize{MaxBytes: o.Etcd.MaxObjectBytes.Value(), Budget: budget},
-			Compression:      routing.Compression{Manager: compression.NewManager(), Default: hostingv1alpha1.Compression(o.Etcd.Compression)},
+			StorageLayers: routing.Layers{
+				MaxObjectBytes:     o.Etcd.MaxObjectBytes.Value(),
+				ObjectBudget:       budget,
+				Compression:        compression.NewManager(),
+				DefaultCompression: hostingv1alpha1.Compression(o.Etcd.Compression),
+				Unreadable:         corruption.NewRegistry(),
+			},
 		},
 	}
 	if err := applyAuth(ctx, o, config, kinds, caFile, main); err != nil {

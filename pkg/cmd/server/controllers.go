@@ -119,7 +119,7 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		CollectGarbage:              s.options.Etcd.EnableGarbageCollection,
 		Usage:                       s.store.Usage,
 		Stores:                      s.store.Stores,
-		Unreadable:                  s.config.Extra.Unreadable,
+		Unreadable:                  s.config.Extra.StorageLayers.Unreadable,
 		DefaultStore:                s.store.Spec(),
 	}
 	if s.main != nil {

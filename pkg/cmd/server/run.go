@@ -173,7 +173,7 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 		running.Go(func() { follow(deciding) })
 	}
 	running.Go(func() { s.identity.Run(serving) })
-	running.Go(func() { s.config.Extra.Compression.Manager.Run(serving) })
+	running.Go(func() { s.config.Extra.StorageLayers.Compression.Run(serving) })
 	running.Go(func() { s.stopWhenDone(ctx, serving, settled, stop) })
 	running.Go(func() {
 		if waitReady(serving, loopback) {

@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package typed makes the REST storage of a compiled-in resource out of a small
-// description, so that the storage.go of a resource says only what is
-// particular to it.
+// Package typed creates the REST storage of compiled-in resources: each resource only
+// describes how it differs from the generic registry.
 package typed
 
 import (
@@ -14,16 +13,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// Strategy is the behaviour of a resource on create, update and delete. If it
-// also implements rest.ResetFieldsStrategy, server-side apply learns from it
-// which fields a request to this endpoint cannot set.
+// Serialization is the scheme and the codecs of all groups. Storage providers embed it.
+type Serialization struct {
+	Scheme         *runtime.Scheme
+	ParameterCodec runtime.ParameterCodec
+	Codecs         serializer.CodecFactory
+}
+
+// GroupInfo returns the description of a group without resources.
+func (s Serialization) GroupInfo(group string) genericapiserver.APIGroupInfo {
+	return genericapiserver.NewDefaultAPIGroupInfo(group, s.Scheme, s.ParameterCodec, s.Codecs)
+}
+
+// Strategy is the behaviour of a resource on create, update and delete. If it implements
+// rest.ResetFieldsStrategy, server-side apply uses that.
 type Strategy interface {
 	rest.RESTCreateStrategy
 	rest.RESTUpdateStrategy
@@ -34,7 +46,7 @@ type Resource struct {
 	// Resource is the plural name, Singular the singular one.
 	Resource schema.GroupResource
 	Singular string
-	// ShortNames and Categories are the other names that kubectl takes.
+	// ShortNames and Categories are published in discovery, for kubectl.
 	ShortNames []string
 	Categories []string
 
@@ -45,19 +57,19 @@ type Resource struct {
 	Strategy Strategy
 	Table    rest.TableConvertor
 
-	// Attrs returns the labels and the selectable fields of an object. Without
-	// it the name and the namespace can be selected.
+	// Attrs returns the labels and selectable fields of an object; by default name and
+	// namespace.
 	Attrs storage.AttrFunc
-	// TTL is how long objects are kept after their last write; zero is forever.
+	// TTL is how long objects are kept after their last write; zero means forever.
 	TTL time.Duration
-	// ReturnDeletedObject makes a delete answer with the object, not a Status.
+	// ReturnDeletedObject makes a delete return the object instead of a Status.
 	ReturnDeletedObject bool
-	// ShouldDeleteDuringUpdate decides, in place of the generic rule, whether an
-	// update removes the object: for kinds with finalizers of their own.
+	// ShouldDeleteDuringUpdate replaces the generic rule that decides whether an update
+	// removes the object, for kinds with finalizers of their own.
 	ShouldDeleteDuringUpdate func(ctx context.Context, key string, obj, existing runtime.Object) bool
 }
 
-// NewREST returns the storage of the resource.
+// NewREST returns the REST storage of a resource.
 func NewREST(resource Resource, getter generic.RESTOptionsGetter) (*REST, error) {
 	store := &genericregistry.Store{
 		NewFunc:                   resource.New,
@@ -75,7 +87,7 @@ func NewREST(resource Resource, getter generic.RESTOptionsGetter) (*REST, error)
 		store.ResetFieldsStrategy = resets
 	}
 	if resource.TTL > 0 {
-		// etcd counts leases in seconds; less than one would mean forever.
+		// etcd leases have whole seconds, and zero would mean forever.
 		seconds := uint64(max(resource.TTL, time.Second) / time.Second)
 		store.TTLFunc = func(runtime.Object, uint64, bool) (uint64, error) { return seconds, nil }
 	}
@@ -85,8 +97,8 @@ func NewREST(resource Resource, getter generic.RESTOptionsGetter) (*REST, error)
 	return &REST{Store: store, shortNames: resource.ShortNames, categories: resource.Categories}, nil
 }
 
-// REST is the REST endpoint of a resource: the generic registry's store with
-// the names that discovery publishes.
+// REST is the main endpoint of a resource: the generic registry's store with short names
+// and categories.
 type REST struct {
 	*genericregistry.Store
 	shortNames []string
@@ -118,16 +130,14 @@ func (s *REST) Subresource(strategy rest.RESTUpdateStrategy) *SubresourceREST {
 	return &SubresourceREST{store: &store}
 }
 
-// withoutCreate is an update strategy for an object that must exist, whatever
-// the strategy of its main endpoint allows.
+// withoutCreate is an update strategy that never creates, even if the main endpoint does.
 type withoutCreate struct {
 	rest.RESTUpdateStrategy
 }
 
 func (withoutCreate) AllowCreateOnUpdate(context.Context) bool { return false }
 
-// SubresourceREST is an endpoint for a part of an object. It reads and updates;
-// it neither creates nor deletes.
+// SubresourceREST is an endpoint for a part of an object. It only reads and updates.
 type SubresourceREST struct {
 	store *genericregistry.Store
 }
@@ -141,17 +151,15 @@ var (
 // New implements rest.Storage.
 func (s *SubresourceREST) New() runtime.Object { return s.store.New() }
 
-// Destroy implements rest.Storage. The underlying storage belongs to the main
-// endpoint, which destroys it.
+// Destroy implements rest.Storage. The main endpoint destroys the storage that both use.
 func (s *SubresourceREST) Destroy() {}
 
-// Get implements rest.Getter; patches need it too.
+// Get implements rest.Getter, which patches need.
 func (s *SubresourceREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	return s.store.Get(ctx, name, options)
 }
 
-// Update implements rest.Updater. Like the strategy, the request cannot make it
-// create the object.
+// Update implements rest.Updater, without creates.
 func (s *SubresourceREST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo,
 	createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc,
 	_ bool, options *metav1.UpdateOptions,

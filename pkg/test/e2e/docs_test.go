@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/annex-dev/annex/pkg/test/page"
+	"github.com/annex-dev/annex/pkg/test/doctest"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -32,13 +32,13 @@ func TestDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !page.Followable(string(content)) {
+		if !doctest.Followable(string(content)) {
 			continue
 		}
 		followed++
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			page.Run(t, string(content), filepath.Dir(programs.annex))
+			doctest.Run(t, string(content), filepath.Dir(programs.annex))
 		})
 	}
 	if followed == 0 {

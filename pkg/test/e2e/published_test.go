@@ -28,7 +28,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/test/crds"
-	"github.com/annex-dev/annex/pkg/test/sample"
+	"github.com/annex-dev/annex/pkg/test/crgen"
 )
 
 // TestPublishedCRDs serves the CRDs of other projects and puts an object of
@@ -57,7 +57,7 @@ type use struct {
 	crd      *apiextensionsv1.CustomResourceDefinition
 	version  apiextensionsv1.CustomResourceDefinitionVersion
 	resource schema.GroupVersionResource
-	pair     *sample.Pair
+	pair     *crgen.Pair
 	seen     *journal
 }
 
@@ -124,7 +124,7 @@ func (s *server) uses(t *testing.T, manifests []crds.Manifest, namespace string)
 			if !version.Served {
 				continue
 			}
-			pair, err := sample.New(ctx, manifest.CRD, version.Name, namespace, "sample-"+version.Name)
+			pair, err := crgen.New(ctx, manifest.CRD, version.Name, namespace, "sample-"+version.Name)
 			if err != nil {
 				t.Fatal(err)
 			}

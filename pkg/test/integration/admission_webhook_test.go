@@ -146,8 +146,8 @@ func newWebhook(namespace, name string, client admissionregistrationv1.WebhookCl
 	return h
 }
 
-func ignoreFailures(h *hook)  { h.FailurePolicy = ptr.To(admissionregistrationv1.Ignore) }
-func shortTimeout(h *hook) { h.TimeoutSeconds = ptr.To[int32](1) }
+func ignoreFailures(h *hook) { h.FailurePolicy = ptr.To(admissionregistrationv1.Ignore) }
+func shortTimeout(h *hook)   { h.TimeoutSeconds = ptr.To[int32](1) }
 
 // installMutatingWebhooks installs webhooks that may change objects.
 func (a *annex) installMutatingWebhooks(t *testing.T, name string, hooks ...hook) {

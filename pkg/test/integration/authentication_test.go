@@ -206,7 +206,7 @@ func testTokenReviews(t *testing.T, e *authenticators) {
 		}
 	}
 	_, err := e.kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{}, metav1.CreateOptions{})
-	wantError(t, err, "needs a token")
+	wantError(t, err, "token is required")
 	got := send(t, e.httpClientAs(t, bearerToken(outsiderToken)), http.MethodPost, e.URL+"/apis/authentication.k8s.io/v1/tokenreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+masterToken+`"}}`)
 	if got.code != http.StatusForbidden {

@@ -205,7 +205,7 @@ func TestConversionWebhookFailures(t *testing.T) {
 	}{
 		"down":            {down, "connection refused"},
 		"not trusted":     {untrusted, "certificate signed by unknown authority"},
-		"a Service":       {service, "annex alone has no Services: set clientConfig.url instead of clientConfig.service"},
+		"a Service":       {service, "a standalone annex has no Services: set clientConfig.url instead of clientConfig.service"},
 		"wrong uid":       {refuse(func(r *apiextensionsv1.ConversionResponse) { r.UID = "wrong" }), "expected response.uid="},
 		"dropped objects": {refuse(func(r *apiextensionsv1.ConversionResponse) { r.ConvertedObjects = nil }), "returned 0 objects, expected 1"},
 		"another name":    {refuse(rename), "must have the same name: there != other"},

@@ -148,7 +148,9 @@ func (s *encryptedObjects) expectStoredPrefix(t *testing.T, prefix string) {
 }
 
 // encryptedResources are the resources of a secretive server.
-func encryptedResources(group string) string { return "secrets, stores.hosting.annex.dev, widgets." + group }
+func encryptedResources(group string) string {
+	return "secrets, stores.hosting.annex.dev, widgets." + group
+}
 
 // TestEncryptionProviders writes with each provider, reads again after a restart,
 // and finds nothing readable in etcd.

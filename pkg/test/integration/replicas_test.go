@@ -22,7 +22,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
-	"github.com/annex-dev/annex/pkg/test/line"
+	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
@@ -173,17 +173,17 @@ func TestEstablishedOnEveryReplica(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	slow, err := line.New(t.Context(), socket)
+	slow, err := faultproxy.New(t.Context(), socket)
 	expectNoError(t, err)
 	t.Cleanup(slow.Close)
 
 	first, second := startReplica(t, etcd.Endpoint()), startReplica(t, "http://"+slow.Address())
-	slow.Slow(500 * time.Millisecond)
+	slow.SetDelay(500 * time.Millisecond)
 	widgets := first.installCRD(t, newCRD(t, anySchema))
 	if got := second.get(t, widgets.path("v1")); got.code != http.StatusOK {
 		t.Errorf("the other replica, half a second behind, answers %s", got)
 	}
-	slow.Slow(0) // its stop need not take longer
+	slow.SetDelay(0) // its stop need not take longer
 }
 
 // TestNoLeaderElectionWithEmbeddedEtcd has no lease of controllers: there cannot be another

@@ -258,7 +258,7 @@ func TestWebhooksOfServicesAreWarnedOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "webhooks[0].clientConfig.service: annex alone has no Services to reach ns/hook through: calls will fail, and the webhook's failurePolicy applies; set webhooks[0].clientConfig.url instead"
+	const want = "webhooks[0].clientConfig.service: a standalone annex has no Services to reach ns/hook: calls will fail, and the webhook's failurePolicy applies; set webhooks[0].clientConfig.url instead"
 	if diff := cmp.Diff(&heard{want}, warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}

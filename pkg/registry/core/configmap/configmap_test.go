@@ -12,13 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
-
-	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 func TestStrategyValidates(t *testing.T) {
 	t.Parallel()
-	s := strategy{typed.Namespaced(runtime.NewScheme())}
+	s := newStrategy(runtime.NewScheme())
 	immutable := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", ResourceVersion: "1"}, Immutable: ptr.To(true),
 	}

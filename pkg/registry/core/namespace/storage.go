@@ -12,6 +12,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/annex-dev/annex/pkg/registry/table"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
@@ -78,3 +79,13 @@ func shouldDeleteDuringUpdate(ctx context.Context, key string, obj, existing run
 	namespace, ok := obj.(*corev1.Namespace)
 	return ok && len(namespace.Spec.Finalizers) == 0 && genericregistry.ShouldDeleteDuringUpdate(ctx, key, obj, existing)
 }
+
+var tableConvertor = table.New(corev1.Resource("namespaces"),
+	table.Name[*corev1.Namespace](),
+	table.Column[*corev1.Namespace]{
+		Name:        "Status",
+		Description: "The status of the namespace",
+		Value:       func(namespace *corev1.Namespace) any { return string(namespace.Status.Phase) },
+	},
+	table.Age[*corev1.Namespace](),
+)

@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-
-	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 func stored() *corev1.ResourceQuota {
@@ -29,7 +27,7 @@ func stored() *corev1.ResourceQuota {
 
 func TestEndpointsWriteTheirPart(t *testing.T) {
 	t.Parallel()
-	s := strategy{typed.Namespaced(runtime.NewScheme())}
+	s := newStrategy(runtime.NewScheme())
 	created := stored()
 	s.PrepareForCreate(t.Context(), created)
 	if len(created.Status.Hard) != 0 || len(created.Status.Used) != 0 {
@@ -49,7 +47,7 @@ func TestEndpointsWriteTheirPart(t *testing.T) {
 		t.Errorf("updated (-want +got):\n%s", diff)
 	}
 	got, want = change(), stored()
-	statusStrategy{s}.PrepareForUpdate(t.Context(), got, stored())
+	s.ForStatus().PrepareForUpdate(t.Context(), got, stored())
 	want.Status = change().Status
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("updated status (-want +got):\n%s", diff)
@@ -62,7 +60,7 @@ func TestEndpointsWriteTheirPart(t *testing.T) {
 
 func TestValidates(t *testing.T) {
 	t.Parallel()
-	s := strategy{typed.Namespaced(runtime.NewScheme())}
+	s := newStrategy(runtime.NewScheme())
 	broken := stored()
 	broken.Spec.Hard["secrets"] = resource.MustParse("-1")
 	broken.Status.Used["secrets"] = resource.MustParse("-1")
@@ -72,7 +70,7 @@ func TestValidates(t *testing.T) {
 	if errs := s.ValidateUpdate(t.Context(), broken, stored()); len(errs) != 1 {
 		t.Errorf("ValidateUpdate: %v, want one error", errs)
 	}
-	if errs := (statusStrategy{s}).ValidateUpdate(t.Context(), broken, stored()); len(errs) != 1 {
+	if errs := s.ForStatus().ValidateUpdate(t.Context(), broken, stored()); len(errs) != 1 {
 		t.Errorf("ValidateUpdate of the status: %v, want one error", errs)
 	}
 }

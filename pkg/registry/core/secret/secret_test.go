@@ -12,15 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/cert"
-
-	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
 	if err != nil {
-		t.Fatalf("generating a certificate: %v", err)
+		t.Fatalf("generate a certificate: %v", err)
 	}
 	tests := []struct {
 		name   string
@@ -39,7 +37,7 @@ func TestWarnings(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := strategy{typed.Namespaced(runtime.NewScheme())}
+			s := newStrategy(runtime.NewScheme())
 			if diff := cmp.Diff(test.want, s.WarningsOnCreate(t.Context(), &test.secret)); diff != "" {
 				t.Errorf("warnings on create (-want +got):\n%s", diff)
 			}
@@ -52,7 +50,7 @@ func TestWarnings(t *testing.T) {
 
 func TestStrategyValidates(t *testing.T) {
 	t.Parallel()
-	s := strategy{typed.Namespaced(runtime.NewScheme())}
+	s := newStrategy(runtime.NewScheme())
 	valid := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", ResourceVersion: "1"}}
 	broken := valid.DeepCopy()
 	broken.Type = corev1.SecretTypeSSHAuth

@@ -10,13 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
 func TestStrategyKeepsSecretNamesOnly(t *testing.T) {
 	t.Parallel()
-	s := strategy{typed.Namespaced(runtime.NewScheme())}
+	s := newStrategy(runtime.NewScheme())
 	serviceAccount := &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", ResourceVersion: "1"},
 		Secrets:    []corev1.ObjectReference{{Kind: "Secret", Namespace: "other", Name: "s", UID: "u"}, {Name: "t"}},

@@ -42,7 +42,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{HostedResource: &REST{store}, Status: store.Subresource(newStatusStrategy(typer))}, nil
+	return &Storage{HostedResource: &REST{store}, Status: store.Subresource(newStrategy(typer).ForStatus())}, nil
 }
 
 // REST is the main endpoint of HostedResources.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
@@ -27,10 +26,15 @@ type strategy struct {
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
 	return strategy{typed.SpecStatusStrategy[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]{
-		BaseStrategy: typed.ClusterScoped(typer),
-		Version:      v1alpha1.SchemeGroupVersion,
-		Spec:         func(object *hosting.HostedResource) *hosting.HostedResourceSpec { return &object.Spec },
-		Status:       func(object *hosting.HostedResource) *hosting.HostedResourceStatus { return &object.Status },
+		ValidatedStrategy: typed.ValidatedStrategy[*hosting.HostedResource]{
+			BaseStrategy:       typed.ClusterScoped(typer),
+			ValidateFunc:       validation.ValidateHostedResource,
+			ValidateUpdateFunc: validation.ValidateHostedResourceUpdate,
+		},
+		ValidateStatusUpdateFunc: validation.ValidateHostedResourceStatusUpdate,
+		Version:                  v1alpha1.SchemeGroupVersion,
+		Spec:                     func(object *hosting.HostedResource) *hosting.HostedResourceSpec { return &object.Spec },
+		Status:                   func(object *hosting.HostedResource) *hosting.HostedResourceStatus { return &object.Status },
 	}}
 }
 
@@ -45,32 +49,11 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	}
 }
 
-func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	return validation.ValidateHostedResource(obj.(*hosting.HostedResource))
-}
-
-func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validation.ValidateHostedResourceUpdate(obj.(*hosting.HostedResource), old.(*hosting.HostedResource))
-}
-
-// statusStrategy is that of /status.
-type statusStrategy struct {
-	typed.StatusStrategy[*hosting.HostedResource, hosting.HostedResourceSpec, hosting.HostedResourceStatus]
-}
-
-func newStatusStrategy(typer runtime.ObjectTyper) statusStrategy {
-	return statusStrategy{newStrategy(typer).ForStatus()}
-}
-
-func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validation.ValidateHostedResourceStatusUpdate(obj.(*hosting.HostedResource), old.(*hosting.HostedResource))
-}
-
 // attrs returns what selectors see of a HostedResource.
 func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	hosted, ok := obj.(*hosting.HostedResource)
 	if !ok {
-		return nil, nil, fmt.Errorf("selecting hostedresources: unexpected type %T", obj)
+		return nil, nil, fmt.Errorf("select hostedresources: unexpected type %T", obj)
 	}
 	selectable := fields.Set{v1alpha1.HostedResourceStoreNameField: hosted.Spec.StoreName}
 	return hosted.Labels, generic.AddObjectMetaFieldsSet(selectable, &hosted.ObjectMeta, false), nil

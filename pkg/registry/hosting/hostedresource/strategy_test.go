@@ -108,7 +108,7 @@ func TestPrepareForUpdate(t *testing.T) {
 
 			got, want = stored(), stored()
 			test.change(got)
-			newStatusStrategy(nil).PrepareForUpdate(t.Context(), got, stored())
+			newStrategy(nil).ForStatus().PrepareForUpdate(t.Context(), got, stored())
 			test.status(want)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("HostedResource with updated status (-want +got):\n%s", diff)
@@ -125,11 +125,11 @@ func TestUpdatesAreValidated(t *testing.T) {
 	if errs := newStrategy(nil).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
 		t.Errorf("update: %d errors for an invalid spec, want 1", len(errs))
 	}
-	if errs := newStatusStrategy(nil).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 0 {
+	if errs := newStrategy(nil).ForStatus().ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 0 {
 		t.Errorf("status update: spec is none of its business: %v", errs.ToAggregate())
 	}
 	invalid.Status.Phase = "Lost"
-	if errs := newStatusStrategy(nil).ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
+	if errs := newStrategy(nil).ForStatus().ValidateUpdate(t.Context(), invalid, stored()); len(errs) != 1 {
 		t.Errorf("status update: %d errors for an invalid status, want 1", len(errs))
 	}
 }
@@ -142,7 +142,7 @@ func TestResetFields(t *testing.T) {
 		t.Errorf("main endpoint resets %v, want %v", got, want)
 	}
 	want = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
-	if got := newStatusStrategy(nil).GetResetFields()[version]; !got.Equals(want) {
+	if got := newStrategy(nil).ForStatus().GetResetFields()[version]; !got.Equals(want) {
 		t.Errorf("status endpoint resets %v, want %v", got, want)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -24,10 +23,15 @@ type strategy struct {
 
 func newStrategy(typer runtime.ObjectTyper) strategy {
 	return strategy{typed.SpecStatusStrategy[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]{
-		BaseStrategy: typed.ClusterScoped(typer),
-		Version:      v1alpha1.SchemeGroupVersion,
-		Spec:         func(object *hosting.Store) *hosting.StoreSpec { return &object.Spec },
-		Status:       func(object *hosting.Store) *hosting.StoreStatus { return &object.Status },
+		ValidatedStrategy: typed.ValidatedStrategy[*hosting.Store]{
+			BaseStrategy:       typed.ClusterScoped(typer),
+			ValidateFunc:       validation.ValidateStore,
+			ValidateUpdateFunc: validation.ValidateStoreUpdate,
+		},
+		ValidateStatusUpdateFunc: validation.ValidateStoreStatusUpdate,
+		Version:                  v1alpha1.SchemeGroupVersion,
+		Spec:                     func(object *hosting.Store) *hosting.StoreSpec { return &object.Spec },
+		Status:                   func(object *hosting.Store) *hosting.StoreStatus { return &object.Status },
 	}}
 }
 
@@ -39,25 +43,4 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	if store.Name != hosting.DefaultStoreName && !slices.Contains(store.Finalizers, v1alpha1.StoreFinalizer) {
 		store.Finalizers = append(store.Finalizers, v1alpha1.StoreFinalizer)
 	}
-}
-
-func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	return validation.ValidateStore(obj.(*hosting.Store))
-}
-
-func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validation.ValidateStoreUpdate(obj.(*hosting.Store), old.(*hosting.Store))
-}
-
-// statusStrategy is that of /status.
-type statusStrategy struct {
-	typed.StatusStrategy[*hosting.Store, hosting.StoreSpec, hosting.StoreStatus]
-}
-
-func newStatusStrategy(typer runtime.ObjectTyper) statusStrategy {
-	return statusStrategy{newStrategy(typer).ForStatus()}
-}
-
-func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validation.ValidateStoreStatusUpdate(obj.(*hosting.Store), old.(*hosting.Store))
 }

@@ -13,11 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/annex-dev/annex/pkg/registry/rbac/clusterrole"
-	"github.com/annex-dev/annex/pkg/registry/rbac/clusterrolebinding"
 	"github.com/annex-dev/annex/pkg/registry/rbac/escalation"
-	"github.com/annex-dev/annex/pkg/registry/rbac/role"
-	"github.com/annex-dev/annex/pkg/registry/rbac/rolebinding"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
 )
@@ -44,16 +40,16 @@ func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (gener
 func (p StorageProvider) storage(getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
 	var stored storedSource
 	var err error
-	if stored.roles, err = role.NewStorage(p.Scheme, getter); err != nil {
+	if stored.roles, err = newRoles(p.Scheme, getter); err != nil {
 		return nil, err
 	}
-	if stored.clusterRoles, err = clusterrole.NewStorage(p.Scheme, getter); err != nil {
+	if stored.clusterRoles, err = newClusterRoles(p.Scheme, getter); err != nil {
 		return nil, err
 	}
-	if stored.roleBindings, err = rolebinding.NewStorage(p.Scheme, getter); err != nil {
+	if stored.roleBindings, err = newRoleBindings(p.Scheme, getter); err != nil {
 		return nil, err
 	}
-	if stored.clusterRoleBindings, err = clusterrolebinding.NewStorage(p.Scheme, getter); err != nil {
+	if stored.clusterRoleBindings, err = newClusterRoleBindings(p.Scheme, getter); err != nil {
 		return nil, err
 	}
 	guard := escalation.Guard{Authorizer: p.Authorizer, Rights: rbac.Resolver{Source: &stored}}

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 const (
@@ -42,7 +42,7 @@ func frontProxy(t *testing.T) tls.Certificate {
 
 // asProxied asks annex itself, with the headers of a front proxy that speaks for an
 // administrator, on a new connection, and returns the status and the answer.
-func asProxied(t *testing.T, annex *behind.Annex, logins ...tls.Certificate) (int, string) {
+func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) (int, string) {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(published(t).Spec.CABundle)
@@ -146,7 +146,7 @@ func (w *watcher) succeeded() int {
 // front proxy at once. kube-apiserver goes on publishing the old authority beside
 // the new one until somebody deletes the ConfigMap; annex follows that as well.
 func TestFrontProxyRotation(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	before := frontProxy(t)
 	if status, body := asProxied(t, annex, before); status != http.StatusOK {
 		t.Fatalf("the front proxy is answered %d: %s", status, body)
@@ -183,7 +183,7 @@ func TestFrontProxyRotation(t *testing.T) {
 // TestAuthenticationConfigMapIsDeleted deletes what says whom to trust. annex goes
 // on with what it read last, and trusts nobody else.
 func TestAuthenticationConfigMapIsDeleted(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	stranger, err := newCA(t, "stranger").Issue(&x509.Certificate{
 		Subject:     frontProxyLeaf(t).Subject,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

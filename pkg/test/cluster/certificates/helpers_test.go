@@ -19,12 +19,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 func sharedSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
-	secret, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Get(t.Context(), servingca.SecretName(behind.ServiceName), metav1.GetOptions{})
+	secret, err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Get(t.Context(), servingca.SecretName(annextest.ServiceName), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func forgetCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A cleanup runs when the test's context is done already.
-	err = client.CoreV1().Secrets(behind.Namespace).Delete(context.WithoutCancel(t.Context()), servingca.SecretName(behind.ServiceName), metav1.DeleteOptions{})
+	err = client.CoreV1().Secrets(annextest.Namespace).Delete(context.WithoutCancel(t.Context()), servingca.SecretName(annextest.ServiceName), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func forgetCA(t *testing.T) {
 func annotate(t *testing.T, annotation, value string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotation, value)
-	_, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Patch(t.Context(), servingca.SecretName(behind.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Patch(t.Context(), servingca.SecretName(annextest.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func patchAPIService(t *testing.T, spec map[string]any) {
 }
 
 // metrics reads annex's own, as its administrator.
-func metrics(t *testing.T, annex *behind.Annex) string {
+func metrics(t *testing.T, annex *annextest.Annex) string {
 	t.Helper()
 	annexClient, err := kubernetes.NewForConfig(annex.AnnexConfig)
 	if err != nil {

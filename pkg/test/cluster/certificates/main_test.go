@@ -23,7 +23,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -32,7 +32,7 @@ const (
 	// patience is how long a wait may take on a busy machine.
 	patience = time.Minute
 
-	serverName  = behind.ServiceName + "." + behind.Namespace + ".svc"
+	serverName  = annextest.ServiceName + "." + annextest.Namespace + ".svc"
 	apiService  = "v1alpha1.hosting.annex.dev"
 	defaultPath = "/apis/hosting.annex.dev/v1alpha1/stores/default"
 )
@@ -86,7 +86,7 @@ type load struct {
 	failures []string
 }
 
-func startLoad(t *testing.T, installation *behind.Installation) *load {
+func startLoad(t *testing.T, installation *annextest.Installation) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel, issuers: map[string]bool{}}

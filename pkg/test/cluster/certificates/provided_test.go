@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/annex-dev/annex/pkg/pki"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // mount is a directory as the kubelet mounts a Secret: the files are links, and
@@ -89,7 +89,7 @@ func bundleOf(cas ...*pki.Authority) []byte {
 func TestProvidedCertificate(t *testing.T) {
 	files, first, second, third := newMount(t), newCA(t, "first"), newCA(t, "second"), newCA(t, "third")
 	files.replace(t, first, first)
-	annex := behind.Start(t, mainCluster, files.flags()...)
+	annex := annextest.Start(t, mainCluster, files.flags()...)
 	load := startLoad(t, annex.Installation)
 	settle := func(what string, signer *pki.Authority, bundle ...*pki.Authority) {
 		t.Helper()
@@ -124,7 +124,7 @@ func TestProvidedCertificate(t *testing.T) {
 
 // TestProvidedCertificateThatCannotWork is found at the start.
 func TestProvidedCertificateThatCannotWork(t *testing.T) {
-	installation := behind.InstallForTest(t, mainCluster)
+	installation := annextest.InstallForTest(t, mainCluster)
 	files := newMount(t)
 	files.replace(t, newCA(t, "one"), newCA(t, "another"))
 	tests := map[string]struct{ flags, want []string }{

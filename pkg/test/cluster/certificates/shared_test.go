@@ -24,7 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // shortLives let a CA be replaced after 16 seconds.
@@ -49,7 +49,7 @@ func TestRotation(t *testing.T) {
 		}
 	})
 	flags := append([]string{"--etcd-servers=" + etcd.Endpoint(), "--shutdown-delay-duration=0s"}, shortLives...)
-	annex := behind.Start(t, mainCluster, flags...)
+	annex := annextest.Start(t, mainCluster, flags...)
 	second, err := annex.Launch(t.TempDir(), flags...)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestRotation(t *testing.T) {
 // page on certificates says.
 func TestRotationOnRequest(t *testing.T) {
 	forgetCA(t)
-	annex := behind.Start(t, mainCluster, "--serving-ca-propagation=1s")
+	annex := annextest.Start(t, mainCluster, "--serving-ca-propagation=1s")
 	before := mustParse(t, sharedSecret(t)).Signing.Certificate()
 	load := startLoad(t, annex.Installation)
 	annotate(t, servingca.RotateAnnotation, "now")
@@ -179,12 +179,12 @@ func phase(state *servingca.State) string {
 
 // TestSecretIsPutBack deletes the CA while annex runs.
 func TestSecretIsPutBack(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	before := sharedSecret(t)
 	load := startLoad(t, annex.Installation)
 	forgetCA(t)
 	eventually(t, "the Secret is back", func() (bool, string) {
-		found, err := mainClient(t).CoreV1().Secrets(behind.Namespace).Get(t.Context(), servingca.SecretName(behind.ServiceName), metav1.GetOptions{})
+		found, err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Get(t.Context(), servingca.SecretName(annextest.ServiceName), metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -197,11 +197,11 @@ func TestSecretIsPutBack(t *testing.T) {
 // TestDamagedSecret is refused by a replica that starts, and left alone by one
 // that runs.
 func TestDamagedSecret(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
-	secrets := mainClient(t).CoreV1().Secrets(behind.Namespace)
+	annex := annextest.Start(t, mainCluster)
+	secrets := mainClient(t).CoreV1().Secrets(annextest.Namespace)
 	t.Cleanup(func() { forgetCA(t) })
 	patch := []byte(`{"data":{"ca.key":"anVuaw=="}}`)
-	damaged, err := secrets.Patch(t.Context(), servingca.SecretName(behind.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
+	damaged, err := secrets.Patch(t.Context(), servingca.SecretName(annextest.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestDamagedSecret(t *testing.T) {
 
 // TestBundleByHand edits what the main cluster verifies annex with.
 func TestBundleByHand(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	other, err := pki.NewAuthority("wrong", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestBundleByHand(t *testing.T) {
 
 // TestMetrics reads when the certificates expire from a running annex.
 func TestMetrics(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	text := metrics(t, annex)
 	for _, certificate := range []string{"ca", "serving", "admin", "published-ca", "published-serving"} {
 		for _, metric := range []string{"annex_certificate_expiration_timestamp_seconds", "annex_certificate_days_to_expiry"} {

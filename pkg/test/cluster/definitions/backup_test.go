@@ -21,7 +21,7 @@ import (
 
 // restored: a resource whose definition was deleted in the main cluster is brought
 // back by somebody who knows only the main cluster.
-func restored(w *world) {
+func restored(w *fixture) {
 	name := "widgets." + w.group
 	definition := hosted(w.crd("widgets", "v1"))
 	definition.Spec.Versions[0].Schema.OpenAPIV3Schema.XPreserveUnknownFields = new(true)
@@ -65,7 +65,7 @@ func restored(w *world) {
 }
 
 // run runs a command of annex as somebody who knows only the main cluster.
-func (w *world) run(args ...string) {
+func (w *fixture) run(args ...string) {
 	w.Helper()
 	var out, errOut bytes.Buffer
 	if code := cmd.Execute(append(args, "--kubeconfig="+mainCluster.Kubeconfig), &out, &errOut); code != 0 {

@@ -18,19 +18,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // TestDefinitions runs every story with a group of its own, behind one annex.
 func TestDefinitions(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	// The first group waits until annex has been reachable for a while.
-	labelledAtOnce(newWorld(t, annex, "first.example.com"))
+	labelledAtOnce(newFixture(t, annex, "first.example.com"))
 	// This one is alone, and its time says something.
-	labelledAtOnce(newWorld(t, annex, "second.example.com"))
+	labelledAtOnce(newFixture(t, annex, "second.example.com"))
 	for name, story := range map[string]struct {
 		group string
-		tell  func(*world)
+		tell  func(*fixture)
 	}{
 		"labelled":                      {"labelled.example.com", labelled},
 		"labelled when it is made":      {"new.example.com", labelledAtOnce},
@@ -59,7 +59,7 @@ func TestDefinitions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			story.tell(newWorld(t, annex, story.group))
+			story.tell(newFixture(t, annex, story.group))
 		})
 	}
 	t.Run("not allowed to look", func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestDefinitions(t *testing.T) {
 
 // labelled: a definition that is there gets its label, and annex serves exactly
 // what the main cluster did.
-func labelled(w *world) {
+func labelled(w *fixture) {
 	w.define(w.crd("widgets", "v1"))
 	before := w.mainDocument("v1", "widgets")
 
@@ -98,7 +98,7 @@ func labelled(w *world) {
 	})
 }
 
-func labelledAtOnce(w *world) {
+func labelledAtOnce(w *fixture) {
 	started := time.Now()
 	w.define(hosted(w.crd("widgets", "v1")))
 	w.published("v1")
@@ -114,12 +114,12 @@ func labelledAtOnce(w *world) {
 	w.stored(0)
 }
 
-func objectsExist(w *world) {
+func objectsExist(w *fixture) {
 	name := "widgets." + w.group
 	w.define(w.crd("widgets", "v1"))
 	w.create("widgets", "v1", "old")
 	w.label(name)
-	w.says(name, metav1.ConditionFalse, "MoveNeeded", `"default/old"`)
+	w.says(name, metav1.ConditionFalse, "ObjectsExist", `"default/old"`)
 	w.isMains("v1")
 	w.notInAnnex(name)
 	w.has(w.mainObjects, "widgets", "v1", "old")
@@ -130,7 +130,7 @@ func objectsExist(w *world) {
 	w.followed(name)
 }
 
-func mixedGroup(w *world) {
+func mixedGroup(w *fixture) {
 	widgets, gadgets := "widgets."+w.group, "gadgets."+w.group
 	w.define(w.crd("gadgets", "v1"), hosted(w.crd("widgets", "v1")))
 	w.says(widgets, metav1.ConditionFalse, "GroupIncomplete", "kubectl label crd "+gadgets+" annex.dev/hosted=true")
@@ -154,7 +154,7 @@ func mixedGroup(w *world) {
 	w.has(w.mainObjects, "gadgets", "v1", "one")
 }
 
-func upgraded(w *world) {
+func upgraded(w *fixture) {
 	name := "widgets." + w.group
 	w.apply(hosted(w.crd("widgets", "v1")))
 	w.published("v1")
@@ -182,7 +182,7 @@ func upgraded(w *world) {
 
 // upgradedWithObjects: annex was away while its group got a version, and somebody
 // used that. The main cluster goes on answering for it.
-func upgradedWithObjects(w *world) {
+func upgradedWithObjects(w *fixture) {
 	name := "widgets." + w.group
 	w.apply(hosted(w.crd("widgets", "v1")))
 	w.published("v1")
@@ -190,7 +190,7 @@ func upgradedWithObjects(w *world) {
 	w.slipInAfterGrace("widgets", "v1", "late")
 
 	w.apply(hosted(w.crd("widgets", "v1", "v2")))
-	w.says(name, metav1.ConditionFalse, "MoveNeeded", "still answers for v2", `"default/late"`)
+	w.says(name, metav1.ConditionFalse, "ObjectsExist", "still answers for v2", `"default/late"`)
 	w.isMains("v2")
 	w.has(w.mainObjects, "widgets", "v1", "one")
 	w.has(w.mainObjects, "widgets", "v2", "late")
@@ -203,7 +203,7 @@ func upgradedWithObjects(w *world) {
 
 // refused: the main cluster, which has stored nothing, may forget a version that
 // annex has stored objects in.
-func refused(w *world) {
+func refused(w *fixture) {
 	name := "widgets." + w.group
 	w.define(hosted(w.crd("widgets", "v1", "v2")))
 	w.published("v1")
@@ -214,7 +214,7 @@ func refused(w *world) {
 	w.followed(name)
 	w.patch(name, `{"status":{"storedVersions":["v2"]}}`, "status")
 	w.patch(name, fmt.Sprintf(`{"spec":{"versions":%s}}`, w.versions("widgets", "v2")))
-	w.says(name, metav1.ConditionFalse, "Refused", "storedVersions")
+	w.says(name, metav1.ConditionFalse, "Rejected", "storedVersions")
 	w.has(w.mainObjects, "widgets", "v1", "one")
 	w.has(w.mainObjects, "widgets", "v2", "one")
 
@@ -222,7 +222,7 @@ func refused(w *world) {
 	w.followed(name)
 }
 
-func labelRemoved(w *world) {
+func labelRemoved(w *fixture) {
 	name := "widgets." + w.group
 	w.define(hosted(w.crd("widgets", "v1")))
 	w.published("v1")
@@ -236,7 +236,7 @@ func labelRemoved(w *world) {
 	w.followed(name)
 }
 
-func deletedInAnnex(w *world) {
+func deletedInAnnex(w *fixture) {
 	name := "widgets." + w.group
 	w.define(hosted(w.crd("widgets", "v1")))
 	w.published("v1")
@@ -254,7 +254,7 @@ func deletedInAnnex(w *world) {
 	w.stored(0)
 }
 
-func unlabelledJoins(w *world) {
+func unlabelledJoins(w *fixture) {
 	widgets, gadgets := "widgets."+w.group, "gadgets."+w.group
 	w.apply(hosted(w.crd("widgets", "v1")))
 	w.published("v1")
@@ -275,7 +275,7 @@ func unlabelledJoins(w *world) {
 	w.stored(0)
 }
 
-func definedInAnnex(w *world) {
+func definedInAnnex(w *fixture) {
 	name := "widgets." + w.group
 	_, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Create(w.Context(), w.crd("widgets", "v1"), metav1.CreateOptions{})
 	w.no(err)
@@ -300,7 +300,7 @@ func definedInAnnex(w *world) {
 
 // objectSlipsIn: a server of the main cluster that learns late of the switch takes
 // an object. The group goes back to where that object is.
-func objectSlipsIn(w *world) {
+func objectSlipsIn(w *fixture) {
 	widgets, gadgets := "widgets."+w.group, "gadgets."+w.group
 	w.define(hosted(w.crd("widgets", "v1")), hosted(w.crd("gadgets", "v1")))
 	w.published("v1")
@@ -327,7 +327,7 @@ func objectSlipsIn(w *world) {
 
 // lateObjectIsHidden: annex has objects already, which giving the group back would
 // hide.
-func lateObjectIsHidden(w *world) {
+func lateObjectIsHidden(w *fixture) {
 	name := "widgets." + w.group
 	w.define(hosted(w.crd("widgets", "v1")))
 	w.published("v1")
@@ -339,10 +339,10 @@ func lateObjectIsHidden(w *world) {
 	w.stored(1)
 }
 
-func notAllowed(w *world) {
+func notAllowed(w *fixture) {
 	name := "widgets." + w.group
 	w.define(hosted(w.crd("widgets", "v1")))
-	w.says(name, metav1.ConditionFalse, "NotAllowed", "kubectl create clusterrole annex-hosted-"+w.group+" --verb=list,watch --resource="+name)
+	w.says(name, metav1.ConditionFalse, "Forbidden", "kubectl create clusterrole annex-hosted-"+w.group+" --verb=list,watch --resource="+name)
 	w.isMains("v1")
 	w.notInAnnex(name)
 	w.no(w.annex.AllowGroup(w.Context(), w.group))
@@ -351,7 +351,7 @@ func notAllowed(w *world) {
 }
 
 // notInAnnex fails if annex has a definition.
-func (w *world) notInAnnex(name string) {
+func (w *fixture) notInAnnex(name string) {
 	w.Helper()
 	_, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(w.Context(), name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
@@ -359,7 +359,7 @@ func (w *world) notInAnnex(name string) {
 	}
 }
 
-func (w *world) gone(what string, get func(context.Context) error) {
+func (w *fixture) gone(what string, get func(context.Context) error) {
 	w.Helper()
 	w.eventually(what+" is gone", func(ctx context.Context) (bool, string) {
 		err := get(ctx)
@@ -369,7 +369,7 @@ func (w *world) gone(what string, get func(context.Context) error) {
 
 // slipInAfterGrace puts an object into the main cluster's etcd when nobody watches
 // that any more.
-func (w *world) slipInAfterGrace(plural, version, name string) {
+func (w *fixture) slipInAfterGrace(plural, version, name string) {
 	w.Helper()
 	w.followed(plural + "." + w.group)
 	timer := time.NewTimer(12 * time.Second)
@@ -382,7 +382,7 @@ func (w *world) slipInAfterGrace(plural, version, name string) {
 }
 
 // versions are those of a definition, as JSON.
-func (w *world) versions(plural string, versions ...string) string {
+func (w *fixture) versions(plural string, versions ...string) string {
 	w.Helper()
 	content, err := json.Marshal(w.crd(plural, versions...).Spec.Versions)
 	w.no(err)

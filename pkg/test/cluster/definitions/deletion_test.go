@@ -22,14 +22,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // finalizer is annex's, on definitions of the main cluster.
 const finalizer = "annex.dev/annex-system.annex"
 
 // hostedWith is a definition that annex serves, with an object.
-func (w *world) hostedWith(plural, object string) (name string) {
+func (w *fixture) hostedWith(plural, object string) (name string) {
 	w.Helper()
 	name = plural + "." + w.group
 	w.define(hosted(w.crd(plural, "v1")))
@@ -42,12 +42,12 @@ func (w *world) hostedWith(plural, object string) (name string) {
 }
 
 // ofMain is a definition of the main cluster.
-func (w *world) ofMain(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+func (w *fixture) ofMain(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	return w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
 }
 
 // holds waits until annex's finalizer is on a definition of the main cluster.
-func (w *world) holds(name string) {
+func (w *fixture) holds(name string) {
 	w.Helper()
 	w.eventually("the finalizer is on "+name, func(ctx context.Context) (bool, string) {
 		crd, err := w.ofMain(ctx, name)
@@ -56,13 +56,13 @@ func (w *world) holds(name string) {
 }
 
 // deleteInMain is kubectl delete crd.
-func (w *world) deleteInMain(name string) {
+func (w *fixture) deleteInMain(name string) {
 	w.Helper()
 	w.no(w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().Delete(w.Context(), name, metav1.DeleteOptions{}))
 }
 
 // goneFromMain waits as kubectl delete crd does.
-func (w *world) goneFromMain(name string) {
+func (w *fixture) goneFromMain(name string) {
 	w.Helper()
 	w.eventually("the main cluster's definition is gone", func(ctx context.Context) (bool, string) {
 		crd, err := w.ofMain(ctx, name)
@@ -75,7 +75,7 @@ func (w *world) goneFromMain(name string) {
 
 // isTerminating waits until the condition Terminating of a definition of the main cluster has
 // some words.
-func (w *world) isTerminating(name string, words ...string) {
+func (w *fixture) isTerminating(name string, words ...string) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("%s is terminating with %q", name, words), func(ctx context.Context) (bool, string) {
 		crd, err := w.ofMain(ctx, name)
@@ -92,7 +92,7 @@ func (w *world) isTerminating(name string, words ...string) {
 
 // isGone waits until a resource is in no discovery document, and has no APIService,
 // definition or HostedResource.
-func (w *world) isGone(plural string) {
+func (w *fixture) isGone(plural string) {
 	w.Helper()
 	name := plural + "." + w.group
 	w.gone("annex's definition", func(ctx context.Context) error {
@@ -115,7 +115,7 @@ func (w *world) isGone(plural string) {
 }
 
 // undiscovered waits until the main cluster's discovery has no such resource.
-func (w *world) undiscovered(plural string) {
+func (w *fixture) undiscovered(plural string) {
 	w.Helper()
 	w.eventually(plural+" is not discovered", func(context.Context) (bool, string) {
 		_, all, err := w.mainDefinitions.Discovery().ServerGroupsAndResources()
@@ -134,7 +134,7 @@ func (w *world) undiscovered(plural string) {
 	})
 }
 
-func deletedInMain(w *world) {
+func deletedInMain(w *fixture) {
 	name := w.hostedWith("widgets", "one")
 	w.deleteInMain(name)
 	w.goneFromMain(name)
@@ -153,7 +153,7 @@ func deletedInMain(w *world) {
 	w.stored(0)
 }
 
-func oneOfTwoDeleted(w *world) {
+func oneOfTwoDeleted(w *fixture) {
 	w.define(hosted(w.crd("gadgets", "v1")), hosted(w.crd("widgets", "v1")))
 	w.published("v1")
 	w.create("gadgets", "v1", "one")
@@ -169,7 +169,7 @@ func oneOfTwoDeleted(w *world) {
 }
 
 // deletedWithFinalizers: an object that somebody keeps holds the definition.
-func deletedWithFinalizers(w *world) {
+func deletedWithFinalizers(w *fixture) {
 	name := w.hostedWith("widgets", "one")
 	w.setFinalizers("widgets", "one", "example.com/cleanup")
 	w.create("widgets", "v1", "two")
@@ -188,7 +188,7 @@ func deletedWithFinalizers(w *world) {
 	w.isGone("widgets")
 }
 
-func (w *world) setFinalizers(plural, name string, finalizers ...string) {
+func (w *fixture) setFinalizers(plural, name string, finalizers ...string) {
 	w.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
 	w.no(err)
@@ -196,7 +196,7 @@ func (w *world) setFinalizers(plural, name string, finalizers ...string) {
 	w.no(err)
 }
 
-func deletedAndKept(w *world) {
+func deletedAndKept(w *fixture) {
 	name := w.hostedWith("widgets", "one")
 	w.patch(name, `{"metadata":{"annotations":{"annex.dev/deletion-policy":"keep"}}}`)
 	w.deleteInMain(name)
@@ -211,7 +211,7 @@ func deletedAndKept(w *world) {
 
 // deletedWithoutLabel: what annex is not asked to follow any more it lets go, before
 // and while it is being deleted.
-func deletedWithoutLabel(w *world) {
+func deletedWithoutLabel(w *fixture) {
 	name := w.hostedWith("widgets", "one")
 	w.patch(name, `{"metadata":{"labels":{"annex.dev/hosted":null}}}`)
 	w.eventually("the finalizer is gone", func(ctx context.Context) (bool, string) {
@@ -234,7 +234,7 @@ func deletedWithoutLabel(w *world) {
 }
 
 // missingInMain: the main cluster is an older copy of itself, without the definition.
-func missingInMain(w *world) {
+func missingInMain(w *fixture) {
 	name := w.hostedWith("widgets", "one")
 	w.no(mainCluster.DeleteEtcdKey(w.Context(), "/registry/apiextensions.k8s.io/customresourcedefinitions/"+name))
 	w.goneFromMain(name)
@@ -244,7 +244,7 @@ func missingInMain(w *world) {
 
 // servedAgain: nothing of a definition that is gone from the main cluster was deleted,
 // and all is there for the next.
-func (w *world) servedAgain(name string) {
+func (w *fixture) servedAgain(name string) {
 	w.Helper()
 	w.published("v1")
 	w.has(w.mainObjects, "widgets", "v1", "one")
@@ -256,7 +256,7 @@ func (w *world) servedAgain(name string) {
 
 // olderDeletion: the main cluster is an older copy of itself, in which a definition was
 // being deleted that has been made again since.
-func olderDeletion(w *world) {
+func olderDeletion(w *fixture) {
 	name := w.hostedWith("widgets", "one")
 	crd, err := w.ofMain(w.Context(), name)
 	w.no(err)
@@ -274,8 +274,8 @@ func olderDeletion(w *world) {
 
 // TestDeletedWhileAnnexIsDown: the definition waits for annex.
 func TestDeletedWhileAnnexIsDown(t *testing.T) {
-	first := behind.Start(t, mainCluster)
-	w := newWorld(t, first, "down.example.com")
+	first := annextest.Start(t, mainCluster)
+	w := newFixture(t, first, "down.example.com")
 	name := w.hostedWith("widgets", "one")
 	first.Stop(t)
 	w.deleteInMain(name)
@@ -284,7 +284,7 @@ func TestDeletedWhileAnnexIsDown(t *testing.T) {
 		return err == nil && slices.Equal(crd.Finalizers, []string{finalizer}), fmt.Sprint(err)
 	})
 	second := launch(t, first, first.DataDir)
-	w = newWorld(t, second, w.group)
+	w = newFixture(t, second, w.group)
 	w.goneFromMain(name)
 	w.isGone("widgets")
 }
@@ -292,8 +292,8 @@ func TestDeletedWhileAnnexIsDown(t *testing.T) {
 // TestNoRightToHold: with the rights of an older annex nothing is taken over, and what
 // is missing is said.
 func TestNoRightToHold(t *testing.T) {
-	first := behind.Start(t, mainCluster)
-	w := newWorld(t, first, "rightless.example.com")
+	first := annextest.Start(t, mainCluster)
+	w := newFixture(t, first, "rightless.example.com")
 	roles := kubernetes.NewForConfigOrDie(mainCluster.Config).RbacV1().ClusterRoles()
 	role, err := roles.Get(w.Context(), "annex", metav1.GetOptions{})
 	w.no(err)
@@ -305,7 +305,7 @@ func TestNoRightToHold(t *testing.T) {
 	w.no(err)
 	name := "widgets." + w.group
 	w.define(hosted(w.crd("widgets", "v1")))
-	w.says(name, metav1.ConditionFalse, "NotAllowed", "finalizer", "kubectl annex doctor --print-rbac | kubectl apply -f -")
+	w.says(name, metav1.ConditionFalse, "Forbidden", "finalizer", "kubectl annex doctor --print-rbac | kubectl apply -f -")
 	w.isMains("v1")
 
 	current, err := roles.Get(w.Context(), "annex", metav1.GetOptions{})

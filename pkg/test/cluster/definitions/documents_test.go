@@ -19,23 +19,23 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/crds"
 )
 
 // certManager: the groups of a project of others, as it publishes them.
-func certManager(t *testing.T, annex *behind.Annex) {
-	worlds := map[string]*world{}
+func certManager(t *testing.T, annex *annextest.Annex) {
+	fixtures := map[string]*fixture{}
 	for _, manifest := range load(t, "cert-manager") {
 		crd := manifest.CRD
-		w := worlds[crd.Spec.Group]
+		w := fixtures[crd.Spec.Group]
 		if w == nil {
-			w = newWorld(t, annex, crd.Spec.Group)
-			worlds[crd.Spec.Group] = w
+			w = newFixture(t, annex, crd.Spec.Group)
+			fixtures[crd.Spec.Group] = w
 		}
 		w.define(crd)
 	}
-	for group, w := range worlds {
+	for group, w := range fixtures {
 		list, err := w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().List(t.Context(), metav1.ListOptions{})
 		w.no(err)
 		var names, plurals []string
@@ -54,8 +54,8 @@ func certManager(t *testing.T, annex *behind.Annex) {
 		}
 		w.sameDocuments("v1", before, plurals...)
 	}
-	if len(worlds) < 2 {
-		t.Errorf("cert-manager has %d groups, want 2", len(worlds))
+	if len(fixtures) < 2 {
+		t.Errorf("cert-manager has %d groups, want 2", len(fixtures))
 	}
 }
 
@@ -77,17 +77,17 @@ func load(t *testing.T, name string) []crds.Manifest {
 
 // mainDocument and annexDocument are the OpenAPI v3 documents of a version of the
 // group, as either side has them once all of these resources are in them.
-func (w *world) mainDocument(version string, plurals ...string) []byte {
+func (w *fixture) mainDocument(version string, plurals ...string) []byte {
 	w.Helper()
 	return w.document(mainCluster.Config, version, plurals)
 }
 
-func (w *world) annexDocument(version string, plurals ...string) []byte {
+func (w *fixture) annexDocument(version string, plurals ...string) []byte {
 	w.Helper()
 	return w.document(w.annex.AnnexConfig, version, plurals)
 }
 
-func (w *world) document(config *restclient.Config, version string, plurals []string) []byte {
+func (w *fixture) document(config *restclient.Config, version string, plurals []string) []byte {
 	w.Helper()
 	discovery, err := kubernetes.NewForConfig(config)
 	w.no(err)
@@ -106,7 +106,7 @@ func (w *world) document(config *restclient.Config, version string, plurals []st
 
 // sameDocuments fails unless the main cluster's document is what it was before the
 // group was taken over, byte for byte, and annex's says the same about the group.
-func (w *world) sameDocuments(version string, before []byte, plurals ...string) {
+func (w *fixture) sameDocuments(version string, before []byte, plurals ...string) {
 	w.Helper()
 	if after := w.mainDocument(version, plurals...); !bytes.Equal(before, after) {
 		w.Errorf("the main cluster's OpenAPI document of %s/%s has changed: %s", w.group, version, firstDifference(before, after))
@@ -119,7 +119,7 @@ func (w *world) sameDocuments(version string, before []byte, plurals ...string) 
 
 // ofGroup is a document without the schemas of Kubernetes itself, which differ
 // between its minor versions, in one order.
-func (w *world) ofGroup(document []byte) []byte {
+func (w *fixture) ofGroup(document []byte) []byte {
 	w.Helper()
 	var parsed struct {
 		Paths      map[string]any `json:"paths"`

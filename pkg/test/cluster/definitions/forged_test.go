@@ -26,7 +26,7 @@ import (
 // forged: a user who may write definitions and HostedResources, and nothing else, has
 // objects of the main cluster vanish neither from a group that nobody asked annex to
 // take over nor from one that waits because of them.
-func forged(w *world) {
+func forged(w *fixture) {
 	name := "widgets." + w.group
 	w.define(w.crd("widgets", "v1"))
 	for _, object := range []string{"one", "two", "three"} {
@@ -59,7 +59,7 @@ func forged(w *world) {
 	w.keepsItsObjects(name, "GroupInMain")
 
 	w.label(name)
-	w.says(name, metav1.ConditionFalse, "MoveNeeded")
+	w.says(name, metav1.ConditionFalse, "ObjectsExist")
 	w.keepsItsObjects(name, "GroupInMain")
 	own, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(w.Context(), name, metav1.GetOptions{})
 	w.no(err)
@@ -70,7 +70,7 @@ func forged(w *world) {
 
 // keepsItsObjects waits until a HostedResource says why it is not published, and fails
 // unless the main cluster shows its three objects.
-func (w *world) keepsItsObjects(name, reason string) {
+func (w *fixture) keepsItsObjects(name, reason string) {
 	w.Helper()
 	w.eventually(name+" is not published: "+reason, func(ctx context.Context) (bool, string) {
 		resource, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
@@ -90,7 +90,7 @@ func (w *world) keepsItsObjects(name, reason string) {
 
 // editor is a user of the main cluster, at annex's own endpoint, who may do everything
 // with definitions and HostedResources, but not write their status.
-func (w *world) editor(name string) *restclient.Config {
+func (w *fixture) editor(name string) *restclient.Config {
 	w.Helper()
 	rbac := kubernetes.NewForConfigOrDie(mainCluster.Config).RbacV1()
 	_, err := rbac.ClusterRoles().Create(w.Context(), &rbacv1.ClusterRole{

@@ -28,7 +28,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -44,11 +44,11 @@ func TestMain(m *testing.M) {
 	os.Exit(maincluster.RunTests(m, options, func(started *maincluster.Cluster) { mainCluster = started }))
 }
 
-// world is a main cluster and the annex behind it, for one group.
-type world struct {
+// fixture is a main cluster and the annex behind it, for one group.
+type fixture struct {
 	*testing.T
 	group           string
-	annex           *behind.Annex
+	annex           *annextest.Annex
 	mainDefinitions apiextensionsclient.Interface
 	mainObjects     dynamic.Interface
 	mainAPIServices aggregatorclient.Interface
@@ -58,20 +58,20 @@ type world struct {
 	annexHosting     hostingclient.Interface
 }
 
-// newWorld makes clients, and lets annex see the objects of a group.
-func newWorld(t *testing.T, annex *behind.Annex, group string) *world {
+// newFixture makes clients, and lets annex see the objects of a group.
+func newFixture(t *testing.T, annex *annextest.Annex, group string) *fixture {
 	t.Helper()
 	w := unallowed(t, annex, group)
 	w.no(annex.AllowGroup(t.Context(), group))
 	return w
 }
 
-// unallowed is a world in which annex may not see the objects of the group.
-func unallowed(t *testing.T, annex *behind.Annex, group string) *world {
+// unallowed is a fixture in which annex may not see the objects of the group.
+func unallowed(t *testing.T, annex *annextest.Annex, group string) *fixture {
 	t.Helper()
 	main, own := restclient.CopyConfig(mainCluster.Config), restclient.CopyConfig(annex.AnnexConfig)
 	main.QPS, own.QPS = -1, -1
-	return &world{
+	return &fixture{
 		T: t, group: group, annex: annex,
 		mainDefinitions: apiextensionsclient.NewForConfigOrDie(main), mainObjects: dynamic.NewForConfigOrDie(main),
 		mainAPIServices:  aggregatorclient.NewForConfigOrDie(main),
@@ -81,7 +81,7 @@ func unallowed(t *testing.T, annex *behind.Annex, group string) *world {
 }
 
 // no ends the test on an error.
-func (w *world) no(err error) {
+func (w *fixture) no(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
@@ -89,7 +89,7 @@ func (w *world) no(err error) {
 }
 
 // crd is a definition of the group with some versions, the first of which is stored.
-func (w *world) crd(plural string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
+func (w *fixture) crd(plural string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
 	kind := strings.ToUpper(plural[:1]) + strings.TrimSuffix(plural[1:], "s")
 	made := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + w.group},
@@ -122,7 +122,7 @@ func hosted(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.Cust
 }
 
 // define makes definitions in the main cluster.
-func (w *world) define(crds ...*apiextensionsv1.CustomResourceDefinition) {
+func (w *fixture) define(crds ...*apiextensionsv1.CustomResourceDefinition) {
 	w.Helper()
 	for _, crd := range crds {
 		_, err := w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().Create(w.Context(), crd, metav1.CreateOptions{})
@@ -131,7 +131,7 @@ func (w *world) define(crds ...*apiextensionsv1.CustomResourceDefinition) {
 }
 
 // apply writes a definition in the main cluster as `kubectl apply --server-side` does.
-func (w *world) apply(crd *apiextensionsv1.CustomResourceDefinition) {
+func (w *fixture) apply(crd *apiextensionsv1.CustomResourceDefinition) {
 	w.Helper()
 	crd = crd.DeepCopy()
 	crd.TypeMeta = metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"}
@@ -143,19 +143,19 @@ func (w *world) apply(crd *apiextensionsv1.CustomResourceDefinition) {
 }
 
 // patch merges JSON into a definition of the main cluster.
-func (w *world) patch(name, patch string, subresources ...string) {
+func (w *fixture) patch(name, patch string, subresources ...string) {
 	w.Helper()
 	_, err := w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 	w.no(err)
 }
 
-func (w *world) label(name string) {
+func (w *fixture) label(name string) {
 	w.Helper()
 	w.patch(name, `{"metadata":{"labels":{"annex.dev/hosted":"true"}}}`)
 }
 
 // published waits until the main cluster sends requests for a version to annex.
-func (w *world) published(version string) {
+func (w *fixture) published(version string) {
 	w.Helper()
 	if err := w.annex.WaitPublished(w.Context(), w.group, version); err != nil {
 		w.Fatalf("%v\n%s", err, w.everything())
@@ -164,7 +164,7 @@ func (w *world) published(version string) {
 
 // asksAnnex waits until the main cluster does what published says, which it does a
 // moment later: its lists are then at a version of annex.
-func (w *world) asksAnnex(plural, version string) {
+func (w *fixture) asksAnnex(plural, version string) {
 	w.Helper()
 	listed := func(ctx context.Context, client dynamic.Interface) uint64 {
 		list, err := w.in(client, plural, version).List(ctx, metav1.ListOptions{})
@@ -181,7 +181,7 @@ func (w *world) asksAnnex(plural, version string) {
 }
 
 // isMains fails if an APIService is not one that kube-apiserver keeps.
-func (w *world) isMains(version string) {
+func (w *fixture) isMains(version string) {
 	w.Helper()
 	found, err := w.mainAPIServices.ApiregistrationV1().APIServices().Get(w.Context(), version+"."+w.group, metav1.GetOptions{})
 	w.no(err)
@@ -192,7 +192,7 @@ func (w *world) isMains(version string) {
 
 // says waits until a HostedResource says something on how its definition is
 // followed, and returns the message.
-func (w *world) says(name string, status metav1.ConditionStatus, reason string, words ...string) string {
+func (w *fixture) says(name string, status metav1.ConditionStatus, reason string, words ...string) string {
 	w.Helper()
 	var message string
 	w.eventually(fmt.Sprintf("%s says %s %s %q", name, status, reason, words), func(ctx context.Context) (bool, string) {
@@ -215,13 +215,13 @@ func (w *world) says(name string, status metav1.ConditionStatus, reason string, 
 	return message
 }
 
-func (w *world) followed(name string) {
+func (w *fixture) followed(name string) {
 	w.Helper()
 	w.says(name, metav1.ConditionTrue, "Synced")
 }
 
 // everything is what annex says on the group, for a test that fails.
-func (w *world) everything() string {
+func (w *fixture) everything() string {
 	resources, err := w.annexHosting.HostingV1alpha1().HostedResources().List(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		return err.Error()
@@ -236,7 +236,7 @@ func (w *world) everything() string {
 }
 
 // object is one of the group.
-func (w *world) object(plural, version, name string) *unstructured.Unstructured {
+func (w *fixture) object(plural, version, name string) *unstructured.Unstructured {
 	kind := strings.ToUpper(plural[:1]) + strings.TrimSuffix(plural[1:], "s")
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": w.group + "/" + version, "kind": kind,
@@ -246,13 +246,13 @@ func (w *world) object(plural, version, name string) *unstructured.Unstructured 
 }
 
 // in are the objects of a resource, seen by some client.
-func (w *world) in(client dynamic.Interface, plural, version string) dynamic.ResourceInterface {
+func (w *fixture) in(client dynamic.Interface, plural, version string) dynamic.ResourceInterface {
 	return client.Resource(schema.GroupVersionResource{Group: w.group, Version: version, Resource: plural}).Namespace(metav1.NamespaceDefault)
 }
 
 // create makes an object through the main cluster. A definition that was just
 // switched may be refused for a moment.
-func (w *world) create(plural, version, name string) {
+func (w *fixture) create(plural, version, name string) {
 	w.Helper()
 	w.eventually("creating "+plural+" "+name, func(ctx context.Context) (bool, string) {
 		_, err := w.in(w.mainObjects, plural, version).Create(ctx, w.object(plural, version, name), metav1.CreateOptions{})
@@ -261,7 +261,7 @@ func (w *world) create(plural, version, name string) {
 }
 
 // has fails unless an object is there.
-func (w *world) has(client dynamic.Interface, plural, version, name string) {
+func (w *fixture) has(client dynamic.Interface, plural, version, name string) {
 	w.Helper()
 	w.eventually("getting "+plural+" "+name, func(ctx context.Context) (bool, string) {
 		_, err := w.in(client, plural, version).Get(ctx, name, metav1.GetOptions{})
@@ -270,7 +270,7 @@ func (w *world) has(client dynamic.Interface, plural, version, name string) {
 }
 
 // stored fails unless the main cluster's etcd holds so many objects of the group.
-func (w *world) stored(want int) {
+func (w *fixture) stored(want int) {
 	w.Helper()
 	keys, err := mainCluster.EtcdKeys(w.Context(), "/registry/"+w.group+"/")
 	w.no(err)
@@ -280,7 +280,7 @@ func (w *world) stored(want int) {
 }
 
 // slipIn puts an object into the main cluster's etcd.
-func (w *world) slipIn(plural, version, name string) {
+func (w *fixture) slipIn(plural, version, name string) {
 	w.Helper()
 	object := w.object(plural, version, name)
 	object.SetUID(types.UID("6b1c1f0e-0000-4000-8000-" + fmt.Sprintf("%012x", time.Now().UnixNano()&0xffffffffffff)))
@@ -291,7 +291,7 @@ func (w *world) slipIn(plural, version, name string) {
 }
 
 // eventually polls until done and fails with what was last seen.
-func (w *world) eventually(what string, check func(ctx context.Context) (done bool, saw string)) {
+func (w *fixture) eventually(what string, check func(ctx context.Context) (done bool, saw string)) {
 	w.Helper()
 	deadline := time.Now().Add(patience)
 	for {

@@ -12,13 +12,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // TestAway: what happens to definitions while annex is not there.
 func TestAway(t *testing.T) {
-	first := behind.Start(t, mainCluster)
-	w := newWorld(t, first, "away.example.com")
+	first := annextest.Start(t, mainCluster)
+	w := newFixture(t, first, "away.example.com")
 	name := "widgets." + w.group
 	w.apply(hosted(w.crd("widgets", "v1")))
 	w.published("v1")
@@ -31,8 +31,8 @@ func TestAway(t *testing.T) {
 	w.create("widgets", "v2", "two")
 
 	second := launch(t, first, first.DataDir)
-	w = newWorld(t, second, w.group)
-	w.says(name, metav1.ConditionFalse, "MoveNeeded", "v2", `"default/two"`)
+	w = newFixture(t, second, w.group)
+	w.says(name, metav1.ConditionFalse, "ObjectsExist", "v2", `"default/two"`)
 	w.isMains("v2")
 	w.has(w.mainObjects, "widgets", "v1", "one")
 	w.has(w.mainObjects, "widgets", "v2", "two")
@@ -44,7 +44,7 @@ func TestAway(t *testing.T) {
 
 	// Without its data annex does not pretend that all objects were deleted.
 	third := launch(t, first, t.TempDir())
-	w = newWorld(t, third, w.group)
+	w = newFixture(t, third, w.group)
 	w.says(name, metav1.ConditionFalse, "DataReplaced", "kubectl delete apiservice v1."+w.group+" v2."+w.group)
 	w.notInAnnex(name)
 	if list, err := w.in(w.mainObjects, "widgets", "v1").List(w.Context(), metav1.ListOptions{}); err == nil {
@@ -53,7 +53,7 @@ func TestAway(t *testing.T) {
 	third.Stop(t)
 
 	restored := launch(t, first, first.DataDir)
-	w = newWorld(t, restored, w.group)
+	w = newFixture(t, restored, w.group)
 	w.eventually("the objects are back", func(ctx context.Context) (bool, string) {
 		_, err := w.in(w.mainObjects, "widgets", "v1").Get(ctx, "one", metav1.GetOptions{})
 		return err == nil, fmt.Sprint(err)
@@ -62,7 +62,7 @@ func TestAway(t *testing.T) {
 }
 
 // launch runs another replica of an installation.
-func launch(t *testing.T, of *behind.Annex, dataDir string) *behind.Annex {
+func launch(t *testing.T, of *annextest.Annex, dataDir string) *annextest.Annex {
 	t.Helper()
 	annex, err := of.Launch(dataDir)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // returns are how long after an object slipped in writers begin, in as many groups.
@@ -26,16 +26,16 @@ var returns = []time.Duration{0, 2 * time.Millisecond, 5 * time.Millisecond, 10 
 // are removed, clients write. What was acknowledged is seen afterwards, wherever the
 // group is.
 func TestWrittenWhileGivenBack(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	for i, delay := range returns {
 		t.Run(delay.String(), func(t *testing.T) {
 			t.Parallel()
-			writtenWhileGivenBack(newWorld(t, annex, fmt.Sprintf("returned%d.example.com", i)), delay)
+			writtenWhileGivenBack(newFixture(t, annex, fmt.Sprintf("returned%d.example.com", i)), delay)
 		})
 	}
 }
 
-func writtenWhileGivenBack(w *world, delay time.Duration) {
+func writtenWhileGivenBack(w *fixture, delay time.Duration) {
 	name := "widgets." + w.group
 	w.define(hosted(w.crd("widgets", "v1")))
 	w.published("v1")
@@ -95,7 +95,7 @@ func writtenWhileGivenBack(w *world, delay time.Duration) {
 
 // seesLateObject waits until annex has seen the object that slipped in. On a machine that
 // is so slow that annex looked for none any more the test says nothing.
-func (w *world) seesLateObject(name string) {
+func (w *fixture) seesLateObject(name string) {
 	w.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	w.eventually("annex sees the late object", func(ctx context.Context) (bool, string) {

@@ -24,7 +24,7 @@ import (
 
 // refusesToAuthor: the main cluster says which endpoints and Secrets the author of a
 // Store may name, who has rights on Stores there and no others.
-func (w *world) refusesToAuthor(etcd *etcdcluster.Cluster, secret string) {
+func (w *fixture) refusesToAuthor(etcd *etcdcluster.Cluster, secret string) {
 	w.Helper()
 	const user = "store-author"
 	config, err := mainCluster.ConfigFor(user)
@@ -71,10 +71,10 @@ func (w *world) refusesToAuthor(etcd *etcdcluster.Cluster, secret string) {
 
 // ofACompiledInGroup: a definition of a group that annex serves without definitions is
 // not followed, and annex says so.
-func ofACompiledInGroup(w *world) {
+func ofACompiledInGroup(w *fixture) {
 	crd := hosted(w.crd("widgets", "v9"))
 	crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, for a test"}
 	w.define(crd)
-	w.says(crd.Name, metav1.ConditionFalse, "Refused", "compiled into annex")
+	w.says(crd.Name, metav1.ConditionFalse, "Rejected", "compiled into annex")
 	w.isMains("v9")
 }

@@ -24,14 +24,14 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 )
 
 // onAnotherStore: who knows only the main cluster adds a Store, puts one resource
 // there, and loses its etcd. Only that resource is away, and through the main cluster
 // it says why; the APIService, which others share, stays available.
-func onAnotherStore(w *world) {
+func onAnotherStore(w *fixture) {
 	etcd := etcdcluster.Start(w.T, etcdcluster.Config{Members: 1})
 	mainHosting, err := hostingclient.NewForConfig(mainCluster.Config)
 	w.no(err)
@@ -86,14 +86,14 @@ func onAnotherStore(w *world) {
 // TestScheduled: a definition of the main cluster goes where the scheduler puts it,
 // whether annex follows it or only says why not.
 func TestScheduled(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
-	w := newWorld(t, annex, "scheduled.example.com")
+	annex := annextest.Start(t, mainCluster)
+	w := newFixture(t, annex, "scheduled.example.com")
 	widgets := "widgets." + w.group
 	stores := w.annexHosting.HostingV1alpha1().Stores()
 	taint := `{"spec":{"taints":[{"key":"example.com/full","effect":"NoSchedule"}]}}`
 	_, err := stores.Patch(w.Context(), hostingv1alpha1.DefaultStoreName, types.MergePatchType, []byte(taint), metav1.PatchOptions{})
 	w.no(err)
-	other := newWorld(t, annex, "unscheduled.example.com")
+	other := newFixture(t, annex, "unscheduled.example.com")
 	other.define(other.crd("gadgets", "v1"), hosted(other.crd("widgets", "v1")))
 	other.says("widgets."+other.group, metav1.ConditionFalse, "GroupIncomplete")
 	w.define(hosted(w.crd("widgets", "v1")))
@@ -117,7 +117,7 @@ func TestScheduled(t *testing.T) {
 
 // addStore makes a Store with certificates in a Secret of the main cluster. annex may
 // read no Secret there that is not its own, until somebody allows it to.
-func (w *world) addStore(mainHosting hostingclient.Interface, name string, etcd *etcdcluster.Cluster, change func(*hostingv1alpha1.StoreSpec)) {
+func (w *fixture) addStore(mainHosting hostingclient.Interface, name string, etcd *etcdcluster.Cluster, change func(*hostingv1alpha1.StoreSpec)) {
 	w.Helper()
 	const namespace = hosting.NamespaceAnnexSystem
 	kube, err := kubernetes.NewForConfig(mainCluster.Config)
@@ -158,7 +158,7 @@ func (w *world) addStore(mainHosting hostingclient.Interface, name string, etcd 
 }
 
 // storeIs waits until the condition Ready of a Store is as wanted.
-func (w *world) storeIs(mainHosting hostingclient.Interface, name string, status metav1.ConditionStatus, words string) {
+func (w *fixture) storeIs(mainHosting hostingclient.Interface, name string, status metav1.ConditionStatus, words string) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func(ctx context.Context) (bool, string) {
 		store, err := mainHosting.HostingV1alpha1().Stores().Get(ctx, name, metav1.GetOptions{})

@@ -21,7 +21,7 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), "go", "run", "./pkg/test/demo", "demo", "--once")
+	command := exec.CommandContext(t.Context(), "go", "run", "./hack/demo", "demo", "--once")
 	command.Dir = root
 	began := time.Now()
 	output, err := command.CombinedOutput()

@@ -24,7 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -74,7 +74,7 @@ func (t tests) Run() int {
 		return fail(err)
 	}
 	defer balancer.Close()
-	installation, err := behind.Install(context.Background(), mainCluster, balancer)
+	installation, err := annextest.Install(context.Background(), mainCluster, balancer)
 	if err != nil {
 		return fail(err)
 	}
@@ -90,7 +90,7 @@ func (t tests) Run() int {
 
 // fleet is all replicas of one annex.
 type fleet struct {
-	*behind.Installation
+	*annextest.Installation
 	dir   string
 	flags []string
 
@@ -101,7 +101,7 @@ type fleet struct {
 // replica is a process, and what tells the balancer whether it is ready, as a
 // kubelet does.
 type replica struct {
-	*behind.Annex
+	*annextest.Annex
 	stopProbing context.CancelFunc
 	probing     sync.WaitGroup
 }

@@ -23,7 +23,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -98,11 +98,11 @@ func servedByMain(t *testing.T, group string) {
 	})
 }
 
-func groupNotLetIn(t *testing.T, annex *behind.Annex) {
+func groupNotLetIn(t *testing.T, annex *annextest.Annex) {
 	const group = "letin.example.com"
 	installCRD(t, mainCluster.Config, labelled(crd("guests."+group)))
 	found := finds(t, mainCluster, "groups-rbac", "FAIL", "list/watch guests."+group)
-	finds(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "NotAllowed")
+	finds(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "Forbidden")
 	mend(t, mainCluster, found.Mend)
 	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func groupNotLetIn(t *testing.T, annex *behind.Annex) {
 
 // invalidStorageVersion: the main cluster, which has no objects, lets a stored
 // version go that annex has objects of. annex keeps them and its definition.
-func invalidStorageVersion(t *testing.T, annex *behind.Annex) {
+func invalidStorageVersion(t *testing.T, annex *annextest.Annex) {
 	const group, name = "stored.example.com", "widgets.stored.example.com"
 	if err := annex.AllowGroup(t.Context(), group); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func invalidStorageVersion(t *testing.T, annex *behind.Annex) {
 	finds(t, mainCluster, "resources", "ok")
 	write(`{"status":{"storedVersions":["v2"]}}`, "status")
 	write(`{"spec":{"versions":[{"name":"v2","storage":true,` + schema + `}]}}`)
-	found := finds(t, mainCluster, "resources", "FAIL", name, "DefinitionSynced", "Refused", "storedVersions")
+	found := finds(t, mainCluster, "resources", "FAIL", name, "DefinitionSynced", "Rejected", "storedVersions")
 	if found.Mend != "kubectl edit crd "+name {
 		t.Errorf("the doctor mends it with %q", found.Mend)
 	}
@@ -156,7 +156,7 @@ func invalidStorageVersion(t *testing.T, annex *behind.Annex) {
 }
 
 // wrongServicePort: annex publishes a port that its Service does not have.
-func wrongServicePort(t *testing.T, _ *behind.Annex) {
+func wrongServicePort(t *testing.T, _ *annextest.Annex) {
 	replaceService(t, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex", Namespace: namespace},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}},
@@ -173,7 +173,7 @@ func wrongServicePort(t *testing.T, _ *behind.Annex) {
 	restoreService(t)
 }
 
-func noService(t *testing.T, _ *behind.Annex) {
+func noService(t *testing.T, _ *annextest.Annex) {
 	if err := kube(t, mainCluster.Config).CoreV1().Services(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func restoreService(t *testing.T) {
 }
 
 // twoAnnexes: a group that annex serves is published by another one already.
-func twoAnnexes(t *testing.T, annex *behind.Annex) {
+func twoAnnexes(t *testing.T, annex *annextest.Annex) {
 	const group, name = "claimed.example.com", "v1.claimed.example.com"
 	port := int32(443)
 	claimed := &apiregistrationv1.APIService{
@@ -242,7 +242,7 @@ func twoAnnexes(t *testing.T, annex *behind.Annex) {
 }
 
 // otherAnnex is what the doctor says to who installs a second annex.
-func otherAnnex(t *testing.T, _ *behind.Annex) {
+func otherAnnex(t *testing.T, _ *annextest.Annex) {
 	r := doctor(t, mainCluster, "--publish-service=second-system/annex:443")
 	if _, is := r.find("service", "FAIL", "there is no namespace second-system"); !is {
 		t.Errorf("the doctor does not miss the namespace:\n%s", r.raw)
@@ -260,7 +260,7 @@ func otherAnnex(t *testing.T, _ *behind.Annex) {
 func TestFrontProxyRotated(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
-	behind.Start(t, cluster)
+	annextest.Start(t, cluster)
 	before, _ := healthy(t, cluster).find("front-proxy", "ok")
 	if err := cluster.RotateFrontProxyCA(t.Context()); err != nil {
 		t.Fatal(err)

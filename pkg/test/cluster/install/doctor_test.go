@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	aggregatorclientv1 "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 const hosting = "v1alpha1.hosting.annex.dev"
@@ -23,7 +23,7 @@ const hosting = "v1alpha1.hosting.annex.dev"
 // TestDoctor breaks an installation in one way after the other, and mends it with
 // the very command that the doctor prints.
 func TestDoctor(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	first := healthy(t, mainCluster)
 	for _, check := range []string{
 		"main-cluster", "service", "endpoints", "rbac", "groups-rbac", "front-proxy", "leader", "deletions", "apiservice", "certificates",
@@ -42,7 +42,7 @@ func TestDoctor(t *testing.T) {
 
 	tests := []struct {
 		name string
-		run  func(t *testing.T, annex *behind.Annex)
+		run  func(t *testing.T, annex *annextest.Annex)
 	}{
 		{"missing RoleBinding", missingRoleBinding},
 		{"missing delegation", missingDelegation},
@@ -82,7 +82,7 @@ func patchAPIService(t *testing.T, name, patch string) {
 	}
 }
 
-func missingRoleBinding(t *testing.T, _ *behind.Annex) {
+func missingRoleBinding(t *testing.T, _ *annextest.Annex) {
 	if err := kube(t, mainCluster.Config).RbacV1().RoleBindings("kube-system").Delete(t.Context(), "annex-authentication-reader", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func missingRoleBinding(t *testing.T, _ *behind.Annex) {
 	mend(t, mainCluster, found.Mend)
 }
 
-func missingDelegation(t *testing.T, _ *behind.Annex) {
+func missingDelegation(t *testing.T, _ *annextest.Annex) {
 	if err := kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings().Delete(t.Context(), "annex-auth-delegator", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func missingDelegation(t *testing.T, _ *behind.Annex) {
 	mend(t, mainCluster, found.Mend)
 }
 
-func missingRole(t *testing.T, _ *behind.Annex) {
+func missingRole(t *testing.T, _ *annextest.Annex) {
 	rbac := kube(t, mainCluster.Config).RbacV1()
 	if err := rbac.Roles(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func missingRole(t *testing.T, _ *behind.Annex) {
 	mend(t, mainCluster, found.Mend)
 }
 
-func tooManyRights(t *testing.T, _ *behind.Annex) {
+func tooManyRights(t *testing.T, _ *annextest.Annex) {
 	bindings := kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings()
 	_, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex-too-much"},
@@ -132,7 +132,7 @@ func tooManyRights(t *testing.T, _ *behind.Annex) {
 }
 
 // wrongCABundle can last only while annex may not put it right.
-func wrongCABundle(t *testing.T, _ *behind.Annex) {
+func wrongCABundle(t *testing.T, _ *annextest.Annex) {
 	bindings := kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings()
 	if err := bindings.Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func wrongCABundle(t *testing.T, _ *behind.Annex) {
 	mend(t, mainCluster, "annex doctor --print-rbac | kubectl apply -f -")
 }
 
-func editedAPIService(t *testing.T, _ *behind.Annex) {
+func editedAPIService(t *testing.T, _ *annextest.Annex) {
 	patchAPIService(t, hosting, `{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"name":"nobody","port":1}}}`)
 	healthy(t, mainCluster)
 	if err := apiServices(t).Delete(t.Context(), hosting, metav1.DeleteOptions{}); err != nil {
@@ -155,7 +155,7 @@ func editedAPIService(t *testing.T, _ *behind.Annex) {
 	}
 }
 
-func unlabelledAPIService(t *testing.T, _ *behind.Annex) {
+func unlabelledAPIService(t *testing.T, _ *annextest.Annex) {
 	patchAPIService(t, hosting, `{"metadata":{"labels":{"annex.dev/published-by":null}}}`)
 	r := doctor(t, mainCluster, "--publish-service=annex-system/annex:443")
 	found, is := r.find("apiservice", "FAIL", "somebody else made")
@@ -165,7 +165,7 @@ func unlabelledAPIService(t *testing.T, _ *behind.Annex) {
 	mend(t, mainCluster, found.Mend)
 }
 
-func openAPI(t *testing.T, annex *behind.Annex) {
+func openAPI(t *testing.T, annex *annextest.Annex) {
 	before := filepath.Join(t.TempDir(), "before.json")
 	installCRD(t, mainCluster.Config, crd("bystanders.bystander.example.com"))
 	servedByMain(t, "bystander.example.com")

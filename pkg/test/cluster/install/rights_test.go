@@ -22,13 +22,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // TestRights: what the main cluster says that annex may is what the manifests say,
 // and no more; everything that any service account may is left out.
 func TestRights(t *testing.T) {
-	installation := behind.InstallForTest(t, mainCluster)
+	installation := annextest.InstallForTest(t, mainCluster)
 	annex := login(t, installation.MainKubeconfig)
 	nobody := nobody(t)
 	reader := []string{"get/list/watch configmaps extension-apiserver-authentication"}
@@ -74,7 +74,7 @@ func TestRights(t *testing.T) {
 // TestDefinitionsStayAsTheyAre: the right on the status of definitions, which annex
 // needs for its finalizer, changes nothing that they define.
 func TestDefinitionsStayAsTheyAre(t *testing.T) {
-	installation := behind.InstallForTest(t, mainCluster)
+	installation := annextest.InstallForTest(t, mainCluster)
 	config, err := clientcmd.BuildConfigFromFlags("", installation.MainKubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestDefinitionsStayAsTheyAre(t *testing.T) {
 
 // TestNothingElse tries what would hurt most if somebody got hold of annex's token.
 func TestNothingElse(t *testing.T) {
-	installation := behind.InstallForTest(t, mainCluster)
+	installation := annextest.InstallForTest(t, mainCluster)
 	annex := login(t, installation.MainKubeconfig)
 	secrets := kube(t, mainCluster.Config).CoreV1().Secrets(namespace)
 	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "somebody-elses-"}}

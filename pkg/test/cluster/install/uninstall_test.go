@@ -11,7 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // TestStopped: with annex stopped and its APIService deleted by hand the doctor says
@@ -21,7 +21,7 @@ func TestStopped(t *testing.T) {
 	t.Parallel()
 	const group, left, deleted = "stopped.example.com", "lefts.stopped.example.com", "widgets.stopped.example.com"
 	cluster := ownCluster(t)
-	annex := behind.Start(t, cluster)
+	annex := annextest.Start(t, cluster)
 	if err := annex.AllowGroup(t.Context(), group); err != nil {
 		t.Fatal(err)
 	}

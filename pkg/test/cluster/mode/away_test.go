@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -26,7 +26,7 @@ import (
 func TestMainClusterGoesAway(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
-	annex := behind.Start(t, cluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authentication-token-webhook-cache-ttl=0s")
+	annex := annextest.Start(t, cluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authentication-token-webhook-cache-ttl=0s")
 	token := direct(annex, serviceAccount(t, cluster, "robot"))
 	certificate, err := cluster.ConfigFor("alice")
 	if err != nil {
@@ -85,7 +85,7 @@ func TestMainClusterGoesAway(t *testing.T) {
 func TestMainClusterIsAwayAtStart(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
-	installation := behind.InstallForTest(t, cluster)
+	installation := annextest.InstallForTest(t, cluster)
 	cluster.KillAPIServer()
 
 	stopped := launch(t, installation)
@@ -114,7 +114,7 @@ func TestMainClusterIsAwayAtStart(t *testing.T) {
 func TestMissingRoleBinding(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
-	installation := behind.InstallForTest(t, cluster)
+	installation := annextest.InstallForTest(t, cluster)
 	bindings := kube(t, cluster.Config).RbacV1().RoleBindings(metav1.NamespaceSystem)
 	binding, err := bindings.Get(t.Context(), "annex-authentication-reader", metav1.GetOptions{})
 	if err != nil {
@@ -138,7 +138,7 @@ func TestMissingRoleBinding(t *testing.T) {
 }
 
 // launch starts annex as a process and does not wait for it.
-func launch(t *testing.T, installation *behind.Installation) *process.Annex {
+func launch(t *testing.T, installation *annextest.Installation) *process.Annex {
 	t.Helper()
 	binary, err := process.Bin(t.Context(), "annex")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -48,7 +48,7 @@ func TestTokenFlood(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
 	// A token is asked about again with each request, as it is once in a while.
-	annex := behind.Start(t, cluster, "--authentication-token-webhook-cache-ttl=0s")
+	annex := annextest.Start(t, cluster, "--authentication-token-webhook-cache-ttl=0s")
 	user := direct(annex, serviceAccount(t, cluster, "robot"))
 	allow(t, cluster, "stores-reader", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
 	eventually(t, "the user is let in", func() (bool, string) {

@@ -17,7 +17,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -25,7 +25,7 @@ const stores = "/apis/hosting.annex.dev/v1alpha1/stores/default"
 
 func TestLogins(t *testing.T) {
 	// Answers are not remembered, so that a new right is seen at once.
-	annex := behind.Start(t, mainCluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authorization-webhook-cache-unauthorized-ttl=0s")
+	annex := annextest.Start(t, mainCluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authorization-webhook-cache-unauthorized-ttl=0s")
 
 	t.Run("only annex's own kinds are served", func(t *testing.T) {
 		groups, err := kube(t, annex.AnnexConfig).Discovery().ServerGroups()
@@ -86,7 +86,7 @@ func TestLogins(t *testing.T) {
 
 // TestFakedHeaders: only the front proxy may say on whose behalf a request is.
 func TestFakedHeaders(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	mallory, err := mainCluster.ConfigFor("mallory")
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // direct is the same login at annex's own endpoint.
-func direct(annex *behind.Annex, login *restclient.Config) *restclient.Config {
+func direct(annex *annextest.Annex, login *restclient.Config) *restclient.Config {
 	config := restclient.CopyConfig(login)
 	config.Host = annex.AnnexConfig.Host
 	config.CAFile, config.CAData = annex.AnnexConfig.CAFile, slices.Clone(annex.AnnexConfig.CAData)

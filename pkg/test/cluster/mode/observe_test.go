@@ -22,7 +22,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 const (
@@ -59,7 +59,7 @@ func TestObserved(t *testing.T) {
 	}
 	spans, endpoint := startSpanCollector(t)
 	log := filepath.Join(dir, "audit.log")
-	annex := behind.Start(t, mainCluster,
+	annex := annextest.Start(t, mainCluster,
 		"--audit-policy-file="+file("audit.yaml", auditPolicy), "--audit-log-path="+log,
 		"--encryption-provider-config="+file("encryption.yaml", encryptionConfig),
 		"--tracing-config-file="+file("tracing.yaml", tracingConfig+endpoint))

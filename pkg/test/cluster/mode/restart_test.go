@@ -12,14 +12,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // TestNobodyIsUnknownAtTheStart asks through the main cluster all the time while
 // annex starts: it may be down, but it must not take a login for a wrong one.
 func TestNobodyIsUnknownAtTheStart(t *testing.T) {
 	cluster := ownCluster(t)
-	annex := behind.Start(t, cluster)
+	annex := annextest.Start(t, cluster)
 	_, port, err := net.SplitHostPort(annex.Address())
 	if err != nil {
 		t.Fatal(err)

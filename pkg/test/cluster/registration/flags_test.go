@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // TestNotReached: an annex that the main cluster does not reach publishes its own
@@ -27,8 +27,8 @@ func TestNotReached(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const group = "unreached.example.com"
-			i := behind.InstallForTest(t, mainCluster)
-			if namespace, _, _ := strings.Cut(tc.publishService, "/"); namespace != behind.Namespace {
+			i := annextest.InstallForTest(t, mainCluster)
+			if namespace, _, _ := strings.Cut(tc.publishService, "/"); namespace != annextest.Namespace {
 				allowSecondAnnex(t, namespace)
 			}
 			annex, err := i.Launch(t.TempDir(), "--publish-service="+tc.publishService)

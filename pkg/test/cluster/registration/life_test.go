@@ -21,12 +21,12 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 // testTwoAnnexes: the second one publishes nothing, and names the first one.
-func testTwoAnnexes(t *testing.T, first *behind.Annex) {
+func testTwoAnnexes(t *testing.T, first *annextest.Annex) {
 	const group, shared = "second.example.com", "shared.example.com"
 	define(t, first.AnnexConfig, newDefinition(shared, "v1"))
 	if err := first.WaitPublished(t.Context(), shared, "v1"); err != nil {
@@ -63,7 +63,7 @@ func allowSecondAnnex(t *testing.T, namespace string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	role, err := mainKube.RbacV1().Roles(behind.Namespace).Get(t.Context(), "annex", metav1.GetOptions{})
+	role, err := mainKube.RbacV1().Roles(annextest.Namespace).Get(t.Context(), "annex", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func allowSecondAnnex(t *testing.T, namespace string) {
 	_, err = mainKube.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "annex"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: behind.Namespace, Name: behind.ServiceAccount}},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: annextest.Namespace, Name: annextest.ServiceAccount}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func allowSecondAnnex(t *testing.T, namespace string) {
 // testStopped: a stopped annex leaves every APIService as it was. The main cluster
 // answers 503 for annex's groups, goes on with all others, and is whole again when
 // annex is back.
-func testStopped(t *testing.T, annex *behind.Annex) {
+func testStopped(t *testing.T, annex *annextest.Annex) {
 	const group, other = "stopped.example.com", "main.example.com"
 	define(t, mainCluster.Config, newDefinition(other, "v1"))
 	create(t, annex.AnnexConfig, newDefinition(group, "v1"))

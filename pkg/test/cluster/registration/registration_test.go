@@ -17,15 +17,15 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
 // TestRegistration shares one annex among all that leaves it running.
 func TestRegistration(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	t.Run("order", func(t *testing.T) { testOrder(t, annex) })
 	t.Run("while it runs", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *behind.Annex){
+		for name, test := range map[string]func(*testing.T, *annextest.Annex){
 			"served through the main cluster": testServed,
 			"put right":                       testPutRight,
 			"foreign APIService":              testForeign,
@@ -44,7 +44,7 @@ func TestRegistration(t *testing.T) {
 
 // testOrder: annex's own group was available for a while before the first other
 // one was published, although that was defined at once.
-func testOrder(t *testing.T, annex *behind.Annex) {
+func testOrder(t *testing.T, annex *annextest.Annex) {
 	const group = "order.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v1"))
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex")
@@ -61,7 +61,7 @@ func testOrder(t *testing.T, annex *behind.Annex) {
 
 // testServed: what is defined at annex's own endpoint is used through the main
 // cluster, kept in annex alone, and gone when its definition is.
-func testServed(t *testing.T, annex *behind.Annex) {
+func testServed(t *testing.T, annex *annextest.Annex) {
 	const group = "served.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v2", "v1beta1"))
 	for _, version := range []string{"v2", "v1beta1"} {
@@ -105,7 +105,7 @@ func testServed(t *testing.T, annex *behind.Annex) {
 }
 
 // testPutRight: whoever edits or deletes what annex has published finds it put right.
-func testPutRight(t *testing.T, annex *behind.Annex) {
+func testPutRight(t *testing.T, annex *annextest.Annex) {
 	const group = "right.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v1"))
 	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
@@ -141,7 +141,7 @@ func testPutRight(t *testing.T, annex *behind.Annex) {
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
 }
 
-func isPutRight(t *testing.T, annex *behind.Annex, name, what string, right *apiregistrationv1.APIService) {
+func isPutRight(t *testing.T, annex *annextest.Annex, name, what string, right *apiregistrationv1.APIService) {
 	t.Helper()
 	eventually(t, name+", "+what, func() string {
 		found, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
@@ -162,7 +162,7 @@ func isPutRight(t *testing.T, annex *behind.Annex, name, what string, right *api
 }
 
 // testForeign: what somebody else has published stays as it is.
-func testForeign(t *testing.T, annex *behind.Annex) {
+func testForeign(t *testing.T, annex *annextest.Annex) {
 	const group = "foreign.example.com"
 	foreign := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1." + group}}
 	foreign.Spec = apiregistrationv1.APIServiceSpec{
@@ -189,7 +189,7 @@ func testForeign(t *testing.T, annex *behind.Annex) {
 }
 
 // testBuiltIn: what the main cluster has compiled in cannot be taken from it.
-func testBuiltIn(t *testing.T, annex *behind.Annex) {
+func testBuiltIn(t *testing.T, annex *annextest.Annex) {
 	const group = "networking.k8s.io"
 	before := whatAnnexKeeps(t, getAPIService(t, "v1."+group))
 	crd := newDefinition(group, "v1", "v2")
@@ -206,7 +206,7 @@ func testBuiltIn(t *testing.T, annex *behind.Annex) {
 
 // testDefinedInMain: so it is with what the main cluster defines, until it does not
 // any more.
-func testDefinedInMain(t *testing.T, annex *behind.Annex) {
+func testDefinedInMain(t *testing.T, annex *annextest.Annex) {
 	const group = "both.example.com"
 	define(t, mainCluster.Config, newDefinition(group, "v1"))
 	define(t, annex.AnnexConfig, newDefinition(group, "v1", "v2"))

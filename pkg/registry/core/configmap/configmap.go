@@ -1,0 +1,47 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package configmap is the REST storage of ConfigMaps.
+package configmap
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+
+	"github.com/annex-dev/annex/pkg/apis/core/validation"
+	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// NewStorage returns the endpoint of ConfigMaps.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
+		Resource:   corev1.Resource("configmaps"),
+		Singular:   "configmap",
+		ShortNames: []string{"cm"},
+		New:        func() runtime.Object { return &corev1.ConfigMap{} },
+		NewList:    func() runtime.Object { return &corev1.ConfigMapList{} },
+		Strategy:   newStrategy(typer),
+		Table:      tableConvertor,
+	}, getter)
+}
+
+func newStrategy(typer runtime.ObjectTyper) typed.ValidatedStrategy[*corev1.ConfigMap] {
+	return typed.ValidatedStrategy[*corev1.ConfigMap]{
+		BaseStrategy:       typed.Namespaced(typer),
+		ValidateFunc:       validation.ValidateConfigMap,
+		ValidateUpdateFunc: validation.ValidateConfigMapUpdate,
+	}
+}
+
+var tableConvertor = table.New(corev1.Resource("configmaps"),
+	table.Name[*corev1.ConfigMap](),
+	table.Column[*corev1.ConfigMap]{
+		Name:        "Data",
+		Type:        "integer",
+		Description: corev1.ConfigMap{}.SwaggerDoc()["data"],
+		Value:       func(object *corev1.ConfigMap) any { return int64(len(object.Data) + len(object.BinaryData)) },
+	},
+	table.Age[*corev1.ConfigMap](),
+)

@@ -1,0 +1,107 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package event is the REST storage of events. The groups core and events.k8s.io
+// both serve it: an event written through one is read through the other.
+package event
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/apis/core/validation"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// NewStorage returns an endpoint of events, which are kept for ttl. Every one of
+// them stores under the resource of the core group, whichever group serves it.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, ttl time.Duration) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
+		Resource:   corev1.Resource("events"),
+		Singular:   "event",
+		ShortNames: []string{"ev"},
+		New:        func() runtime.Object { return &corev1.Event{} },
+		NewList:    func() runtime.Object { return &corev1.EventList{} },
+		Strategy:   strategy{typed.Namespaced(typer)},
+		Attrs:      attrs,
+		TTL:        ttl,
+		Table:      tableConvertor,
+	}, getter)
+}
+
+type strategy struct {
+	typed.BaseStrategy
+}
+
+var _ rest.GarbageCollectionDeleteStrategy = strategy{}
+
+// DefaultGarbageCollectionPolicy implements rest.GarbageCollectionDeleteStrategy:
+// events expire, nobody owns or collects them.
+func (strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	return rest.Unsupported
+}
+
+func (strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateEventCreate(obj.(*corev1.Event), requestVersion(ctx))
+}
+
+// AllowCreateOnUpdate lets a recorder count up an event that has expired.
+func (strategy) AllowCreateOnUpdate(context.Context) bool { return true }
+
+func (strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateEventUpdate(obj.(*corev1.Event), old.(*corev1.Event), requestVersion(ctx))
+}
+
+// requestVersion is the group and version that the client speaks, which decides
+// how strict validation is. Without a request it is the strict one.
+func requestVersion(ctx context.Context) schema.GroupVersion {
+	info, ok := genericapirequest.RequestInfoFrom(ctx)
+	if !ok {
+		return schema.GroupVersion{}
+	}
+	return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+}
+
+// attrs returns what selectors see of an event, under the names of the core
+// group; those of events.k8s.io are mapped to them.
+func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
+	event, ok := obj.(*corev1.Event)
+	if !ok {
+		return nil, nil, fmt.Errorf("select events: unexpected type %T", obj)
+	}
+	involved := event.InvolvedObject
+	return event.Labels, generic.AddObjectMetaFieldsSet(fields.Set{
+		"involvedObject.kind":            involved.Kind,
+		"involvedObject.namespace":       involved.Namespace,
+		"involvedObject.name":            involved.Name,
+		"involvedObject.uid":             string(involved.UID),
+		"involvedObject.apiVersion":      involved.APIVersion,
+		"involvedObject.resourceVersion": involved.ResourceVersion,
+		"involvedObject.fieldPath":       involved.FieldPath,
+		"reason":                         event.Reason,
+		"reportingComponent":             event.ReportingController,
+		"source":                         firstOf(event.Source.Component, event.ReportingController),
+		"type":                           event.Type,
+	}, &event.ObjectMeta, true), nil
+}
+
+// firstOf joins what old and new events say in different fields.
+func firstOf(values ...string) string {
+	for _, value := range values {
+		if value != "" {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,113 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resourcequota is the REST storage of ResourceQuotas.
+package resourcequota
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+
+	"github.com/annex-dev/annex/pkg/apis/core/validation"
+	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// NewStorage returns the endpoints of ResourceQuotas.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, *typed.SubresourceREST, error) {
+	main := newStrategy(typer)
+	store, err := typed.NewREST(typed.Resource{
+		Resource:            corev1.Resource("resourcequotas"),
+		Singular:            "resourcequota",
+		ShortNames:          []string{"quota"},
+		New:                 func() runtime.Object { return &corev1.ResourceQuota{} },
+		NewList:             func() runtime.Object { return &corev1.ResourceQuotaList{} },
+		Strategy:            main,
+		Table:               tableConvertor,
+		ReturnDeletedObject: true,
+	}, getter)
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, store.Subresource(main.ForStatus()), nil
+}
+
+type strategy struct {
+	typed.SpecStatusStrategy[*corev1.ResourceQuota, corev1.ResourceQuotaSpec, corev1.ResourceQuotaStatus]
+}
+
+func newStrategy(typer runtime.ObjectTyper) strategy {
+	return strategy{typed.SpecStatusStrategy[*corev1.ResourceQuota, corev1.ResourceQuotaSpec, corev1.ResourceQuotaStatus]{
+		ValidatedStrategy: typed.ValidatedStrategy[*corev1.ResourceQuota]{
+			BaseStrategy:       typed.Namespaced(typer),
+			ValidateFunc:       validation.ValidateResourceQuota,
+			ValidateUpdateFunc: validation.ValidateResourceQuotaUpdate,
+		},
+		ValidateStatusUpdateFunc: validation.ValidateResourceQuotaStatusUpdate,
+		Version:                  corev1.SchemeGroupVersion,
+		Spec:                     func(quota *corev1.ResourceQuota) *corev1.ResourceQuotaSpec { return &quota.Spec },
+		Status:                   func(quota *corev1.ResourceQuota) *corev1.ResourceQuotaStatus { return &quota.Status },
+		NoGeneration:             true,
+	}}
+}
+
+// WarningsOnCreate names the limits that can never be reached: manifests written for a
+// cluster with Pods may have them.
+func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
+	quota := obj.(*corev1.ResourceQuota)
+	var warnings []string
+	for _, name := range slices.Sorted(maps.Keys(quota.Spec.Hard)) {
+		if !countsObjects(name) {
+			warnings = append(warnings, fmt.Sprintf("spec.hard[%s]: annex has nothing that counts for this", name))
+		}
+	}
+	if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
+		warnings = append(warnings, "spec.scopes, spec.scopeSelector: a quota with scopes counts pods and volume claims only, and annex has none")
+	}
+	return warnings
+}
+
+// countsObjects reports whether a quota of that name counts objects that annex serves.
+func countsObjects(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas:
+		return true
+	}
+	return strings.HasPrefix(string(name), "count/")
+}
+
+var tableConvertor = table.New(corev1.Resource("resourcequotas"),
+	table.Name[*corev1.ResourceQuota](),
+	table.Column[*corev1.ResourceQuota]{
+		Name:        "Request",
+		Description: "What is used and may be used, except the limits of containers.",
+		Value:       func(quota *corev1.ResourceQuota) any { return usage(quota, false) },
+	},
+	table.Column[*corev1.ResourceQuota]{
+		Name:        "Limit",
+		Description: "The limits of containers that are used and may be used.",
+		Value:       func(quota *corev1.ResourceQuota) any { return usage(quota, true) },
+	},
+	table.Age[*corev1.ResourceQuota](),
+)
+
+// usage is the cell with used/hard of each resource that is, or is not, a limit of
+// containers.
+func usage(quota *corev1.ResourceQuota, limits bool) string {
+	var cells []string
+	for _, name := range slices.Sorted(maps.Keys(quota.Status.Hard)) {
+		if strings.HasPrefix(string(name), "limits.") != limits {
+			continue
+		}
+		used, hard := quota.Status.Used[name], quota.Status.Hard[name]
+		cells = append(cells, fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String()))
+	}
+	return strings.Join(cells, ", ")
+}

@@ -1,0 +1,82 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serviceaccount is the REST storage of ServiceAccounts and of their tokens.
+package serviceaccount
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+
+	"github.com/annex-dev/annex/pkg/apis/core/validation"
+	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// NewStorage returns the endpoint of ServiceAccounts.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, error) {
+	return typed.NewREST(typed.Resource{
+		Resource:            corev1.Resource("serviceaccounts"),
+		Singular:            "serviceaccount",
+		ShortNames:          []string{"sa"},
+		New:                 func() runtime.Object { return &corev1.ServiceAccount{} },
+		NewList:             func() runtime.Object { return &corev1.ServiceAccountList{} },
+		Strategy:            newStrategy(typer),
+		Table:               tableConvertor,
+		ReturnDeletedObject: true,
+	}, getter)
+}
+
+var tableConvertor = table.New(corev1.Resource("serviceaccounts"),
+	table.Name[*corev1.ServiceAccount](),
+	table.Age[*corev1.ServiceAccount](),
+)
+
+type strategy struct {
+	typed.ValidatedStrategy[*corev1.ServiceAccount]
+}
+
+func newStrategy(typer runtime.ObjectTyper) strategy {
+	return strategy{typed.ValidatedStrategy[*corev1.ServiceAccount]{
+		BaseStrategy:       typed.Namespaced(typer),
+		ValidateFunc:       validation.ValidateServiceAccount,
+		ValidateUpdateFunc: validation.ValidateServiceAccountUpdate,
+	}}
+}
+
+func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) { keepSecretNames(obj) }
+
+func (strategy) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) { keepSecretNames(obj) }
+
+func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
+	return deprecations(obj.(*corev1.ServiceAccount))
+}
+
+func (strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
+	if len(deprecations(old.(*corev1.ServiceAccount))) > 0 {
+		return nil
+	}
+	return deprecations(obj.(*corev1.ServiceAccount))
+}
+
+// deprecations returns the warnings about an annotation that Kubernetes has deprecated.
+func deprecations(serviceAccount *corev1.ServiceAccount) []string {
+	const annotation = "kubernetes.io/enforce-mountable-secrets"
+	if _, ok := serviceAccount.Annotations[annotation]; !ok {
+		return nil
+	}
+	return []string{fmt.Sprintf("metadata.annotations[%s]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets", annotation)}
+}
+
+// keepSecretNames drops everything but the name from references to Secrets, which are in
+// the same namespace.
+func keepSecretNames(obj runtime.Object) {
+	secrets := obj.(*corev1.ServiceAccount).Secrets
+	for i, reference := range secrets {
+		secrets[i] = corev1.ObjectReference{Name: reference.Name}
+	}
+}

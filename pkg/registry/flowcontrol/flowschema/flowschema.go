@@ -1,0 +1,117 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flowschema is the REST storage of FlowSchemas.
+package flowschema
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/apis/flowcontrol/validation"
+	"github.com/annex-dev/annex/pkg/registry/table"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// NewStorage returns the endpoints of FlowSchemas.
+func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*typed.REST, *typed.SubresourceREST, error) {
+	strategy := typed.SpecStatusStrategy[*flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus]{
+		ValidatedStrategy: typed.ValidatedStrategy[*flowcontrolv1.FlowSchema]{
+			BaseStrategy:       typed.ClusterScoped(typer),
+			ValidateFunc:       validation.ValidateFlowSchema,
+			ValidateUpdateFunc: validation.ValidateFlowSchemaUpdate,
+		},
+		ValidateStatusUpdateFunc: func(updated, _ *flowcontrolv1.FlowSchema) field.ErrorList {
+			return validation.ValidateFlowSchemaStatus(updated)
+		},
+		Version: flowcontrolv1.SchemeGroupVersion,
+		Spec:    func(object *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaSpec { return &object.Spec },
+		Status:  func(object *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaStatus { return &object.Status },
+	}
+	store, err := typed.NewREST(typed.Resource{
+		Resource: flowcontrolv1.Resource("flowschemas"),
+		Singular: "flowschema",
+		New:      func() runtime.Object { return &flowcontrolv1.FlowSchema{} },
+		NewList:  func() runtime.Object { return &flowcontrolv1.FlowSchemaList{} },
+		Strategy: strategy,
+		Table:    tableConvertor,
+	}, getter)
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, store.Subresource(strategy.ForStatus()), nil
+}
+
+type column = table.Column[*flowcontrolv1.FlowSchema]
+
+var specDoc = flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()
+
+var tableConvertor = inOrder{table.New(flowcontrolv1.Resource("flowschemas"),
+	table.Name[*flowcontrolv1.FlowSchema](),
+	column{
+		Name:        "PriorityLevel",
+		Description: specDoc["priorityLevelConfiguration"],
+		Value:       func(schema *flowcontrolv1.FlowSchema) any { return schema.Spec.PriorityLevelConfiguration.Name },
+	},
+	column{
+		Name:        "MatchingPrecedence",
+		Type:        "integer",
+		Description: specDoc["matchingPrecedence"],
+		Value:       func(schema *flowcontrolv1.FlowSchema) any { return int64(schema.Spec.MatchingPrecedence) },
+	},
+	column{
+		Name:        "DistinguisherMethod",
+		Description: specDoc["distinguisherMethod"],
+		Value: func(schema *flowcontrolv1.FlowSchema) any {
+			if schema.Spec.DistinguisherMethod == nil {
+				return table.None
+			}
+			return string(schema.Spec.DistinguisherMethod.Type)
+		},
+	},
+	table.Age[*flowcontrolv1.FlowSchema](),
+	column{
+		Name:        "MissingPL",
+		Description: "references a broken or non-existent PriorityLevelConfiguration",
+		Value:       missingLevel,
+	},
+)}
+
+func missingLevel(schema *flowcontrolv1.FlowSchema) any {
+	for i := range schema.Status.Conditions {
+		if condition := &schema.Status.Conditions[i]; condition.Type == flowcontrolv1.FlowSchemaConditionDangling {
+			return string(condition.Status)
+		}
+	}
+	return "?"
+}
+
+// inOrder lists schemas as requests are compared with them: the first that matches
+// decides.
+type inOrder struct {
+	rest.TableConvertor
+}
+
+// ConvertToTable implements rest.TableConvertor.
+func (c inOrder) ConvertToTable(ctx context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
+	converted, err := c.TableConvertor.ConvertToTable(ctx, object, tableOptions)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(converted.Rows, func(a, b metav1.TableRow) int {
+		first, second := a.Object.Object.(*flowcontrolv1.FlowSchema), b.Object.Object.(*flowcontrolv1.FlowSchema)
+		return cmp.Or(
+			cmp.Compare(first.Spec.MatchingPrecedence, second.Spec.MatchingPrecedence),
+			cmp.Compare(first.Name, second.Name),
+		)
+	})
+	return converted, nil
+}
