@@ -57,7 +57,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("got a %T, not a TokenReview", obj))
 	}
 	if review.Spec.Token == "" {
-		return nil, apierrors.NewBadRequest("spec.token: a TokenReview needs a token")
+		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
 	if validate != nil {
 		if err := validate(ctx, review.DeepCopyObject()); err != nil {

@@ -16,8 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-
-	"github.com/annex-dev/annex/pkg/apis/authorization/validation"
 )
 
 // REST is the endpoint. Only create is served.
@@ -57,8 +55,8 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	if !ok {
 		return nil, apierrors.NewBadRequest("the request has no user")
 	}
-	if errs := validation.ValidateSelfSubjectRulesReview(review); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectRulesReview").GroupKind(), "", errs)
+	if review.Spec.Namespace == "" {
+		return nil, apierrors.NewBadRequest("no namespace on request")
 	}
 	if validate != nil {
 		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
@@ -66,7 +64,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 		}
 	}
 	resources, paths, incomplete, err := r.rules.RulesFor(ctx, caller, review.Spec.Namespace)
-	answer := review.DeepCopy()
+	answer := &authorizationv1.SelfSubjectRulesReview{}
 	answer.Status = authorizationv1.SubjectRulesReviewStatus{
 		// Clients may rely on lists, so none is null.
 		ResourceRules:    make([]authorizationv1.ResourceRule, 0, len(resources)),
