@@ -118,8 +118,8 @@ func (c CompletedConfig) storageProviders() []StorageProvider {
 	return []StorageProvider{
 		corerest.StorageProvider{Serialization: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens},
 		eventsrest.StorageProvider{Serialization: kinds, TTL: c.extra.EventTTL},
-		authenticationrest.StorageProvider{Serialization: kinds, Logins: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences},
-		authorizationrest.StorageProvider{Serialization: kinds, Rights: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver},
+		authenticationrest.StorageProvider{Serialization: kinds, Authenticator: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences},
+		authorizationrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver},
 		coordinationrest.StorageProvider{Serialization: kinds},
 		rbacrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer},
 		admissionregistrationrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources},

@@ -60,7 +60,7 @@ func newWorld() *world {
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	guard := escalation.Guard{Authorizer: w.authorizer(t), Rights: rbac.Resolver{Source: w}}
+	guard := escalation.Guard{Authorizer: w.authorizer(t), Resolver: rbac.Resolver{Source: w}}
 	meta := metav1.ObjectMeta{Name: "x"}
 	role := func(rules ...rbacv1.PolicyRule) runtime.Object { return &rbacv1.Role{ObjectMeta: meta, Rules: rules} }
 	clusterRole := func(rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
