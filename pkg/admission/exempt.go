@@ -23,12 +23,11 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
 
-// byUsers are the plugins that do what users say.
-var byUsers = sets.New(mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName, validatingwebhook.PluginName)
+// userConfigured are the plugins that users configure with objects.
+var userConfigured = sets.New(mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName, validatingwebhook.PluginName)
 
-// kept are the resources whose objects annex keeps for itself to be able to start
-// and to serve: notes of what it serves, who leads, and what the first user finds.
-var kept = sets.New(
+// ownResources are the resources that annex itself needs in order to start and to serve.
+var ownResources = sets.New(
 	apiregistration.Resource("apiservices"),
 	coordinationv1.Resource("leases"),
 	rbacv1.Resource("clusterroles"), rbacv1.Resource("clusterrolebindings"),
@@ -37,56 +36,56 @@ var kept = sets.New(
 	hosting.Resource("stores"), hosting.Resource("hostedresources"),
 )
 
-// SpareOwn keeps policies and webhooks away from what annex writes for itself. One
-// on everything that refuses or is down would keep annex from starting, and nobody
-// could remove it then. What annex writes on behalf of users, as when it deletes
-// what is in a namespace, is decided on as in Kubernetes.
-var SpareOwn admission.DecoratorFunc = func(handler admission.Interface, name string) admission.Interface {
-	if !byUsers.Has(name) {
+// ExemptOwnWrites exempts the objects that annex writes for itself from policies and
+// webhooks. One that matches everything and refuses or is unavailable would otherwise
+// prevent annex from starting, and could then not be removed. Writes on behalf of users,
+// such as deleting the objects of a namespace, are not exempt, as in Kubernetes.
+var ExemptOwnWrites admission.DecoratorFunc = func(handler admission.Interface, name string) admission.Interface {
+	if !userConfigured.Has(name) {
 		return handler
 	}
-	return sparing{handler}
+	return exempting{handler}
 }
 
-// sparing leaves out what annex writes for itself.
-type sparing struct {
+// exempting does not call the plugin for exempt writes.
+type exempting struct {
 	admission.Interface
 }
 
 var (
-	_ admission.MutationInterface   = sparing{}
-	_ admission.ValidationInterface = sparing{}
+	_ admission.MutationInterface   = exempting{}
+	_ admission.ValidationInterface = exempting{}
 )
 
-// Admit lets the plugin change the object.
-func (s sparing) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
+// Admit implements admission.MutationInterface.
+func (s exempting) Admit(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
 	mutator, ok := s.Interface.(admission.MutationInterface)
-	if !ok || spared(attributes) {
+	if !ok || isExempt(attributes) {
 		return nil
 	}
 	return mutator.Admit(ctx, attributes, objects)
 }
 
-// Validate lets the plugin refuse the object.
-func (s sparing) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
+// Validate implements admission.ValidationInterface.
+func (s exempting) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
 	validator, ok := s.Interface.(admission.ValidationInterface)
-	if !ok || spared(attributes) {
+	if !ok || isExempt(attributes) {
 		return nil
 	}
 	return validator.Validate(ctx, attributes, objects)
 }
 
-func spared(attributes admission.Attributes) bool {
-	return byAnnex(attributes.GetUserInfo()) && (kept.Has(attributes.GetResource().GroupResource()) || systemNamespace(attributes))
+func isExempt(attributes admission.Attributes) bool {
+	return isLoopback(attributes.GetUserInfo()) && (ownResources.Has(attributes.GetResource().GroupResource()) || isSystemNamespace(attributes))
 }
 
-// byAnnex reports whether a request came through the loopback.
-func byAnnex(caller user.Info) bool {
+// isLoopback reports whether the caller is the loopback client.
+func isLoopback(caller user.Info) bool {
 	return caller != nil && caller.GetName() == user.APIServerUser && slices.Contains(caller.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-// systemNamespace reports whether annex makes the namespace at its start.
-func systemNamespace(attributes admission.Attributes) bool {
+// isSystemNamespace reports whether annex creates the namespace at startup.
+func isSystemNamespace(attributes admission.Attributes) bool {
 	return attributes.GetResource().GroupResource() == corev1.Resource("namespaces") &&
 		slices.Contains(hosting.SystemNamespaces(), attributes.GetName())
 }
