@@ -43,13 +43,13 @@ run: build ## Build and serve from .annex/ on 127.0.0.1:7443 until interrupted.
 
 .PHONY: main-cluster
 main-cluster: cluster-programs ## Run a Kubernetes control plane until interrupted.
-	@go build -o bin/demo ./pkg/test/demo
+	@go build -o bin/demo ./hack/demo
 	@bin/demo main-cluster
 
 # make demo ONCE=1 exits by itself.
 .PHONY: demo
 demo: build kubectl cluster-programs ## Demonstrate annex behind a main cluster until interrupted.
-	@go build -o bin/demo ./pkg/test/demo
+	@go build -o bin/demo ./hack/demo
 	@bin/demo demo --once=$(if $(ONCE),true,false)
 
 ##@ Test it
@@ -89,7 +89,7 @@ test-upstream: build kubectl cluster-programs bin/e2e-apimachinery ## Run Kubern
 
 .PHONY: bench
 bench: build cluster-programs ## Measure start-up time, memory, size and latencies.
-	@go run ./pkg/test/bench
+	@go run ./hack/bench
 
 ##@ Change it
 

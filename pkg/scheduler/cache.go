@@ -14,20 +14,19 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
-// maxRemembered bounds for how many deleted resources the cache knows where they were.
+// maxRemembered bounds the number of deleted resources whose Store is remembered.
 const maxRemembered = 10_000
 
-// storeCache is the Stores and what is placed on them, as the API says and as decisions
-// assume that it will say soon.
+// storeCache holds the Stores and the resources placed on them, observed or assumed.
 type storeCache struct {
 	mu        sync.Mutex
 	stores    map[string]*framework.Store
 	resources map[string]*framework.Resource
-	// on is the Store that each resource is on, those that do not exist included;
-	// assumed is the UID of those of which the API does not say so yet.
-	on      map[string]string
+	// on has the Store of each placed resource; the Store may not exist.
+	on map[string]string
+	// assumed has the UIDs of resources whose placement was decided but not yet observed.
 	assumed map[string]types.UID
-	// previous is where resources were that are deleted.
+	// previous has the Stores of deleted resources.
 	previous map[string]string
 }
 
@@ -41,7 +40,7 @@ func newStoreCache() *storeCache {
 	}
 }
 
-// setStore takes over what the API says of a Store.
+// setStore adds or updates a Store.
 func (s *storeCache) setStore(store *hostingv1alpha1.Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,9 +63,9 @@ func (s *storeCache) removeStore(name string) {
 	delete(s.stores, name)
 }
 
-// setResource takes over what the API says of a resource, and returns the Store on
-// which others may fit because of it, if there is one.
-func (s *storeCache) setResource(hosted *hostingv1alpha1.HostedResource) (relieved string) {
+// setResource adds or updates a resource. It returns the Store that has more room now, if
+// any.
+func (s *storeCache) setResource(hosted *hostingv1alpha1.HostedResource) (freed string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	resource := framework.NewResource(hosted)
@@ -81,26 +80,26 @@ func (s *storeCache) setResource(hosted *hostingv1alpha1.HostedResource) (reliev
 		delete(s.assumed, hosted.Name)
 	}
 	was := s.on[hosted.Name]
-	s.put(resource, on)
+	s.place(resource, on)
 	if was != "" && (was != on || known && (shrank(before, resource) || relabeled(before.HostedResource, hosted))) {
 		return was
 	}
 	return ""
 }
 
-// shrank reports whether there is more room beside a resource than before.
+// shrank reports whether a resource leaves more room than before.
 func shrank(before, after *framework.Resource) bool {
 	was, is := before.Expected(), after.Expected()
 	return is.Storage < was.Storage || is.Objects < was.Objects
 }
 
-// removeResource forgets a resource but for the Store it was on, and returns that.
-func (s *storeCache) removeResource(name string) (relieved string) {
+// removeResource removes a resource, and remembers and returns its Store.
+func (s *storeCache) removeResource(name string) (freed string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.on[name]
 	if resource, known := s.resources[name]; known {
-		s.put(resource, "")
+		s.place(resource, "")
 	}
 	delete(s.resources, name)
 	delete(s.assumed, name)
@@ -114,8 +113,8 @@ func (s *storeCache) removeResource(name string) (relieved string) {
 	return was
 }
 
-// put places a resource on a Store, or with no name on none. The caller holds the lock.
-func (s *storeCache) put(resource *framework.Resource, on string) {
+// place places a resource on a Store, or on none. It requires s.mu.
+func (s *storeCache) place(resource *framework.Resource, on string) {
 	if was := s.stores[s.on[resource.Name]]; was != nil {
 		was.Remove(resource.Name)
 	}
@@ -129,8 +128,8 @@ func (s *storeCache) put(resource *framework.Resource, on string) {
 	}
 }
 
-// decide finds a Store for a resource that waits for one, and assumes that it will be
-// placed there. It returns no resource if that does not wait any more.
+// decide finds a Store for a resource and assumes the placement. It returns no resource
+// if that no longer waits for a Store.
 func (s *storeCache) decide(name string, plugins *framework.Plugins) (*framework.Resource, framework.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,15 +139,15 @@ func (s *storeCache) decide(name string, plugins *framework.Plugins) (*framework
 	}
 	decision := plugins.Decide(resource, s.sorted())
 	if best, ok := decision.Best(); ok {
-		s.put(resource, best.Store)
+		s.place(resource, best.Store)
 		s.assumed[name] = resource.UID
 	}
 	return resource, decision
 }
 
-// forget takes an assumption back that did not come true, and returns the Store that
-// was assumed. If the API spoke meanwhile there is nothing to take back.
-func (s *storeCache) forget(resource *framework.Resource) (relieved string) {
+// forget removes an assumption that failed, and returns the assumed Store, unless an
+// observation has replaced the assumption.
+func (s *storeCache) forget(resource *framework.Resource) (freed string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uid, assumed := s.assumed[resource.Name]
@@ -157,12 +156,12 @@ func (s *storeCache) forget(resource *framework.Resource) (relieved string) {
 	}
 	was := s.on[resource.Name]
 	delete(s.assumed, resource.Name)
-	s.put(s.resources[resource.Name], "")
+	s.place(s.resources[resource.Name], "")
 	return was
 }
 
-// reasons says why a resource cannot be placed on a Store; nothing if it can, or if one
-// of them does not exist.
+// reasons returns why a resource cannot be placed on a Store. known is false if either does
+// not exist.
 func (s *storeCache) reasons(name, storeName string, plugins *framework.Plugins) (reasons string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,17 +169,17 @@ func (s *storeCache) reasons(name, storeName string, plugins *framework.Plugins)
 	if resource == nil || store == nil {
 		return "", false
 	}
-	return framework.StoreResult{Reasons: plugins.Fits(resource, store)}.Message(), true
+	return framework.StoreResult{Reasons: plugins.Filter(resource, store)}.Message(), true
 }
 
-// placedOn is the Store that a resource is on, or is assumed to be.
+// placedOn returns the observed or assumed Store of a resource.
 func (s *storeCache) placedOn(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.on[name]
 }
 
-// sorted are the Stores by name. The caller holds the lock.
+// sorted returns the Stores by name. It requires s.mu.
 func (s *storeCache) sorted() []*framework.Store {
 	stores := make([]*framework.Store, 0, len(s.stores))
 	for _, store := range s.stores {

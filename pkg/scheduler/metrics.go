@@ -11,7 +11,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// What came of an attempt to place a resource.
+// Results of an attempt to place a resource.
 const (
 	resultScheduled     = "scheduled"
 	resultUnschedulable = "unschedulable"
@@ -23,7 +23,7 @@ var (
 		Namespace:      "annex",
 		Subsystem:      "scheduler",
 		Name:           "attempts_total",
-		Help:           "Attempts to place a HostedResource, by scheduler and by what came of them: scheduled, unschedulable or error.",
+		Help:           "Attempts to place a HostedResource, by scheduler and result: scheduled, unschedulable or error.",
 		StabilityLevel: k8smetrics.ALPHA,
 	}, []string{"scheduler", "result"})
 
@@ -31,7 +31,7 @@ var (
 		Namespace:      "annex",
 		Subsystem:      "scheduler",
 		Name:           "pending",
-		Help:           "HostedResources that wait for a Store, by scheduler and by queue: active, backoff or unschedulable.",
+		Help:           "HostedResources that wait for a Store, by scheduler and queue: active, backoff or unschedulable.",
 		StabilityLevel: k8smetrics.ALPHA,
 	}, []string{"scheduler", "queue"})
 
@@ -39,7 +39,7 @@ var (
 		Namespace:      "annex",
 		Subsystem:      "scheduler",
 		Name:           "decision_duration_seconds",
-		Help:           "How long it took to ask all filters and scores about all Stores, by scheduler.",
+		Help:           "Time to run all filters and scores for all Stores, by scheduler.",
 		Buckets:        k8smetrics.ExponentialBuckets(0.00001, 4, 8),
 		StabilityLevel: k8smetrics.ALPHA,
 	}, []string{"scheduler"})
@@ -47,10 +47,8 @@ var (
 	registerOnce = sync.OnceFunc(func() { legacyregistry.MustRegister(attempts, pending, decisionSeconds) })
 )
 
-// metrics are those of one scheduler.
-type metrics struct {
-	name string
-}
+// metrics are those of the scheduler of a name.
+type metrics struct{ name string }
 
 func newMetrics(name string) metrics {
 	registerOnce()
@@ -65,7 +63,7 @@ func (m metrics) decided(took time.Duration) {
 
 func (m metrics) observeQueue(q *queue) {
 	lengths := q.lengths()
-	for label, where := range map[string]queueState{"active": stateActive, "backoff": stateBackoff, "unschedulable": stateUnschedulable} {
-		pending.WithLabelValues(m.name, label).Set(float64(lengths[where]))
+	for label, state := range map[string]queueState{"active": stateActive, "backoff": stateBackoff, "unschedulable": stateUnschedulable} {
+		pending.WithLabelValues(m.name, label).Set(float64(lengths[state]))
 	}
 }

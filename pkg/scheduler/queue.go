@@ -10,23 +10,22 @@ import (
 	"time"
 )
 
-// firstBackoff and maxBackoff bound how long a resource waits that failed.
+// firstBackoff and maxBackoff bound the delay before a failed resource is tried again.
 const (
 	firstBackoff = time.Second
 	maxBackoff   = time.Minute
 )
 
-// queueState is where in the queue an item is.
 type queueState int
 
 const (
-	// stateInFlight is for an item that is being worked on.
+	// stateInFlight items were popped.
 	stateInFlight queueState = iota
-	// stateActive items are decided on next.
+	// stateActive items are popped next.
 	stateActive
-	// stateBackoff items become active after a while.
+	// stateBackoff items become active after a delay.
 	stateBackoff
-	// stateUnschedulable items fit nowhere: they become active when a change makes them fit.
+	// stateUnschedulable items fit on no Store. A change that makes them fit activates them.
 	stateUnschedulable
 )
 
@@ -34,27 +33,26 @@ const (
 type item struct {
 	name     string
 	priority int32
-	// since is a number that grows: among equals the first that came is served first.
-	since int64
+	// sequence orders items of the same priority, first in first out.
+	sequence int64
 
 	state queueState
 	index int // in the heap of active items
-	// again is set if it was added while it was worked on.
+	// again is set if the item was added while it was in flight.
 	again    bool
 	timer    *time.Timer
 	attempts int
-	// reasons is what was in the way on each Store when nothing fitted.
+	// reasons are by Store, of the last decision.
 	reasons map[string]string
 }
 
-// queue holds the resources that wait, each once.
+// queue holds the resources that wait for a Store.
 type queue struct {
 	mu      sync.Mutex
 	items   map[string]*item
 	active  activeItems
 	counter int64
-	// changes counts what was tried on unschedulable items. One that was decided on
-	// meanwhile was not among them.
+	// changes counts the calls of change, which do not see items in flight.
 	changes int64
 	// ready has a value if there may be active items.
 	ready  chan struct{}
@@ -65,15 +63,15 @@ func newQueue() *queue {
 	return &queue{items: map[string]*item{}, ready: make(chan struct{}, 1)}
 }
 
-// add makes a resource active, wherever it is. The item of one that is being worked
-// on is decided on again after that.
+// add makes a resource active in any state. An item in flight becomes active again when
+// it is returned.
 func (q *queue) add(name string, priority int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i, found := q.items[name]
 	if !found {
 		q.counter++
-		i = &item{name: name, since: q.counter, index: -1}
+		i = &item{name: name, sequence: q.counter, index: -1}
 		q.items[name] = i
 	}
 	i.priority = priority
@@ -88,18 +86,18 @@ func (q *queue) add(name string, priority int32) {
 	}
 }
 
-// remove forgets a resource that waits no more.
+// remove removes a resource that no longer waits.
 func (q *queue) remove(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if i, found := q.items[name]; found {
-		q.takeOut(i)
+		q.detach(i)
 		delete(q.items, name)
 	}
 }
 
-// pop waits for the next item and returns how many changes there were until then. It
-// returns false once ctx is done.
+// pop waits for the next item, and returns the number of changes so far. It returns
+// false once ctx is done.
 func (q *queue) pop(ctx context.Context) (name string, changes int64, ok bool) {
 	for {
 		if ctx.Err() != nil {
@@ -108,7 +106,7 @@ func (q *queue) pop(ctx context.Context) (name string, changes int64, ok bool) {
 		q.mu.Lock()
 		if len(q.active) > 0 {
 			i := q.active[0]
-			q.takeOut(i)
+			q.detach(i)
 			i.again = false
 			changes := q.changes
 			q.mu.Unlock()
@@ -122,8 +120,8 @@ func (q *queue) pop(ctx context.Context) (name string, changes int64, ok bool) {
 	}
 }
 
-// addUnschedulable has a popped item wait for a change. If there was one since it was
-// popped it is decided on again.
+// addUnschedulable makes a popped item wait for a change. If there was one since it was
+// popped, the item becomes active at once.
 func (q *queue) addUnschedulable(name string, reasons map[string]string, changes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,7 +136,7 @@ func (q *queue) addUnschedulable(name string, reasons map[string]string, changes
 	i.state, i.reasons = stateUnschedulable, reasons
 }
 
-// backOff has a popped or unschedulable item tried again after a while, a longer one each time.
+// backOff activates a popped or unschedulable item after a delay, which grows.
 func (q *queue) backOff(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -148,13 +146,13 @@ func (q *queue) backOff(name string) {
 	case i.state == stateInFlight && i.again:
 		q.activate(i)
 	case i.state == stateInFlight, i.state == stateUnschedulable:
-		q.wait(i)
+		q.activateLater(i)
 	}
 }
 
-// release ends the work on a popped item that needs no Store any more. It is forgotten
-// when the API says so, and not here: there may be another resource of the name.
-func (q *queue) release(name string) {
+// done ends the work on a popped item that no longer needs a Store. The informer removes
+// it, not done: there may be a new resource of the name.
+func (q *queue) done(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if i, found := q.items[name]; found && i.state == stateInFlight && i.again {
@@ -162,8 +160,8 @@ func (q *queue) release(name string) {
 	}
 }
 
-// wait has an item become active later. The caller holds the lock.
-func (q *queue) wait(i *item) {
+// activateLater requires q.mu.
+func (q *queue) activateLater(i *item) {
 	if q.closed {
 		return
 	}
@@ -179,23 +177,23 @@ func (q *queue) wait(i *item) {
 	})
 }
 
-// change tries a change on all unschedulable items: those it makes fit become active, and
-// those that it keeps from fitting in other words, as affects says, back off.
+// change applies a change to all unschedulable items: those that fit now become active,
+// those whose reasons changed back off.
 func (q *queue) change(affects func(name string, reasons map[string]string) effect) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.changes++
 	for name, i := range q.items {
-		// What backs off because of other words may fit now, too.
+		// Items that back off because their reasons changed may fit now, too.
 		if i.state != stateUnschedulable && (i.state != stateBackoff || i.reasons == nil) {
 			continue
 		}
 		switch affects(name, i.reasons) {
 		case fits:
 			q.activate(i)
-		case messageChanged:
+		case reasonsChanged:
 			if i.state == stateUnschedulable {
-				q.wait(i)
+				q.activateLater(i)
 			}
 		case unaffected:
 		}
@@ -207,13 +205,13 @@ type effect int
 
 const (
 	unaffected effect = iota
-	messageChanged
+	reasonsChanged
 	fits
 )
 
-// activate makes an item the queue's to hand out. The caller holds the lock.
+// activate requires q.mu.
 func (q *queue) activate(i *item) {
-	q.takeOut(i)
+	q.detach(i)
 	i.reasons = nil
 	i.state = stateActive
 	if q.closed {
@@ -226,8 +224,8 @@ func (q *queue) activate(i *item) {
 	}
 }
 
-// takeOut takes an item from where it is. The caller holds the lock.
-func (q *queue) takeOut(i *item) {
+// detach puts an item in flight. It requires q.mu.
+func (q *queue) detach(i *item) {
 	switch i.state {
 	case stateActive:
 		if i.index >= 0 {
@@ -240,7 +238,7 @@ func (q *queue) takeOut(i *item) {
 	i.state = stateInFlight
 }
 
-// lengths counts the items by where they are.
+// lengths counts the items by state.
 func (q *queue) lengths() map[queueState]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -259,11 +257,11 @@ func (q *queue) close() {
 	defer q.mu.Unlock()
 	q.closed = true
 	for _, i := range q.items {
-		q.takeOut(i)
+		q.detach(i)
 	}
 }
 
-// activeItems is a heap: the highest priority first, then the first that came.
+// activeItems is a heap, ordered by priority and sequence.
 type activeItems []*item
 
 func (a activeItems) Len() int { return len(a) }
@@ -272,7 +270,7 @@ func (a activeItems) Less(i, j int) bool {
 	if a[i].priority != a[j].priority {
 		return a[i].priority > a[j].priority
 	}
-	return a[i].since < a[j].since
+	return a[i].sequence < a[j].sequence
 }
 
 func (a activeItems) Swap(i, j int) {

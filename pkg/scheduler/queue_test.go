@@ -12,16 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// next pops an item that must be there without waiting.
+// next pops an active item, or returns "" if there is none.
 func (q *queue) next(t *testing.T) (string, int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	timer := time.AfterFunc(time.Millisecond, cancel)
 	defer timer.Stop()
-	name, changes, ok := q.pop(ctx)
-	if !ok {
-		return "", 0
-	}
+	name, changes, _ := q.pop(ctx)
 	return name, changes
 }
 
@@ -51,30 +48,30 @@ func TestQueueOrder(t *testing.T) {
 		q.add("first", 0)
 		q.add("second", 0)
 		q.add("urgent", 10)
-		q.add("can wait", -1)
-		q.add("gone", 100)
-		q.add("became urgent", 0)
-		q.add("became urgent", 5)
-		q.remove("gone")
-		expect(t, "order", q.drain(t), "urgent", "became urgent", "first", "second", "can wait")
+		q.add("low", -1)
+		q.add("removed", 100)
+		q.add("raised", 0)
+		q.add("raised", 5)
+		q.remove("removed")
+		expect(t, "order", q.drain(t), "urgent", "raised", "first", "second", "low")
 	})
 }
 
-func TestQueueKeepsEachOnce(t *testing.T) {
+func TestQueueHasNoDuplicates(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		q.add("a", 0)
 		q.add("a", 0)
 		name, changes := q.next(t)
-		q.add(name, 0) // while it is worked on: not handed out twice at a time
-		expect(t, "while it is worked on", q.drain(t))
+		q.add(name, 0)
+		expect(t, "while in flight", q.drain(t))
 		q.addUnschedulable(name, map[string]string{"s": "full"}, changes)
-		expect(t, "after it changed meanwhile", q.drain(t), "a")
+		expect(t, "after a change in flight", q.drain(t), "a")
 	})
 }
 
-func TestQueueParksUntilSomethingFits(t *testing.T) {
+func TestQueueKeepsUnschedulableUntilOneFits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
@@ -86,46 +83,45 @@ func TestQueueParksUntilSomethingFits(t *testing.T) {
 		seen := map[string]string{}
 		q.change(func(name string, reasons map[string]string) effect {
 			seen[name] = reasons["s"]
-			return map[string]effect{"a": unaffected, "b": fits, "c": messageChanged}[name]
+			return map[string]effect{"a": unaffected, "b": fits, "c": reasonsChanged}[name]
 		})
 		if diff := cmp.Diff(map[string]string{"a": "full", "b": "full", "c": "full"}, seen); diff != "" {
-			t.Errorf("tried on (-want +got):\n%s", diff)
+			t.Errorf("checked (-want +got):\n%s", diff)
 		}
 		expect(t, "at once", q.drain(t), "b")
 		time.Sleep(firstBackoff)
-		expect(t, "after a while", q.drain(t), "c")
+		expect(t, "after the backoff", q.drain(t), "c")
 		time.Sleep(time.Hour)
 		expect(t, "without a change", q.drain(t))
 	})
 }
 
-// TestQueueMissesNoChange: a change that comes between the decision and the parking
-// would have been tried on it.
+// TestQueueMissesNoChange makes a change between the decision and addUnschedulable.
 func TestQueueMissesNoChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		q.add("a", 0)
 		name, changes := q.next(t)
-		q.change(func(string, map[string]string) effect { t.Error("tried on what does not wait"); return unaffected })
+		q.change(func(string, map[string]string) effect { t.Error("checked an item in flight"); return unaffected })
 		q.addUnschedulable(name, map[string]string{}, changes)
 		expect(t, "again", q.drain(t), "a")
 	})
 }
 
-func TestQueueFitsBeforeItsBackoffEnds(t *testing.T) {
+func TestQueueActivatesDuringBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		q.add("a", 0)
 		name, changes := q.next(t)
 		q.addUnschedulable(name, map[string]string{"s": "full"}, changes)
-		q.change(func(string, map[string]string) effect { return messageChanged })
-		expect(t, "in other words", q.drain(t))
+		q.change(func(string, map[string]string) effect { return reasonsChanged })
+		expect(t, "other reasons", q.drain(t))
 		q.change(func(string, map[string]string) effect { return fits })
-		expect(t, "once it fits", q.drain(t), "a")
+		expect(t, "fits", q.drain(t), "a")
 		time.Sleep(maxBackoff)
-		expect(t, "the back-off does not come after it", q.drain(t))
+		expect(t, "after the backoff", q.drain(t))
 	})
 }
 
@@ -146,14 +142,14 @@ func TestQueueBacksOff(t *testing.T) {
 		if diff := cmp.Diff(want, waits); diff != "" {
 			t.Errorf("waits (-want +got):\n%s", diff)
 		}
-		// What somebody changed is looked at without a wait.
+		// A changed resource does not wait.
 		q.backOff(name)
 		q.add(name, 0)
 		expect(t, "changed", q.drain(t), "a")
 	})
 }
 
-func TestQueueEnds(t *testing.T) {
+func TestQueueStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
@@ -166,12 +162,12 @@ func TestQueueEnds(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if <-ended {
-			t.Error("an item came from an empty queue")
+			t.Error("popped from an empty queue")
 		}
 		q.add("a", 0)
 		q.next(t)
 		q.backOff("a")
-		q.close() // or the timer would keep this test from ending at once
+		q.close() // stops the timer
 		q.backOff("a")
 	})
 }

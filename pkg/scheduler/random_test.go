@@ -30,39 +30,37 @@ import (
 
 const seeds = 50
 
-// naive is what the cache should know, looked up anew each time.
-type naive struct {
+// model computes the expected content of the cache from scratch.
+type model struct {
 	stores    map[string]*hostingv1alpha1.Store
 	resources map[string]*hostingv1alpha1.HostedResource
-	// assumed are decisions by the UID of what they are about.
+	// assumed has Stores by the resource's UID.
 	assumed map[types.UID]string
 }
 
-func (n *naive) on(hosted *hostingv1alpha1.HostedResource) string {
+func (m *model) on(hosted *hostingv1alpha1.HostedResource) string {
 	if hosted.Spec.StoreName != "" {
 		return hosted.Spec.StoreName
 	}
-	return n.assumed[hosted.UID]
+	return m.assumed[hosted.UID]
 }
 
-// store is a Store with all that is on it.
-func (n *naive) store(name string) *framework.Store {
-	store := framework.NewStore(n.stores[name])
-	for _, hosted := range n.resources {
-		if n.on(hosted) == name {
+func (m *model) store(name string) *framework.Store {
+	store := framework.NewStore(m.stores[name])
+	for _, hosted := range m.resources {
+		if m.on(hosted) == name {
 			store.Add(framework.NewResource(hosted))
 		}
 	}
 	return store
 }
 
-// TestCacheIsLikeANaiveOne: whatever comes, and in which order, what decisions go by
-// is what one would find by looking at everything.
-func TestCacheIsLikeANaiveOne(t *testing.T) {
+// TestCacheMatchesModel applies random operations to the cache and to a model.
+func TestCacheMatchesModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(seeds) {
 		random := rand.New(rand.NewPCG(seed, 5))
-		s, n := newStoreCache(), &naive{map[string]*hostingv1alpha1.Store{}, map[string]*hostingv1alpha1.HostedResource{}, map[types.UID]string{}}
+		s, m := newStoreCache(), &model{map[string]*hostingv1alpha1.Store{}, map[string]*hostingv1alpha1.HostedResource{}, map[types.UID]string{}}
 		var log []string
 		var deciding []*framework.Resource
 		for step := range 100 {
@@ -74,66 +72,66 @@ func TestCacheIsLikeANaiveOne(t *testing.T) {
 			case 0:
 				added := store(storeName, "4Gi")
 				added.Status.SizeInUse = resource.NewQuantity(random.Int64N(4<<30), resource.BinarySI)
-				n.stores[storeName] = added
+				m.stores[storeName] = added
 				s.setStore(added)
 			case 1:
-				delete(n.stores, storeName)
+				delete(m.stores, storeName)
 				s.removeStore(storeName)
 			case 2, 3, 4:
-				hosted := made(name, wants(fmt.Sprint(random.IntN(2000), "Mi")))
+				hosted := newHosted(name, requests(fmt.Sprint(random.IntN(2000), "Mi")))
 				hosted.Status.StoredBytes = random.Int64N(1 << 30)
-				if before := n.resources[key]; before != nil && random.IntN(5) > 0 {
+				if before := m.resources[key]; before != nil && random.IntN(5) > 0 {
 					hosted.UID, hosted.Spec.StoreName = before.UID, before.Spec.StoreName
 				} else {
 					hosted.UID = types.UID(fmt.Sprint(seed, step))
 				}
-				// It is bound, most of the time where it was decided.
+				// It is bound, mostly to the Store that was decided.
 				if hosted.Spec.StoreName == "" && random.IntN(3) == 0 {
-					if hosted.Spec.StoreName = n.on(hosted); hosted.Spec.StoreName == "" || random.IntN(4) == 0 {
+					if hosted.Spec.StoreName = m.on(hosted); hosted.Spec.StoreName == "" || random.IntN(4) == 0 {
 						hosted.Spec.StoreName = storeName
 					}
 				}
-				n.resources[key] = hosted
+				m.resources[key] = hosted
 				s.setResource(hosted)
 			case 5:
-				delete(n.resources, key)
+				delete(m.resources, key)
 				s.removeResource(key)
 			case 6:
 				if waiting, decision := s.decide(key, plugins.All()); waiting != nil {
 					if best, ok := decision.Best(); ok {
-						n.assumed[waiting.UID] = best.Store
+						m.assumed[waiting.UID] = best.Store
 						deciding = append(deciding, waiting)
 					}
 				}
 			case 7:
 				if len(deciding) > 0 {
 					failed := random.IntN(len(deciding))
-					delete(n.assumed, deciding[failed].UID)
+					delete(m.assumed, deciding[failed].UID)
 					s.forget(deciding[failed])
 					deciding = slices.Delete(deciding, failed, failed+1)
 				}
 			}
-			if diff := compare(s, n); diff != "" {
+			if diff := compare(s, m); diff != "" {
 				t.Fatalf("seed %d, after\n%s\n%s", seed, strings.Join(log, "\n"), diff)
 			}
 		}
 	}
 }
 
-func compare(s *storeCache, n *naive) string {
+func compare(s *storeCache, m *model) string {
 	got, want := map[string]string{}, map[string]string{}
 	for name, store := range s.stores {
-		got[name] = fmt.Sprint(slices.Sorted(maps.Keys(store.Resources)), store.Taken())
+		got[name] = fmt.Sprint(slices.Sorted(maps.Keys(store.Resources)), store.Allocated())
 	}
-	for name := range n.stores {
-		store := n.store(name)
-		want[name] = fmt.Sprint(slices.Sorted(maps.Keys(store.Resources)), store.Taken())
+	for name := range m.stores {
+		store := m.store(name)
+		want[name] = fmt.Sprint(slices.Sorted(maps.Keys(store.Resources)), store.Allocated())
 	}
 	return cmp.Diff(want, got)
 }
 
-// TestQueueLosesNothing: whatever happens to what waits, each is handed out once at a
-// time, and in the end all that fits then, the most urgent first.
+// TestQueueLosesNothing applies random operations to the queue: no item is in flight
+// twice, and in the end all items are popped by priority.
 func TestQueueLosesNothing(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(seeds) {
@@ -147,15 +145,15 @@ func TestQueueLosesNothing(t *testing.T) {
 					return
 				}
 				if _, twice := working[name]; twice {
-					t.Fatalf("seed %d: %s is handed out while it is worked on", seed, name)
+					t.Fatalf("seed %d: %s was popped while in flight", seed, name)
 				}
 				working[name] = changes
 			}
 			finish := func(name string) {
 				switch changes := working[name]; random.IntN(3) {
 				case 0:
-					q.release(name)
-					q.remove(name) // as its informer has it
+					q.done(name)
+					q.remove(name) // as the informer does
 					delete(priorities, name)
 				case 1:
 					q.backOff(name)
@@ -190,7 +188,7 @@ func TestQueueLosesNothing(t *testing.T) {
 			q.change(func(string, map[string]string) effect { return fits })
 			got := q.drain(t)
 			if diff := cmp.Diff(slices.Sorted(maps.Keys(priorities)), slices.Sorted(slices.Values(got)), cmp.Transformer("", func(s []string) string { return fmt.Sprint(s) })); diff != "" {
-				t.Fatalf("seed %d, what comes in the end (-want +got):\n%s", seed, diff)
+				t.Fatalf("seed %d, popped in the end (-want +got):\n%s", seed, diff)
 			}
 			if !slices.IsSortedFunc(got, func(a, b string) int { return int(priorities[b] - priorities[a]) }) {
 				t.Fatalf("seed %d: order %v of %v", seed, got, priorities)
@@ -199,21 +197,20 @@ func TestQueueLosesNothing(t *testing.T) {
 	}
 }
 
-// slow is a server that takes its time before and after it binds, and that at times
-// does not.
-type slow struct {
+// slowServer delays bindings before and after they are written, and refuses some.
+type slowServer struct {
 	hostingclient.HostedResourceInterface
 	mu     sync.Mutex
 	random *rand.Rand
 }
 
-func (s *slow) draw(n int) int {
+func (s *slowServer) draw(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.random.IntN(n)
 }
 
-func (s *slow) Bind(ctx context.Context, name string, binding *hostingv1alpha1.HostedResourceBinding, options metav1.CreateOptions) (*hostingv1alpha1.HostedResourceBinding, error) {
+func (s *slowServer) Bind(ctx context.Context, name string, binding *hostingv1alpha1.HostedResourceBinding, options metav1.CreateOptions) (*hostingv1alpha1.HostedResourceBinding, error) {
 	time.Sleep(time.Duration(s.draw(20)) * time.Millisecond)
 	defer func() { time.Sleep(time.Duration(s.draw(20)) * time.Millisecond) }()
 	if s.draw(5) == 0 {
@@ -222,22 +219,22 @@ func (s *slow) Bind(ctx context.Context, name string, binding *hostingv1alpha1.H
 	return s.HostedResourceInterface.Bind(ctx, name, binding, options)
 }
 
-// TestNoResourceIsLost: resources that come, go and come again under their names while
-// they are being bound are all placed in the end.
+// TestNoResourceIsLost deletes and recreates resources while they are being bound. All are
+// placed in the end.
 func TestNoResourceIsLost(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
-			server := &slow{random: rand.New(rand.NewPCG(seed, 11))}
+			server := &slowServer{random: rand.New(rand.NewPCG(seed, 11))}
 			a := runWith(t, func(config *Config) {
 				server.HostedResourceInterface, config.AnnexHostedResources = config.AnnexHostedResources, server
 			}, store("s0", "1Ti"))
-			there := map[string]bool{}
+			exists := map[string]bool{}
 			for step := range 100 {
-				hosted := made(fmt.Sprint("r", server.draw(4)))
+				hosted := newHosted(fmt.Sprint("r", server.draw(4)))
 				hosted.UID = types.UID(fmt.Sprint(step))
 				err := a.resources.Delete(t.Context(), hosted.Name, metav1.DeleteOptions{})
-				if there[hosted.Name] = apierrors.IsNotFound(err) || server.draw(2) == 0; there[hosted.Name] {
+				if exists[hosted.Name] = apierrors.IsNotFound(err) || server.draw(2) == 0; exists[hosted.Name] {
 					_, err = a.resources.Create(t.Context(), hosted, metav1.CreateOptions{})
 				}
 				if err != nil {
@@ -247,8 +244,8 @@ func TestNoResourceIsLost(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			for name, exists := range there {
-				if exists {
+			for name, created := range exists {
+				if created {
 					a.on(t, strings.TrimSuffix(name, ".example.com"), "s0")
 				}
 			}

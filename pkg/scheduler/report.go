@@ -8,15 +8,18 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
+	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingapply "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
@@ -26,34 +29,23 @@ const (
 	eventScheduled        = "Scheduled"
 	eventFailedScheduling = "FailedScheduling"
 
-	// What the API allows.
+	// Limits of the API.
 	maxNote    = 1024
 	maxMessage = 32768
 )
 
-// bind places one HostedResource, that and no other of its name, on a Store. The
-// server says in its condition Scheduled that it was placed.
-func bind(ctx context.Context, annexHostedResources hostingclient.HostedResourceInterface, hosted *hostingv1alpha1.HostedResource, storeName string) error {
-	_, err := annexHostedResources.Bind(ctx, hosted.Name, &hostingv1alpha1.HostedResourceBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: hosted.Name, UID: hosted.UID},
-		StoreName:  storeName,
-	}, metav1.CreateOptions{})
-	return err
-}
-
-// reportScheduled records an event.
 func (s *Scheduler) reportScheduled(resource *framework.Resource, best framework.StoreResult, decision framework.Decision) {
 	placed := fmt.Sprintf("Placed on Store %s; ", best.Store)
 	s.config.Events.Eventf(resource.HostedResource, nil, corev1.EventTypeNormal, eventScheduled, "Bind", "%s",
 		placed+decision.Brief(maxNote-len(placed)))
 }
 
-// reportUnschedulable says why a resource has no Store, in its condition and in an
-// event, if that is news.
+// reportUnschedulable sets the condition Scheduled and records an event, if the reasons
+// changed.
 func (s *Scheduler) reportUnschedulable(ctx context.Context, resource *framework.Resource, decision framework.Decision) {
 	message := decision.Brief(maxMessage)
-	said := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceScheduled)
-	if said != nil && said.Status == metav1.ConditionFalse && said.Message == message && said.ObservedGeneration == resource.Generation {
+	current := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceScheduled)
+	if current != nil && current.Status == metav1.ConditionFalse && current.Message == message && current.ObservedGeneration == resource.Generation {
 		return
 	}
 	s.config.Events.Eventf(resource.HostedResource, nil, corev1.EventTypeWarning, eventFailedScheduling, "Schedule", "%s", decision.Brief(maxNote))
@@ -61,21 +53,57 @@ func (s *Scheduler) reportUnschedulable(ctx context.Context, resource *framework
 		WithType(hostingv1alpha1.HostedResourceScheduled).
 		WithStatus(metav1.ConditionFalse).
 		WithObservedGeneration(resource.Generation).
-		WithLastTransitionTime(since(said)).
+		WithLastTransitionTime(transitionTime(current)).
 		WithReason(reasonUnschedulable).
 		WithMessage(message)
 	apply := hostingapply.HostedResource(resource.Name).WithUID(resource.UID).WithStatus(hostingapply.HostedResourceStatus().WithConditions(condition))
 	_, err := s.config.AnnexHostedResources.ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: s.config.Name, Force: true})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		klog.FromContext(ctx).Error(err, "Saying why there is no Store failed, trying again")
+		klog.FromContext(ctx).Error(err, "Failed to update the condition Scheduled, retrying")
 		s.queue.backOff(resource.Name)
 	}
 }
 
-// since is when a condition that stays False became so.
-func since(said *metav1.Condition) metav1.Time {
-	if said != nil && said.Status == metav1.ConditionFalse {
-		return said.LastTransitionTime
+func transitionTime(current *metav1.Condition) metav1.Time {
+	if current != nil && current.Status == metav1.ConditionFalse {
+		return current.LastTransitionTime
 	}
 	return metav1.Now()
+}
+
+// Events are rate limited, so that those of a thousand resources do not delay placement.
+// None is dropped.
+const (
+	eventsPerSecond = 100
+	eventsBurst     = 100
+)
+
+// NewEventBroadcaster returns a broadcaster that limits the rate of events.
+func NewEventBroadcaster(client eventsv1client.EventsV1Interface) events.EventBroadcaster {
+	return events.NewBroadcaster(&rateLimitedSink{
+		EventSink: &events.EventSinkImpl{Interface: client},
+		limiter:   flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventsBurst),
+	})
+}
+
+// rateLimitedSink has no Update: a series is patched.
+type rateLimitedSink struct {
+	events.EventSink
+	limiter flowcontrol.RateLimiter
+}
+
+// Create implements events.EventSink.
+func (s *rateLimitedSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	if err := s.limiter.Wait(ctx); err != nil {
+		return nil, fmt.Errorf("wait to write an event: %w", err)
+	}
+	return s.EventSink.Create(ctx, event)
+}
+
+// Patch implements events.EventSink.
+func (s *rateLimitedSink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
+	if err := s.limiter.Wait(ctx); err != nil {
+		return nil, fmt.Errorf("wait to write an event: %w", err)
+	}
+	return s.EventSink.Patch(ctx, event, data)
 }

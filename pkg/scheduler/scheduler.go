@@ -9,11 +9,13 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
@@ -23,15 +25,14 @@ import (
 // ControllerName names the scheduler among annex's controllers.
 const ControllerName = "scheduler"
 
-// finishPeriod is how long a binding that has begun may take at shutdown: one that is
-// cut short may have been written or not. It is less than a leader has, after it could
-// not renew its lease, until another may lead.
-const finishPeriod = 2 * time.Second
+// shutdownTimeout bounds a binding in flight at shutdown: the outcome of an aborted one is
+// unknown. It is less than the time from a leader's failure to renew its lease until
+// another replica may lead.
+const shutdownTimeout = 2 * time.Second
 
 // Config holds what the scheduler depends on.
 type Config struct {
-	// Name is that of the HostedResources which are its to place, in their
-	// spec.schedulerName.
+	// Name is the spec.schedulerName of the HostedResources to place.
 	Name string
 
 	AnnexHostedResources hostingclient.HostedResourceInterface
@@ -39,7 +40,7 @@ type Config struct {
 	Stores               hostinginformers.StoreInformer
 
 	Events events.EventRecorder
-	// Plugins decide, all that are compiled in if nil.
+	// Plugins default to all.
 	Plugins *framework.Plugins
 }
 
@@ -53,34 +54,33 @@ type Scheduler struct {
 	metrics metrics
 }
 
-// New returns a scheduler that follows the informers of config and places nothing
-// before Run.
+// New returns a scheduler with event handlers on the informers of config.
 func New(config Config) (*Scheduler, error) {
 	s := &Scheduler{config: config, plugins: config.Plugins, cache: newStoreCache(), queue: newQueue(), metrics: newMetrics(config.Name)}
 	if s.plugins == nil {
 		s.plugins = plugins.All()
 	}
-	return s, s.follow()
+	return s, s.addEventHandlers()
 }
 
-// Run places HostedResources until ctx is done, with so many bindings at a time. It
-// returns once nothing is under way any more, and is called once.
+// Run places HostedResources until ctx is done, with at most the given number of
+// concurrent bindings. It waits for bindings in flight. It must be called only once.
 func (s *Scheduler) Run(ctx context.Context, bindings int) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.LoggerWithName(klog.FromContext(ctx), "scheduler")
 	ctx = klog.NewContext(ctx, logger)
 	defer s.queue.close()
-	// The wait is announced at V(2) only: it is part of every start.
+	// Every start waits: log it at V(2) only.
 	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", s.synced...) {
 		return
 	}
 	logger.V(2).Info("Placing hosted resources", "scheduler", s.config.Name)
 
-	// What has begun is finished: a term ends only when nothing is under way.
-	working, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
+	// Leadership ends only after the bindings in flight.
+	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(finishPeriod, end)
+		timer := time.AfterFunc(shutdownTimeout, cancel)
 		context.AfterFunc(working, func() { timer.Stop() })
 	})
 	defer stop()
@@ -111,13 +111,12 @@ func (s *Scheduler) Run(ctx context.Context, bindings int) {
 	}
 }
 
-// decide finds a Store for a resource, and returns what is left to do, which asks the
-// server and takes longer.
+// decide finds a Store for a resource. finish sends the result to the API server.
 func (s *Scheduler) decide(name string, changes int64) (finish func(context.Context)) {
 	started := time.Now()
 	resource, decision := s.cache.decide(name, s.plugins)
 	if resource == nil {
-		s.queue.release(name)
+		s.queue.done(name)
 		return nil
 	}
 	s.metrics.decided(time.Since(started))
@@ -134,30 +133,51 @@ func (s *Scheduler) decide(name string, changes int64) (finish func(context.Cont
 	return func(ctx context.Context) { s.reportUnschedulable(ctx, resource, decision) }
 }
 
-// bind writes the choice down.
 func (s *Scheduler) bind(ctx context.Context, resource *framework.Resource, best framework.StoreResult, decision framework.Decision) {
 	logger := klog.FromContext(ctx)
-	err := bind(ctx, s.config.AnnexHostedResources, resource.HostedResource, best.Store)
+	// The UID makes sure that it is not a new resource of the same name.
+	_, err := s.config.AnnexHostedResources.Bind(ctx, resource.Name, &hostingv1alpha1.HostedResourceBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: resource.Name, UID: resource.UID},
+		StoreName:  best.Store,
+	}, metav1.CreateOptions{})
 	if err == nil {
 		s.metrics.attempt(resultScheduled)
-		s.queue.release(resource.Name)
+		s.queue.done(resource.Name)
 		s.reportScheduled(resource, best, decision)
 		logger.V(2).Info("Placed", "store", best.Store, "score", best.Total)
 		return
 	}
 	s.metrics.attempt(resultError)
-	if relieved := s.cache.forget(resource); relieved != "" {
-		s.storeChanged(relieved)
+	if freed := s.cache.forget(resource); freed != "" {
+		s.storeChanged(freed)
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		// It is gone; the cache is about to hear of it, or of its successor.
-		logger.V(2).Info("Gone before it was placed", "err", err)
+		logger.V(2).Info("Deleted before it was placed", "err", err)
 	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		// It or the Store is not what the cache says, any more.
-		logger.V(2).Info("Not placed, trying again", "store", best.Store, "err", err)
+		// The cache is out of date.
+		logger.V(2).Info("Not placed, retrying", "store", best.Store, "err", err)
 	default:
-		logger.Error(err, "Placing failed, trying again", "store", best.Store)
+		logger.Error(err, "Failed to place, retrying", "store", best.Store)
 	}
 	s.queue.backOff(resource.Name)
+}
+
+// Decide returns what the scheduler would decide about a resource without a Store, given
+// the other resources. It changes nothing.
+func Decide(hosted *hostingv1alpha1.HostedResource, resources []hostingv1alpha1.HostedResource, stores []hostingv1alpha1.Store) framework.Decision {
+	s := newStoreCache()
+	for i := range stores {
+		s.setStore(&stores[i])
+	}
+	for i := range resources {
+		if resources[i].Name != hosted.Name {
+			s.setResource(&resources[i])
+		}
+	}
+	unplaced := hosted.DeepCopy()
+	unplaced.Spec.StoreName = ""
+	s.setResource(unplaced)
+	_, decision := s.decide(hosted.Name, plugins.All())
+	return decision
 }

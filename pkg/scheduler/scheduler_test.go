@@ -29,30 +29,29 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/plugins"
 )
 
-// annex is an API with a scheduler.
-type annex struct {
+// fixture is a fake API server with a scheduler.
+type fixture struct {
 	*Scheduler
 	client    *fake.Clientset
 	resources hostingclient.HostedResourceInterface
 	stores    hostingclient.StoreInterface
 
 	mu sync.Mutex
-	// refuse has bindings fail, bound are those that did not, in their order.
+	// refuse fails bindings; bound has those that succeeded.
 	refuse error
 	bound  []string
 	events []string
 }
 
-// run starts a scheduler that ends with the test.
-func run(t *testing.T, objects ...runtime.Object) *annex {
+// run starts a scheduler for the duration of the test.
+func run(t *testing.T, objects ...runtime.Object) *fixture {
 	t.Helper()
 	return runWith(t, func(*Config) {}, objects...)
 }
 
-// runWith does so with another configuration.
-func runWith(t *testing.T, configure func(*Config), objects ...runtime.Object) *annex {
+func runWith(t *testing.T, configure func(*Config), objects ...runtime.Object) *fixture {
 	t.Helper()
-	a := &annex{client: fake.NewClientset(objects...)}
+	a := &fixture{client: fake.NewClientset(objects...)}
 	a.resources = a.client.HostingV1alpha1().HostedResources()
 	a.stores = a.client.HostingV1alpha1().Stores()
 	a.client.PrependReactor("create", "hostedresources", a.bind)
@@ -84,8 +83,8 @@ func runWith(t *testing.T, configure func(*Config), objects ...runtime.Object) *
 	return a
 }
 
-// bind is what the server does with a binding.
-func (a *annex) bind(action clienttesting.Action) (bool, runtime.Object, error) {
+// bind handles a binding as the server does.
+func (a *fixture) bind(action clienttesting.Action) (bool, runtime.Object, error) {
 	if action.GetSubresource() != "binding" {
 		return false, nil, nil
 	}
@@ -113,20 +112,19 @@ func (a *annex) bind(action clienttesting.Action) (bool, runtime.Object, error) 
 	return true, binding, tracker.Update(resource, hosted, "")
 }
 
-func (a *annex) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
+func (a *fixture) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.events = append(a.events, reason+": "+fmt.Sprintf(note, args...))
 }
 
-func (a *annex) refuseBindings(err error) {
+func (a *fixture) refuseBindings(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.refuse = err
 }
 
-// made returns a HostedResource as a test describes it.
-func made(name string, changes ...func(*hostingv1alpha1.HostedResource)) *hostingv1alpha1.HostedResource {
+func newHosted(name string, changes ...func(*hostingv1alpha1.HostedResource)) *hostingv1alpha1.HostedResource {
 	h := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: name + ".example.com", UID: types.UID(name), Generation: 1},
 		Spec:       hostingv1alpha1.HostedResourceSpec{SchedulerName: hostingv1alpha1.DefaultSchedulerName},
@@ -137,7 +135,7 @@ func made(name string, changes ...func(*hostingv1alpha1.HostedResource)) *hostin
 	return h
 }
 
-func wants(storage string) func(*hostingv1alpha1.HostedResource) {
+func requests(storage string) func(*hostingv1alpha1.HostedResource) {
 	return func(h *hostingv1alpha1.HostedResource) {
 		h.Spec.Requests = hostingv1alpha1.ResourceList{"storage": resource.MustParse(storage)}
 	}
@@ -151,7 +149,7 @@ func store(name, capacity string) *hostingv1alpha1.Store {
 	}
 }
 
-func (a *annex) create(t *testing.T, hosted *hostingv1alpha1.HostedResource) {
+func (a *fixture) create(t *testing.T, hosted *hostingv1alpha1.HostedResource) {
 	t.Helper()
 	if _, err := a.resources.Create(t.Context(), hosted, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -159,7 +157,7 @@ func (a *annex) create(t *testing.T, hosted *hostingv1alpha1.HostedResource) {
 	synctest.Wait()
 }
 
-func (a *annex) update(t *testing.T, s *hostingv1alpha1.Store) {
+func (a *fixture) update(t *testing.T, s *hostingv1alpha1.Store) {
 	t.Helper()
 	if _, err := a.stores.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -167,7 +165,7 @@ func (a *annex) update(t *testing.T, s *hostingv1alpha1.Store) {
 	synctest.Wait()
 }
 
-func (a *annex) get(t *testing.T, name string) *hostingv1alpha1.HostedResource {
+func (a *fixture) get(t *testing.T, name string) *hostingv1alpha1.HostedResource {
 	t.Helper()
 	hosted, err := a.resources.Get(t.Context(), name+".example.com", metav1.GetOptions{})
 	if err != nil {
@@ -176,16 +174,16 @@ func (a *annex) get(t *testing.T, name string) *hostingv1alpha1.HostedResource {
 	return hosted
 }
 
-// on checks where a resource is.
-func (a *annex) on(t *testing.T, name, want string) {
+// on checks the Store of a resource.
+func (a *fixture) on(t *testing.T, name, want string) {
 	t.Helper()
 	if got := a.get(t, name).Spec.StoreName; got != want {
 		t.Errorf("%s is on Store %q, want %q", name, got, want)
 	}
 }
 
-// unscheduled checks why a resource has no Store.
-func (a *annex) unscheduled(t *testing.T, name, message string) {
+// unscheduled checks that a resource has no Store, and the message.
+func (a *fixture) unscheduled(t *testing.T, name, message string) {
 	t.Helper()
 	hosted := a.get(t, name)
 	condition := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceScheduled)
@@ -194,13 +192,13 @@ func (a *annex) unscheduled(t *testing.T, name, message string) {
 	}
 }
 
-func TestPlacesOnTheBest(t *testing.T) {
+func TestPlacesOnBestStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		full := store("full", "1Mi")
 		full.Status.SizeInUse = ptr.To(resource.MustParse("1Mi"))
 		a := run(t, store("small", "1Gi"), store("large", "1Ti"), full)
-		a.create(t, made("a", wants("500Mi")))
+		a.create(t, newHosted("a", requests("500Mi")))
 		a.on(t, "a", "large")
 		want := "Scheduled: Placed on Store large; 2/3 Stores fit: large: score "
 		if len(a.events) != 1 || !strings.HasPrefix(a.events[0], want) || !strings.Contains(a.events[0], "full: has no storage left of 1Mi") {
@@ -209,13 +207,13 @@ func TestPlacesOnTheBest(t *testing.T) {
 	})
 }
 
-func TestLeavesOthersAlone(t *testing.T) {
+func TestIgnoresOtherSchedulers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := run(t, store("only", "1Gi"))
-		a.create(t, made("theirs", func(h *hostingv1alpha1.HostedResource) { h.Spec.SchedulerName = "theirs" }))
-		a.create(t, made("given", func(h *hostingv1alpha1.HostedResource) { h.Spec.StoreName = "lost" }))
-		a.create(t, made("going", func(h *hostingv1alpha1.HostedResource) {
+		a.create(t, newHosted("theirs", func(h *hostingv1alpha1.HostedResource) { h.Spec.SchedulerName = "theirs" }))
+		a.create(t, newHosted("placed", func(h *hostingv1alpha1.HostedResource) { h.Spec.StoreName = "lost" }))
+		a.create(t, newHosted("deleting", func(h *hostingv1alpha1.HostedResource) {
 			now := metav1.Now()
 			h.DeletionTimestamp, h.Finalizers = &now, []string{"example.com/wait"}
 		}))
@@ -223,7 +221,6 @@ func TestLeavesOthersAlone(t *testing.T) {
 		if len(a.bound) != 0 || len(a.events) != 0 {
 			t.Errorf("bound %q, events %q", a.bound, a.events)
 		}
-		// What is handed over is placed.
 		handed := a.get(t, "theirs")
 		handed.Spec.SchedulerName, handed.Generation = hostingv1alpha1.DefaultSchedulerName, 2
 		if _, err := a.resources.Update(t.Context(), handed, metav1.UpdateOptions{}); err != nil {
@@ -234,17 +231,17 @@ func TestLeavesOthersAlone(t *testing.T) {
 	})
 }
 
-// TestAssumes: decisions reckon with what was decided before, though the API does not
-// say so yet, and with what the API says after a restart.
-func TestAssumes(t *testing.T) {
+// TestAssumesPlacements: decisions count earlier ones that are not observed yet, and
+// placements from before a restart.
+func TestAssumesPlacements(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var objects []runtime.Object
 		for _, name := range []string{"a", "b", "c"} {
-			objects = append(objects, made(name, wants("600Mi")), store(name, "1Gi"))
+			objects = append(objects, newHosted(name, requests("600Mi")), store(name, "1Gi"))
 		}
-		objects = append(objects, made("d", wants("600Mi")))
-		placed := made("earlier", wants("600Mi"))
+		objects = append(objects, newHosted("d", requests("600Mi")))
+		placed := newHosted("earlier", requests("600Mi"))
 		placed.Spec.StoreName = "b"
 		a := run(t, append(objects, placed)...)
 		on := map[string]int{}
@@ -257,39 +254,39 @@ func TestAssumes(t *testing.T) {
 	})
 }
 
-func TestThoseWithPriorityGoFirst(t *testing.T) {
+func TestPriorityOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		urgent := func(priority int32) func(*hostingv1alpha1.HostedResource) {
 			return func(h *hostingv1alpha1.HostedResource) { h.Spec.Priority = priority }
 		}
-		a := run(t, made("a", wants("600Mi")), made("b", wants("600Mi"), urgent(5)), made("c", wants("600Mi"), urgent(-5)), store("only", "1Gi"))
+		a := run(t, newHosted("a", requests("600Mi")), newHosted("b", requests("600Mi"), urgent(5)), newHosted("c", requests("600Mi"), urgent(-5)), store("only", "1Gi"))
 		a.on(t, "b", "only")
-		a.unscheduled(t, "a", "0/1 Stores fit: only: has insufficient storage left (424Mi of 1Gi, wanted 600Mi)")
+		a.unscheduled(t, "a", "0/1 Stores fit: only: has insufficient storage left (424Mi of 1Gi, needs 600Mi)")
 	})
 }
 
-func TestTriesAgainWhenAStoreChanges(t *testing.T) {
+func TestRetriesWhenAStoreChanges(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*testing.T, *annex){
-		"room":      func(t *testing.T, a *annex) { a.update(t, store("only", "2Gi")) },
-		"new Store": func(t *testing.T, a *annex) { a.addStore(t, store("other", "2Gi")) },
-		"space, by what was deleted": func(t *testing.T, a *annex) {
+	for name, change := range map[string]func(*testing.T, *fixture){
+		"capacity":  func(t *testing.T, a *fixture) { a.update(t, store("only", "2Gi")) },
+		"new Store": func(t *testing.T, a *fixture) { a.addStore(t, store("other", "2Gi")) },
+		"deleted resource": func(t *testing.T, a *fixture) {
 			if err := a.resources.Delete(t.Context(), "there.example.com", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"smaller wishes": func(t *testing.T, a *annex) {
+		"smaller requests": func(t *testing.T, a *fixture) {
 			hosted := a.get(t, "waits")
-			wants("1Mi")(hosted)
+			requests("1Mi")(hosted)
 			hosted.Generation++
 			if _, err := a.resources.Update(t.Context(), hosted, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"smaller wishes of another": func(t *testing.T, a *annex) {
+		"smaller requests of another resource": func(t *testing.T, a *fixture) {
 			hosted := a.get(t, "there")
-			wants("1Mi")(hosted)
+			requests("1Mi")(hosted)
 			if _, err := a.resources.Update(t.Context(), hosted, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -298,10 +295,10 @@ func TestTriesAgainWhenAStoreChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				there := made("there", wants("600Mi"))
+				there := newHosted("there", requests("600Mi"))
 				there.Spec.StoreName = "only"
-				a := run(t, there, made("waits", wants("600Mi")), store("only", "1Gi"))
-				a.unscheduled(t, "waits", "0/1 Stores fit: only: has insufficient storage left (424Mi of 1Gi, wanted 600Mi)")
+				a := run(t, there, newHosted("waits", requests("600Mi")), store("only", "1Gi"))
+				a.unscheduled(t, "waits", "0/1 Stores fit: only: has insufficient storage left (424Mi of 1Gi, needs 600Mi)")
 				began := time.Now()
 				change(t, a)
 				synctest.Wait()
@@ -316,9 +313,8 @@ func TestTriesAgainWhenAStoreChanges(t *testing.T) {
 	}
 }
 
-// TestTriesAgainWhenSomethingIsDescribedAnew: labels and annotations are what plugins of
-// one's own go by.
-func TestTriesAgainWhenSomethingIsDescribedAnew(t *testing.T) {
+// TestRetriesWhenMetadataChanges: custom plugins may use labels and annotations.
+func TestRetriesWhenMetadataChanges(t *testing.T) {
 	t.Parallel()
 	const shares = "example.com/shares"
 	all := &framework.Plugins{}
@@ -330,15 +326,15 @@ func TestTriesAgainWhenSomethingIsDescribedAnew(t *testing.T) {
 		}
 		return ""
 	})
-	for name, described := range map[string]string{"what waits": "waits", "what is in the way": "there"} {
+	for name, changed := range map[string]string{"waiting resource": "waits", "placed resource": "there"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				there := made("there")
+				there := newHosted("there")
 				there.Spec.StoreName = "only"
-				a := runWith(t, func(config *Config) { config.Plugins = all }, there, made("waits"), store("only", "1Gi"))
+				a := runWith(t, func(config *Config) { config.Plugins = all }, there, newHosted("waits"), store("only", "1Gi"))
 				a.unscheduled(t, "waits", "0/1 Stores fit: only: has resources that do not share")
-				hosted := a.get(t, described)
+				hosted := a.get(t, changed)
 				hosted.Labels, hosted.Annotations = map[string]string{shares: "yes"}, map[string]string{shares: "yes"}
 				if _, err := a.resources.Update(t.Context(), hosted, metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
@@ -350,7 +346,7 @@ func TestTriesAgainWhenSomethingIsDescribedAnew(t *testing.T) {
 	}
 }
 
-func (a *annex) addStore(t *testing.T, s *hostingv1alpha1.Store) {
+func (a *fixture) addStore(t *testing.T, s *hostingv1alpha1.Store) {
 	t.Helper()
 	if _, err := a.stores.Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -358,12 +354,12 @@ func (a *annex) addStore(t *testing.T, s *hostingv1alpha1.Store) {
 	synctest.Wait()
 }
 
-// TestSaysWhatIsInTheWayNow: the condition follows, but not each time a number does.
-func TestSaysWhatIsInTheWayNow(t *testing.T) {
+// TestConditionFollowsReasons: but not on every change of a number.
+func TestConditionFollowsReasons(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := run(t, made("waits", wants("2Gi")), store("only", "1Gi"))
-		a.unscheduled(t, "waits", "0/1 Stores fit: only: has insufficient storage left (1Gi of 1Gi, wanted 2Gi)")
+		a := run(t, newHosted("waits", requests("2Gi")), store("only", "1Gi"))
+		a.unscheduled(t, "waits", "0/1 Stores fit: only: has insufficient storage left (1Gi of 1Gi, needs 2Gi)")
 		tainted := store("only", "4Gi")
 		tainted.Spec.Taints = []hostingv1alpha1.Taint{{Key: "old", Effect: hostingv1alpha1.TaintEffectNoSchedule}}
 		a.update(t, tainted)
@@ -387,23 +383,23 @@ func TestSaysWhatIsInTheWayNow(t *testing.T) {
 	})
 }
 
-func TestBindingThatFails(t *testing.T) {
+func TestFailedBinding(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := run(t, store("only", "1Gi"))
 		a.refuseBindings(errors.New("the server is restarting"))
-		a.create(t, made("a", wants("600Mi")))
+		a.create(t, newHosted("a", requests("600Mi")))
 		a.on(t, "a", "")
-		// What was assumed is taken back: another resource has the room meanwhile.
+		// The assumption is removed, so another resource takes the capacity.
 		a.refuseBindings(nil)
-		a.create(t, made("b", wants("600Mi")))
+		a.create(t, newHosted("b", requests("600Mi")))
 		a.on(t, "b", "only")
 		time.Sleep(firstBackoff)
 		synctest.Wait()
-		a.unscheduled(t, "a", "0/1 Stores fit: only: has insufficient storage left (424Mi of 1Gi, wanted 600Mi)")
+		a.unscheduled(t, "a", "0/1 Stores fit: only: has insufficient storage left (424Mi of 1Gi, needs 600Mi)")
 
 		a.refuseBindings(errors.New("the server is restarting"))
-		a.create(t, made("c"))
+		a.create(t, newHosted("c"))
 		a.refuseBindings(nil)
 		time.Sleep(firstBackoff)
 		synctest.Wait()
@@ -411,27 +407,27 @@ func TestBindingThatFails(t *testing.T) {
 	})
 }
 
-// TestComesBackToItsStore: a resource that is deleted and made again.
-func TestComesBackToItsStore(t *testing.T) {
+// TestPreviousStore deletes and recreates a resource.
+func TestPreviousStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := run(t, store("first", "1Gi"))
-		a.create(t, made("a"))
+		a.create(t, newHosted("a"))
 		a.on(t, "a", "first")
 		a.addStore(t, store("roomier", "1Ti"))
 		if err := a.resources.Delete(t.Context(), "a.example.com", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		a.create(t, made("a", func(h *hostingv1alpha1.HostedResource) { h.UID = "second" }))
+		a.create(t, newHosted("a", func(h *hostingv1alpha1.HostedResource) { h.UID = "second" }))
 		a.on(t, "a", "first")
 	})
 }
 
-func TestStatusOfOthersDoesNotDisturb(t *testing.T) {
+func TestIgnoresStatusOfOtherManagers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := run(t, store("only", "1Gi"), made("waits", wants("2Gi")))
+		a := run(t, store("only", "1Gi"), newHosted("waits", requests("2Gi")))
 		a.client.ClearActions()
 		hosted := a.get(t, "waits")
 		hosted.Status.CachedBytes = 7
@@ -440,7 +436,7 @@ func TestStatusOfOthersDoesNotDisturb(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if got := len(a.client.Actions()); got != 2 {
-			t.Errorf("requests %v, want those of this test", a.client.Actions())
+			t.Errorf("requests %v, want only those of this test", a.client.Actions())
 		}
 	})
 }
@@ -453,7 +449,7 @@ func BenchmarkPlaceThousandOnTwenty(b *testing.B) {
 			state.setStore(store(fmt.Sprintf("store-%02d", i), "100Gi"))
 		}
 		for i := range 1000 {
-			state.setResource(made(fmt.Sprintf("r%d", i), wants("300Mi")))
+			state.setResource(newHosted(fmt.Sprintf("r%d", i), requests("300Mi")))
 		}
 		for i := range 1000 {
 			if _, decision := state.decide(fmt.Sprintf("r%d.example.com", i), all); len(decision) != 20 {

@@ -103,9 +103,9 @@ func splitCommand(message string) (text, command string) {
 // mendCondition is where to go on from a reason whose message has no command.
 func mendCondition(name, reason string) string {
 	switch reason {
-	case "MoveNeeded", "ObjectsAppeared":
+	case "ObjectsExist", "ObjectsAppeared":
 		return "kubectl get " + name + " -A"
-	case "Refused":
+	case "Rejected":
 		return "kubectl edit crd " + name
 	case "ForeignAPIService", "GroupInMain", "Unavailable", "DataReplaced":
 		_, group, _ := strings.Cut(name, ".")

@@ -32,20 +32,20 @@ func TestDeletions(t *testing.T) {
 		},
 	}}
 	for name, tc := range map[string]struct {
-		world world
-		want  []want
+		fixture fixture
+		want    []want
 	}{
-		"none":       {world{}, []want{{statusOK, "0 definitions", ""}}},
-		"another's":  {world{definitions: []runtime.Object{held("a.example.com", true, "annex.dev/other.annex")}}, []want{{statusOK, "0 definitions", ""}}},
-		"held":       {world{kube: running, definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusOK, "1 definitions have annex's finalizer", ""}}},
-		"waits":      {world{kube: running, definitions: []runtime.Object{held("a.example.com", true, ours)}}, []want{{statusWarn, "a.example.com is being deleted: 1 left", "kubectl describe crd a.example.com"}}},
-		"held, down": {world{definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusWarn, "if a.example.com is deleted, it waits", `"path":"/metadata/finalizers/0"`}}},
-		"waits, down": {world{definitions: []runtime.Object{held("a.example.com", true, "theirs", ours)}}, []want{{statusFail, "a.example.com is being deleted and waits for annex",
+		"none":       {fixture{}, []want{{statusOK, "0 definitions", ""}}},
+		"another's":  {fixture{definitions: []runtime.Object{held("a.example.com", true, "annex.dev/other.annex")}}, []want{{statusOK, "0 definitions", ""}}},
+		"held":       {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusOK, "1 definitions have annex's finalizer", ""}}},
+		"waits":      {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", true, ours)}}, []want{{statusWarn, "a.example.com is being deleted: 1 left", "kubectl describe crd a.example.com"}}},
+		"held, down": {fixture{definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusWarn, "if a.example.com is deleted, it waits", `"path":"/metadata/finalizers/0"`}}},
+		"waits, down": {fixture{definitions: []runtime.Object{held("a.example.com", true, "theirs", ours)}}, []want{{statusFail, "a.example.com is being deleted and waits for annex",
 			`kubectl patch crd a.example.com --type=json -p='[{"op":"test","path":"/metadata/finalizers/1","value":"annex.dev/annex-system.annex"},{"op":"remove","path":"/metadata/finalizers/1"}]'`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkDeletions(t.Context(), tc.world.environment()), tc.want)
+			compare(t, checkDeletions(t.Context(), tc.fixture.environment()), tc.want)
 		})
 	}
 }

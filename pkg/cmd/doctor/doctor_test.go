@@ -30,15 +30,15 @@ import (
 // noon is when everything happens.
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a main cluster as far as a check looks at it.
-type world struct {
+// fixture is a main cluster as far as a check looks at it.
+type fixture struct {
 	kube                                   []runtime.Object
 	apiServices, definitions, annexObjects []runtime.Object
 	answers                                map[string]answer // by path, or path and media type
 	denied                                 []string          // rights that annex does not have
 }
 
-func (w world) environment() *environment {
+func (w fixture) environment() *environment {
 	kube := fake.NewClientset(w.kube...)
 	kube.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
@@ -221,7 +221,7 @@ func TestMainCluster(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkMainCluster(t.Context(), world{answers: test.answers}.environment()), []want{test.want})
+			compare(t, checkMainCluster(t.Context(), fixture{answers: test.answers}.environment()), []want{test.want})
 		})
 	}
 }
@@ -245,15 +245,15 @@ func TestClock(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world{answers: map[string]answer{"/version": at(test.main), "/apis/hosting.annex.dev/v1alpha1": at(test.annex)}}
+			w := fixture{answers: map[string]answer{"/version": at(test.main), "/apis/hosting.annex.dev/v1alpha1": at(test.annex)}}
 			compare(t, checkClock(t.Context(), w.environment()), []want{test.want})
 		})
 	}
 	t.Run("not known", func(t *testing.T) {
 		t.Parallel()
-		compare(t, checkClock(t.Context(), world{answers: map[string]answer{"/version": at(0)}}.environment()),
+		compare(t, checkClock(t.Context(), fixture{answers: map[string]answer{"/version": at(0)}}.environment()),
 			[]want{{statusOK, "annex's is not known: connection refused", ""}})
-		compare(t, checkClock(t.Context(), world{}.environment()), []want{{statusWarn, "not known", "kubectl get"}})
+		compare(t, checkClock(t.Context(), fixture{}.environment()), []want{{statusWarn, "not known", "kubectl get"}})
 	})
 }
 

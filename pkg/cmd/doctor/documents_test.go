@@ -38,7 +38,7 @@ func TestThroughMain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkThroughMain(t.Context(), world{annexObjects: test.objects}.environment()), []want{test.want})
+			compare(t, checkThroughMain(t.Context(), fixture{annexObjects: test.objects}.environment()), []want{test.want})
 		})
 	}
 }
@@ -50,28 +50,28 @@ func TestResources(t *testing.T) {
 	}
 	fine := hosted("a.example.com", says("DefinitionSynced", "True", "Synced", ""), says("Published", "True", "Published", ""), says("Ready", "True", "Ready", ""))
 	tests := map[string]struct {
-		world world
-		want  []want
+		fixture fixture
+		want    []want
 	}{
-		"fine":      {world{annexObjects: []runtime.Object{fine}, definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusOK, "1 resources, nothing is wrong", ""}}},
-		"none":      {world{}, []want{{statusOK, "0 resources", ""}}},
-		"no notice": {world{definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusFail, "a.example.com is labelled annex.dev/hosted=true, and annex says nothing of it", "logs"}}},
-		"a command": {world{annexObjects: []runtime.Object{hosted("a.example.com",
+		"fine":      {fixture{annexObjects: []runtime.Object{fine}, definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusOK, "1 resources, nothing is wrong", ""}}},
+		"none":      {fixture{}, []want{{statusOK, "0 resources", ""}}},
+		"no notice": {fixture{definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusFail, "a.example.com is labelled annex.dev/hosted=true, and annex says nothing of it", "logs"}}},
+		"a command": {fixture{annexObjects: []runtime.Object{hosted("a.example.com",
 			says("DefinitionSynced", "False", "GroupIncomplete", "not labelled: b. Label them: kubectl label crd b annex.dev/hosted=true"), says("Ready", "False", "NotPublished", "m"))}},
 			[]want{{statusFail, "a.example.com: DefinitionSynced is False: GroupIncomplete: not labelled: b. Label them", "kubectl label crd b annex.dev/hosted=true"}}},
-		"waiting": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "Unknown", "TakingOver", "m"))}}, []want{{statusWarn, "TakingOver: m", "kubectl describe hostedresource a.example.com"}}},
-		"objects": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "MoveNeeded", "m"))}}, []want{{statusFail, "MoveNeeded", "kubectl get a.example.com -A"}}},
-		"refused": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "Refused", "m"))}}, []want{{statusFail, "Refused", "kubectl edit crd a.example.com"}}},
-		"foreign": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("Published", "False", "ForeignAPIService", "m"))}}, []want{{statusFail, "ForeignAPIService", "kubectl get apiservices | grep example.com"}}},
-		"gone":    {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "MainDefinitionDeleted", "m"))}}, []want{{statusFail, "MainDefinitionDeleted", "kubectl get hostedresource a.example.com"}}},
-		"terminating": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "Terminating", "1 left"), says("Ready", "False", "Terminating", "m"))}},
+		"waiting": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "Unknown", "TakingOver", "m"))}}, []want{{statusWarn, "TakingOver: m", "kubectl describe hostedresource a.example.com"}}},
+		"objects": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "ObjectsExist", "m"))}}, []want{{statusFail, "ObjectsExist", "kubectl get a.example.com -A"}}},
+		"refused": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "Rejected", "m"))}}, []want{{statusFail, "Rejected", "kubectl edit crd a.example.com"}}},
+		"foreign": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("Published", "False", "ForeignAPIService", "m"))}}, []want{{statusFail, "ForeignAPIService", "kubectl get apiservices | grep example.com"}}},
+		"gone":    {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "MainDefinitionDeleted", "m"))}}, []want{{statusFail, "MainDefinitionDeleted", "kubectl get hostedresource a.example.com"}}},
+		"terminating": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "Terminating", "1 left"), says("Ready", "False", "Terminating", "m"))}},
 			[]want{{statusWarn, "Terminating: 1 left", "kubectl describe hostedresource a.example.com"}}},
-		"not ready": {world{annexObjects: []runtime.Object{hosted("a.example.com", says("Ready", "False", "StoreNotReady", "m"))}}, []want{{statusFail, "Ready is False: StoreNotReady", "kubectl describe"}}},
+		"not ready": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("Ready", "False", "StoreNotReady", "m"))}}, []want{{statusFail, "Ready is False: StoreNotReady", "kubectl describe"}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkResources(t.Context(), test.world.environment()), test.want)
+			compare(t, checkResources(t.Context(), test.fixture.environment()), test.want)
 		})
 	}
 }
@@ -118,7 +118,7 @@ func TestDiscovery(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkDiscovery(t.Context(), world{answers: test.answers, apiServices: ours}.environment()), test.want)
+			compare(t, checkDiscovery(t.Context(), fixture{answers: test.answers, apiServices: ours}.environment()), test.want)
 		})
 	}
 }
@@ -142,7 +142,7 @@ func TestOpenAPI(t *testing.T) {
 	ours := []runtime.Object{published("v1.a.example.com")}
 	whole := documents(bareV2, map[string]string{"api/v1": "{}", "apis/a.example.com/v1": "{}"})
 	file := filepath.Join(t.TempDir(), "before.json")
-	e := world{answers: whole, apiServices: ours}.environment()
+	e := fixture{answers: whole, apiServices: ours}.environment()
 	e.save = file
 	compare(t, checkOpenAPI(t.Context(), e), []want{{statusOK, "v2 has 2 paths and 1 definitions, v3 has 2 documents", ""}, {statusOK, "written to " + file, ""}})
 
@@ -183,7 +183,7 @@ func TestOpenAPI(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := world{answers: test.answers, apiServices: ours}.environment()
+			e := fixture{answers: test.answers, apiServices: ours}.environment()
 			e.compare = test.compare
 			compare(t, checkOpenAPI(t.Context(), e), test.want)
 		})
@@ -222,7 +222,7 @@ func TestGet(t *testing.T) {
 
 func TestSnapshotRoundTrip(t *testing.T) {
 	t.Parallel()
-	taken, err := world{answers: documents(bareV2, map[string]string{"api/v1": "{}"})}.environment().takeSnapshot(t.Context())
+	taken, err := fixture{answers: documents(bareV2, map[string]string{"api/v1": "{}"})}.environment().takeSnapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func TestService(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkService(t.Context(), world{kube: test.objects}.environment()), []want{test.want})
+			compare(t, checkService(t.Context(), fixture{kube: test.objects}.environment()), []want{test.want})
 		})
 	}
 }
@@ -92,7 +92,7 @@ func TestEndpoints(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkEndpoints(t.Context(), world{kube: test.objects}.environment()), []want{test.want})
+			compare(t, checkEndpoints(t.Context(), fixture{kube: test.objects}.environment()), []want{test.want})
 		})
 	}
 }
@@ -118,7 +118,7 @@ func TestLeader(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkLeader(t.Context(), world{kube: test.objects}.environment()), []want{test.want})
+			compare(t, checkLeader(t.Context(), fixture{kube: test.objects}.environment()), []want{test.want})
 		})
 	}
 }
@@ -162,7 +162,7 @@ func TestFrontProxy(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkFrontProxy(t.Context(), world{kube: test.objects}.environment()), test.want)
+			compare(t, checkFrontProxy(t.Context(), fixture{kube: test.objects}.environment()), test.want)
 		})
 	}
 }
@@ -230,19 +230,19 @@ func TestAPIService(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world{apiServices: []runtime.Object{published(hostingAPIService, test.edits...)}}
+			w := fixture{apiServices: []runtime.Object{published(hostingAPIService, test.edits...)}}
 			compare(t, checkAPIService(t.Context(), w.environment()), []want{test.want})
 		})
 	}
 	t.Run("none", func(t *testing.T) {
 		t.Parallel()
-		compare(t, checkAPIService(t.Context(), world{}.environment()), []want{{statusFail, "there is no APIService v1alpha1.hosting.annex.dev", "logs"}})
+		compare(t, checkAPIService(t.Context(), fixture{}.environment()), []want{{statusFail, "there is no APIService v1alpha1.hosting.annex.dev", "logs"}})
 	})
 }
 
 func TestPublished(t *testing.T) {
 	t.Parallel()
-	w := world{apiServices: []runtime.Object{
+	w := fixture{apiServices: []runtime.Object{
 		published(hostingAPIService, condition("False", "Odd", "another check's")),
 		published("v1.a.example.com"),
 		published("v1.b.example.com", condition("False", "FailedDiscoveryCheck", "connection refused")),
@@ -268,7 +268,7 @@ func TestAdoptService(t *testing.T) {
 		"made by hand": {[]runtime.Object{published(hostingAPIService, by(""), to("other", 8443))}, "annex-system/annex:443"},
 		"none":         {nil, "annex-system/annex:443"},
 	} {
-		e := world{apiServices: test.objects}.environment()
+		e := fixture{apiServices: test.objects}.environment()
 		e.adoptService(t.Context())
 		if got := e.service.String(); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
@@ -346,7 +346,7 @@ func TestCertificates(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := world{apiServices: test.published, kube: test.kube}.environment()
+			e := fixture{apiServices: test.published, kube: test.kube}.environment()
 			e.annexServer = test.server
 			compare(t, checkCertificates(t.Context(), e), test.want)
 		})

@@ -19,7 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 )
 
-// tooMany are rights that annex must not have; every world denies them.
+// tooMany are rights that annex must not have; every fixture denies them.
 var tooMany = []string{"get secrets", "update clusterroles.rbac.authorization.k8s.io", "create pods"}
 
 func TestRightsOf(t *testing.T) {
@@ -109,12 +109,12 @@ func TestRBAC(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkRBAC(t.Context(), world{denied: test.denied}.environment()), test.want)
+			compare(t, checkRBAC(t.Context(), fixture{denied: test.denied}.environment()), test.want)
 		})
 	}
 	t.Run("elsewhere", func(t *testing.T) {
 		t.Parallel()
-		e := world{denied: append(tooMany, "get namespaces")}.environment()
+		e := fixture{denied: append(tooMany, "get namespaces")}.environment()
 		e.program, e.serviceAccount = "kubectl annex", "robot"
 		e.service.Namespace = "elsewhere"
 		compare(t, checkRBAC(t.Context(), e), []want{{statusFail, "annex (elsewhere/robot) may not get namespaces",
@@ -150,20 +150,20 @@ func TestGroupsRBAC(t *testing.T) {
 	const letIn = "kubectl create clusterrole annex-hosted-example.com --verb=list,watch --resource='*.example.com' && " +
 		"kubectl label clusterrole annex-hosted-example.com annex.dev/aggregate-to-annex=true"
 	tests := map[string]struct {
-		world world
-		want  []want
+		fixture fixture
+		want    []want
 	}{
-		"none":       {world{}, []want{{statusOK, "no definition is labelled annex.dev/hosted=true", ""}}},
-		"let in":     {world{definitions: one}, []want{{statusOK, "objects of example.com", ""}}},
-		"not let in": {world{definitions: one, denied: []string{"list a.example.com"}}, []want{{statusFail, "annex may not list a.example.com", letIn}}},
-		"no longer": {world{
+		"none":       {fixture{}, []want{{statusOK, "no definition is labelled annex.dev/hosted=true", ""}}},
+		"let in":     {fixture{definitions: one}, []want{{statusOK, "objects of example.com", ""}}},
+		"not let in": {fixture{definitions: one, denied: []string{"list a.example.com"}}, []want{{statusFail, "annex may not list a.example.com", letIn}}},
+		"no longer": {fixture{
 			definitions: one, denied: []string{"list a.example.com", "watch a.example.com"}, apiServices: []runtime.Object{published("v1.example.com")},
 		}, []want{{statusWarn, "may not list/watch a.example.com", letIn}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, checkGroupsRBAC(t.Context(), test.world.environment()), test.want)
+			compare(t, checkGroupsRBAC(t.Context(), test.fixture.environment()), test.want)
 		})
 	}
 }
@@ -174,7 +174,7 @@ func TestParametersOfPolicies(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "limits"},
 		Spec:       admissionregistrationv1.ValidatingAdmissionPolicySpec{ParamKind: &admissionregistrationv1.ParamKind{APIVersion: "rules.example.com/v1", Kind: "Limit"}},
 	}
-	e := world{kube: []runtime.Object{policy}, denied: []string{"watch limits.rules.example.com"}}.environment()
+	e := fixture{kube: []runtime.Object{policy}, denied: []string{"watch limits.rules.example.com"}}.environment()
 	e.main.(*fake.Clientset).Resources = []*metav1.APIResourceList{{
 		GroupVersion: "rules.example.com/v1",
 		APIResources: []metav1.APIResource{{Name: "limits/status", Kind: "Limit"}, {Name: "limits", Kind: "Limit"}},

@@ -82,7 +82,7 @@ func (s *storage) openStores(ctx context.Context, o *options.Etcd, traces trace.
 		Tracer:             traces,
 		ReadSecret:         readSecret,
 		Usage:              s.Usage,
-		Measure:            compression.Measure,
+		PlainSize:          compression.PlainSize,
 	})
 	return err
 }

@@ -24,9 +24,9 @@ import (
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
-// complainEvery is how often an object that cannot be made is an error in the
+// logInterval is how often an object that cannot be made is an error in the
 // log. In between, and before, failures are what a starting server does.
-const complainEvery = 5 * time.Second
+const logInterval = 5 * time.Second
 
 // Config holds what Run depends on.
 type Config struct {
@@ -137,7 +137,7 @@ func (o Object) ensure(ctx context.Context) error {
 		if lastErr = o.Make(ctx); lastErr == nil {
 			return true, nil
 		}
-		if ctx.Err() == nil && time.Since(lastComplaint) >= complainEvery {
+		if ctx.Err() == nil && time.Since(lastComplaint) >= logInterval {
 			lastComplaint = time.Now()
 			logger.Error(lastErr, "A system object cannot be made, trying again", "object", o.What)
 		} else {

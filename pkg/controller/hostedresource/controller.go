@@ -18,9 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
@@ -60,17 +58,17 @@ type Config struct {
 
 // Controller keeps HostedResources.
 type Controller struct {
-	queue  *queue.Queue[string]
-	lister hostinglisters.HostedResourceLister
-	pace   *pace.Pace
-	synced []cache.DoneChecker
+	queue    *framework.Queue[string]
+	lister   hostinglisters.HostedResourceLister
+	throttle *framework.Throttle
+	synced   []cache.DoneChecker
 }
 
 // New returns a controller that follows the informers of config and does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	hostedResources, definitions, stores := config.HostedResources.Lister(), config.CustomResourceDefinitions.Lister(), config.Stores.Lister()
-	c := &Controller{lister: hostedResources, pace: pace.New(usageInterval, time.Now)}
+	c := &Controller{lister: hostedResources, throttle: framework.NewThrottle(usageInterval, time.Now)}
 	r := &reconciler{
 		getHosted:     hostedResources.Get,
 		getDefinition: definitions.Get,
@@ -90,17 +88,17 @@ func New(config Config) (*Controller, error) {
 			_, err := config.AnnexDefinitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
 			return err
 		},
-		delete: config.AnnexHostedResources.Delete,
-		usage:  config.Usage,
-		pace:   c.pace,
-		now:    time.Now,
+		delete:   config.AnnexHostedResources.Delete,
+		usage:    config.Usage,
+		throttle: c.throttle,
+		now:      time.Now,
 	}
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
-	return c, c.follow(config)
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	return c, c.addEventHandlers(config)
 }
 
-// follow has every change that may matter queue the names it matters to.
-func (c *Controller) follow(config Config) error {
+// addEventHandlers has every change that may matter queue the names it matters to.
+func (c *Controller) addEventHandlers(config Config) error {
 	named := cache.ResourceEventHandlerFuncs{
 		// At once: requests for the resource wait for its Store.
 		AddFunc:    c.enqueue,
@@ -121,10 +119,10 @@ func (c *Controller) follow(config Config) error {
 		},
 	}
 	var err error
-	c.synced, err = follow.All(
-		follow.Source{What: "hosted resources", Informer: config.HostedResources.Informer(), Handler: named},
-		follow.Source{What: "custom resource definitions", Informer: config.CustomResourceDefinitions.Informer(), Handler: named},
-		follow.Source{What: "stores", Informer: config.Stores.Informer(), Handler: stores},
+	c.synced, err = framework.AddEventHandlers(
+		framework.Source{Name: "hosted resources", Informer: config.HostedResources.Informer(), Handler: named},
+		framework.Source{Name: "custom resource definitions", Informer: config.CustomResourceDefinitions.Informer(), Handler: named},
+		framework.Source{Name: "stores", Informer: config.Stores.Informer(), Handler: stores},
 	)
 	return err
 }
@@ -138,7 +136,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 // never blocks for long.
 func (c *Controller) UsageChanged(resource schema.GroupResource) {
 	name := resource.String()
-	c.queue.AddAfter(name, c.pace.Wait(name))
+	c.queue.AddAfter(name, c.throttle.Delay(name))
 }
 
 // AllUsageChanged is to be called when the usage of any resource may have changed,

@@ -22,8 +22,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// running is a controller at work, between clients that keep objects in memory.
-type running struct {
+// controllerFixture is a controller at work, between clients that keep objects in memory.
+type controllerFixture struct {
 	*Controller
 	annex       *annexfake.Clientset
 	definitions *apiextensionsfake.Clientset
@@ -32,9 +32,9 @@ type running struct {
 }
 
 // run starts a controller for as long as the test lasts.
-func run(t *testing.T) *running {
+func run(t *testing.T) *controllerFixture {
 	t.Helper()
-	r := &running{
+	r := &controllerFixture{
 		annex:       annexfake.NewClientset(ready(metav1.ConditionTrue, "")),
 		definitions: apiextensionsfake.NewClientset(),
 	}
@@ -74,7 +74,7 @@ func run(t *testing.T) *running {
 	return r
 }
 
-func (r *running) define(t *testing.T) {
+func (r *controllerFixture) define(t *testing.T) {
 	t.Helper()
 	crd := established()
 	crd.UID = "7"
@@ -85,7 +85,7 @@ func (r *running) define(t *testing.T) {
 }
 
 // place does the scheduler's part.
-func (r *running) place(t *testing.T) {
+func (r *controllerFixture) place(t *testing.T) {
 	t.Helper()
 	resource := r.hosted(t)
 	resource.Spec.StoreName = "default"
@@ -96,7 +96,7 @@ func (r *running) place(t *testing.T) {
 }
 
 // hosted returns the HostedResource, or nil if there is none.
-func (r *running) hosted(t *testing.T) *hosted {
+func (r *controllerFixture) hosted(t *testing.T) *hosted {
 	t.Helper()
 	resource, err := r.annex.HostingV1alpha1().HostedResources().Get(t.Context(), widgets, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -109,7 +109,7 @@ func (r *running) hosted(t *testing.T) *hosted {
 }
 
 // statusWrites counts the writes of statuses so far.
-func (r *running) statusWrites() int {
+func (r *controllerFixture) statusWrites() int {
 	count := 0
 	for _, action := range r.annex.Actions() {
 		if action.Matches("update", "hostedresources/status") {

@@ -17,12 +17,12 @@ import (
 // wait for its Store.
 const definitionStoreReady = apiextensionsv1.CustomResourceDefinitionConditionType("StoreReady")
 
-// explainWait says in a definition that is being deleted whether the Store works that
+// setDefinitionStored says in a definition that is being deleted whether the Store works that
 // its objects have to be deleted from first. What deletes them fails for as long as it
 // does not, and tries again at longer and longer intervals, but at once when anything
 // else in the definition changes: it goes on when this says that the Store is back.
-func (r *reconciler) explainWait(ctx context.Context, crd *definition, stored metav1.Condition) error {
-	if crd == nil || crd.DeletionTimestamp.IsZero() || !isNewsOfStore(crd, stored) {
+func (r *reconciler) setDefinitionStored(ctx context.Context, crd *definition, stored metav1.Condition) error {
+	if crd == nil || crd.DeletionTimestamp.IsZero() || !needsDefinitionStored(crd, stored) {
 		return nil
 	}
 	explained := crd.DeepCopy()
@@ -38,9 +38,9 @@ func (r *reconciler) explainWait(ctx context.Context, crd *definition, stored me
 	return nil
 }
 
-// isNewsOfStore reports whether a definition does not say yet that its Store is away, or
+// needsDefinitionStored reports whether a definition does not say yet that its Store is away, or
 // back. One that never was away is not worth a word.
-func isNewsOfStore(crd *definition, stored metav1.Condition) bool {
+func needsDefinitionStored(crd *definition, stored metav1.Condition) bool {
 	said := apiextensionshelpers.FindCRDCondition(crd, definitionStoreReady)
 	switch {
 	case stored.Status == metav1.ConditionUnknown || stored.Reason == reasonNoStore:

@@ -16,9 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // automanaged is the value of the label on what annex made by itself.
@@ -45,29 +43,29 @@ type reconciler struct {
 	delete                 func(ctx context.Context, name string, options metav1.DeleteOptions) error
 
 	usage UsageFunc
-	// pace keeps writes of nothing but numbers apart.
-	pace *pace.Pace
-	now  func() time.Time
+	// throttle keeps writes of nothing but numbers apart.
+	throttle *framework.Throttle
+	now      func() time.Time
 }
 
 // reconcile brings the HostedResource of one name to its desired state, by one
 // write of it at the most: what that write changes comes back as the next pass.
-func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
-	crd, err := follow.Found(r.getDefinition(name))
+func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
+	crd, err := framework.IgnoreNotFound(r.getDefinition(name))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read custom resource definition %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read custom resource definition %s: %w", name, err)
 	}
-	resource, err := follow.Found(r.getHosted(name))
+	resource, err := framework.IgnoreNotFound(r.getHosted(name))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read hosted resource %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read hosted resource %s: %w", name, err)
 	}
 
 	switch {
 	case resource == nil:
-		r.pace.Forget(name)
-		return queue.Result{}, r.make(ctx, name, crd)
+		r.throttle.Forget(name)
+		return framework.Result{}, r.createHosted(ctx, name, crd)
 	case crd == nil && isLeftover(resource) && resource.Status.DefinitionUID == "":
-		return queue.Result{}, r.remove(ctx, resource)
+		return framework.Result{}, r.remove(ctx, resource)
 	}
 	return r.report(ctx, resource, crd)
 }
@@ -81,8 +79,8 @@ func isLeftover(resource *hosted) bool {
 		resource.DeletionTimestamp.IsZero()
 }
 
-// make creates the HostedResource of a CRD, unless that is being deleted.
-func (r *reconciler) make(ctx context.Context, name string, crd *definition) error {
+// createHosted creates the HostedResource of a CRD, unless that is being deleted.
+func (r *reconciler) createHosted(ctx context.Context, name string, crd *definition) error {
 	if crd == nil || !crd.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -101,7 +99,7 @@ func (r *reconciler) make(ctx context.Context, name string, crd *definition) err
 // server: a cache that lags would free the resource of its Store, or cost the settings
 // that somebody may have added.
 func (r *reconciler) isGone(ctx context.Context, name string) (bool, error) {
-	crd, err := follow.Found(r.getLiveDefinition(ctx, name))
+	crd, err := framework.IgnoreNotFound(r.getLiveDefinition(ctx, name))
 	if err != nil {
 		return false, fmt.Errorf("check that custom resource definition %s is gone: %w", name, err)
 	}
@@ -126,35 +124,35 @@ func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
 
 // report writes the status if there is news, and puts off news of nothing but
 // numbers if such were just written.
-func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definition) (queue.Result, error) {
-	store, err := follow.Found(r.getStore(resource.Spec.StoreName))
+func (r *reconciler) report(ctx context.Context, resource *hosted, crd *definition) (framework.Result, error) {
+	store, err := framework.IgnoreNotFound(r.getStore(resource.Spec.StoreName))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read store %s: %w", resource.Spec.StoreName, err)
+		return framework.Result{}, fmt.Errorf("read store %s: %w", resource.Spec.StoreName, err)
 	}
 	status := resource.Status.DeepCopy()
 	if crd == nil && status.DefinitionUID != "" {
 		if gone, err := r.isGone(ctx, resource.Name); err != nil || !gone {
-			return queue.Result{}, err
+			return framework.Result{}, err
 		}
 	}
 	setState(status, resource, crd, store, r.now())
-	if err := r.explainWait(ctx, crd, storeReadyCondition(status, resource.Spec.StoreName, store)); err != nil {
-		return queue.Result{}, err
+	if err := r.setDefinitionStored(ctx, crd, storeReadyCondition(status, resource.Spec.StoreName, store)); err != nil {
+		return framework.Result{}, err
 	}
 	urgent := !equality.Semantic.DeepEqual(status, &resource.Status)
 	numbers := setUsage(status, resource.Name, resource.Spec.StoreName, r.usage)
 	if !urgent && !numbers {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
-	if wait := r.pace.Wait(resource.Name); wait > 0 && !urgent {
-		return queue.Result{RequeueAfter: wait}, nil
+	if wait := r.throttle.Delay(resource.Name); wait > 0 && !urgent {
+		return framework.Result{RequeueAfter: wait}, nil
 	}
 
 	reported := resource.DeepCopy()
 	reported.Status = *status
 	if err := r.updateStatus(ctx, reported); err != nil && !apierrors.IsNotFound(err) {
-		return queue.Result{}, fmt.Errorf("write status of hosted resource %s: %w", resource.Name, err)
+		return framework.Result{}, fmt.Errorf("write status of hosted resource %s: %w", resource.Name, err)
 	}
-	r.pace.Mark(resource.Name)
-	return queue.Result{}, nil
+	r.throttle.Mark(resource.Name)
+	return framework.Result{}, nil
 }

@@ -20,13 +20,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// world is the reconciler's surroundings in a test: what there is, what there
+// fixture is the reconciler's surroundings in a test: what there is, what there
 // will be an error about, and what was done.
-type world struct {
+type fixture struct {
 	crd, liveCRD *definition
 	resource     *hosted
 	store        *hostingv1alpha1.Store
@@ -42,7 +42,7 @@ type world struct {
 }
 
 // get is a lister's Get over one object that may not exist.
-func get[T any](w *world, what string, object *T) func(string) (*T, error) {
+func get[T any](w *fixture, what string, object *T) func(string) (*T, error) {
 	return func(name string) (*T, error) {
 		if err := w.errs[what]; err != nil {
 			return nil, err
@@ -54,7 +54,7 @@ func get[T any](w *world, what string, object *T) func(string) (*T, error) {
 	}
 }
 
-func (w *world) do(what string) func(context.Context, *hosted) error {
+func (w *fixture) do(what string) func(context.Context, *hosted) error {
 	return func(_ context.Context, resource *hosted) error {
 		w.done = append(w.done, what)
 		w.written = resource
@@ -62,9 +62,9 @@ func (w *world) do(what string) func(context.Context, *hosted) error {
 	}
 }
 
-func (w *world) reconciler() *reconciler {
+func (w *fixture) reconciler() *reconciler {
 	now := epoch.Add(-w.lastWrite)
-	p := pace.New(time.Second, func() time.Time { return now })
+	p := framework.NewThrottle(time.Second, func() time.Time { return now })
 	if w.lastWrite > 0 {
 		p.Mark(widgets)
 		now = epoch
@@ -90,8 +90,8 @@ func (w *world) reconciler() *reconciler {
 		usage: func(string, schema.GroupResource) (usage.Usage, bool) {
 			return usage.Usage{Objects: w.objects, Bytes: w.objects * 20, PlainBytes: w.objects * 100}, !w.unknown
 		},
-		pace: p,
-		now:  func() time.Time { return epoch },
+		throttle: p,
+		now:      func() time.Time { return epoch },
 	}
 }
 
@@ -126,47 +126,47 @@ func TestReconcile(t *testing.T) {
 	ending := func(r *hosted) { own(r); r.DeletionTimestamp = ptr.To(metav1.NewTime(epoch)) }
 
 	for name, tc := range map[string]struct {
-		world       world
+		fixture     fixture
 		want        []string
 		wantErr     string
 		wantRequeue time.Duration
 		wantPhase   hostingv1alpha1.HostedResourcePhase
 	}{
 		"neither":                     {},
-		"defined":                     {world: world{crd: established()}, want: []string{"create"}},
-		"defined, not yet served":     {world: world{crd: defined()}, want: []string{"create"}},
-		"defined, made a moment ago":  {world: world{crd: established(), errs: map[string]error{"create": exists}}, want: []string{"create"}},
-		"defined, making it fails":    {world: world{crd: established(), errs: map[string]error{"create": conflict}}, want: []string{"create"}, wantErr: "create hosted resource"},
-		"definition about to go":      {world: world{crd: terminating(established())}},
-		"all as it should be":         {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 3}},
-		"usage not known":             {world: world{crd: established(), resource: resource(3, own), store: fine, unknown: true}},
-		"more objects":                {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 4}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"more objects, too early":     {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 4, lastWrite: 400 * time.Millisecond}, wantRequeue: 600 * time.Millisecond},
-		"more objects, time again":    {world: world{crd: established(), resource: resource(3, own), store: fine, objects: 4, lastWrite: time.Second}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"definition going, at once":   {world: world{crd: terminating(established()), resource: resource(3, own), store: fine, objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceTerminating},
-		"store down, at once":         {world: world{crd: established(), resource: resource(3, own), store: ready(metav1.ConditionFalse, "down"), objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"status conflicts":            {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": conflict}}, want: []string{"updateStatus"}, wantErr: "write status", wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"gone meanwhile":              {world: world{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": gone}}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
-		"not placed":                  {world: world{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"own, definition gone":        {world: world{resource: resource(0, own), store: fine}, want: []string{"delete"}},
-		"own, definition just gone":   {world: world{resource: resource(0, inUse), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"own, in use in truth":        {world: world{resource: resource(0, inUse), store: fine, liveCRD: established()}},
-		"own, in use or not":          {world: world{resource: resource(0, inUse), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "check"},
-		"own, defined in main only":   {world: world{resource: resource(0, awaited), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"own, definition made again":  {world: world{resource: resource(0, own), store: fine, liveCRD: established()}},
-		"own, definition not read":    {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "check"},
-		"own, changed meanwhile":      {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"delete": conflict}}, want: []string{"delete"}, wantErr: "delete hosted resource"},
-		"own, deleted meanwhile":      {world: world{resource: resource(0, own), store: fine, errs: map[string]error{"delete": gone}}, want: []string{"delete"}},
-		"own, held by a finalizer":    {world: world{resource: resource(0, ending), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"user's, not defined":         {world: world{resource: resource(0, nil), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"user's, not defined, placed": {world: world{resource: resource(0, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
-		"definition not read":         {world: world{errs: map[string]error{"definition": errors.New("broken")}}, wantErr: "read custom resource definition"},
-		"resource not read":           {world: world{errs: map[string]error{"hosted": errors.New("broken")}}, wantErr: "read hosted resource"},
-		"store not read":              {world: world{crd: established(), resource: resource(3, own), errs: map[string]error{"store": errors.New("broken")}}, wantErr: "read store"},
+		"defined":                     {fixture: fixture{crd: established()}, want: []string{"create"}},
+		"defined, not yet served":     {fixture: fixture{crd: defined()}, want: []string{"create"}},
+		"defined, made a moment ago":  {fixture: fixture{crd: established(), errs: map[string]error{"create": exists}}, want: []string{"create"}},
+		"defined, making it fails":    {fixture: fixture{crd: established(), errs: map[string]error{"create": conflict}}, want: []string{"create"}, wantErr: "create hosted resource"},
+		"definition about to go":      {fixture: fixture{crd: terminating(established())}},
+		"all as it should be":         {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, objects: 3}},
+		"usage not known":             {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, unknown: true}},
+		"more objects":                {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, objects: 4}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"more objects, too early":     {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, objects: 4, lastWrite: 400 * time.Millisecond}, wantRequeue: 600 * time.Millisecond},
+		"more objects, time again":    {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, objects: 4, lastWrite: time.Second}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"definition going, at once":   {fixture: fixture{crd: terminating(established()), resource: resource(3, own), store: fine, objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceTerminating},
+		"store down, at once":         {fixture: fixture{crd: established(), resource: resource(3, own), store: ready(metav1.ConditionFalse, "down"), objects: 3, lastWrite: time.Millisecond}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"status conflicts":            {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": conflict}}, want: []string{"updateStatus"}, wantErr: "write status", wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"gone meanwhile":              {fixture: fixture{crd: established(), resource: resource(3, own), store: fine, errs: map[string]error{"updateStatus": gone}}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourceHosted},
+		"not placed":                  {fixture: fixture{crd: established(), resource: resource(3, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"own, definition gone":        {fixture: fixture{resource: resource(0, own), store: fine}, want: []string{"delete"}},
+		"own, definition just gone":   {fixture: fixture{resource: resource(0, inUse), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"own, in use in truth":        {fixture: fixture{resource: resource(0, inUse), store: fine, liveCRD: established()}},
+		"own, in use or not":          {fixture: fixture{resource: resource(0, inUse), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "check"},
+		"own, defined in main only":   {fixture: fixture{resource: resource(0, awaited), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"own, definition made again":  {fixture: fixture{resource: resource(0, own), store: fine, liveCRD: established()}},
+		"own, definition not read":    {fixture: fixture{resource: resource(0, own), store: fine, errs: map[string]error{"liveDefinition": errors.New("down")}}, wantErr: "check"},
+		"own, changed meanwhile":      {fixture: fixture{resource: resource(0, own), store: fine, errs: map[string]error{"delete": conflict}}, want: []string{"delete"}, wantErr: "delete hosted resource"},
+		"own, deleted meanwhile":      {fixture: fixture{resource: resource(0, own), store: fine, errs: map[string]error{"delete": gone}}, want: []string{"delete"}},
+		"own, held by a finalizer":    {fixture: fixture{resource: resource(0, ending), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"user's, not defined":         {fixture: fixture{resource: resource(0, nil), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"user's, not defined, placed": {fixture: fixture{resource: resource(0, unplaced), store: fine}, want: []string{"updateStatus"}, wantPhase: hostingv1alpha1.HostedResourcePending},
+		"definition not read":         {fixture: fixture{errs: map[string]error{"definition": errors.New("broken")}}, wantErr: "read custom resource definition"},
+		"resource not read":           {fixture: fixture{errs: map[string]error{"hosted": errors.New("broken")}}, wantErr: "read hosted resource"},
+		"store not read":              {fixture: fixture{crd: established(), resource: resource(3, own), errs: map[string]error{"store": errors.New("broken")}}, wantErr: "read store"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := tc.world
+			w := tc.fixture
 			cached := w.resource.DeepCopy()
 			result, err := w.reconciler().reconcile(t.Context(), widgets)
 			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
@@ -190,7 +190,7 @@ func TestReconcile(t *testing.T) {
 
 func TestReconcileMarksWhatItMakes(t *testing.T) {
 	t.Parallel()
-	w := world{crd: established()}
+	w := fixture{crd: established()}
 	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestReconcileMarksWhatItMakes(t *testing.T) {
 func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 	t.Parallel()
 	said := func(status apiextensionsv1.ConditionStatus, reason string) apiextensionsv1.CustomResourceDefinitionCondition {
-		return says(definitionStoreReady, status, reason, "")
+		return conditionOf(definitionStoreReady, status, reason, "")
 	}
 	away := ready(metav1.ConditionFalse, "no endpoint answers")
 	for name, tc := range map[string]struct {
@@ -229,7 +229,7 @@ func TestReconcileExplainsADeletionThatWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world{crd: tc.crd, store: tc.store, resource: resource(0, nil), errs: map[string]error{"updateDefinitionStatus": tc.err}}
+			w := fixture{crd: tc.crd, store: tc.store, resource: resource(0, nil), errs: map[string]error{"updateDefinitionStatus": tc.err}}
 			_, err := w.reconciler().reconcile(t.Context(), widgets)
 			if wantErr := tc.err != nil && !apierrors.IsNotFound(tc.err); (err != nil) != wantErr {
 				t.Errorf("error %v, want one: %v", err, wantErr)
@@ -267,7 +267,7 @@ func TestReconcileNamesTheDefinition(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world{crd: tc.crd, store: ready(metav1.ConditionTrue, ""), resource: resource(0, func(r *hosted) { r.Status.DefinitionUID = tc.before })}
+			w := fixture{crd: tc.crd, store: ready(metav1.ConditionTrue, ""), resource: resource(0, func(r *hosted) { r.Status.DefinitionUID = tc.before })}
 			if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
 				t.Fatal(err)
 			}
@@ -280,7 +280,7 @@ func TestReconcileNamesTheDefinition(t *testing.T) {
 
 func TestReconcileDeletesOnlyWhatItSaw(t *testing.T) {
 	t.Parallel()
-	w := world{resource: resource(0, func(r *hosted) { r.Labels = map[string]string{hostingv1alpha1.AutomanagedLabel: automanaged} })}
+	w := fixture{resource: resource(0, func(r *hosted) { r.Labels = map[string]string{hostingv1alpha1.AutomanagedLabel: automanaged} })}
 	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
 		t.Fatal(err)
 	}

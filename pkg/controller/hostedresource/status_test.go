@@ -30,16 +30,16 @@ func defined(conditions ...apiextensionsv1.CustomResourceDefinitionCondition) *d
 	}
 }
 
-// says is a condition of a definition.
-func says(kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
+// conditionOf is a condition of a definition.
+func conditionOf(kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
 	return apiextensionsv1.CustomResourceDefinitionCondition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
 // established is a definition that is served.
 func established() *definition {
 	return defined(
-		says(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found"),
-		says(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "InitialNamesAccepted", "the initial names have been accepted"),
+		conditionOf(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found"),
+		conditionOf(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "InitialNamesAccepted", "the initial names have been accepted"),
 	)
 }
 
@@ -109,8 +109,8 @@ func TestSetState(t *testing.T) {
 		"names refused": {
 			storeName: "default", store: fine, wantPhase: pending,
 			crd: defined(
-				says(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "PluralConflict", `"widgets" is already in use`),
-				says(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted"),
+				conditionOf(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "PluralConflict", `"widgets" is already in use`),
+				conditionOf(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted"),
 			),
 			wantStates: []string{
 				`Established=False PluralConflict: "widgets" is already in use`, stored,
@@ -120,16 +120,16 @@ func TestSetState(t *testing.T) {
 		"short name refused later: it is served all the same": {
 			storeName: "default", store: fine, wantPhase: hosting,
 			crd: defined(
-				says(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "ShortNamesConflict", `"w" is already in use`),
-				says(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "", ""),
+				conditionOf(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, "ShortNamesConflict", `"w" is already in use`),
+				conditionOf(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "", ""),
 			),
 			wantStates: []string{"Established=True Established: ", stored, "Ready=True Served: The resource is served"},
 		},
 		"being established": {
 			storeName: "default", store: fine, wantPhase: pending,
 			crd: defined(
-				says(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found"),
-				says(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "Installing", "the initial names have been accepted"),
+				conditionOf(apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found"),
+				conditionOf(apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "Installing", "the initial names have been accepted"),
 			),
 			wantStates: []string{
 				"Established=False Installing: the initial names have been accepted", stored,
@@ -249,11 +249,11 @@ func TestReadyBehindAMainCluster(t *testing.T) {
 		"not published": {established(), []metav1.Condition{says(published, metav1.ConditionFalse, "GroupInMain", "mixed")}, "False NotPublished: mixed"},
 		"not known":     {established(), []metav1.Condition{says(published, metav1.ConditionUnknown, "Waiting", "later")}, "True Served"},
 		"follows no more, but is served": {
-			established(), []metav1.Condition{says(published, metav1.ConditionTrue, "Published", "all"), says(followed, metav1.ConditionFalse, "Refused", "bad")}, "True Served",
+			established(), []metav1.Condition{says(published, metav1.ConditionTrue, "Published", "all"), says(followed, metav1.ConditionFalse, "Rejected", "bad")}, "True Served",
 		},
 		"not taken over": {
-			nil, []metav1.Condition{says(followed, metav1.ConditionFalse, "MoveNeeded", "objects"), says(published, metav1.ConditionFalse, "NotServed", "none")},
-			"False MoveNeeded: objects",
+			nil, []metav1.Condition{says(followed, metav1.ConditionFalse, "ObjectsExist", "objects"), says(published, metav1.ConditionFalse, "NotServed", "none")},
+			"False ObjectsExist: objects",
 		},
 		"being taken over": {
 			nil, []metav1.Condition{says(followed, metav1.ConditionUnknown, "TakingOver", "soon")},

@@ -15,7 +15,7 @@ import (
 
 // Reasons of the condition, and of events.
 const (
-	reasonReadable   = "ObjectsReadable"
+	reasonReadable   = "AllReadable"
 	reasonUnreadable = "UnreadableObjects"
 )
 

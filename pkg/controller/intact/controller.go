@@ -15,9 +15,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
@@ -54,7 +53,7 @@ type Config struct {
 type Controller struct {
 	config Config
 	writer conditions.Writer
-	queue  *queue.Queue[string]
+	queue  *framework.Queue[string]
 	lister hostinglisters.HostedResourceLister
 	synced []cache.DoneChecker
 }
@@ -66,10 +65,10 @@ func New(config Config) (*Controller, error) {
 	c.writer = conditions.Writer{
 		Type: hostingv1alpha1.HostedResourceObjectsReadable, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
 	}
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
 	var err error
-	c.synced, err = follow.All(follow.Source{
-		What: "hosted resources", Informer: config.HostedResources.Informer(),
+	c.synced, err = framework.AddEventHandlers(framework.Source{
+		Name: "hosted resources", Informer: config.HostedResources.Informer(),
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    c.enqueue,
 			UpdateFunc: func(_, obj any) { c.enqueue(obj) },
@@ -87,7 +86,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 // enqueue queues a HostedResource that something was said or is to be said about.
 func (c *Controller) enqueue(obj any) {
 	hosted, ok := obj.(*hostingv1alpha1.HostedResource)
-	if ok && (c.writer.Said(hosted) != nil || len(c.unreadable(hosted)) > 0) {
+	if ok && (c.writer.Get(hosted) != nil || len(c.unreadable(hosted)) > 0) {
 		c.queue.Add(hosted.Name)
 	}
 }
@@ -96,36 +95,36 @@ func (c *Controller) unreadable(hosted *hostingv1alpha1.HostedResource) []corrup
 	return c.config.Unreadable.Unreadable(schema.ParseGroupResource(hosted.Name))
 }
 
-func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
-	hosted, err := follow.Found(c.lister.Get(name))
+func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
+	hosted, err := framework.IgnoreNotFound(c.lister.Get(name))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read hosted resource %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read hosted resource %s: %w", name, err)
 	}
 	if hosted == nil {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
-	unreadable, before := c.unreadable(hosted), c.writer.Said(hosted)
+	unreadable, before := c.unreadable(hosted), c.writer.Get(hosted)
 	switch {
 	case len(unreadable) > 0:
 	case before == nil:
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	case hosted.Status.DefinitionUID == "":
-		return queue.Result{}, c.writer.Write(ctx, name, nil) // of objects that are gone
+		return framework.Result{}, c.writer.Write(ctx, name, nil) // of objects that are gone
 	case !c.config.Unreadable.AllRead(schema.ParseGroupResource(name)):
-		return queue.Result{}, nil // what was said before annex started may still be true
+		return framework.Result{}, nil // what was said before annex started may still be true
 	}
 	now := condition(unreadable)
 	now.ObservedGeneration = hosted.Generation
-	if !conditions.Date(&now, before, time.Now()) {
-		return queue.Result{}, nil
+	if !conditions.SetTransitionTime(&now, before, time.Now()) {
+		return framework.Result{}, nil
 	}
 	if err := c.writer.Write(ctx, name, &now); err != nil {
-		return queue.Result{}, err
+		return framework.Result{}, err
 	}
 	if before == nil || before.Status != now.Status || before.Message != now.Message {
 		c.record(hosted, unreadable, now)
 	}
-	return queue.Result{}, nil
+	return framework.Result{}, nil
 }
 
 // record makes the event of a condition that says something else than before.

@@ -73,12 +73,12 @@ type running struct {
 
 func run(t *testing.T, r *registry, hosted *hostingv1alpha1.HostedResource) *running {
 	t.Helper()
-	world := &running{registry: r, annex: annexfake.NewClientset(hosted), recorder: events.NewFakeRecorder(10)}
-	informers := annexinformers.NewSharedInformerFactory(world.annex, 0)
+	fixture := &running{registry: r, annex: annexfake.NewClientset(hosted), recorder: events.NewFakeRecorder(10)}
+	informers := annexinformers.NewSharedInformerFactory(fixture.annex, 0)
 	c, err := New(Config{
-		AnnexHostedResources: world.annex.HostingV1alpha1().HostedResources(),
+		AnnexHostedResources: fixture.annex.HostingV1alpha1().HostedResources(),
 		HostedResources:      informers.Hosting().V1alpha1().HostedResources(),
-		Unreadable:           r, Events: world.recorder,
+		Unreadable:           r, Events: fixture.recorder,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func run(t *testing.T, r *registry, hosted *hostingv1alpha1.HostedResource) *run
 		running.Wait()
 		informers.Shutdown()
 	})
-	return world
+	return fixture
 }
 
 // want compares the condition, and the events since the last time.
@@ -129,7 +129,7 @@ func resource(conditions ...metav1.Condition) *hostingv1alpha1.HostedResource {
 
 const (
 	oneObject = "False UnreadableObjects 1 object cannot be read, so lists fail. default/b: it cannot be decoded: no"
-	recovers  = "True ObjectsReadable Every object can be read"
+	recovers  = "True AllReadable Every object can be read"
 )
 
 func TestController(t *testing.T) {
@@ -148,7 +148,7 @@ func TestController(t *testing.T) {
 			"False UnreadableObjects 2 objects cannot be read, so lists fail. default/b: it cannot be decoded: no; default/c: it cannot be decoded: no",
 			"Warning UnreadableObjects 2 objects cannot be read, so lists fail: default/b, default/c")
 		r.set(true)
-		r.want(t, "none any more", recovers, "Normal ObjectsReadable Every object can be read")
+		r.want(t, "none any more", recovers, "Normal AllReadable Every object can be read")
 	})
 }
 
@@ -164,7 +164,7 @@ func TestStart(t *testing.T) {
 			r.set(false)
 			r.want(t, "a part was read", oneObject)
 			r.set(true)
-			r.want(t, "all was read", recovers, "Normal ObjectsReadable Every object can be read")
+			r.want(t, "all was read", recovers, "Normal AllReadable Every object can be read")
 		})
 	})
 	t.Run("knows before the informer does", func(t *testing.T) {

@@ -17,10 +17,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
@@ -58,26 +56,26 @@ type Config struct {
 
 // Controller reports how full limits are.
 type Controller struct {
-	config Config
-	writer conditions.Writer
-	queue  *queue.Queue[string]
-	lister hostinglisters.HostedResourceLister
-	pace   *pace.Pace
-	synced []cache.DoneChecker
+	config   Config
+	writer   conditions.Writer
+	queue    *framework.Queue[string]
+	lister   hostinglisters.HostedResourceLister
+	throttle *framework.Throttle
+	synced   []cache.DoneChecker
 }
 
 // New returns a controller that follows the informer of config and does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	registerMetrics()
-	c := &Controller{config: config, lister: config.HostedResources.Lister(), pace: pace.New(usageInterval, time.Now)}
+	c := &Controller{config: config, lister: config.HostedResources.Lister(), throttle: framework.NewThrottle(usageInterval, time.Now)}
 	c.writer = conditions.Writer{
 		Type: hostingv1alpha1.HostedResourceWithinLimits, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
 	}
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
 	var err error
-	c.synced, err = follow.All(follow.Source{
-		What: "hosted resources", Informer: config.HostedResources.Informer(),
+	c.synced, err = framework.AddEventHandlers(framework.Source{
+		Name: "hosted resources", Informer: config.HostedResources.Informer(),
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    c.enqueue,
 			UpdateFunc: func(_, obj any) { c.enqueue(obj) },
@@ -98,7 +96,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 func (c *Controller) UsageChanged(resource schema.GroupResource) {
 	name := resource.String()
 	if hosted, err := c.lister.Get(name); err == nil && c.concerns(hosted) {
-		c.queue.AddAfter(name, c.pace.Wait(name))
+		c.queue.AddAfter(name, c.throttle.Delay(name))
 	}
 }
 
@@ -127,51 +125,51 @@ func (c *Controller) enqueue(obj any) {
 // concerns reports whether a HostedResource has limits, or a condition from when it
 // had some.
 func (c *Controller) concerns(hosted *hostingv1alpha1.HostedResource) bool {
-	return !limits.Of(hosted).None() || c.writer.Said(hosted) != nil
+	return !limits.Of(hosted).None() || c.writer.Get(hosted) != nil
 }
 
-func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
-	hosted, err := follow.Found(c.lister.Get(name))
+func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
+	hosted, err := framework.IgnoreNotFound(c.lister.Get(name))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read hosted resource %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read hosted resource %s: %w", name, err)
 	}
 	if hosted == nil || limits.Of(hosted).None() {
-		c.pace.Forget(name)
+		c.throttle.Forget(name)
 		filled.DeletePartialMatch(map[string]string{"hostedresource": name})
-		if hosted == nil || c.writer.Said(hosted) == nil {
-			return queue.Result{}, nil
+		if hosted == nil || c.writer.Get(hosted) == nil {
+			return framework.Result{}, nil
 		}
-		return queue.Result{}, c.writer.Write(ctx, name, nil)
+		return framework.Result{}, c.writer.Write(ctx, name, nil)
 	}
 	used, known := c.config.Usage.In(hosted.Spec.StoreName, schema.ParseGroupResource(name))
 	if !known {
-		return queue.Result{}, nil // comes again when it is
+		return framework.Result{}, nil // comes again when it is
 	}
 	return c.report(ctx, hosted, used)
 }
 
 // report says how full the limits are, and puts off news of nothing but numbers if
 // such were just written.
-func (c *Controller) report(ctx context.Context, hosted *hostingv1alpha1.HostedResource, used usage.Usage) (queue.Result, error) {
+func (c *Controller) report(ctx context.Context, hosted *hostingv1alpha1.HostedResource, used usage.Usage) (framework.Result, error) {
 	of := limits.Of(hosted)
 	whole := of.Utilization(used)
 	namespaces := of.NamespaceUtilization(c.config.Usage.Namespaces(schema.ParseGroupResource(hosted.Name)))
 	observe(hosted.Name, whole, namespaces)
 
-	before, now := c.writer.Said(hosted), condition(whole, namespaces)
+	before, now := c.writer.Get(hosted), condition(whole, namespaces)
 	now.ObservedGeneration = hosted.Generation
-	if !conditions.Date(&now, before, time.Now()) {
-		return queue.Result{}, nil
+	if !conditions.SetTransitionTime(&now, before, time.Now()) {
+		return framework.Result{}, nil
 	}
-	if wait := c.pace.Wait(hosted.Name); wait > 0 && !conditions.IsUrgent(&now, before) {
-		return queue.Result{RequeueAfter: wait}, nil
+	if wait := c.throttle.Delay(hosted.Name); wait > 0 && !conditions.IsUrgent(&now, before) {
+		return framework.Result{RequeueAfter: wait}, nil
 	}
 	if err := c.writer.Write(ctx, hosted.Name, &now); err != nil {
-		return queue.Result{}, err
+		return framework.Result{}, err
 	}
-	c.pace.Mark(hosted.Name)
+	c.throttle.Mark(hosted.Name)
 	if now.Status == metav1.ConditionFalse && (before == nil || before.Status != now.Status) {
 		c.config.Events.Eventf(hosted, nil, corev1.EventTypeWarning, now.Reason, "Limit", "%s", now.Message)
 	}
-	return queue.Result{}, nil
+	return framework.Result{}, nil
 }

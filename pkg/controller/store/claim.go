@@ -35,7 +35,7 @@ func (r *reconciler) claim(ctx context.Context, store *hostingv1alpha1.Store, co
 		return false
 	}
 	adopted := store.Annotations[hostingv1alpha1.AdoptClusterAnnotation] == stores.FormatClusterID(seen.Cluster)
-	if !toBeClaimed(store, seen, adopted) {
+	if !needsClaim(store, seen, adopted) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
@@ -90,7 +90,7 @@ func (r *reconciler) ownerIsGone(ctx context.Context, store *hostingv1alpha1.Sto
 	return nil
 }
 
-func toBeClaimed(store *hostingv1alpha1.Store, seen *stores.Snapshot, adopted bool) bool {
+func needsClaim(store *hostingv1alpha1.Store, seen *stores.Snapshot, adopted bool) bool {
 	if seen.Cluster == 0 || seen.Unavailable == nil || store.DeletionTimestamp != nil {
 		return false
 	}

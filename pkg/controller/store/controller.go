@@ -16,8 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/stores"
@@ -57,8 +56,8 @@ type Config struct {
 
 // Controller keeps the status of Stores.
 type Controller struct {
-	queue           *queue.Queue[string]
-	pace            *pace.Pace
+	queue           *framework.Queue[string]
+	throttle        *framework.Throttle
 	stores          cache.DoneChecker
 	hostedResources cache.DoneChecker
 	addListener     func(func(string)) func()
@@ -67,7 +66,7 @@ type Controller struct {
 // New returns a controller that follows the informers of config and does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
-	c := &Controller{pace: pace.New(minInterval, time.Now), addListener: config.AddListener}
+	c := &Controller{throttle: framework.NewThrottle(minInterval, time.Now), addListener: config.AddListener}
 	hosted := config.HostedResources.Lister()
 	r := &reconciler{
 		getStore: config.Stores.Lister().Get,
@@ -104,14 +103,14 @@ func New(config Config) (*Controller, error) {
 			}
 			return "", nil
 		},
-		events:  config.Events,
-		pace:    c.pace,
-		now:     time.Now,
-		trouble: map[string]string{},
-		noted:   map[string]time.Time{},
+		events:   config.Events,
+		throttle: c.throttle,
+		now:      time.Now,
+		trouble:  map[string]string{},
+		noted:    map[string]time.Time{},
 	}
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
-	if err := c.follow(config); err != nil {
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	if err := c.addEventHandlers(config); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -127,7 +126,7 @@ func countOn(store string, hosted []*hostingv1alpha1.HostedResource) int32 {
 	return count
 }
 
-func (c *Controller) follow(config Config) error {
+func (c *Controller) addEventHandlers(config Config) error {
 	stores, err := config.Stores.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,
 		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
@@ -164,7 +163,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 // StoreUsageChanged is to be called when what a Store holds changed. It never blocks
 // for long.
 func (c *Controller) StoreUsageChanged(store string) {
-	c.queue.AddAfter(store, c.pace.Wait(store))
+	c.queue.AddAfter(store, c.throttle.Delay(store))
 }
 
 // enqueue queues a Store, or what is left of it.
@@ -177,7 +176,7 @@ func (c *Controller) enqueue(obj any) {
 // enqueueStoreOf queues the Store that a HostedResource is placed on.
 func (c *Controller) enqueueStoreOf(obj any) {
 	if name := storeOf(obj); name != "" {
-		c.queue.AddAfter(name, c.pace.Wait(name))
+		c.queue.AddAfter(name, c.throttle.Delay(name))
 	}
 }
 

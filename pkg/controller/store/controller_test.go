@@ -70,7 +70,7 @@ func run(t *testing.T) *running {
 			defer r.mu.Unlock()
 			return r.objects, true
 		},
-		Events: &told{},
+		Events: &recorder{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestReportsAtOnce(t *testing.T) {
 		if got := r.reason(t, "default"); got != "True Available" {
 			t.Errorf("Ready=%s, want True Available", got)
 		}
-		if status.Objects != 3 || sizeIsNews(quantity(10*mebi), status.Size) || len(status.Members) != 3 {
+		if status.Objects != 3 || sizeChanged(quantity(10*mebi), status.Size) || len(status.Members) != 3 {
 			t.Errorf("status %+v, want 3 objects in about 10Mi on three members", status)
 		}
 	})

@@ -19,33 +19,33 @@ const (
 	actionRelease = "Release"
 )
 
-// tell records an event for each condition that is another than before, and one if
+// recordEvent records an event for each condition that is another than before, and one if
 // the store was claimed. The reason is that of the condition, so that events and status
 // can be read together.
-func (r *reconciler) tell(before, after *hostingv1alpha1.Store, claimed bool) {
+func (r *reconciler) recordEvent(before, after *hostingv1alpha1.Store, claimed bool) {
 	if claimed {
 		r.events.Eventf(after, nil, corev1.EventTypeNormal, "Claimed", actionClaim,
 			"Objects are kept in the etcd cluster %s from now on", after.Status.ClusterID)
 	}
 	for _, is := range after.Status.Conditions {
 		was := meta.FindStatusCondition(before.Status.Conditions, is.Type)
-		if !isNewsworthy(was, is) {
+		if !needsEvent(was, is) {
 			continue
 		}
 		kind := corev1.EventTypeWarning
-		if isGood(is) {
+		if isHealthy(is) {
 			kind = corev1.EventTypeNormal
 		}
 		r.events.Eventf(after, nil, kind, eventReason(is), actionLook, "%s", is.Message)
 	}
 }
 
-// isNewsworthy reports whether people want to know what a condition became.
-func isNewsworthy(was *metav1.Condition, is metav1.Condition) bool {
+// needsEvent reports whether people want to know what a condition became.
+func needsEvent(was *metav1.Condition, is metav1.Condition) bool {
 	switch {
 	case was != nil && was.Status == is.Status && was.Reason == is.Reason:
 		return false
-	case is.Status == metav1.ConditionUnknown || underWay(is.Reason):
+	case is.Status == metav1.ConditionUnknown || isTransient(is.Reason):
 		return false
 	case is.Type == hostingv1alpha1.StoreUnderPressure && is.Status == metav1.ConditionFalse:
 		return was != nil && was.Status == metav1.ConditionTrue // that it never was goes without saying
@@ -66,7 +66,7 @@ func eventReason(is metav1.Condition) string {
 	return is.Reason
 }
 
-func isGood(condition metav1.Condition) bool {
+func isHealthy(condition metav1.Condition) bool {
 	if condition.Type == hostingv1alpha1.StoreReady {
 		return condition.Status == metav1.ConditionTrue && condition.Reason == reasonAvailable
 	}

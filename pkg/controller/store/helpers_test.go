@@ -108,19 +108,19 @@ func (c *connection) timesAsked() int {
 	return c.asked
 }
 
-// told remembers events.
-type told struct {
+// recorder remembers events.
+type recorder struct {
 	mu     sync.Mutex
 	events []string
 }
 
-func (r *told) Eventf(_, _ runtime.Object, eventType, reason, _, note string, args ...any) {
+func (r *recorder) Eventf(_, _ runtime.Object, eventType, reason, _, note string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, fmt.Sprintf("%s %s: "+note, append([]any{eventType, reason}, args...)...))
 }
 
-func (r *told) all() []string {
+func (r *recorder) all() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.events

@@ -18,8 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 
@@ -55,7 +54,7 @@ type reconciler struct {
 	// liveOwner asks which store has a UID, none if it is empty.
 	liveOwner func(ctx context.Context, uid types.UID) (name string, err error)
 	events    events.EventRecorder
-	pace      *pace.Pace
+	throttle  *framework.Throttle
 	now       func() time.Time
 
 	mu sync.Mutex
@@ -66,43 +65,43 @@ type reconciler struct {
 }
 
 // reconcile writes down what is news of one store.
-func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
+func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	store, err := r.getStore(name)
 	if apierrors.IsNotFound(err) {
-		r.pace.Forget(name)
+		r.throttle.Forget(name)
 		r.forget(name)
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read store %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read store %s: %w", name, err)
 	}
-	if wait := r.pace.Wait(name); wait > 0 {
-		return queue.Result{RequeueAfter: wait}, nil
+	if wait := r.throttle.Delay(name); wait > 0 {
+		return framework.Result{RequeueAfter: wait}, nil
 	}
 	connection, err := r.connection(name)
 	if err != nil {
 		// The connections follow the same objects and will have it in a moment.
 		_, err := r.refresh(ctx, store, nil, notConnected())
-		return queue.Result{RequeueAfter: minInterval}, err
+		return framework.Result{RequeueAfter: minInterval}, err
 	}
 	if store.DeletionTimestamp != nil && hasFinalizer(store) {
 		if done, err := r.finalize(ctx, store, connection); done || err != nil {
-			return queue.Result{}, err
+			return framework.Result{}, err
 		}
 	}
 	seen := connection.Snapshot()
-	if seen.Unavailable == nil || !underWay(seen.Unavailable.Reason) {
-		r.pace.Mark(name)
+	if seen.Unavailable == nil || !isTransient(seen.Unavailable.Reason) {
+		r.throttle.Mark(name)
 	}
 	if isAdopted(store, seen) {
-		return queue.Result{}, r.endAdoption(ctx, store)
+		return framework.Result{}, r.endAdoption(ctx, store)
 	}
 	return r.refresh(ctx, store, connection, seen)
 }
 
-// underWay reports whether a reason not to be ready is about to go by itself: who
+// isTransient reports whether a reason not to be ready is about to go by itself: who
 // made a store waits for it, and there are no more than two writes until it is there.
-func underWay(reason string) bool {
+func isTransient(reason string) bool {
 	return reason == stores.ReasonConnecting || reason == stores.ReasonUnclaimed
 }
 
@@ -112,9 +111,9 @@ func notConnected() *stores.Snapshot {
 }
 
 // refresh brings the status up to date.
-func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, connection Connection, seen *stores.Snapshot) (queue.Result, error) {
+func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, connection Connection, seen *stores.Snapshot) (framework.Result, error) {
 	if seen.UID != store.UID && seen.UID != "" {
-		return queue.Result{RequeueAfter: minInterval}, nil // of a store of the same name before it
+		return framework.Result{RequeueAfter: minInterval}, nil // of a store of the same name before it
 	}
 	updated := store.DeepCopy()
 	setObserved(updated, seen, r.now())
@@ -128,7 +127,7 @@ func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, 
 
 	written, err := r.write(ctx, updated, &store.Status)
 	if written {
-		r.tell(store, updated, claimed)
+		r.recordEvent(store, updated, claimed)
 	}
 	switch {
 	case ready.Status != metav1.ConditionTrue && store.Name == hostingv1alpha1.DefaultStoreName:
@@ -137,11 +136,11 @@ func (r *reconciler) refresh(ctx context.Context, store *hostingv1alpha1.Store, 
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("The status of a store that is not ready was not written", "err", err)
 		}
-		return queue.Result{RequeueAfter: troubleInterval}, nil
+		return framework.Result{RequeueAfter: troubleInterval}, nil
 	case ready.Status != metav1.ConditionTrue:
-		return queue.Result{RequeueAfter: troubleInterval}, err
+		return framework.Result{RequeueAfter: troubleInterval}, err
 	}
-	return queue.Result{RequeueAfter: refreshInterval}, err
+	return framework.Result{RequeueAfter: refreshInterval}, err
 }
 
 // isAdopted reports whether the cluster serves that the owner of the store named.
@@ -163,7 +162,7 @@ func (r *reconciler) endAdoption(ctx context.Context, store *hostingv1alpha1.Sto
 
 // write writes the status if it is news.
 func (r *reconciler) write(ctx context.Context, store *hostingv1alpha1.Store, before *hostingv1alpha1.StoreStatus) (written bool, err error) {
-	if !isNews(before, &store.Status) && !r.historyIsDue(store, before) {
+	if !needsWrite(before, &store.Status) && !r.historyIsDue(store, before) {
 		return false, nil
 	}
 	_, err = r.updateStatus(ctx, store)
@@ -194,7 +193,7 @@ func (r *reconciler) announce(ctx context.Context, name string, ready *metav1.Co
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "store", name)
 	last, troubled := r.trouble[name]
 	switch {
-	case ready.Status == metav1.ConditionFalse && last != ready.Message && !underWay(ready.Reason):
+	case ready.Status == metav1.ConditionFalse && last != ready.Message && !isTransient(ready.Reason):
 		r.trouble[name] = ready.Message
 		logger.Error(nil, "The store is not ready", "reason", ready.Reason, "message", ready.Message)
 	case ready.Status == metav1.ConditionTrue && troubled:

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/storage/stores"
 )
 
@@ -63,7 +63,7 @@ func TestReconcile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := epoch.Add(-tc.writtenAgo)
-			p := pace.New(minInterval, func() time.Time { return now })
+			p := framework.NewThrottle(minInterval, func() time.Time { return now })
 			if tc.writtenAgo > 0 {
 				p.Mark("default")
 				now = epoch
@@ -81,13 +81,13 @@ func TestReconcile(t *testing.T) {
 					}
 					return &connection{seen: tc.seen}, nil
 				},
-				objects: func(string) (int64, bool) { return 3, !tc.unknown },
-				placed:  func(string) int32 { return 2 },
-				events:  &told{},
-				pace:    p,
-				now:     func() time.Time { return epoch },
-				trouble: map[string]string{},
-				noted:   map[string]time.Time{},
+				objects:  func(string) (int64, bool) { return 3, !tc.unknown },
+				placed:   func(string) int32 { return 2 },
+				events:   &recorder{},
+				throttle: p,
+				now:      func() time.Time { return epoch },
+				trouble:  map[string]string{},
+				noted:    map[string]time.Time{},
 			}
 			result, err := r.reconcile(t.Context(), "default")
 			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
@@ -107,7 +107,7 @@ func TestReconcile(t *testing.T) {
 type one struct {
 	*reconciler
 	*connection
-	told
+	recorder
 	store    *hostingv1alpha1.Store
 	resident int32
 }
@@ -128,8 +128,8 @@ func newOne(store *hostingv1alpha1.Store, seen *stores.Snapshot) *one {
 		objects:    func(string) (int64, bool) { return 0, false },
 		placed:     func(string) int32 { return o.resident },
 		livePlaced: func(context.Context, string) (int32, error) { return o.resident, nil },
-		events:     &o.told,
-		pace:       pace.New(0, time.Now),
+		events:     &o.recorder,
+		throttle:   framework.NewThrottle(0, time.Now),
 		now:        func() time.Time { return epoch },
 		trouble:    map[string]string{},
 		noted:      map[string]time.Time{},

@@ -39,7 +39,7 @@ const (
 
 const (
 	// almostFull is the part of the quota, in percent, from which on a Store is under
-	// pressure: at the quota etcd stops taking writes.
+	// pressureCondition: at the quota etcd stops taking writes.
 	almostFull = 90
 
 	// slow is how long an etcd takes to answer a read that is under pressure. It
@@ -49,14 +49,14 @@ const (
 	// expiresSoon is how long before its end a client certificate is worth a warning.
 	expiresSoon = 7 * 24 * time.Hour
 
-	// selfMade is what is left to those who run an etcd.
-	selfMade = "Then defragment its members and disarm the alarm, or set spec.etcd.defragmentation to WhenFull"
+	// noSpaceHint is what is left to those who run an etcd.
+	noSpaceHint = "Then defragment its members and disarm the alarm, or set spec.etcd.defragmentation to WhenFull"
 
-	// leastNews and newsFraction are how much a size must change to be news by
+	// minSizeChange and newsFraction are how much a size must change to be news by
 	// itself. Many writes of this status fit in, so that none is caused by the
 	// one before; and nobody reads the fourth digit.
-	leastNews    = 256 << 10
-	newsFraction = 64
+	minSizeChange         = 256 << 10
+	minSizeChangeFraction = 64
 )
 
 // setObserved states what was seen of the etcd. What it did not answer stays as it
@@ -68,16 +68,16 @@ func setObserved(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.T
 	if slices.ContainsFunc(seen.Endpoints, func(answer stores.EndpointStatus) bool { return answer.Err == nil }) {
 		status.Alarms = slices.Sorted(slices.Values(seen.Alarms))
 	}
-	for _, condition := range []metav1.Condition{readiness(store, seen, now), pressure(seen)} {
+	for _, condition := range []metav1.Condition{readyCondition(store, seen, now), pressureCondition(seen)} {
 		condition.ObservedGeneration = seen.Generation
 		condition.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 }
 
-// readiness says whether the store takes reads and writes. Messages hold nothing
+// readyCondition says whether the store takes reads and writes. Messages hold nothing
 // that is different each time, or each look at the store would be news.
-func readiness(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Time) metav1.Condition {
+func readyCondition(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Time) metav1.Condition {
 	ready := metav1.Condition{Type: hostingv1alpha1.StoreReady, Status: metav1.ConditionTrue}
 	var silent []string
 	for _, answer := range seen.Endpoints {
@@ -92,7 +92,7 @@ func readiness(store *hostingv1alpha1.Store, seen *stores.Snapshot, now time.Tim
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, refused.Reason, notReady(store, seen, refused)
 	case seen.NoSpace:
 		ready.Status, ready.Reason = metav1.ConditionFalse, stores.ReasonNoSpace
-		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. " + cmp.Or(sentence(seen.Reclaiming), selfMade)
+		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. " + cmp.Or(sentence(seen.Reclaiming), noSpaceHint)
 	case seen.SecretErr != nil:
 		ready.Reason, ready.Message = stores.ReasonBadCredentials, "Etcd takes reads and writes with the credentials of before: "+seen.SecretErr.Error()
 	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now):
@@ -128,8 +128,8 @@ func sentence(message string) string {
 	return strings.ToUpper(message[:1]) + message[1:]
 }
 
-// pressure says whether the store is about to take no more writes, or is slow.
-func pressure(seen *stores.Snapshot) metav1.Condition {
+// pressureCondition says whether the store is about to take no more writes, or is slow.
+func pressureCondition(seen *stores.Snapshot) metav1.Condition {
 	under := metav1.Condition{Type: hostingv1alpha1.StoreUnderPressure, Status: metav1.ConditionTrue}
 	largest := seen.Largest()
 	switch {
@@ -216,10 +216,10 @@ func lowerVersion(a, b string) string {
 	return a
 }
 
-// isNews reports whether a status is worth writing. Sizes alone have to change by
+// needsWrite reports whether a status is worth writing. Sizes alone have to change by
 // more than what writing the status does to them.
-func isNews(before, after *hostingv1alpha1.StoreStatus) bool {
-	if sizeIsNews(before.Size, after.Size) || sizeIsNews(before.SizeInUse, after.SizeInUse) {
+func needsWrite(before, after *hostingv1alpha1.StoreStatus) bool {
+	if sizeChanged(before.Size, after.Size) || sizeChanged(before.SizeInUse, after.SizeInUse) {
 		return true
 	}
 	same := after.DeepCopy()
@@ -230,7 +230,7 @@ func isNews(before, after *hostingv1alpha1.StoreStatus) bool {
 	return !equality.Semantic.DeepEqual(before, same)
 }
 
-func sizeIsNews(before, after *resource.Quantity) bool {
+func sizeChanged(before, after *resource.Quantity) bool {
 	if before == nil || after == nil {
 		return before != after
 	}
@@ -238,5 +238,5 @@ func sizeIsNews(before, after *resource.Quantity) bool {
 	if change < 0 {
 		change = -change
 	}
-	return change >= max(leastNews, before.Value()/newsFraction)
+	return change >= max(minSizeChange, before.Value()/minSizeChangeFraction)
 }

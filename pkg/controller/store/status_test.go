@@ -56,7 +56,7 @@ func TestReadiness(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ready, under := readiness(&hostingv1alpha1.Store{}, tc.seen, epoch), pressure(tc.seen)
+			ready, under := readyCondition(&hostingv1alpha1.Store{}, tc.seen, epoch), pressureCondition(tc.seen)
 			if got := string(ready.Status) + " " + ready.Reason; got != tc.want || !strings.Contains(ready.Message, tc.wantMessage) {
 				t.Errorf("ready %s, message %q; want %s and a message with %q", got, ready.Message, tc.want, tc.wantMessage)
 			}
@@ -100,7 +100,7 @@ func TestSaysWhatToDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := readiness(tc.store, refused(tc.seen, tc.reason, "why"), epoch).Message; got != tc.want {
+			if got := readyCondition(tc.store, refused(tc.seen, tc.reason, "why"), epoch).Message; got != tc.want {
 				t.Errorf("message %q, want %q", got, tc.want)
 			}
 		})
@@ -190,13 +190,13 @@ func TestIsNews(t *testing.T) {
 			t.Parallel()
 			after := base.DeepCopy()
 			tc.change(after)
-			if got := isNews(&base, after); got != tc.want {
+			if got := needsWrite(&base, after); got != tc.want {
 				t.Errorf("news: %v, want %v", got, tc.want)
 			}
 		})
 	}
 	large := hostingv1alpha1.StoreStatus{Size: quantity(64 * 1024 * mebi)}
-	if isNews(&large, &hostingv1alpha1.StoreStatus{Size: quantity(64*1024*mebi + 512*mebi)}) {
+	if needsWrite(&large, &hostingv1alpha1.StoreStatus{Size: quantity(64*1024*mebi + 512*mebi)}) {
 		t.Error("half a GiB is news for 64 GiB")
 	}
 }

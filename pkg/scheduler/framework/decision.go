@@ -10,23 +10,23 @@ import (
 	"strings"
 )
 
-// Reason is why a Store does not fit.
+// Reason is why a filter refuses a Store.
 type Reason struct {
 	Filter  string
 	Message string
 }
 
-// Score is what one score plugin returned.
+// Score is the result of one score plugin.
 type Score struct {
 	Plugin string
 	Value  int64
 	Weight int64
 }
 
-// StoreResult is what was found out about one Store.
+// StoreResult is the result of all plugins for one Store.
 type StoreResult struct {
 	Store string
-	// Reasons are empty if the Store fits.
+	// Reasons is empty if the Store fits.
 	Reasons []Reason
 	// Total is the weighted sum of Scores, 0 for a Store that does not fit.
 	Total  int64
@@ -38,23 +38,23 @@ type StoreResult struct {
 // Fits reports whether the resource can be placed on the Store.
 func (r StoreResult) Fits() bool { return len(r.Reasons) == 0 }
 
-// Message is all that is in the way, or nothing.
+// Message joins all reasons.
 func (r StoreResult) Message() string {
-	reasons := make([]string, 0, len(r.Reasons))
+	messages := make([]string, 0, len(r.Reasons))
 	for _, reason := range r.Reasons {
-		reasons = append(reasons, reason.Message)
+		messages = append(messages, reason.Message)
 	}
-	return strings.Join(reasons, ", ")
+	return strings.Join(messages, ", ")
 }
 
-// Decision is what was found out about all Stores, the best first.
+// Decision is the results for all Stores, the best first.
 type Decision []StoreResult
 
-// Decide asks all plugins about all Stores.
+// Decide runs all plugins for all Stores.
 func (p *Plugins) Decide(resource *Resource, stores []*Store) Decision {
 	decision := make(Decision, 0, len(stores))
 	for _, store := range stores {
-		result := StoreResult{Store: store.Name, Reasons: p.Fits(resource, store), resources: len(store.Resources)}
+		result := StoreResult{Store: store.Name, Reasons: p.Filter(resource, store), resources: len(store.Resources)}
 		if result.Fits() {
 			result.Total, result.Scores = p.score(resource, store)
 		}
@@ -64,8 +64,7 @@ func (p *Plugins) Decide(resource *Resource, stores []*Store) Decision {
 	return decision
 }
 
-// compare puts the better Store first. Of two that are as good the one with fewer
-// resources is, and in the end the name decides: never chance.
+// compare puts the better Store first: by score, then by fewer resources, then by name.
 func compare(a, b StoreResult) int {
 	switch {
 	case a.Fits() && !b.Fits():
@@ -82,7 +81,7 @@ func compare(a, b StoreResult) int {
 	)
 }
 
-// Best is the Store to place the resource on, or false if none fits.
+// Best returns the Store to place the resource on, or false if none fits.
 func (d Decision) Best() (StoreResult, bool) {
 	if len(d) == 0 || !d[0].Fits() {
 		return StoreResult{}, false
@@ -90,7 +89,7 @@ func (d Decision) Best() (StoreResult, bool) {
 	return d[0], true
 }
 
-// String says of every Store what is in the way, or how good it is.
+// String lists the reasons or the score of every Store.
 func (d Decision) String() string {
 	if len(d) == 0 {
 		return "there are no Stores"
@@ -106,8 +105,8 @@ func (d Decision) String() string {
 	return d.summary() + ": " + strings.Join(parts, "; ")
 }
 
-// Brief says the same in at most limit bytes: if it must, only by which filters each
-// Store was refused, and in the end only of some Stores.
+// Brief is String in at most limit bytes. If that is too long, it groups the Stores by
+// the filters that refuse them; if that is too long too, it is cut.
 func (d Decision) Brief(limit int) string {
 	if full := d.String(); len(full) <= limit {
 		return full
@@ -115,11 +114,11 @@ func (d Decision) Brief(limit int) string {
 	byCause := map[string][]string{}
 	var causes []string
 	for _, result := range d {
-		names := make([]string, 0, len(result.Reasons))
+		filters := make([]string, 0, len(result.Reasons))
 		for _, reason := range result.Reasons {
-			names = append(names, reason.Filter)
+			filters = append(filters, reason.Filter)
 		}
-		cause := strings.Join(names, "+")
+		cause := strings.Join(filters, "+")
 		if result.Fits() {
 			cause = fmt.Sprintf("score %d", result.Total)
 		}
@@ -132,7 +131,7 @@ func (d Decision) Brief(limit int) string {
 	for _, cause := range causes {
 		parts = append(parts, cause+": "+strings.Join(byCause[cause], ", "))
 	}
-	return cut(d.summary()+": "+strings.Join(parts, "; "), limit)
+	return truncate(d.summary()+": "+strings.Join(parts, "; "), limit)
 }
 
 func (d Decision) summary() string {
@@ -145,9 +144,7 @@ func (d Decision) summary() string {
 	return fmt.Sprintf("%d/%d Stores fit", fit, len(d))
 }
 
-// cut shortens ASCII text, as names and reasons of our own are; what else is in it
-// may lose a character.
-func cut(text string, limit int) string {
+func truncate(text string, limit int) string {
 	const more = " ..."
 	if len(text) <= limit {
 		return text

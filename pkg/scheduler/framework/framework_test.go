@@ -26,8 +26,8 @@ func newStores(names ...string) []*Store {
 	return stores
 }
 
-// picky refuses Stores whose name begins with "no", and prefers long names.
-func picky() *Plugins {
+// testPlugins refuses Stores whose name begins with "no", and prefers long names.
+func testPlugins() *Plugins {
 	p := &Plugins{}
 	p.AddFilter("No", func(_ *Resource, store *Store) string {
 		if strings.HasPrefix(store.Name, "no") {
@@ -44,12 +44,11 @@ func TestDecide(t *testing.T) {
 	t.Parallel()
 	stores := newStores("b", "nope", "a", "long", "c", "not-this-one")
 	stores[0].Add(newResource("x.example.com"))
-	decision := picky().Decide(newResource("widgets.example.com"), stores)
+	decision := testPlugins().Decide(newResource("widgets.example.com"), stores)
 	var order []string
 	for _, result := range decision {
 		order = append(order, result.Store)
 	}
-	// The best, then those that are as good: with fewer resources, then by name.
 	if diff := cmp.Diff([]string{"long", "a", "c", "b", "nope", "not-this-one"}, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
@@ -59,27 +58,27 @@ func TestDecide(t *testing.T) {
 	}
 	want := "4/6 Stores fit: long: score 170; a: score 80; c: score 80; b: score 80; nope: is called nope; not-this-one: is called not-this-one"
 	if got := decision.String(); got != want {
-		t.Errorf("says %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestDecideWithoutAChoice(t *testing.T) {
+func TestDecideNoneFits(t *testing.T) {
 	t.Parallel()
-	for words, stores := range map[string][]*Store{
+	for want, stores := range map[string][]*Store{
 		"there are no Stores":                  nil,
 		"0/1 Stores fit: nope: is called nope": newStores("nope"),
 	} {
-		decision := picky().Decide(newResource("widgets.example.com"), stores)
+		decision := testPlugins().Decide(newResource("widgets.example.com"), stores)
 		if best, ok := decision.Best(); ok {
-			t.Errorf("%s: chose %s", words, best.Store)
+			t.Errorf("%s: chose %s", want, best.Store)
 		}
-		if got := decision.String(); got != words {
-			t.Errorf("says %q, want %q", got, words)
+		if got := decision.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
 
-func TestScoresStayInBounds(t *testing.T) {
+func TestScoresAreClamped(t *testing.T) {
 	t.Parallel()
 	p := &Plugins{}
 	p.AddScore("Boundless", 1, func(_ *Resource, store *Store) int64 {
@@ -103,7 +102,7 @@ func TestBriefNamesEveryStore(t *testing.T) {
 	for i := range 30 {
 		names = append(names, fmt.Sprintf("no-%02d-%s", i, strings.Repeat("x", 10)))
 	}
-	p := picky()
+	p := testPlugins()
 	p.AddFilter("Verbose", func(*Resource, *Store) string { return strings.Repeat("because ", 20) })
 	decision := p.Decide(newResource("widgets.example.com"), newStores(append(names, "fine")...))
 	got := decision.Brief(1024)
@@ -119,11 +118,11 @@ func TestBriefNamesEveryStore(t *testing.T) {
 		t.Errorf("in 100 bytes: %q", got)
 	}
 	if got := decision.Brief(100_000); got != decision.String() {
-		t.Errorf("with enough room: %q", got)
+		t.Errorf("with a high limit: %q", got)
 	}
 }
 
-func TestTwoOfOneName(t *testing.T) {
+func TestDuplicateNamesPanic(t *testing.T) {
 	t.Parallel()
 	for what, add := range map[string]func(*Plugins){
 		"filters": func(p *Plugins) { p.AddFilter("No", nil) },
@@ -135,13 +134,12 @@ func TestTwoOfOneName(t *testing.T) {
 					t.Errorf("two %s of one name were accepted", what)
 				}
 			}()
-			add(picky())
+			add(testPlugins())
 		}()
 	}
 }
 
-// TestSumsFollow: what a Store reckons with is always the sum of what is on it.
-func TestSumsFollow(t *testing.T) {
+func TestAllocated(t *testing.T) {
 	t.Parallel()
 	store := newStores("a")[0]
 	for i := range 4 {
@@ -149,13 +147,13 @@ func TestSumsFollow(t *testing.T) {
 		r.Requested, r.Actual = Amounts{Storage: 100, Objects: 10}, Amounts{Storage: int64(60 * i), Objects: int64(i)}
 		store.Add(r)
 	}
-	if want := (Amounts{Storage: 120 + 180, Objects: 20}); store.Taken() != want {
-		t.Errorf("taken %+v, want %+v", store.Taken(), want)
+	if want := (Amounts{Storage: 120 + 180, Objects: 20}); store.Allocated() != want {
+		t.Errorf("allocated %+v, want %+v", store.Allocated(), want)
 	}
 	store.Remove("r0.example.com")
 	store.Remove("r0.example.com")
 	store.Remove("r1.example.com")
-	if (store.Taken() != Amounts{}) {
-		t.Errorf("taken %+v of an empty Store", store.Taken())
+	if (store.Allocated() != Amounts{}) {
+		t.Errorf("allocated %+v of an empty Store", store.Allocated())
 	}
 }

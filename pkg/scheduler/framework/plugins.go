@@ -1,6 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package framework defines the scheduler's plugins: their inputs, their results and how
+// the results become a decision. It is deterministic: no requests, no clock, no state.
 package framework
 
 import (
@@ -12,15 +14,15 @@ import (
 // MaxScore is the best score.
 const MaxScore = 100
 
-// FilterFunc says why a resource cannot be placed on a Store, in words that go on
-// after the Store's name and begin with no capital. It returns nothing if it can.
-type FilterFunc func(resource *Resource, store *Store) (whyNot string)
+// FilterFunc returns why a resource cannot be placed on a Store, or nothing if it can.
+// The text follows the Store's name in messages and begins in lower case.
+type FilterFunc func(resource *Resource, store *Store) (reason string)
 
-// ScoreFunc says how good a Store is for a resource, from 0 to MaxScore. It is asked
-// about the Stores that all filters let pass.
+// ScoreFunc rates a Store for a resource from 0 to MaxScore. It is called for the
+// Stores that pass all filters.
 type ScoreFunc func(resource *Resource, store *Store) int64
 
-// Plugins are all that have a say.
+// Plugins are filters and scores by name.
 type Plugins struct {
 	filters []filterPlugin
 	scores  []scorePlugin
@@ -37,7 +39,7 @@ type scorePlugin struct {
 	run    ScoreFunc
 }
 
-// AddFilter adds a filter. A name that is taken is a mistake of the program.
+// AddFilter adds a filter. It panics if the name is taken.
 func (p *Plugins) AddFilter(name string, run FilterFunc) {
 	if slices.ContainsFunc(p.filters, func(f filterPlugin) bool { return f.name == name }) {
 		panic(fmt.Sprintf("there are two filters %q", name))
@@ -46,8 +48,8 @@ func (p *Plugins) AddFilter(name string, run FilterFunc) {
 	slices.SortFunc(p.filters, func(a, b filterPlugin) int { return cmp.Compare(a.name, b.name) })
 }
 
-// AddScore adds a score, which counts as often as its weight says. A name that is
-// taken is a mistake of the program.
+// AddScore adds a score, which is multiplied by its weight. It panics if the name is
+// taken.
 func (p *Plugins) AddScore(name string, weight int64, run ScoreFunc) {
 	if slices.ContainsFunc(p.scores, func(s scorePlugin) bool { return s.name == name }) {
 		panic(fmt.Sprintf("there are two scores %q", name))
@@ -56,23 +58,22 @@ func (p *Plugins) AddScore(name string, weight int64, run ScoreFunc) {
 	slices.SortFunc(p.scores, func(a, b scorePlugin) int { return cmp.Compare(a.name, b.name) })
 }
 
-// Fits asks all filters, and returns what is in the way.
-func (p *Plugins) Fits(resource *Resource, store *Store) []Reason {
+// Filter runs all filters, and returns the reasons why the Store does not fit.
+func (p *Plugins) Filter(resource *Resource, store *Store) []Reason {
 	var reasons []Reason
 	for _, f := range p.filters {
-		if why := f.run(resource, store); why != "" {
-			reasons = append(reasons, Reason{Filter: f.name, Message: why})
+		if message := f.run(resource, store); message != "" {
+			reasons = append(reasons, Reason{Filter: f.name, Message: message})
 		}
 	}
 	return reasons
 }
 
-// score runs all score plugins.
-func (p *Plugins) score(resource *Resource, store *Store) (total int64, each []Score) {
+func (p *Plugins) score(resource *Resource, store *Store) (total int64, scores []Score) {
 	for _, s := range p.scores {
 		value := min(max(s.run(resource, store), 0), MaxScore)
-		each = append(each, Score{Plugin: s.name, Value: value, Weight: s.weight})
+		scores = append(scores, Score{Plugin: s.name, Value: value, Weight: s.weight})
 		total += value * s.weight
 	}
-	return total, each
+	return total, scores
 }

@@ -9,47 +9,45 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// A resource from one of these sizes on is heavy: it is worth a Store that its
-// group's other heavy resources are not on.
+// A resource of one of these sizes or more is heavy. Heavy resources of a group are
+// spread over Stores.
 const (
 	HeavyStorage = 256 << 20
 	HeavyObjects = 50_000
 )
 
-// Amounts is how much of a Store something takes.
+// Amounts is how much of a Store is used or requested.
 type Amounts struct {
 	Storage, Objects int64
 }
 
-// Plus adds two amounts.
+// Plus returns the sum of two amounts.
 func (a Amounts) Plus(b Amounts) Amounts {
 	return Amounts{Storage: a.Storage + b.Storage, Objects: a.Objects + b.Objects}
 }
 
-// Minus takes one amount from another.
+// Minus returns the difference of two amounts.
 func (a Amounts) Minus(b Amounts) Amounts {
 	return Amounts{Storage: a.Storage - b.Storage, Objects: a.Objects - b.Objects}
 }
 
-// Max is the larger of each.
+// Max returns the larger of each amount.
 func (a Amounts) Max(b Amounts) Amounts {
 	return Amounts{Storage: max(a.Storage, b.Storage), Objects: max(a.Objects, b.Objects)}
 }
 
-// Resource is a resource that has a Store or waits for one. Plugins never change it.
+// Resource is a resource that has a Store or waits for one. Plugins must not change it.
 type Resource struct {
 	*hostingv1alpha1.HostedResource
 	// Group is the API group of the resource.
 	Group string
-	// Previous is the Store that an earlier resource of the same name was on, if the
-	// scheduler remembers one.
+	// Previous is the Store of a deleted resource of the same name, if known.
 	Previous string
 
-	// Requested is what the resource is expected to take, Actual what it takes.
 	Requested, Actual Amounts
 }
 
-// NewResource is what plugins see of a HostedResource.
+// NewResource returns the Resource of a HostedResource.
 func NewResource(hosted *hostingv1alpha1.HostedResource) *Resource {
 	_, group, _ := strings.Cut(hosted.Name, ".")
 	return &Resource{
@@ -63,34 +61,34 @@ func NewResource(hosted *hostingv1alpha1.HostedResource) *Resource {
 	}
 }
 
-// Expected is what has to be reckoned with: what was asked for, or what it grew to.
+// Expected is the larger of the requests and the usage.
 func (r *Resource) Expected() Amounts { return r.Requested.Max(r.Actual) }
 
-// Growth is what is still to come of what was asked for.
+// Growth is the part of the requests that is not used yet.
 func (r *Resource) Growth() Amounts { return r.Requested.Minus(r.Actual).Max(Amounts{}) }
 
-// Heavy reports whether the resource is a large part of most Stores.
+// Heavy reports whether the resource reaches HeavyStorage or HeavyObjects.
 func (r *Resource) Heavy() bool {
 	expected := r.Expected()
 	return expected.Storage >= HeavyStorage || expected.Objects >= HeavyObjects
 }
 
-// Store is a Store and what is placed on it, what is only about to be included.
-// Plugins never change it.
+// Store is a Store and the resources placed on it, including those being bound. Plugins
+// must not change it.
 type Store struct {
 	*hostingv1alpha1.Store
-	// Resources are those on the Store, by name.
+	// Resources are by name.
 	Resources map[string]*Resource
 
 	expected, growth Amounts
 }
 
-// NewStore is a Store that nothing is placed on.
+// NewStore returns a Store without resources.
 func NewStore(store *hostingv1alpha1.Store) *Store {
 	return &Store{Store: store, Resources: map[string]*Resource{}}
 }
 
-// Add places a resource on the Store, in place of what has its name.
+// Add places a resource on the Store, and replaces one of the same name.
 func (s *Store) Add(resource *Resource) {
 	s.Remove(resource.Name)
 	s.Resources[resource.Name] = resource
@@ -98,7 +96,7 @@ func (s *Store) Add(resource *Resource) {
 	s.growth = s.growth.Plus(resource.Growth())
 }
 
-// Remove takes a resource off the Store, if it is there.
+// Remove removes a resource from the Store, if it is there.
 func (s *Store) Remove(name string) {
 	resource, found := s.Resources[name]
 	if !found {
@@ -109,10 +107,9 @@ func (s *Store) Remove(name string) {
 	s.growth = s.growth.Minus(resource.Growth())
 }
 
-// Taken is how much of the Store has to be counted as taken: what its resources are
-// expected to take, or, if that is more, what is in it, others' data included, and
-// what its resources are still to grow by.
-func (s *Store) Taken() Amounts {
+// Allocated is the larger of two sums: what the resources are expected to use; or what
+// etcd holds, including other users' data, plus the resources' growth.
+func (s *Store) Allocated() Amounts {
 	actual := Amounts{Objects: s.Status.Objects}
 	if s.Status.SizeInUse != nil {
 		actual.Storage = s.Status.SizeInUse.Value()
@@ -120,8 +117,8 @@ func (s *Store) Taken() Amounts {
 	return s.expected.Max(actual.Plus(s.growth))
 }
 
-// Limit is how much may be placed on the Store: its capacity, or, if that is less,
-// the size at which it stops taking writes. It returns false if neither is known.
+// Limit is the smaller of the Store's capacity and, for storage, its etcd's quota. It
+// returns false if neither is known.
 func (s *Store) Limit(name hostingv1alpha1.ResourceName) (int64, bool) {
 	capacity, limited := s.Spec.Capacity[name]
 	limit := capacity.Value()

@@ -5,10 +5,8 @@ package plugins
 
 import "github.com/annex-dev/annex/pkg/scheduler/framework"
 
-func init() { registered.AddScore("GroupAffinity", 1, groupAffinity) }
-
-// groupAffinity keeps a group's light resources on one Store: a group is up or down as a
-// whole then.
+// groupAffinity keeps a group's light resources on one Store, so that they are available
+// or unavailable together.
 func groupAffinity(resource *framework.Resource, store *framework.Store) int64 {
 	if resource.Heavy() {
 		return framework.MaxScore

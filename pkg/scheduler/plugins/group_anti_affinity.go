@@ -5,10 +5,8 @@ package plugins
 
 import "github.com/annex-dev/annex/pkg/scheduler/framework"
 
-func init() { registered.AddScore("GroupAntiAffinity", 2, groupAntiAffinity) }
-
-// groupAntiAffinity keeps a group's heavy resources apart: who uses one heavy resource of a
-// group uses the others at the same time.
+// groupAntiAffinity spreads a group's heavy resources, which clients tend to use at the
+// same time.
 func groupAntiAffinity(resource *framework.Resource, store *framework.Store) int64 {
 	if !resource.Heavy() {
 		return framework.MaxScore

@@ -22,7 +22,7 @@ type (
 	store  = hostingv1alpha1.Store
 )
 
-// newResource is widgets.example.com with a change.
+// newResource returns widgets.example.com with changes.
 func newResource(changes ...func(*hosted)) *framework.Resource {
 	h := &hosted{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"}}
 	for _, change := range changes {
@@ -31,7 +31,7 @@ func newResource(changes ...func(*hosted)) *framework.Resource {
 	return framework.NewResource(h)
 }
 
-// newStore is a ready Store "a" with a change and with resources on it.
+// newStore returns a ready Store "a" with a change and resources.
 func newStore(change func(*store), placed ...*framework.Resource) *framework.Store {
 	s := &store{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: hostingv1alpha1.StoreStatus{
 		Conditions: []metav1.Condition{{Type: hostingv1alpha1.StoreReady, Status: metav1.ConditionTrue}},
@@ -40,11 +40,11 @@ func newStore(change func(*store), placed ...*framework.Resource) *framework.Sto
 	if change != nil {
 		change(s)
 	}
-	made := framework.NewStore(s)
+	result := framework.NewStore(s)
 	for _, r := range placed {
-		made.Add(r)
+		result.Add(r)
 	}
-	return made
+	return result
 }
 
 func named(name string) func(*hosted) { return func(h *hosted) { h.Name = name } }
@@ -53,7 +53,7 @@ func requests(storage, objects string) func(*hosted) {
 	return func(h *hosted) { h.Spec.Requests = amounts(storage, objects) }
 }
 
-func takes(bytes, objects int64) func(*hosted) {
+func uses(bytes, objects int64) func(*hosted) {
 	return func(h *hosted) { h.Status.StoredBytes, h.Status.Objects = bytes, objects }
 }
 
@@ -75,7 +75,7 @@ func tolerates(tolerations ...hostingv1alpha1.Toleration) func(*hosted) {
 	return func(h *hosted) { h.Spec.Tolerations = tolerations }
 }
 
-// TestFilters asks all filters, so that each case says too that no other one is in the way.
+// TestFilters runs all filters, so each case also checks that no other one refuses.
 func TestFilters(t *testing.T) {
 	t.Parallel()
 	gpu := hostingv1alpha1.Taint{Key: "gpu", Value: "yes", Effect: hostingv1alpha1.TaintEffectNoSchedule}
@@ -96,11 +96,11 @@ func TestFilters(t *testing.T) {
 		resource *framework.Resource
 		store    *framework.Store
 		filter   string
-		words    string
+		message  string
 	}{
-		"nothing wrong": {newResource(), newStore(nil), "", ""},
+		"fits": {newResource(), newStore(nil), "", ""},
 
-		"not reached yet":       {newResource(), newStore(func(s *store) { s.Status.Conditions = nil }), "Ready", "not known to be ready"},
+		"no condition":          {newResource(), newStore(func(s *store) { s.Status.Conditions = nil }), "Ready", "not known to be ready"},
 		"default, at the start": {newResource(), newStore(func(s *store) { s.Name, s.Status.Conditions = "default", nil }), "", ""},
 		"unknown":               {newResource(), newStore(condition(metav1.ConditionUnknown, "")), "Ready", "is not ready"},
 		"down":                  {newResource(), newStore(condition(metav1.ConditionFalse, "connection refused")), "Ready", "is not ready: connection refused"},
@@ -113,56 +113,56 @@ func TestFilters(t *testing.T) {
 		"selector, broken": {newResource(selecting(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}})),
 			newStore(nil), "Selector", "cannot be matched with spec.storeSelector"},
 
-		"taint":                        {newResource(), newStore(tainted(gpu)), "Taints", "has the untolerated taint gpu=yes:NoSchedule"},
-		"taint that is only a wish":    {newResource(), newStore(tainted(hostingv1alpha1.Taint{Key: "gpu", Effect: hostingv1alpha1.TaintEffectPreferNoSchedule})), "", ""},
-		"second taint":                 {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: exists})), newStore(tainted(gpu, hostingv1alpha1.Taint{Key: "old", Effect: hostingv1alpha1.TaintEffectNoSchedule})), "Taints", "old:NoSchedule"},
-		"tolerated":                    {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: equal, Value: "yes"})), newStore(tainted(gpu)), "", ""},
-		"tolerated by default":         {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Value: "yes"})), newStore(tainted(gpu)), "", ""},
-		"tolerated whatever the value": {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: exists, Effect: gpu.Effect})), newStore(tainted(gpu)), "", ""},
-		"tolerated like all":           {newResource(tolerates(hostingv1alpha1.Toleration{Operator: exists})), newStore(tainted(gpu)), "", ""},
-		"another value tolerated":      {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: equal, Value: "no"})), newStore(tainted(gpu)), "Taints", "gpu=yes:NoSchedule"},
-		"another key tolerated":        {newResource(tolerates(hostingv1alpha1.Toleration{Key: "cpu", Operator: exists})), newStore(tainted(gpu)), "Taints", "gpu=yes:NoSchedule"},
+		"taint":                   {newResource(), newStore(tainted(gpu)), "Taints", "has the untolerated taint gpu=yes:NoSchedule"},
+		"PreferNoSchedule":        {newResource(), newStore(tainted(hostingv1alpha1.Taint{Key: "gpu", Effect: hostingv1alpha1.TaintEffectPreferNoSchedule})), "", ""},
+		"second taint":            {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: exists})), newStore(tainted(gpu, hostingv1alpha1.Taint{Key: "old", Effect: hostingv1alpha1.TaintEffectNoSchedule})), "Taints", "old:NoSchedule"},
+		"tolerated":               {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: equal, Value: "yes"})), newStore(tainted(gpu)), "", ""},
+		"tolerated by default":    {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Value: "yes"})), newStore(tainted(gpu)), "", ""},
+		"any value tolerated":     {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: exists, Effect: gpu.Effect})), newStore(tainted(gpu)), "", ""},
+		"all tolerated":           {newResource(tolerates(hostingv1alpha1.Toleration{Operator: exists})), newStore(tainted(gpu)), "", ""},
+		"another value tolerated": {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: equal, Value: "no"})), newStore(tainted(gpu)), "Taints", "gpu=yes:NoSchedule"},
+		"another key tolerated":   {newResource(tolerates(hostingv1alpha1.Toleration{Key: "cpu", Operator: exists})), newStore(tainted(gpu)), "Taints", "gpu=yes:NoSchedule"},
 		"another effect tolerated": {newResource(tolerates(hostingv1alpha1.Toleration{Key: "gpu", Operator: exists, Effect: hostingv1alpha1.TaintEffectPreferNoSchedule})),
 			newStore(tainted(gpu)), "Taints", "gpu=yes:NoSchedule"},
 
-		"fits exactly":       {newResource(requests("1Gi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Gi", ""))), "", ""},
-		"expected too large": {newResource(requests("1025Mi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Gi", ""))), "ResourcesFit", "has insufficient storage left (1Gi of 2Gi, wanted 1025Mi)"},
-		"more than asked for": {newResource(requests("1Gi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Mi", ""), takes(1536<<20, 0))),
-			"ResourcesFit", "has insufficient storage left (512Mi of 2Gi, wanted 1Gi)"},
+		"fits exactly":      {newResource(requests("1Gi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Gi", ""))), "", ""},
+		"requests too much": {newResource(requests("1025Mi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Gi", ""))), "ResourcesFit", "has insufficient storage left (1Gi of 2Gi, needs 1025Mi)"},
+		"usage above requests": {newResource(requests("1Gi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Mi", ""), uses(1536<<20, 0))),
+			"ResourcesFit", "has insufficient storage left (512Mi of 2Gi, needs 1Gi)"},
 		"others' data": {newResource(requests("1Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.SizeInUse = amounts("2Gi", ""), ptr.To(resource.MustParse("1536Mi"))
-		}), "ResourcesFit", "has insufficient storage left (512Mi of 2Gi, wanted 1Gi)"},
+		}), "ResourcesFit", "has insufficient storage left (512Mi of 2Gi, needs 1Gi)"},
 		"almost a Mi less": {newResource(requests("1Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.SizeInUse = amounts("2Gi", ""), ptr.To(resource.MustParse("1572865Ki"))
-		}), "ResourcesFit", "has insufficient storage left (511Mi of 2Gi, wanted 1Gi)"},
-		"growth that is still to come": {newResource(requests("1Gi", "")), newStore(func(s *store) {
+		}), "ResourcesFit", "has insufficient storage left (511Mi of 2Gi, needs 1Gi)"},
+		"growth": {newResource(requests("1Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.SizeInUse = amounts("4Gi", ""), ptr.To(resource.MustParse("2Gi"))
-		}, newResource(named("a.example.com"), requests("2Gi", ""), takes(512<<20, 0))), "ResourcesFit", "has insufficient storage left (512Mi of 4Gi, wanted 1Gi)"},
-		"grew already": {newResource(takes(3<<30, 0)), newStore(capacity("2Gi", "")), "ResourcesFit", "wanted 3Gi"},
+		}, newResource(named("a.example.com"), requests("2Gi", ""), uses(512<<20, 0))), "ResourcesFit", "has insufficient storage left (512Mi of 4Gi, needs 1Gi)"},
+		"usage without requests": {newResource(uses(3<<30, 0)), newStore(capacity("2Gi", "")), "ResourcesFit", "needs 3Gi"},
 		"quota of etcd": {newResource(requests("3Gi", "")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.Quota = amounts("8Gi", ""), ptr.To(resource.MustParse("2Gi"))
-		}), "ResourcesFit", "has insufficient storage left (2Gi of 2Gi, wanted 3Gi)"},
-		"full, and nothing asked for": {newResource(), newStore(func(s *store) {
+		}), "ResourcesFit", "has insufficient storage left (2Gi of 2Gi, needs 3Gi)"},
+		"full, no requests": {newResource(), newStore(func(s *store) {
 			s.Status.Quota, s.Status.SizeInUse = ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("2Gi"))
 		}), "ResourcesFit", "has no storage left of 2Gi"},
-		"closed by a capacity of nothing": {newResource(), newStore(capacity("", "0")), "ResourcesFit", "has no objects left of 0"},
+		"capacity 0": {newResource(), newStore(capacity("", "0")), "ResourcesFit", "has no objects left of 0"},
 		"too many objects": {newResource(requests("", "60k")), newStore(func(s *store) {
 			s.Spec.Capacity, s.Status.Objects = amounts("", "100k"), 50_000
-		}), "ResourcesFit", "has insufficient objects left (50k of 100k, wanted 60k)"},
+		}), "ResourcesFit", "has insufficient objects left (50k of 100k, needs 60k)"},
 
-		"new enough":     {newResource(), newStore(version("3.5.13")), "", ""},
-		"too old":        {newResource(), newStore(version("3.4.33")), "Version", "runs etcd 3.4.33, annex needs 3.5.13 or newer"},
-		"not known":      {newResource(), newStore(version("")), "", ""},
-		"hardly an etcd": {newResource(), newStore(version("latest")), "Version", `runs etcd "latest", which is no version`},
+		"new enough":    {newResource(), newStore(version("3.5.13")), "", ""},
+		"too old":       {newResource(), newStore(version("3.4.33")), "Version", "runs etcd 3.4.33, annex needs 3.5.13 or newer"},
+		"not known":     {newResource(), newStore(version("")), "", ""},
+		"not a version": {newResource(), newStore(version("latest")), "Version", `runs etcd "latest", which is not a version`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reasons := All().Fits(test.resource, test.store)
+			reasons := All().Filter(test.resource, test.store)
 			var filters []string
 			for _, reason := range reasons {
 				filters = append(filters, reason.Filter)
-				if !strings.Contains(reason.Message, test.words) {
-					t.Errorf("%s says %q, want %q", reason.Filter, reason.Message, test.words)
+				if !strings.Contains(reason.Message, test.message) {
+					t.Errorf("%s: got %q, want %q", reason.Filter, reason.Message, test.message)
 				}
 			}
 			var want []string
@@ -170,7 +170,7 @@ func TestFilters(t *testing.T) {
 				want = []string{test.filter}
 			}
 			if diff := cmp.Diff(want, filters); diff != "" {
-				t.Errorf("filters in the way (-want +got):\n%s", diff)
+				t.Errorf("filters (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func TestFilters(t *testing.T) {
 
 func TestScores(t *testing.T) {
 	t.Parallel()
-	wish := func(key string) hostingv1alpha1.Taint {
+	preferNot := func(key string) hostingv1alpha1.Taint {
 		return hostingv1alpha1.Taint{Key: key, Effect: hostingv1alpha1.TaintEffectPreferNoSchedule}
 	}
 	heavy := requests("1Gi", "")
@@ -200,44 +200,44 @@ func TestScores(t *testing.T) {
 		"free, the scarcer part":  {leastAllocated, newResource(heavy), newStore(limited), 75},
 		"free, with what is new":  {leastAllocated, newResource(requests("3Gi", "")), newStore(limited), 25},
 		"free, none of it":        {leastAllocated, newResource(requests("5Gi", "")), newStore(limited), 0},
-		"free, nobody knows":      {leastAllocated, newResource(heavy), newStore(nil), 50},
+		"free, unknown":           {leastAllocated, newResource(heavy), newStore(nil), 50},
 		"free, the largest Store": {leastAllocated, newResource(heavy), newStore(func(s *store) { s.Spec.Capacity = amounts("8Ei", "") }), 99},
 
-		"spread, alone":              {groupAntiAffinity, newResource(heavy), newStore(nil), 100},
-		"spread, beside a heavy one": {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.com"), heavy)), 50},
-		"spread, beside two":         {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.com"), heavy), newResource(named("b.example.com"), requests("", "50k"))), 33},
-		"spread, beside a light one": {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.com"))), 100},
-		"spread, beside others":      {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.org"), heavy)), 100},
-		"spread, not for light ones": {groupAntiAffinity, newResource(), newStore(nil, newResource(named("a.example.com"), heavy)), 100},
-		"together, alone":            {groupAffinity, newResource(), newStore(nil), 0},
-		"together, with a light one": {groupAffinity, newResource(), newStore(nil, newResource(named("a.example.com"))), 100},
-		"together, with a heavy one": {groupAffinity, newResource(), newStore(nil, newResource(named("a.example.com"), heavy)), 0},
-		"together, with others":      {groupAffinity, newResource(), newStore(nil, newResource(named("a.example.org"))), 0},
-		"together, not for heavy":    {groupAffinity, newResource(heavy), newStore(nil), 100},
-		"sticky, new":                {previousStore, was(""), newStore(nil), 100},
-		"sticky, here":               {previousStore, was("a"), newStore(nil), 100},
-		"sticky, elsewhere":          {previousStore, was("b"), newStore(nil), 0},
-		"pressure, none":             {pressure, newResource(), newStore(nil), 100},
+		"anti-affinity, alone":              {groupAntiAffinity, newResource(heavy), newStore(nil), 100},
+		"anti-affinity, beside a heavy one": {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.com"), heavy)), 50},
+		"anti-affinity, beside two":         {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.com"), heavy), newResource(named("b.example.com"), requests("", "50k"))), 33},
+		"anti-affinity, beside a light one": {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.com"))), 100},
+		"anti-affinity, beside others":      {groupAntiAffinity, newResource(heavy), newStore(nil, newResource(named("a.example.org"), heavy)), 100},
+		"anti-affinity, not for light ones": {groupAntiAffinity, newResource(), newStore(nil, newResource(named("a.example.com"), heavy)), 100},
+		"affinity, alone":                   {groupAffinity, newResource(), newStore(nil), 0},
+		"affinity, with a light one":        {groupAffinity, newResource(), newStore(nil, newResource(named("a.example.com"))), 100},
+		"affinity, with a heavy one":        {groupAffinity, newResource(), newStore(nil, newResource(named("a.example.com"), heavy)), 0},
+		"affinity, with others":             {groupAffinity, newResource(), newStore(nil, newResource(named("a.example.org"))), 0},
+		"affinity, not for heavy":           {groupAffinity, newResource(heavy), newStore(nil), 100},
+		"previous, new":                     {previousStore, was(""), newStore(nil), 100},
+		"previous, here":                    {previousStore, was("a"), newStore(nil), 100},
+		"previous, elsewhere":               {previousStore, was("b"), newStore(nil), 0},
+		"pressure, none":                    {pressure, newResource(), newStore(nil), 100},
 		"pressure": {pressure, newResource(), newStore(func(s *store) {
 			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: hostingv1alpha1.StoreUnderPressure, Status: metav1.ConditionTrue})
 		}), 0},
-		"taints, none":                {preferredTaints, newResource(), newStore(nil), 100},
-		"taints, one":                 {preferredTaints, newResource(), newStore(tainted(wish("a"))), 5},
-		"taints, two":                 {preferredTaints, newResource(), newStore(tainted(wish("a"), wish("b"))), 2},
-		"taints, tolerated":           {preferredTaints, newResource(tolerates(hostingv1alpha1.Toleration{Key: "a", Operator: hostingv1alpha1.TolerationOpExists})), newStore(tainted(wish("a"))), 100},
-		"taints, a filter's business": {preferredTaints, newResource(), newStore(tainted(hostingv1alpha1.Taint{Key: "a", Effect: hostingv1alpha1.TaintEffectNoSchedule})), 100},
+		"taints, none":       {preferredTaints, newResource(), newStore(nil), 100},
+		"taints, one":        {preferredTaints, newResource(), newStore(tainted(preferNot("a"))), 5},
+		"taints, two":        {preferredTaints, newResource(), newStore(tainted(preferNot("a"), preferNot("b"))), 2},
+		"taints, tolerated":  {preferredTaints, newResource(tolerates(hostingv1alpha1.Toleration{Key: "a", Operator: hostingv1alpha1.TolerationOpExists})), newStore(tainted(preferNot("a"))), 100},
+		"taints, NoSchedule": {preferredTaints, newResource(), newStore(tainted(hostingv1alpha1.Taint{Key: "a", Effect: hostingv1alpha1.TaintEffectNoSchedule})), 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got := test.score(test.resource, test.store); got != test.want {
-				t.Errorf("%d points, want %d", got, test.want)
+				t.Errorf("got %d, want %d", got, test.want)
 			}
 		})
 	}
 }
 
-// TestPreferNoScheduleOutweighsEverything: "while another store would do" has no
-// exception for a Store that is worse in every other way.
+// TestPreferNoScheduleOutweighsEverything: an untainted Store is preferred even if all
+// other scores are against it.
 func TestPreferNoScheduleOutweighsEverything(t *testing.T) {
 	t.Parallel()
 	decision := All().Decide(newResource(), []*framework.Store{newStore(nil)})
@@ -255,12 +255,12 @@ func TestPreferNoScheduleOutweighsEverything(t *testing.T) {
 	}
 }
 
-func TestGroupsFindTheirPlaces(t *testing.T) {
+func TestGroupAffinities(t *testing.T) {
 	t.Parallel()
-	roomy := func(name string) *framework.Store {
+	large := func(name string) *framework.Store {
 		return newStore(func(s *store) { s.Name, s.Spec.Capacity = name, amounts("100Gi", "") })
 	}
-	stores := []*framework.Store{roomy("a"), roomy("b"), roomy("c")}
+	stores := []*framework.Store{large("a"), large("b"), large("c")}
 	place := func(r *framework.Resource) string {
 		best, ok := All().Decide(r, stores).Best()
 		if !ok {

@@ -10,10 +10,7 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
-func init() { registered.AddScore("Pressure", 3, pressure) }
-
-// pressure keeps resources off a Store that is about to refuse writes or is slow, as
-// long as there is another.
+// pressure avoids Stores that are about to refuse writes or are slow.
 func pressure(_ *framework.Resource, store *framework.Store) int64 {
 	if meta.IsStatusConditionTrue(store.Status.Conditions, hostingv1alpha1.StoreUnderPressure) {
 		return 0

@@ -5,10 +5,8 @@ package plugins
 
 import "github.com/annex-dev/annex/pkg/scheduler/framework"
 
-func init() { registered.AddScore("PreviousStore", 3, previousStore) }
-
-// previousStore puts a resource that is deleted and made again, as when a chart is installed
-// anew, where it was: that is where its operators expect it.
+// previousStore returns a resource that is deleted and created again, as when a chart is
+// reinstalled, to the same Store.
 func previousStore(resource *framework.Resource, store *framework.Store) int64 {
 	if resource.Previous == "" || resource.Previous == store.Name {
 		return framework.MaxScore

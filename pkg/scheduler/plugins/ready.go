@@ -14,9 +14,7 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
-func init() { registered.AddFilter("Ready", ready) }
-
-// ready refuses a Store that could not take the first write.
+// ready refuses Stores that cannot accept writes.
 func ready(_ *framework.Resource, store *framework.Store) string {
 	if !store.DeletionTimestamp.IsZero() {
 		return "is being deleted"
@@ -24,8 +22,8 @@ func ready(_ *framework.Resource, store *framework.Store) string {
 	condition := meta.FindStatusCondition(store.Status.Conditions, hostingv1alpha1.StoreReady)
 	switch {
 	case condition == nil && store.Name == hostingv1alpha1.DefaultStoreName:
-		// It holds what all of this was read from. Who makes a resource right after the
-		// start need not wait until somebody has written that down.
+		// These objects were read from it. A resource created right after the start does
+		// not wait for the condition.
 	case condition == nil:
 		return "is not known to be ready yet"
 	case condition.Status != metav1.ConditionTrue && condition.Message == "":

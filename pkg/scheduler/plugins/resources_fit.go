@@ -12,12 +12,7 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
-func init() {
-	registered.AddFilter("ResourcesFit", resourcesFit)
-	registered.AddScore("LeastAllocated", 2, leastAllocated)
-}
-
-// dimension is one of what a Store has a limited amount of.
+// dimension is a resource that Stores have a limited amount of.
 type dimension struct {
 	name   hostingv1alpha1.ResourceName
 	of     func(framework.Amounts) int64
@@ -37,8 +32,7 @@ var dimensions = []dimension{
 	},
 }
 
-// formatBytes leaves out what is less than a Mi: it is of no use to a reader, and as
-// every write changes it the words would change each time.
+// formatBytes rounds down to a Mi, so that not every write changes the message.
 func formatBytes(bytes int64) string {
 	const mebi = 1 << 20
 	if bytes >= mebi {
@@ -47,41 +41,21 @@ func formatBytes(bytes int64) string {
 	return resource.NewQuantity(bytes, resource.BinarySI).String()
 }
 
-// resourcesFit refuses a Store with too little left, and one with nothing left even if
-// the resource asks for nothing: there will be objects of it.
+// resourcesFit refuses Stores with too little left. A full Store is refused even for a
+// resource without requests, which will have objects.
 func resourcesFit(resource *framework.Resource, store *framework.Store) string {
 	for _, d := range dimensions {
 		limit, limited := store.Limit(d.name)
 		if !limited {
 			continue
 		}
-		wanted, left := d.of(resource.Expected()), limit-d.of(store.Taken())
+		requested, left := d.of(resource.Expected()), limit-d.of(store.Allocated())
 		switch {
 		case left <= 0:
 			return fmt.Sprintf("has no %s left of %s", d.name, d.format(limit))
-		case wanted > left:
-			return fmt.Sprintf("has insufficient %s left (%s of %s, wanted %s)", d.name, d.format(left), d.format(limit), d.format(wanted))
+		case requested > left:
+			return fmt.Sprintf("has insufficient %s left (%s of %s, needs %s)", d.name, d.format(left), d.format(limit), d.format(requested))
 		}
 	}
 	return ""
-}
-
-// leastAllocated prefers the Store of which the largest part would still be free. One
-// without any limit is as good as one that is half free: nobody knows.
-func leastAllocated(resource *framework.Resource, store *framework.Store) int64 {
-	const unknown = framework.MaxScore / 2
-	points, known := int64(framework.MaxScore), false
-	for _, d := range dimensions {
-		limit, limited := store.Limit(d.name)
-		if !limited || limit <= 0 {
-			continue
-		}
-		free := max(0, limit-d.of(store.Taken())-d.of(resource.Expected()))
-		// In floats, as a capacity may be so large that a hundred of it overflow.
-		points, known = min(points, int64(float64(free)/float64(limit)*framework.MaxScore)), true
-	}
-	if !known {
-		return unknown
-	}
-	return points
 }

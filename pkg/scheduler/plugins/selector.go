@@ -10,9 +10,7 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
-func init() { registered.AddFilter("Selector", selector) }
-
-// selector refuses a Store without the labels that the resource asks for.
+// selector refuses Stores that do not match spec.storeSelector.
 func selector(resource *framework.Resource, store *framework.Store) string {
 	wanted := resource.Spec.StoreSelector
 	if wanted == nil {

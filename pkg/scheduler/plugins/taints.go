@@ -10,14 +10,7 @@ import (
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
 )
 
-func init() {
-	registered.AddFilter("Taints", taints)
-	// More than all others together, and some that are added: another Store would do,
-	// however full it is.
-	registered.AddScore("Taints", 30, preferredTaints)
-}
-
-// taints refuses a Store with a NoSchedule taint that the resource does not tolerate.
+// taints refuses Stores with an untolerated NoSchedule taint.
 func taints(resource *framework.Resource, store *framework.Store) string {
 	for _, taint := range store.Spec.Taints {
 		if taint.Effect == hostingv1alpha1.TaintEffectNoSchedule && !tolerated(taint, resource.Spec.Tolerations) {
@@ -27,19 +20,19 @@ func taints(resource *framework.Resource, store *framework.Store) string {
 	return ""
 }
 
-// preferredTaints prefers Stores with fewer PreferNoSchedule taints that the resource does
-// not tolerate. None is better than one by more than all other scores can make good.
+// preferredTaints prefers Stores with fewer untolerated PreferNoSchedule taints. No taint
+// is better than one by more than all other scores together.
 func preferredTaints(resource *framework.Resource, store *framework.Store) int64 {
-	against := int64(0)
+	untolerated := int64(0)
 	for _, taint := range store.Spec.Taints {
 		if taint.Effect == hostingv1alpha1.TaintEffectPreferNoSchedule && !tolerated(taint, resource.Spec.Tolerations) {
-			against++
+			untolerated++
 		}
 	}
-	if against == 0 {
+	if untolerated == 0 {
 		return framework.MaxScore
 	}
-	return framework.MaxScore / 20 / against
+	return framework.MaxScore / 20 / untolerated
 }
 
 func tolerated(taint hostingv1alpha1.Taint, tolerations []hostingv1alpha1.Toleration) bool {
@@ -57,7 +50,7 @@ func tolerated(taint hostingv1alpha1.Taint, tolerations []hostingv1alpha1.Tolera
 	})
 }
 
-// describe writes a taint as kubectl does those of nodes.
+// describe formats a taint as kubectl formats node taints.
 func describe(taint hostingv1alpha1.Taint) string {
 	if taint.Value == "" {
 		return taint.Key + ":" + string(taint.Effect)

@@ -5,9 +5,6 @@ package plugins
 
 import "github.com/annex-dev/annex/pkg/scheduler/framework"
 
-func init() { registered.AddFilter("Unschedulable", unschedulable) }
-
-// unschedulable refuses a Store that was closed to every further resource.
 func unschedulable(_ *framework.Resource, store *framework.Store) string {
 	if store.Spec.Unschedulable {
 		return "is unschedulable"

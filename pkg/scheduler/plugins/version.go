@@ -12,19 +12,17 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 )
 
-func init() { registered.AddFilter("Version", etcdVersion) }
-
 var minimumVersion = version.MustParseSemantic(externaletcd.MinimumVersion)
 
-// etcdVersion refuses a Store with a member that runs an etcd too old for annex. One
-// whose version is not known is another filter's business: it is not ready.
+// etcdVersion refuses Stores with a member that runs too old an etcd. A Store of unknown
+// version is refused by the filter Ready.
 func etcdVersion(_ *framework.Resource, store *framework.Store) string {
 	if store.Status.Version == "" {
 		return ""
 	}
 	runs, err := version.ParseSemantic(store.Status.Version)
 	if err != nil {
-		return fmt.Sprintf("runs etcd %q, which is no version", store.Status.Version)
+		return fmt.Sprintf("runs etcd %q, which is not a version", store.Status.Version)
 	}
 	if runs.LessThan(minimumVersion) {
 		return fmt.Sprintf("runs etcd %s, annex needs %s or newer", runs, externaletcd.MinimumVersion)

@@ -23,7 +23,7 @@ import (
 
 func TestAuthenticateToken(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, robot, vault)
+	w := newFixture(t, robot, vault)
 	token, err := w.issuer.Issue(Grant{ServiceAccount: robot, Audiences: []string{"annex", "other"}, IssuedAt: epoch, Expires: epoch.Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestAuthenticateToken(t *testing.T) {
 
 func TestAuthenticateTokenOfOthers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, robot)
+	w := newFixture(t, robot)
 	for name, token := range map[string]string{
 		"empty":              "",
 		"static":             "secret",
@@ -76,7 +76,7 @@ func TestAuthenticateTokenOfOthers(t *testing.T) {
 
 func TestAuthenticateTokenRefuses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, robot, vault)
+	w := newFixture(t, robot, vault)
 	foreign := newECDSA(t, elliptic.P256())
 	signed := es256(t, w.key)
 	kubernetes := func(changes map[string]any) map[string]any {
@@ -150,7 +150,7 @@ func TestAuthenticateTokenRefuses(t *testing.T) {
 
 // hs256 signs with the server's public key as if that was a password, which fools
 // servers that let the token choose the algorithm.
-func hs256(t *testing.T, w *world) func([]byte) []byte {
+func hs256(t *testing.T, w *fixture) func([]byte) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(w.key.Public())
 	if err != nil {
@@ -172,7 +172,7 @@ func swapPayload(t *testing.T, token string, payload any) string {
 
 func TestAuthenticateTokenAccepts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, robot, vault)
+	w := newFixture(t, robot, vault)
 	for name, token := range map[string]string{
 		"bound to a Secret":           w.issue(t, vault, "annex"),
 		"no key named":                forge(t, w.header(map[string]any{"kid": nil}), w.payload(nil), es256(t, w.key)),
@@ -190,7 +190,7 @@ func TestAuthenticateTokenAccepts(t *testing.T) {
 // TestAuthenticateTokenLater has time pass over a token that is remembered.
 func TestAuthenticateTokenLater(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, robot)
+	w := newFixture(t, robot)
 	token := w.issue(t, nil, "annex")
 	for _, step := range []struct {
 		after time.Duration
@@ -208,7 +208,7 @@ func TestAuthenticateTokenLater(t *testing.T) {
 
 func TestAuthenticateTokenForAudiences(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, robot)
+	w := newFixture(t, robot)
 	token := w.issue(t, nil, "annex", "vault")
 	for _, test := range []struct {
 		asked, want authenticator.Audiences
@@ -235,7 +235,7 @@ func TestAuthenticateTokenForAudiences(t *testing.T) {
 // TestKeyRotation goes through a change of keys as an administrator does it.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, robot)
+	w := newFixture(t, robot)
 	before, after := w.issue(t, nil, "annex"), newECDSA(t, elliptic.P384())
 	next, err := NewIssuer(issuerName, after)
 	if err != nil {
@@ -254,7 +254,7 @@ func TestKeyRotation(t *testing.T) {
 		{"both", mustKeys(t, after.Public(), w.key.Public()), true, true},
 		{"after", mustKeys(t, after.Public()), false, true},
 	} {
-		restarted := newWorld(t, robot)
+		restarted := newFixture(t, robot)
 		restarted.authenticator.keys = step.keys
 		for name, test := range map[string]struct {
 			token string
@@ -270,7 +270,7 @@ func TestKeyRotation(t *testing.T) {
 // FuzzAuthenticateToken looks for a token that is recognised though annex did not sign
 // it, and for panics.
 func FuzzAuthenticateToken(f *testing.F) {
-	w := newWorld(f, robot, vault)
+	w := newFixture(f, robot, vault)
 	signed := sets.New[string]()
 	for _, token := range []string{w.issue(f, nil, "annex"), w.issue(f, vault, "annex")} {
 		f.Add(token)
@@ -300,7 +300,7 @@ func content(token string) string {
 // BenchmarkAuthenticateToken is what each request with a token costs; first is what
 // the first one with it does.
 func BenchmarkAuthenticateToken(b *testing.B) {
-	w := newWorld(b, robot, vault)
+	w := newFixture(b, robot, vault)
 	for name, token := range map[string]string{"cached": w.issue(b, nil, "annex"), "cached and bound": w.issue(b, vault, "annex")} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

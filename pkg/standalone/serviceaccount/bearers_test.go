@@ -41,7 +41,7 @@ func TestRevocation(t *testing.T) {
 		for cached, fill := range map[string]bool{"cache knows": true, "cache is empty": false} {
 			t.Run(name+", "+cached, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, robot, vault)
+				w := newFixture(t, robot, vault)
 				token := w.issue(t, vault, "annex")
 				if _, ok, err := w.authenticator.AuthenticateToken(t.Context(), token); !ok || err != nil {
 					t.Fatalf("before: recognised %t, error %v", ok, err)
@@ -68,7 +68,7 @@ func TestRevocation(t *testing.T) {
 
 // store replaces all that there is, in the informers' caches too if they are to be
 // filled.
-func (w *world) store(t *testing.T, account *corev1.ServiceAccount, secret *corev1.Secret, fill bool) {
+func (w *fixture) store(t *testing.T, account *corev1.ServiceAccount, secret *corev1.Secret, fill bool) {
 	t.Helper()
 	for _, change := range []error{
 		w.live.CoreV1().ServiceAccounts("team").Delete(t.Context(), "robot", metav1.DeleteOptions{}),
@@ -103,7 +103,7 @@ func (w *world) store(t *testing.T, account *corev1.ServiceAccount, secret *core
 // cache still knows as the one before.
 func TestRecreatedBeforeTheCacheKnows(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, robot)
+	w := newFixture(t, robot)
 	token := w.issue(t, nil, "annex")
 	before := robot.DeepCopy()
 	before.UID = "uid-before"
@@ -117,7 +117,7 @@ func TestRecreatedBeforeTheCacheKnows(t *testing.T) {
 
 func TestCacheIsEnough(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, robot, vault)
+	w := newFixture(t, robot, vault)
 	if _, ok, err := w.authenticator.AuthenticateToken(t.Context(), w.issue(t, vault, "annex")); !ok || err != nil {
 		t.Fatalf("recognised %t, error %v", ok, err)
 	}
@@ -128,7 +128,7 @@ func TestCacheIsEnough(t *testing.T) {
 
 func TestStoreThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, robot)
+	w := newFixture(t, robot)
 	token := w.issue(t, nil, "annex")
 	w.live.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewServiceUnavailable("away")

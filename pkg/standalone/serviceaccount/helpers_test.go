@@ -42,8 +42,8 @@ func newECDSA(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	return key
 }
 
-// world is an authenticator and all that it depends on.
-type world struct {
+// fixture is an authenticator and all that it depends on.
+type fixture struct {
 	key    *ecdsa.PrivateKey
 	keyID  string
 	issuer *Issuer
@@ -54,10 +54,10 @@ type world struct {
 	authenticator                 *tokenAuthenticator
 }
 
-// newWorld has the given objects, in the informers' caches too.
-func newWorld(t testing.TB, objects ...runtime.Object) *world {
+// newFixture has the given objects, in the informers' caches too.
+func newFixture(t testing.TB, objects ...runtime.Object) *fixture {
 	t.Helper()
-	w := &world{
+	w := &fixture{
 		key:            newECDSA(t, elliptic.P256()),
 		clock:          clocktesting.NewFakePassiveClock(epoch),
 		cachedAccounts: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
@@ -95,7 +95,7 @@ func newWorld(t testing.TB, objects ...runtime.Object) *world {
 }
 
 // issue makes a token for the robot that is good for an hour.
-func (w *world) issue(t testing.TB, secret *corev1.Secret, audiences ...string) string {
+func (w *fixture) issue(t testing.TB, secret *corev1.Secret, audiences ...string) string {
 	t.Helper()
 	token, err := w.issuer.Issue(Grant{ServiceAccount: robot, Secret: secret, Audiences: audiences, IssuedAt: epoch, Expires: epoch.Add(time.Hour)})
 	if err != nil {
@@ -105,11 +105,11 @@ func (w *world) issue(t testing.TB, secret *corev1.Secret, audiences ...string) 
 }
 
 // header and payload are those of a good token, with changes; nil removes a field.
-func (w *world) header(changes map[string]any) map[string]any {
+func (w *fixture) header(changes map[string]any) map[string]any {
 	return changed(map[string]any{"alg": "ES256", "kid": w.keyID}, changes)
 }
 
-func (w *world) payload(changes map[string]any) map[string]any {
+func (w *fixture) payload(changes map[string]any) map[string]any {
 	return changed(map[string]any{
 		"iss": issuerName,
 		"sub": "system:serviceaccount:team:robot",

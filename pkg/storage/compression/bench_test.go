@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
-// trainedReplica has a dictionary of its own and an object to write.
+// trainedReplica returns a replica with a trained dictionary, and an object.
 func trainedReplica(b *testing.B) (r *replica, object []byte) {
 	b.Helper()
 	etcd := startEtcd(b)
@@ -27,8 +29,7 @@ func trainedReplica(b *testing.B) (r *replica, object []byte) {
 	return r, object
 }
 
-// BenchmarkTransformer is what a write and a read spend on compression, by the
-// dictionary.
+// BenchmarkTransformer measures compression and decompression by dictionary.
 func BenchmarkTransformer(b *testing.B) {
 	own, object := trainedReplica(b)
 	for name, r := range map[string]*replica{"own": own, "generic": newReplica(b, nil, nil)} {
@@ -55,12 +56,12 @@ func BenchmarkTransformer(b *testing.B) {
 	}
 }
 
-// BenchmarkUncompressed reads what was written before compression was wanted: for a
-// client, and for an update.
+// BenchmarkUncompressed reads plain values while compression is wanted, for a client and
+// for an update.
 func BenchmarkUncompressed(b *testing.B) {
 	r := newReplica(b, nil, nil)
 	object := widget(newRandom())
-	for name, ctx := range map[string]context.Context{"client": b.Context(), "update": ForUpdate(b.Context())} {
+	for name, ctx := range map[string]context.Context{"client": b.Context(), "update": writeinfo.NewContext(b.Context(), &writeinfo.Info{Update: true})} {
 		b.Run("for="+name, func(b *testing.B) {
 			b.SetBytes(int64(len(object)))
 			for b.Loop() {
@@ -72,9 +73,8 @@ func BenchmarkUncompressed(b *testing.B) {
 	}
 }
 
-// BenchmarkWrite writes to etcd with compression and without, by turns, and compares
-// the medians: on an etcd that does not wait for its disk, where everything else
-// shows, and on one that does.
+// BenchmarkWrite compares the medians of alternating writes with and without compression,
+// on an etcd with and without fsync.
 func BenchmarkWrite(b *testing.B) {
 	r, object := trainedReplica(b)
 	for name, disk := range map[string]bool{"disk=ignored": false, "disk=waited": true} {
@@ -91,7 +91,7 @@ func BenchmarkWrite(b *testing.B) {
 			}
 			b.ReportMetric(float64(median(took[true]))/float64(median(took[false])), "with/without")
 			b.ReportMetric(float64(median(took[false])), "ns-without")
-			b.ReportMetric(0, "ns/op") // of two writes: of no use
+			b.ReportMetric(0, "ns/op") // of two writes, not useful
 		})
 	}
 }

@@ -12,36 +12,33 @@ import (
 )
 
 const (
-	// window is how far back a value may refer to itself. A larger one gains
-	// nothing with JSON, and costs memory.
+	// window is the distance of back-references. A larger one gains nothing with JSON.
 	window = 1 << 20
 
-	// maxRetained is the size of a value that a decoder may hold on to.
+	// maxRetained is the size of a value that a pooled decoder may retain.
 	maxRetained = 64 << 10
 )
 
-// encoders and decoders are shared by all resources: one encoder takes four
-// megabytes, and there may be hundreds of resources.
+// encoders and decoders are shared by all resources, because an encoder takes 4 MiB.
 var (
 	encoders = pool[*zstd.Encoder]{limit: runtime.GOMAXPROCS(0), make: newEncoder, change: changeEncoder}
 	decoders = pool[*zstd.Decoder]{limit: 2 * runtime.GOMAXPROCS(0), make: newDecoder, change: changeDecoder}
 )
 
-// compress returns data as a compressed value.
 func compress(d *dictionary, data []byte) ([]byte, error) {
 	encoder, err := encoders.take(d)
 	if err != nil {
 		return nil, fmt.Errorf("compress with dictionary %d: %w", d.id, err)
 	}
 	defer encoders.put(encoder, d)
-	// Most values get a fifth of their size; append makes room for the others.
+	// Most values compress to less than a quarter.
 	value := append(make([]byte, 0, len(magic)+len(data)/4), magic...)
 	return encoder.EncodeAll(data, value), nil
 }
 
-// decompress turns a value back whose header was parsed and said d.
+// decompress decompresses a value with header h and dictionary d.
 func decompress(d *dictionary, value []byte, h header) ([]byte, error) {
-	if err := believe(value, h); err != nil {
+	if err := checkSize(value, h); err != nil {
 		return nil, err
 	}
 	decoder, err := decoders.take(d)
@@ -50,7 +47,7 @@ func decompress(d *dictionary, value []byte, h header) ([]byte, error) {
 	}
 	var data []byte
 	defer func() {
-		// A decoder holds on to what it returned last.
+		// A decoder retains its last result.
 		if len(data) <= maxRetained {
 			decoders.put(decoder, d)
 		} else {
@@ -62,22 +59,22 @@ func decompress(d *dictionary, value []byte, h header) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if uint64(len(data)) != h.plain {
-		return nil, fmt.Errorf("%w: it is of %d bytes, not of %d", errDamaged, len(data), h.plain)
+		return nil, fmt.Errorf("%w: it has %d bytes, want %d", errDamaged, len(data), h.plain)
 	}
 	return data, nil
 }
 
-// pays reports whether a compressed value is worth the trouble of reading it.
-func pays(value, data []byte) bool { return len(value) < len(data)-len(data)/16 }
+// worthwhile reports whether compression saves at least a sixteenth.
+func worthwhile(value, data []byte) bool { return len(value) < len(data)-len(data)/16 }
 
 func newEncoder(d *dictionary) (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil,
 		zstd.WithEncoderConcurrency(1),
-		// Of a value of a few kilobytes the others save a tenth more, in twice the
-		// time and more.
+		// Other levels save a tenth more on values of a few kB, and take at least twice the
+		// time.
 		zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithWindowSize(window),
-		zstd.WithSingleSegment(true), // states the size of the smallest value too
+		zstd.WithSingleSegment(true), // includes the size of small values
 		zstd.WithEncoderDictRaw(d.id, d.content),
 	)
 }
@@ -99,9 +96,8 @@ func changeDecoder(decoder *zstd.Decoder, d *dictionary) error {
 	return decoder.ResetWithOptions(nil, zstd.WithDecoderDictDelete(), zstd.WithDecoderDictRaw(d.id, d.content))
 }
 
-// pool has coders that are made for one dictionary at a time, which takes longer
-// than what they are needed for. There are never more than limit: more would only
-// wait for each other's processor.
+// pool caches up to limit coders with the dictionary they are set to, because setting it
+// takes longer than coding a value.
 type pool[T any] struct {
 	limit  int
 	make   func(*dictionary) (T, error)
@@ -110,7 +106,7 @@ type pool[T any] struct {
 	mu   sync.Mutex
 	free *sync.Cond
 	made int
-	// idle ones, the one that was used last at the end.
+	// idle is in order of last use.
 	idle []idleCoder[T]
 }
 
@@ -119,7 +115,7 @@ type idleCoder[T any] struct {
 	dictionary *dictionary
 }
 
-// take returns a coder for a dictionary, and waits while all are busy.
+// take returns a coder for a dictionary. It waits while all are in use.
 func (p *pool[T]) take(d *dictionary) (T, error) {
 	p.mu.Lock()
 	if p.free == nil {
@@ -156,7 +152,7 @@ func (p *pool[T]) take(d *dictionary) (T, error) {
 	}
 }
 
-// put gives a coder back.
+// put returns a coder.
 func (p *pool[T]) put(coder T, d *dictionary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +160,7 @@ func (p *pool[T]) put(coder T, d *dictionary) {
 	p.free.Signal()
 }
 
-// drop says that a coder that was taken is not given back.
+// drop discards a coder.
 func (p *pool[T]) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,8 +168,8 @@ func (p *pool[T]) drop() {
 	p.free.Signal()
 }
 
-// forget lets go of the coders that nobody uses.
-func (p *pool[T]) forget() {
+// discardIdle frees the memory of idle coders.
+func (p *pool[T]) discardIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.made -= len(p.idle)

@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// collision is two dictionaries that have nothing but their ID in common, and a value that
-// has something of either.
+// collision returns two dictionaries with the same ID, and a value with text of both.
 type collision struct {
 	a, b  *dictionary
 	plain []byte
@@ -36,7 +35,7 @@ var findCollision = sync.OnceValue(func() collision {
 	}
 })
 
-// TestCollision has two resources whose dictionaries have the same ID.
+// TestCollision: the dictionaries of two resources have the same ID.
 func TestCollision(t *testing.T) {
 	t.Parallel()
 	c := findCollision()
@@ -50,23 +49,23 @@ func TestCollision(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What reads it later has its dictionary only.
+			// A later reader has only this dictionary.
 			decoder, err := newDecoder(d)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got, err := decoder.DecodeAll(stored[len(magic):], nil); err != nil || !bytes.Equal(got, c.plain) {
-				t.Fatalf("it was compressed with another dictionary: %v", err)
+				t.Fatalf("compressed with the other dictionary: %v", err)
 			}
 			if got, err := decompress(d, stored, h); err != nil || !bytes.Equal(got, c.plain) {
-				t.Fatalf("it was decompressed with another dictionary: %v", err)
+				t.Fatalf("decompressed with the other dictionary: %v", err)
 			}
 			decoder.Close()
 		}
 	}
 }
 
-// TestCollisionInAResource trains a dictionary with the ID of one that values need.
+// TestCollisionInAResource adds a dictionary with the ID of one that values need.
 func TestCollisionInAResource(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -78,12 +77,12 @@ func TestCollisionInAResource(t *testing.T) {
 	}
 	stored := r.write(t, etcd, "w", c.plain)
 	if got := dictionaryIn(t, stored); got != c.a.id {
-		t.Fatalf("it was written with dictionary %d", got)
+		t.Fatalf("written with dictionary %d", got)
 	}
-	if err := known.add(t.Context(), c.b, known.known()); !errors.Is(err, errLost) {
-		t.Errorf("adding another with the same ID: %v", err)
+	if err := known.add(t.Context(), c.b, known.known()); !errors.Is(err, errExists) {
+		t.Errorf("add another with the same ID: %v", err)
 	}
 	if got, _ := newReplica(t, etcd, nil).read(t, "w", stored); !bytes.Equal(got, c.plain) {
-		t.Error("it is read as something else")
+		t.Error("read a different value")
 	}
 }

@@ -21,57 +21,55 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// loadTimeout bounds how long etcd is waited for: a write goes on without the
-// dictionary then.
+// loadTimeout bounds the wait for etcd. A write continues without the dictionary then.
 const loadTimeout = 10 * time.Second
 
-// MissingDictionaryError is of a value that cannot be read because the dictionary
-// is not there that it was compressed with. The value may be in order.
+// MissingDictionaryError means that the dictionary of a value is not in the Store. The
+// value itself may be intact.
 type MissingDictionaryError struct {
-	// ID is the dictionary, Key where it should be.
+	// Key is that of the missing dictionary.
 	ID  uint32
 	Key string
 }
 
-// Error says which dictionary is missing.
+// Error implements error.
 func (e *MissingDictionaryError) Error() string {
-	return fmt.Sprintf("it was compressed with dictionary %d, which is not in the Store: the key %s is missing and has to be restored from a backup", e.ID, e.Key)
+	return fmt.Sprintf("it was compressed with dictionary %d, which is not in the Store: restore the key %s from a backup", e.ID, e.Key)
 }
 
-var errLost = errors.New("it is there, or another replica was faster")
+var errExists = errors.New("it exists, or another replica added one")
 
-// dictionaries are those of one resource, in its Store. Dictionaries are read once
-// and kept, for as long as the resource is served.
+// dictionaries are those of a resource in its Store. They are read once and cached while
+// the resource is served.
 type dictionaries struct {
 	resource   schema.GroupResource
 	prefix     string // that of the Store
 	kv         clientv3.KV
 	encryption func() value.Transformer
 
-	// loading is held while etcd is asked; a channel, because who waits may be
-	// told to stop.
+	// loading is a lock around requests to etcd, as a channel so that waiting can be
+	// canceled.
 	loading chan struct{}
 
 	mu     sync.Mutex
 	listed bool // ids is known
-	// ids are the dictionaries that there are, by age.
+	// ids are the dictionaries in etcd, by age.
 	ids  []listedID
-	byID map[uint32]*held
-	// tried is when the list was asked for last in vain.
+	byID map[uint32]*cachedDictionary
+	// tried is the time of the last list.
 	tried time.Time
 }
 
-// listedID is a dictionary that is known to exist.
+// listedID is a dictionary in etcd.
 type listedID struct {
 	id      uint32
 	created int64 // revision
 }
 
-// held is a dictionary in memory.
-type held struct {
+type cachedDictionary struct {
 	*dictionary
-	// probe was encrypted before the dictionary was read: once it is stale, the
-	// dictionary has to be encrypted anew too.
+	// probe was encrypted before the dictionary was read. Once it is stale, the
+	// dictionary has to be encrypted again, too.
 	probe []byte
 	stale bool
 }
@@ -79,11 +77,11 @@ type held struct {
 func newDictionaries(resource schema.GroupResource, prefix string, kv clientv3.KV, encryption func() value.Transformer) *dictionaries {
 	return &dictionaries{
 		resource: resource, prefix: prefix, kv: kv, encryption: encryption,
-		loading: make(chan struct{}, 1), byID: map[uint32]*held{},
+		loading: make(chan struct{}, 1), byID: map[uint32]*cachedDictionary{},
 	}
 }
 
-// current is the newest dictionary, or annex's own if the resource has none.
+// current returns the newest dictionary, or the generic one if there is none.
 func (d *dictionaries) current(ctx context.Context) (*dictionary, error) {
 	if d.kv == nil {
 		return newestGeneric, nil
@@ -99,7 +97,7 @@ func (d *dictionaries) current(ctx context.Context) (*dictionary, error) {
 	if newest, known := d.newest(); known {
 		return newest, nil
 	}
-	if d.triedLately() {
+	if d.recentlyTried() {
 		return newestGeneric, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
@@ -111,7 +109,7 @@ func (d *dictionaries) current(ctx context.Context) (*dictionary, error) {
 	return newest, nil
 }
 
-// newest is what current is, if that can be told from memory.
+// newest returns the current dictionary if it is cached.
 func (d *dictionaries) newest() (*dictionary, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,14 +125,14 @@ func (d *dictionaries) newest() (*dictionary, bool) {
 	return newestGeneric, false
 }
 
-// triedLately keeps a Store that is in trouble from being asked by every write.
-func (d *dictionaries) triedLately() bool {
+// recentlyTried prevents every write from calling an unavailable Store.
+func (d *dictionaries) recentlyTried() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return time.Since(d.tried) < loadTimeout
 }
 
-// startLoading makes the caller the only one who asks etcd, until release.
+// startLoading locks d.loading until release.
 func (d *dictionaries) startLoading(ctx context.Context) (release func(), err error) {
 	select {
 	case d.loading <- struct{}{}:
@@ -144,9 +142,8 @@ func (d *dictionaries) startLoading(ctx context.Context) (release func(), err er
 	}
 }
 
-// get returns the dictionary with an ID.
 func (d *dictionaries) get(ctx context.Context, id uint32) (*dictionary, error) {
-	if found := d.inMemory(id); found != nil {
+	if found := d.cached(id); found != nil {
 		return found.dictionary, nil
 	}
 	key := d.key(id)
@@ -158,7 +155,7 @@ func (d *dictionaries) get(ctx context.Context, id uint32) (*dictionary, error) 
 		return nil, fmt.Errorf("get dictionary %d from %s: %w", id, key, err)
 	}
 	defer release()
-	if found := d.inMemory(id); found != nil {
+	if found := d.cached(id); found != nil {
 		return found.dictionary, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
@@ -170,7 +167,7 @@ func (d *dictionaries) get(ctx context.Context, id uint32) (*dictionary, error) 
 	return found.dictionary, nil
 }
 
-func (d *dictionaries) inMemory(id uint32) *held {
+func (d *dictionaries) cached(id uint32) *cachedDictionary {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.byID[id]
@@ -180,8 +177,7 @@ func (d *dictionaries) key(id uint32) string {
 	return keys.Dictionary(d.prefix, d.resource, dictionaryName(id))
 }
 
-// refresh lists what there is in etcd and reads the newest. Who calls it has
-// started loading.
+// refresh lists the dictionaries in etcd and reads the newest. It requires d.loading.
 func (d *dictionaries) refresh(ctx context.Context) error {
 	d.mu.Lock()
 	d.tried = time.Now()
@@ -193,7 +189,7 @@ func (d *dictionaries) refresh(ctx context.Context) error {
 	return d.adopt(ctx, ids)
 }
 
-// list returns the dictionaries that there are in etcd.
+// list returns the dictionaries in etcd.
 func (d *dictionaries) list(ctx context.Context) ([]listedID, error) {
 	folder := keys.Dictionaries(d.prefix, d.resource)
 	list, err := d.kv.Get(ctx, folder, clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -202,7 +198,7 @@ func (d *dictionaries) list(ctx context.Context) ([]listedID, error) {
 	}
 	var ids []listedID
 	for _, kv := range list.Kvs {
-		// Somebody may keep notes there; what is no dictionary is none.
+		// Other keys are ignored.
 		if id, err := parseDictionaryName(strings.TrimPrefix(string(kv.Key), folder)); err == nil {
 			ids = append(ids, listedID{id, kv.CreateRevision})
 		}
@@ -210,12 +206,12 @@ func (d *dictionaries) list(ctx context.Context) ([]listedID, error) {
 	return ids, nil
 }
 
-// adopt uses the newest of the dictionaries that there are.
+// adopt sets the list of dictionaries, and reads the newest.
 func (d *dictionaries) adopt(ctx context.Context, ids []listedID) error {
 	slices.SortFunc(ids, byAge)
 	if len(ids) > 0 {
 		newest := ids[len(ids)-1].id
-		if d.inMemory(newest) == nil {
+		if d.cached(newest) == nil {
 			if _, _, err := d.load(ctx, newest); err != nil {
 				return err
 			}
@@ -229,13 +225,13 @@ func (d *dictionaries) adopt(ctx context.Context, ids []listedID) error {
 
 func byAge(a, b listedID) int { return cmp.Compare(a.created, b.created) }
 
-// load reads a dictionary, and returns the revision it was written at.
-func (d *dictionaries) load(ctx context.Context, id uint32) (*held, int64, error) {
+// load reads a dictionary, and returns its ModRevision.
+func (d *dictionaries) load(ctx context.Context, id uint32) (*cachedDictionary, int64, error) {
 	key := d.key(id)
-	fail := func(err error) (*held, int64, error) {
+	fail := func(err error) (*cachedDictionary, int64, error) {
 		return nil, 0, fmt.Errorf("get dictionary %d from %s: %w", id, key, err)
 	}
-	// Before reading: a key that changes between the two is noticed by one of them.
+	// Before reading, so that a key change in between makes the probe stale.
 	probe, err := d.encryption().TransformToStorage(ctx, []byte(key), value.DefaultContext(key))
 	if err != nil {
 		return fail(err)
@@ -255,14 +251,14 @@ func (d *dictionaries) load(ctx context.Context, id uint32) (*held, int64, error
 	if err != nil {
 		return fail(err)
 	}
-	found := &held{dictionary: parsed, probe: probe, stale: stale}
-	d.hold(found, got.Kvs[0].CreateRevision)
+	found := &cachedDictionary{dictionary: parsed, probe: probe, stale: stale}
+	d.store(found, got.Kvs[0].CreateRevision)
 	return found, got.Kvs[0].ModRevision, nil
 }
 
-// hold keeps a dictionary. One that is newer than all that are known, as when
-// another replica made it, is used from now on.
-func (d *dictionaries) hold(found *held, created int64) {
+// store caches a dictionary. If it is newer than all others, as when another replica
+// trained it, it becomes the current one.
+func (d *dictionaries) store(found *cachedDictionary, created int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.byID[found.id] = found
@@ -272,9 +268,8 @@ func (d *dictionaries) hold(found *held, created int64) {
 	}
 }
 
-// follow brings what is known up to date with ids, those that there are in etcd.
-// Where values are encrypted, dictionaries whose key is on its way out are encrypted
-// anew.
+// follow updates the cache to ids, the dictionaries in etcd. If values are encrypted, it
+// re-encrypts dictionaries with an outdated key.
 func (d *dictionaries) follow(ctx context.Context, ids []listedID, encrypted bool) error {
 	release, err := d.startLoading(ctx)
 	if err != nil {
@@ -284,9 +279,9 @@ func (d *dictionaries) follow(ctx context.Context, ids []listedID, encrypted boo
 	d.mu.Lock()
 	listed := d.listed
 	d.mu.Unlock()
-	// What was not used yet is listed when it is.
+	// An unused resource is listed on its first use.
 	if listed {
-		if ids, err = d.putBack(ctx, ids); err != nil {
+		if ids, err = d.restore(ctx, ids); err != nil {
 			return err
 		}
 		if err := d.adopt(ctx, ids); err != nil {
@@ -298,60 +293,60 @@ func (d *dictionaries) follow(ctx context.Context, ids []listedID, encrypted boo
 	}
 	var errs []error
 	for _, l := range ids {
-		errs = append(errs, d.renew(ctx, l.id))
+		errs = append(errs, d.reencrypt(ctx, l.id))
 	}
 	return errors.Join(errs...)
 }
 
-// putBack writes the dictionaries again that are in memory but not among ids, those
-// that there are in etcd: annex deletes none, so somebody else did, and no value that
-// needs one could be read after the next start. It returns those that there are then.
-func (d *dictionaries) putBack(ctx context.Context, ids []listedID) ([]listedID, error) {
-	back := 0
+// restore writes cached dictionaries that are not among ids, those in etcd. annex never
+// deletes one, and values that need it could not be read after a restart. It returns the
+// dictionaries in etcd.
+func (d *dictionaries) restore(ctx context.Context, ids []listedID) ([]listedID, error) {
+	restored := 0
 	for _, known := range d.known() {
-		held := d.inMemory(known.id)
-		if held == nil || slices.ContainsFunc(ids, func(l listedID) bool { return l.id == known.id }) {
+		found := d.cached(known.id)
+		if found == nil || slices.ContainsFunc(ids, func(l listedID) bool { return l.id == known.id }) {
 			continue
 		}
-		err := d.write(ctx, held.dictionary, clientv3.Compare(clientv3.CreateRevision(d.key(known.id)), "=", 0))
-		if err != nil && !errors.Is(err, errLost) {
+		err := d.write(ctx, found.dictionary, clientv3.Compare(clientv3.CreateRevision(d.key(known.id)), "=", 0))
+		if err != nil && !errors.Is(err, errExists) {
 			return nil, err
 		}
 		if err == nil {
-			klog.FromContext(ctx).Info("Somebody deleted a dictionary, which is written again", "resource", d.resource, "key", d.key(known.id))
+			klog.FromContext(ctx).Info("Restored a deleted dictionary", "resource", d.resource, "key", d.key(known.id))
 		}
-		back++
+		restored++
 	}
-	if back == 0 {
+	if restored == 0 {
 		return ids, nil
 	}
 	return d.list(ctx)
 }
 
-// renew encrypts a dictionary anew if it is stale.
-func (d *dictionaries) renew(ctx context.Context, id uint32) error {
-	if found := d.inMemory(id); found != nil && !found.stale {
+// reencrypt encrypts a dictionary again if it is stale.
+func (d *dictionaries) reencrypt(ctx context.Context, id uint32) error {
+	if found := d.cached(id); found != nil && !found.stale {
 		key := d.key(id)
 		_, stale, err := d.encryption().TransformFromStorage(ctx, found.probe, value.DefaultContext(key))
 		if err == nil && !stale {
 			return nil
 		}
 	}
-	// The value in etcd decides.
+	// Another replica may have written it.
 	found, written, err := d.load(ctx, id)
 	if err != nil || !found.stale {
 		return err
 	}
 	err = d.write(ctx, found.dictionary, clientv3.Compare(clientv3.ModRevision(d.key(id)), "=", written))
-	if err != nil && !errors.Is(err, errLost) {
+	if err != nil && !errors.Is(err, errExists) {
 		return err
 	}
 	_, _, err = d.load(ctx, id)
 	return err
 }
 
-// add writes a new dictionary unless there is one that the caller did not know, or
-// another with the same ID, which values may need.
+// add writes a new dictionary unless etcd has one that is not in known, or one with the
+// same ID, which values may need.
 func (d *dictionaries) add(ctx context.Context, added *dictionary, known []listedID) error {
 	release, err := d.startLoading(ctx)
 	if err != nil {
@@ -368,7 +363,7 @@ func (d *dictionaries) add(ctx context.Context, added *dictionary, known []liste
 	err = d.write(ctx, added,
 		clientv3.Compare(clientv3.CreateRevision(folder), "<", newest+1).WithPrefix(),
 		clientv3.Compare(clientv3.CreateRevision(d.key(added.id)), "=", 0))
-	if err != nil && !errors.Is(err, errLost) {
+	if err != nil && !errors.Is(err, errExists) {
 		return err
 	}
 	return errors.Join(err, d.refresh(ctx))
@@ -385,12 +380,12 @@ func (d *dictionaries) write(ctx context.Context, written *dictionary, condition
 		return fmt.Errorf("write dictionary %s: %w", key, err)
 	}
 	if !result.Succeeded {
-		return fmt.Errorf("write dictionary %s: %w", key, errLost)
+		return fmt.Errorf("write dictionary %s: %w", key, errExists)
 	}
 	return nil
 }
 
-// known are the dictionaries that there are, the newest at the end.
+// known returns the dictionaries in etcd, the newest last.
 func (d *dictionaries) known() []listedID {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -26,79 +26,78 @@ func TestTraining(t *testing.T) {
 
 	first.trainNow(t)
 	if n := len(first.resource.dictionaries.known()); n != 0 {
-		t.Fatalf("there are %d dictionaries before there is anything to learn", n)
+		t.Fatalf("%d dictionaries without objects", n)
 	}
 	before := first.write(t, etcd, "before", object)
 	if id := dictionaryIn(t, before); id != genericID1 {
-		t.Fatalf("without training it is written with dictionary %d", id)
+		t.Fatalf("written with dictionary %d before training", id)
 	}
-	second.write(t, nil, "looks what there is", object)
+	second.write(t, nil, "lists", object)
 
 	first.fill(t, etcd, 200)
 	first.trainNow(t)
 	after := first.write(t, etcd, "after", object)
 	id := dictionaryIn(t, after)
 	if generic(id) != nil {
-		t.Fatal("nothing was learned")
+		t.Fatal("no dictionary was trained")
 	}
 	if len(after)*3 > len(before)*2 {
-		t.Errorf("an object takes %d bytes with a dictionary of its own and %d without, of %d", len(after), len(before), len(object))
+		t.Errorf("%d bytes with a trained dictionary, %d with the generic one, of %d", len(after), len(before), len(object))
 	}
 	plain, stale := first.read(t, "before", before)
 	if !stale || !bytes.Equal(plain, object) {
-		t.Errorf("what was written before is stale: %t, and the same: %t", stale, bytes.Equal(plain, object))
+		t.Errorf("written before: stale %t, equal %t", stale, bytes.Equal(plain, object))
 	}
 	if _, stale := first.read(t, "after", after); stale {
-		t.Error("what was just written is stale")
+		t.Error("a new value is stale")
 	}
 
-	// A replica that reads it uses it too, at once: else the two would write each
-	// other's values anew.
+	// A replica that reads the dictionary uses it at once. Otherwise each replica would
+	// rewrite the values of the other.
 	plain, stale = second.read(t, "after", after)
 	if stale || !bytes.Equal(plain, object) {
-		t.Errorf("at another replica it is stale: %t, and the same: %t", stale, bytes.Equal(plain, object))
+		t.Errorf("at another replica: stale %t, equal %t", stale, bytes.Equal(plain, object))
 	}
 	if got := dictionaryIn(t, second.write(t, nil, "w", object)); got != id {
 		t.Errorf("another replica writes with %d", got)
 	}
 	third := newReplica(t, etcd, nil)
 	if got := dictionaryIn(t, third.write(t, nil, "w", object)); got != id {
-		t.Errorf("a replica that starts writes with %d", got)
+		t.Errorf("a new replica writes with %d", got)
 	}
 
-	// Nothing new, nothing to learn.
+	// A second attempt gains nothing.
 	first.resource.training = training{}
 	first.trainNow(t)
 	if n := len(first.resource.dictionaries.known()); n != 1 {
 		t.Errorf("there are %d dictionaries", n)
 	}
 	if !first.resource.training.due(1<<40) || first.resource.training.due(first.resource.writes.Load()) {
-		t.Error("the next attempt is not put off")
+		t.Error("the next attempt is not delayed")
 	}
 }
 
-// decrypting reads what was encrypted, and encrypts no more.
+// decrypting reads encrypted values and writes plain ones.
 type decrypting struct{ *keyed }
 
 func (decrypting) TransformToStorage(_ context.Context, data []byte, _ value.Context) ([]byte, error) {
 	return data, nil
 }
 
-// TestNothingIsLearnedOfSecrets has enough objects of which no dictionary may have pieces.
-func TestNothingIsLearnedOfSecrets(t *testing.T) {
+func TestSecretsAreNotTrained(t *testing.T) {
 	t.Parallel()
 	encryption := &keyed{keys: []string{"one"}}
 	for name, test := range map[string]struct {
 		resource schema.GroupResource
-		// before is how the objects in etcd were written, now how others are.
+		// before encrypted the objects in etcd.
 		before, now value.Transformer
-		learned     int64
+		want        int64
 	}{
-		"widgets":               {widgets, nil, nil, 1},
-		"secrets":               {schema.GroupResource{Resource: "secrets"}, nil, nil, 0},
-		"encrypted":             {widgets, encryption, encryption, 0},
-		"encrypted from now on": {widgets, nil, encryption, 0},
-		"encrypted until now":   {widgets, encryption, decrypting{encryption}, 0},
+		"widgets":             {widgets, nil, nil, 1},
+		"secrets":             {schema.GroupResource{Resource: "secrets"}, nil, nil, 0},
+		"encrypted":           {widgets, encryption, encryption, 0},
+		"encryption enabled":  {widgets, nil, encryption, 0},
+		"encryption disabled": {widgets, encryption, decrypting{encryption}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,37 +128,37 @@ func TestNothingIsLearnedOfSecrets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if found.Count != test.learned {
-				t.Errorf("there are %d dictionaries, want %d", found.Count, test.learned)
+			if found.Count != test.want {
+				t.Errorf("there are %d dictionaries, want %d", found.Count, test.want)
 			}
 		})
 	}
 }
 
-// TestFollow is of replicas that only write.
+// TestFollow: a replica that only writes uses the dictionary of another.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
-	trains, follows := newReplica(t, etcd, nil), newReplica(t, etcd, nil)
+	trainer, follower := newReplica(t, etcd, nil), newReplica(t, etcd, nil)
 	object := widget(newRandom())
-	follows.write(t, nil, "w", object)
-	trains.fill(t, etcd, 100)
-	trains.trainNow(t)
-	want := dictionaryIn(t, trains.write(t, nil, "w", object))
-	if got := dictionaryIn(t, follows.write(t, nil, "w", object)); got != genericID1 {
-		t.Fatalf("it writes with %d without having been told", got)
+	follower.write(t, nil, "w", object)
+	trainer.fill(t, etcd, 100)
+	trainer.trainNow(t)
+	want := dictionaryIn(t, trainer.write(t, nil, "w", object))
+	if got := dictionaryIn(t, follower.write(t, nil, "w", object)); got != genericID1 {
+		t.Fatalf("written with %d before following", got)
 	}
 	if _, err := etcd.Put(t.Context(), keys.Dictionaries("/annex", widgets)+"README", "no dictionary"); err != nil {
 		t.Fatal(err)
 	}
-	follows.followNow(t)
-	if got := dictionaryIn(t, follows.write(t, nil, "w", object)); got != want {
-		t.Errorf("it writes with %d, want %d", got, want)
+	follower.followNow(t)
+	if got := dictionaryIn(t, follower.write(t, nil, "w", object)); got != want {
+		t.Errorf("written with %d, want %d", got, want)
 	}
 }
 
-// TestPutBack has somebody delete a dictionary while annex runs.
-func TestPutBack(t *testing.T) {
+// TestRestore deletes a dictionary while annex runs.
+func TestRestore(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	r := newReplica(t, etcd, nil)
@@ -175,15 +174,14 @@ func TestPutBack(t *testing.T) {
 	}
 	r.followNow(t)
 	if got := dictionaryIn(t, r.write(t, nil, "w", object)); got != dictionaryIn(t, stored) {
-		t.Errorf("it writes with %d then", got)
+		t.Errorf("written with %d", got)
 	}
 	if plain, stale := newReplica(t, etcd, nil).read(t, "w", stored); !bytes.Equal(plain, object) || stale {
 		t.Errorf("another replica reads %q (stale: %t)", plain, stale)
 	}
 }
 
-// TestTwoTrainAtOnce: the second finds the first's.
-func TestTwoTrainAtOnce(t *testing.T) {
+func TestConcurrentTraining(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	first, second := newReplica(t, etcd, nil), newReplica(t, etcd, nil)
@@ -193,8 +191,8 @@ func TestTwoTrainAtOnce(t *testing.T) {
 	known := second.resource.dictionaries.known()
 	first.fill(t, etcd, 100)
 	first.trainNow(t)
-	err := second.resource.dictionaries.add(t.Context(), trained([]byte("a dictionary that comes too late")), known)
-	if !errors.Is(err, errLost) {
+	err := second.resource.dictionaries.add(t.Context(), trained([]byte("a second dictionary")), known)
+	if !errors.Is(err, errExists) {
 		t.Errorf("got %v", err)
 	}
 	if a, b := dictionaryIn(t, first.write(t, nil, "w", object)), dictionaryIn(t, second.write(t, nil, "w", object)); a != b {
@@ -217,17 +215,17 @@ func TestMissingDictionary(t *testing.T) {
 		t.Fatalf("%s: %v", key, err)
 	}
 
-	replace := func(value string) error {
+	replace := func(replacement string) error {
 		t.Helper()
-		if value == "" {
+		if replacement == "" {
 			_, err = etcd.Delete(t.Context(), key)
 		} else {
-			_, err = etcd.Put(t.Context(), key, value)
+			_, err = etcd.Put(t.Context(), key, replacement)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = newReplica(t, etcd, nil).TransformFromStorage(t.Context(), stored, value0("/annex/w"))
+		_, _, err = newReplica(t, etcd, nil).TransformFromStorage(t.Context(), stored, value.DefaultContext("/annex/w"))
 		return err
 	}
 	err = replace("")
@@ -238,15 +236,15 @@ func TestMissingDictionary(t *testing.T) {
 	}
 	wantError(t, replace("damaged"), "read /annex/w", key, "its content is that of dictionary")
 	if err := replace(string(content.Kvs[0].Value)); err != nil {
-		t.Errorf("with the dictionary back: %v", err)
+		t.Errorf("with the restored dictionary: %v", err)
 	}
 
 	if _, err := Decode(stored, func(uint32) ([]byte, error) { return []byte("another"), nil }); err == nil {
-		t.Error("it is decoded with any dictionary")
+		t.Error("decoded with a wrong dictionary")
 	}
 	decoded, err := Decode(stored, func(asked uint32) ([]byte, error) {
 		if got, ok := DictionaryID(stored); !ok || asked != got {
-			t.Errorf("asked for %d, DictionaryID says %d", asked, got)
+			t.Errorf("asked for %d, DictionaryID returned %d", asked, got)
 		}
 		return content.Kvs[0].Value, nil
 	})
@@ -255,10 +253,8 @@ func TestMissingDictionary(t *testing.T) {
 	}
 }
 
-func value0(key string) value.Context { return value.DefaultContext(key) }
-
-// keyed encrypts, as upstream's transformers do as far as this package can tell:
-// with the first of several keys, reading with any, bound to the key in etcd.
+// keyed is like upstream's transformers: it encrypts with the first of several keys,
+// decrypts with any, and binds values to their key in etcd.
 type keyed struct{ keys []string }
 
 func (k *keyed) TransformToStorage(_ context.Context, data []byte, of value.Context) ([]byte, error) {
@@ -285,8 +281,8 @@ func flip(data []byte) []byte {
 	return flipped
 }
 
-// TestEncryption: dictionaries are made of pieces of objects, so that what holds for
-// objects holds for them, also when encryption begins, changes its key, or ends.
+// TestEncryption: dictionaries are encrypted like objects, also when encryption is enabled
+// or disabled, or its key changes.
 func TestEncryption(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -312,7 +308,7 @@ func TestEncryption(t *testing.T) {
 	encryption := &keyed{keys: []string{"one"}}
 	r := newReplica(t, etcd, encryption)
 	if plain, stale := r.read(t, "w", stored); !stale || !bytes.Equal(plain, object) {
-		t.Errorf("what was written before is stale: %t, and the same: %t", stale, bytes.Equal(plain, object))
+		t.Errorf("written before: stale %t, equal %t", stale, bytes.Equal(plain, object))
 	}
 	for _, step := range []struct {
 		what, want string
@@ -334,7 +330,7 @@ func TestEncryption(t *testing.T) {
 			t.Errorf("%s: an object of %d bytes takes %d: %.60q", step.what, len(object), len(after), after)
 		}
 		if plain, stale := fresh.read(t, "w", after); stale || !bytes.Equal(plain, object) {
-			t.Errorf("%s: it is stale: %t, and the same: %t", step.what, stale, bytes.Equal(plain, object))
+			t.Errorf("%s: stale %t, equal %t", step.what, stale, bytes.Equal(plain, object))
 		}
 	}
 	revision := func() int64 {
@@ -347,7 +343,7 @@ func TestEncryption(t *testing.T) {
 	before := revision()
 	r.followNow(t)
 	if after := revision(); after != before {
-		t.Error("a dictionary is written though nothing changed")
+		t.Error("a dictionary was written without a change")
 	}
 
 	encryption.keys = []string{"three"}
@@ -355,15 +351,14 @@ func TestEncryption(t *testing.T) {
 	wantError(t, err, "no matching key was found", key)
 }
 
-// newTestTransformerError reads a plain value whose dictionary nobody can decrypt.
+// newTestTransformerError reads a plain value whose dictionary cannot be decrypted.
 func newTestTransformerError(t *testing.T, etcd clientv3.KV, encryption value.Transformer, stored []byte) ([]byte, error) {
 	t.Helper()
-	plain, _, err := newReplica(t, etcd, encryption).TransformFromStorage(t.Context(), stored, value0("/annex/w"))
+	plain, _, err := newReplica(t, etcd, encryption).TransformFromStorage(t.Context(), stored, value.DefaultContext("/annex/w"))
 	return plain, err
 }
 
-// TestBounded: no resource gets ever more dictionaries.
-func TestBounded(t *testing.T) {
+func TestMaxDictionaries(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	r := newReplica(t, etcd, nil)
@@ -388,15 +383,39 @@ func TestShared(t *testing.T) {
 	first, releaseFirst := m.Transformer(of)
 	second, releaseSecond := m.Transformer(of)
 	if first != second {
-		t.Error("the versions of a resource have dictionaries of their own")
+		t.Error("the versions of a resource do not share dictionaries")
 	}
 	releaseFirst()
 	releaseFirst()
 	if len(m.all()) != 1 {
-		t.Error("it is forgotten while it is used")
+		t.Error("removed while in use")
 	}
 	releaseSecond()
 	if len(m.all()) != 0 {
-		t.Error("it is never forgotten")
+		t.Error("not removed")
+	}
+}
+
+func TestWhenToTrain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		writes, objects int64
+		improved        bool
+		next            int64
+	}{
+		"one object too few":         {64, 63, false, 65},
+		"few objects":                {64, 4, false, 124},
+		"enough objects":             {64, 64, true, 1064},
+		"many objects":               {5000, 4000, true, 9000},
+		"many objects, not improved": {5000, 4000, false, 13000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var training training
+			training.tried(test.writes, test.objects, test.improved)
+			if training.due(test.next-1) || !training.due(test.next) {
+				t.Errorf("due at %d writes, want %d", training.next, test.next)
+			}
+		})
 	}
 }

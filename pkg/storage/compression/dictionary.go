@@ -11,34 +11,31 @@ import (
 	"strconv"
 )
 
-// dictionary is text that values may refer to. It never changes.
+// dictionary is immutable.
 type dictionary struct {
-	// id is what values say. Dictionaries of different resources may have the same.
+	// id is in the header of values. Dictionaries of different resources may collide.
 	id      uint32
 	sum     [sha256.Size]byte
 	content []byte
 }
 
 const (
-	// genericID1 and those that may follow are of dictionaries that are part of
-	// annex. Two bytes are enough for them.
+	// genericID1 is the first generic dictionary. Two bytes encode its ID.
 	genericID1 uint32 = 1<<15 + 1
 
-	// firstTrainedID is above all of those; four bytes are needed for the others.
+	// Four bytes encode the IDs of trained dictionaries.
 	firstTrainedID uint32 = 1 << 16
 	lastTrainedID  uint32 = 1<<31 - 1
 )
 
-// generic1 has what objects of Kubernetes have in common. Values are read with it
-// for ever: a better one gets another ID.
+// generic1 never changes, because stored values need it. A better one gets another ID.
 //
 //go:embed generic-1.txt
 var generic1 []byte
 
-// newestGeneric is what values are compressed with where there is nothing better.
 var newestGeneric = &dictionary{id: genericID1, sum: sha256.Sum256(generic1), content: generic1}
 
-// generic returns the dictionary of an ID that is part of annex, or nil.
+// generic returns the generic dictionary with an ID, or nil.
 func generic(id uint32) *dictionary {
 	if id == genericID1 {
 		return newestGeneric
@@ -46,7 +43,7 @@ func generic(id uint32) *dictionary {
 	return nil
 }
 
-// trained makes a dictionary of content, whose ID follows from that.
+// trained returns the dictionary of a content, from which its ID is derived.
 func trained(content []byte) *dictionary {
 	sum := sha256.Sum256(content)
 	id := binary.BigEndian.Uint32(sum[:]) & lastTrainedID
@@ -56,16 +53,16 @@ func trained(content []byte) *dictionary {
 	return &dictionary{id: id, sum: sum, content: content}
 }
 
-// parseDictionary checks that content is that of the dictionary with an ID.
+// parseDictionary verifies the content against the ID.
 func parseDictionary(id uint32, content []byte) (*dictionary, error) {
 	d := trained(content)
 	if d.id != id {
-		return nil, fmt.Errorf("it is damaged, or another: its content is that of dictionary %d", d.id)
+		return nil, fmt.Errorf("it is damaged or a different one: its content is that of dictionary %d", d.id)
 	}
 	return d, nil
 }
 
-// dictionaryName is the last part of a dictionary's key.
+// dictionaryName is the last segment of the key.
 func dictionaryName(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
 
 func parseDictionaryName(name string) (uint32, error) {

@@ -1,22 +1,19 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compression keeps objects compressed in etcd.
+// Package compression compresses objects in etcd.
 //
-// A Manager hands out a value.Transformer for each resource. It lies between the
-// codec and what encrypts: ciphertext does not compress. What it writes begins with
-// a magic, followed by one Zstandard frame with its size and a checksum; whatever
-// has no magic is plain, so that both may lie side by side. Values that are small,
-// or would hardly be smaller, stay plain.
+// A Manager returns a value.Transformer per resource. It compresses between the codec and
+// encryption, because ciphertext does not compress. A compressed value begins with a magic,
+// followed by one Zstandard frame with its size and a checksum. A value without the magic
+// is plain; both may coexist. Values that are small or barely compress stay plain.
 //
-// Objects of one resource are much alike, and short, so that most of what there is
-// to gain comes from a dictionary: text that both sides know beforehand. One with
-// what all Kubernetes objects have in common is part of annex and never changes.
-// Better ones are trained on a resource's own objects and kept beside them in the
-// Store, encrypted as they are, since they consist of pieces of them. The ID of a
-// dictionary is made from its content: two with the same ID are the same, whatever
-// Store or backup they come from.
+// Objects of a resource are short and similar, so a dictionary gains the most. The generic
+// dictionary, with text common to all Kubernetes objects, is part of annex and never
+// changes. Better ones are trained on a resource's objects and stored beside them,
+// encrypted like them, because they consist of pieces of them. The ID of a dictionary is
+// derived from its content.
 //
-// A dictionary is never deleted: a value that needs it may be in a backup, or about
-// to be written by another replica. Their number per resource is bounded.
+// A dictionary is never deleted: a backup or another replica may need it. Their number per
+// resource is bounded.
 package compression

@@ -16,20 +16,20 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
 func startEtcd(t testing.TB) *clientv3.Client { return startEtcdOn(t, false) }
 
-// startEtcdOn runs an etcd that waits for its disk or, as nearly all tests have it,
-// does not.
+// startEtcdOn runs an etcd, optionally with fsync.
 func startEtcdOn(t testing.TB, disk bool) *clientv3.Client {
 	t.Helper()
 	return etcdtest.Start(t, func(config *embeddedetcd.Config) { config.UnsafeNoFsync = !disk }).Client()
 }
 
-// replica is one annex's view of a resource.
+// replica is the transformer of a resource in one of several replicas.
 type replica struct {
 	*Manager
 	value.Transformer
@@ -50,7 +50,7 @@ func newReplica(t testing.TB, etcd clientv3.KV, encryption value.Transformer) *r
 	return r
 }
 
-// write stores a value as etcd3 does, and returns what is in etcd then.
+// write stores a value as etcd3 does, and returns the stored value.
 func (r *replica) write(t testing.TB, etcd clientv3.KV, name string, plain []byte) []byte {
 	t.Helper()
 	key := "/annex/example.com/widgets/default/" + name
@@ -66,18 +66,18 @@ func (r *replica) write(t testing.TB, etcd clientv3.KV, name string, plain []byt
 	return stored
 }
 
-// read is the way back, as an update takes it.
+// read reads as an update does.
 func (r *replica) read(t testing.TB, name string, stored []byte) (plain []byte, stale bool) {
 	t.Helper()
 	key := "/annex/example.com/widgets/default/" + name
-	plain, stale, err := r.TransformFromStorage(ForUpdate(t.Context()), stored, value.DefaultContext(key))
+	plain, stale, err := r.TransformFromStorage(writeinfo.NewContext(t.Context(), &writeinfo.Info{Update: true}), stored, value.DefaultContext(key))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return plain, stale
 }
 
-// widget is an object of about 1.5 kB that has much in common with the others.
+// widget returns an object of about 1.2 kB that is similar to others.
 func widget(random *rand.Rand) []byte {
 	word := func() string {
 		letters := make([]byte, 4+random.IntN(6))
@@ -105,7 +105,6 @@ func widget(random *rand.Rand) []byte {
 
 func newRandom() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
-// incompressible is as long and has nothing to find.
 func incompressible(n int) []byte {
 	random := newRandom()
 	data := make([]byte, n)
@@ -116,7 +115,7 @@ func incompressible(n int) []byte {
 	return data
 }
 
-// fill writes so many widgets that a dictionary is worth it.
+// fill writes n widgets.
 func (r *replica) fill(t testing.TB, etcd clientv3.KV, n int) {
 	t.Helper()
 	random := newRandom()
@@ -125,7 +124,6 @@ func (r *replica) fill(t testing.TB, etcd clientv3.KV, n int) {
 	}
 }
 
-// trainNow does what Run does from time to time.
 func (r *replica) trainNow(t testing.TB) {
 	t.Helper()
 	if err := r.resource.trainIfDue(t.Context()); err != nil {
@@ -140,7 +138,7 @@ func (r *replica) followNow(t testing.TB) {
 	}
 }
 
-// dictionaryIn is the dictionary that a stored value needs.
+// dictionaryIn returns the dictionary ID of a stored value.
 func dictionaryIn(t testing.TB, stored []byte) uint32 {
 	t.Helper()
 	h, err := parse(stored)
@@ -157,7 +155,7 @@ func wantError(t testing.TB, err error, parts ...string) {
 	}
 	for _, part := range parts {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not say %q", err, part)
+			t.Errorf("%q does not contain %q", err, part)
 		}
 	}
 }

@@ -9,36 +9,32 @@ import (
 	"fmt"
 
 	"github.com/klauspost/compress/zstd"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// magic begins every compressed value. No JSON, protobuf, CBOR or encrypted value
-// begins like that. The number is that of the format.
+// magic begins every compressed value, and no JSON, protobuf, CBOR or encrypted one. It
+// contains the version of the format.
 const magic = "\x00annex:zstd:1\x00"
 
 const (
-	// minSize is the size from which on compression is tried.
+	// minSize is the size of the smallest values that are compressed.
 	minSize = 512
 
-	// MaxPlainSize is the size up to which a value is compressed, and what a
-	// value may claim to be when it is read: it costs that much memory. It is above
-	// the highest --max-object-bytes with all that annex adds to an object.
+	// MaxPlainSize bounds the size of a value before compression, and so the memory for
+	// decompressing one. It is above the highest --max-object-bytes with managed fields.
 	MaxPlainSize = 160 << 20
 )
 
 var (
 	errDamaged  = errors.New("the compressed value is damaged")
 	errNoMagic  = errors.New("the value is not compressed")
-	errTooLarge = fmt.Errorf("it claims to be of more than %d bytes", MaxPlainSize)
+	errTooLarge = fmt.Errorf("its header claims more than %d bytes", MaxPlainSize)
 )
 
-// IsCompressed reports whether a value was written by this package. An encrypted
-// one has to be decrypted first.
+// IsCompressed reports whether a decrypted value is compressed.
 func IsCompressed(value []byte) bool { return bytes.HasPrefix(value, []byte(magic)) }
 
-// PlainSize is the size of a value before compression, without decompressing it. A
-// value that is not compressed is as large as it is; known is false for one that is
-// damaged.
+// PlainSize returns the size of a value before compression, without decompressing it.
+// known is false if the value is damaged. An encrypted value counts as plain.
 func PlainSize(value []byte) (size int64, known bool) {
 	if !IsCompressed(value) {
 		return int64(len(value)), true
@@ -50,27 +46,20 @@ func PlainSize(value []byte) (size int64, known bool) {
 	return int64(header.plain), true
 }
 
-// Measure is PlainSize for who measures all values of a Store. What is encrypted is
-// as large as it is there: to look inside costs too much.
-func Measure(_ schema.GroupResource, _, value []byte) (size int64, known bool) {
-	return PlainSize(value)
-}
-
-// DictionaryID is the dictionary that a compressed value needs. False is returned
-// for a value that is not compressed, damaged, or needs none but annex's own.
+// DictionaryID returns the trained dictionary of a compressed value. It returns false if
+// the value is plain, damaged or uses the generic dictionary.
 func DictionaryID(value []byte) (uint32, bool) {
 	header, err := parse(value)
 	return header.dictionary, err == nil && generic(header.dictionary) == nil
 }
 
-// header is what a compressed value says about itself.
+// header is that of a compressed value.
 type header struct {
 	dictionary uint32
-	plain      uint64
-	size       int // of the frame's header
+	plain      uint64 // size before compression
+	size       int    // of the frame's header
 }
 
-// parse reads the header of a compressed value.
 func parse(value []byte) (header, error) {
 	frame, found := bytes.CutPrefix(value, []byte(magic))
 	if !found {
@@ -80,7 +69,7 @@ func parse(value []byte) (header, error) {
 	if err := h.Decode(frame); err != nil {
 		return header{}, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	// All that this package writes has them.
+	// All frames of this package have these.
 	if h.Skippable || !h.HasFCS || !h.HasCheckSum || h.DictionaryID == 0 {
 		return header{}, fmt.Errorf("%w: not a frame of annex", errDamaged)
 	}
@@ -93,17 +82,15 @@ func parse(value []byte) (header, error) {
 const (
 	blockHeaderSize = 3
 	checksumSize    = 4
-	// blockRaw and blockRLE are the types of a block that is as it was, and of one
-	// that is a byte, repeated.
+	// Types of blocks: uncompressed, and one repeated byte.
 	blockRaw, blockRLE = 0, 1
-	// maxBlock is what any other block holds at the most.
+	// maxBlock is the size of any other block after decompression.
 	maxBlock = 128 << 10
 )
 
-// walk goes over the blocks of a compressed value whose header was parsed, without
-// decompressing them. It returns where the value ends, and how much plain text it
-// can hold at the most.
-func walk(value []byte, h header) (end int, most uint64, err error) {
+// walk iterates over the blocks of a compressed value without decompressing them. It
+// returns the end of the value, and the maximum size that the blocks can decompress to.
+func walk(value []byte, h header) (end int, maxPlain uint64, err error) {
 	end = len(magic) + h.size
 	for last := false; !last; {
 		if len(value) < end+blockHeaderSize {
@@ -115,42 +102,90 @@ func walk(value []byte, h header) (end int, most uint64, err error) {
 		size := block >> 3
 		switch block >> 1 & 3 {
 		case blockRaw:
-			end, most = end+int(size), most+uint64(size)
+			end, maxPlain = end+int(size), maxPlain+uint64(size)
 		case blockRLE:
-			end, most = end+1, most+uint64(size)
+			end, maxPlain = end+1, maxPlain+uint64(size)
 		default:
-			end, most = end+int(size), most+maxBlock
+			end, maxPlain = end+int(size), maxPlain+maxBlock
 		}
 	}
 	end += checksumSize
 	if len(value) < end {
 		return 0, 0, fmt.Errorf("%w: it ends too early", errDamaged)
 	}
-	return end, most, nil
+	return end, maxPlain, nil
 }
 
-// length is how much of a value belongs to it, header and all: what prints values
-// may have put a newline behind.
-func length(value []byte) (int, error) {
-	h, err := parse(value)
+// length returns the length of the compressed value that data begins with.
+func length(data []byte) (int, error) {
+	h, err := parse(data)
 	if err != nil {
 		return 0, err
 	}
-	end, _, err := walk(value, h)
+	end, _, err := walk(data, h)
 	return end, err
 }
 
-// believe makes sure that a value may be as large as it says, before so much memory
-// is taken for it: nothing is behind it, and its blocks can hold that.
-func believe(value []byte, h header) error {
-	end, most, err := walk(value, h)
+// checkSize checks that the blocks of a value can decompress to the size in its header,
+// before that much memory is allocated, and that nothing follows them.
+func checkSize(value []byte, h header) error {
+	end, maxPlain, err := walk(value, h)
 	switch {
 	case err != nil:
 		return err
 	case end != len(value):
 		return fmt.Errorf("%w: %d bytes follow it", errDamaged, len(value)-end)
-	case most < h.plain:
-		return fmt.Errorf("%w: it claims to be of %d bytes and cannot hold more than %d", errDamaged, h.plain, most)
+	case maxPlain < h.plain:
+		return fmt.Errorf("%w: its header claims %d bytes, its blocks hold at most %d", errDamaged, h.plain, maxPlain)
 	}
 	return nil
+}
+
+// Decode decompresses a decrypted value. A plain value is returned as is. dictionary
+// returns the content of a trained dictionary.
+func Decode(data []byte, dictionary func(id uint32) ([]byte, error)) ([]byte, error) {
+	if !IsCompressed(data) {
+		return data, nil
+	}
+	h, err := parse(data)
+	if err != nil {
+		return nil, err
+	}
+	d := generic(h.dictionary)
+	if d == nil {
+		content, err := dictionary(h.dictionary)
+		if err != nil {
+			return nil, fmt.Errorf("get dictionary %d: %w", h.dictionary, err)
+		}
+		if d, err = parseDictionary(h.dictionary, content); err != nil {
+			return nil, fmt.Errorf("dictionary %d: %w", h.dictionary, err)
+		}
+	}
+	return decompress(d, data, h)
+}
+
+// Trim removes the newline that etcdctl prints after a compressed value.
+func Trim(printed []byte) ([]byte, error) {
+	end, err := length(printed)
+	if err != nil {
+		return nil, err
+	}
+	if rest := printed[end:]; len(rest) > 0 && string(rest) != "\n" {
+		return nil, fmt.Errorf("%w: %d bytes follow it", errDamaged, len(rest))
+	}
+	return printed[:end], nil
+}
+
+// TrimDictionary is Trim for the dictionary with an ID, which it verifies.
+func TrimDictionary(id uint32, printed []byte) ([]byte, error) {
+	_, err := parseDictionary(id, printed)
+	if err == nil {
+		return printed, nil
+	}
+	if content, found := bytes.CutSuffix(printed, []byte("\n")); found {
+		if _, err := parseDictionary(id, content); err == nil {
+			return content, nil
+		}
+	}
+	return nil, err
 }

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// trainInterval is how soon a resource that is being filled gets a dictionary.
+	// trainInterval bounds the delay until a growing resource gets a dictionary.
 	trainInterval = 5 * time.Second
 
-	// followInterval is how soon replicas use each other's dictionaries, and how
-	// soon dictionaries are encrypted with a new key.
+	// followInterval bounds the delay until replicas use each other's dictionaries, and
+	// until dictionaries are encrypted with a new key.
 	followInterval = 30 * time.Second
 )
 
@@ -34,62 +34,60 @@ const (
 type Resource struct {
 	schema.GroupResource
 
-	// Store is the name of the Store, Prefix what its keys begin with.
+	// Store is the name of the Store, Prefix that of its keys.
 	Store, Prefix string
 
-	// KV leads to the etcd of the Store. Without it the resource has no
-	// dictionaries of its own.
+	// KV is the etcd of the Store. Without it only the generic dictionary is used.
 	KV clientv3.KV
 
-	// Encryption encrypts what was compressed; nil if nothing is encrypted.
+	// Encryption encrypts compressed values. It may be nil.
 	Encryption value.Transformer
 
-	// Wanted reports whether what is written from now on is to be compressed. It
-	// is asked for every value and may change its mind.
+	// Wanted reports whether writes are compressed. It is called for every value, and the
+	// result may change.
 	Wanted func() bool
 }
 
-// plain encrypts nothing, and refuses to take what is encrypted for an object.
+// plain does not encrypt, and returns an error for encrypted values.
 var plain = identity.NewEncryptCheckTransformer()
 
-// Manager knows all resources that are served, and trains their dictionaries. No
-// leader is needed for that: replicas see in etcd when another was faster.
+// Manager trains dictionaries for all served resources. Replicas do so without a leader:
+// a transaction in etcd decides which of them adds a dictionary.
 type Manager struct {
 	mu        sync.Mutex
 	resources map[resourceKey]*resource
 }
 
-// resourceKey has the etcd too: the dictionaries of one that was replaced are not in
-// the other.
+// resourceKey includes the etcd, because a replaced one has other dictionaries.
 type resourceKey struct {
 	store string
 	name  schema.GroupResource
 	kv    clientv3.KV
 }
 
-// resource is what all versions of a resource share.
+// resource is shared by all versions of a resource.
 type resource struct {
 	store, prefix string
 	name          schema.GroupResource
 	kv            clientv3.KV
 	dictionaries  *dictionaries
 	settings      atomic.Pointer[Resource]
-	users         int // of the Manager's lock
+	users         int // guarded by Manager.mu
 
-	writes   atomic.Int64 // of values that are to be compressed
+	writes   atomic.Int64 // with compression wanted
 	training training
 }
 
 func (r *resource) wanted() bool                  { return r.settings.Load().Wanted() }
 func (r *resource) encryption() value.Transformer { return r.settings.Load().Encryption }
 
-// NewManager returns a Manager that trains nothing before Run.
+// NewManager returns a Manager. Run trains dictionaries.
 func NewManager() *Manager {
 	return &Manager{resources: map[resourceKey]*resource{}}
 }
 
-// Transformer returns what values of a resource go through on their way to and from
-// its Store. release is to be called when it is not used any more.
+// Transformer returns the transformer of a resource's values. The caller must call release
+// after its last use.
 func (m *Manager) Transformer(of Resource) (transformer value.Transformer, release func()) {
 	if of.Encryption == nil {
 		of.Encryption = plain
@@ -126,7 +124,7 @@ func (m *Manager) all() []*resource {
 	return all
 }
 
-// Run trains dictionaries, and follows those of other replicas, until ctx is done.
+// Run trains dictionaries and follows those of other replicas until ctx is done.
 func (m *Manager) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), "compression"))
 	train, follow := time.NewTicker(trainInterval), time.NewTicker(followInterval)
@@ -140,27 +138,27 @@ func (m *Manager) Run(ctx context.Context) {
 			m.Train(ctx)
 		case <-follow.C:
 			m.follow(ctx)
-			encoders.forget()
-			decoders.forget()
+			encoders.discardIdle()
+			decoders.discardIdle()
 		}
 	}
 }
 
-// follow looks after the dictionaries of all resources. A Store that is in trouble
-// must not keep the others waiting.
+// follow refreshes the dictionaries of all resources. Stores are independent, so that an
+// unavailable one does not delay the others.
 func (m *Manager) follow(ctx context.Context) {
 	var stores sync.WaitGroup
 	for store, resources := range byStore(m.all()) {
 		stores.Go(func() {
 			if err := followStore(ctx, resources); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).V(1).Info("Following the dictionaries of a Store failed", "store", store.name, "err", err)
+				klog.FromContext(ctx).V(1).Info("Failed to refresh the dictionaries of a Store", "store", store.name, "err", err)
 			}
 		})
 	}
 	stores.Wait()
 }
 
-// followStore asks one Store for the dictionaries of all its resources at once.
+// followStore lists the dictionaries of all resources of a Store at once.
 func followStore(ctx context.Context, resources []*resource) error {
 	ctx, cancel := context.WithTimeout(ctx, followInterval)
 	defer cancel()
@@ -174,7 +172,7 @@ func followStore(ctx context.Context, resources []*resource) error {
 	for _, kv := range list.Kvs {
 		at := strings.LastIndexByte(string(kv.Key), '/') + 1
 		resource := string(kv.Key[:at])
-		// Somebody may keep notes there; what is no dictionary is none.
+		// Other keys are ignored.
 		if id, err := parseDictionaryName(string(kv.Key[at:])); err == nil {
 			found[resource] = append(found[resource], listedID{id, kv.CreateRevision})
 		}
@@ -189,13 +187,12 @@ func followStore(ctx context.Context, resources []*resource) error {
 	return errors.Join(errs...)
 }
 
-// storeKey is a Store with the etcd that it has.
 type storeKey struct {
 	name string
 	kv   clientv3.KV
 }
 
-// byStore leaves out what has no dictionaries.
+// byStore omits resources without dictionaries of their own.
 func byStore(all []*resource) map[storeKey][]*resource {
 	stores := map[storeKey][]*resource{}
 	for _, r := range all {

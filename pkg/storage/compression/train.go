@@ -11,49 +11,50 @@ import (
 const (
 	minDictionary, maxDictionary = 4 << 10, 32 << 10
 
-	// What a dictionary is made of are pieces of objects. Text that many objects
-	// share in one piece wants long ones, text that is scattered wants short ones;
-	// which it is, is found out.
+	// A dictionary consists of pieces of objects. Objects with long common text need long
+	// pieces, others short ones: all are tried.
 	shortPiece, mediumPiece, longPiece = 256, 1024, 4096
 
-	// A dictionary has to pay for being read by every replica, and must not cost
-	// more than it saves: it is a tenth of the objects at the most.
+	// dictionaryShare bounds a dictionary to a tenth of the objects, so that it does not
+	// cost more than it saves.
 	dictionaryShare = 10
 
-	// worthwhile is the part of the space now needed that a new dictionary has to
-	// save.
-	worthwhile = 0.1
+	// minSaving is the part of the space that a new dictionary has to save.
+	minSaving = 0.1
 
-	// heldOut is the part of the samples, one of so many, that a dictionary does
-	// not get to see and is judged by.
+	// heldOut is the divisor of samples that are used to evaluate a dictionary instead of
+	// training it.
 	heldOut = 5
 )
 
-// train makes the best dictionary for what samples are samples of, total bytes in
-// all, or returns nil if none is clearly better than the one that is in use.
+// train returns the best dictionary for a resource of total bytes, or nil if none is
+// better than the one in use by minSaving.
+//
+// The raw dictionaries of klauspost's dict.BuildRawDict store 7 to 100 % more of the
+// benchmark's objects than these, and it panics on equal samples.
 func train(samples [][]byte, total int64, inUse *dictionary) (*dictionary, error) {
-	var seen, unseen [][]byte
+	var training, evaluation [][]byte
 	for i, sample := range samples {
 		if i%heldOut == 0 {
-			unseen = append(unseen, sample)
+			evaluation = append(evaluation, sample)
 		} else {
-			seen = append(seen, sample)
+			training = append(training, sample)
 		}
 	}
-	now, err := cost(inUse, unseen)
+	now, err := cost(inUse, evaluation)
 	if err != nil {
 		return nil, err
 	}
 	size := int(max(minDictionary, min(maxDictionary, total/dictionaryShare)))
 	var best *dictionary
-	least := int(float64(now) * (1 - worthwhile))
+	least := int(float64(now) * (1 - minSaving))
 	for _, piece := range []int{shortPiece, mediumPiece, longPiece} {
-		content := cover(seen, size, piece)
+		content := cover(training, size, piece)
 		if len(content) < minDictionary/2 {
 			continue
 		}
 		candidate := trained(content)
-		needs, err := cost(candidate, unseen)
+		needs, err := cost(candidate, evaluation)
 		if err != nil {
 			return nil, err
 		}
@@ -64,9 +65,9 @@ func train(samples [][]byte, total int64, inUse *dictionary) (*dictionary, error
 	return best, nil
 }
 
-// cost is the space that samples need with a dictionary.
+// cost returns the compressed size of samples with a dictionary.
 func cost(d *dictionary, samples [][]byte) (int, error) {
-	// An encoder of its own: those that are shared are for requests.
+	// The pooled encoders are for requests.
 	encoder, err := newEncoder(d)
 	if err != nil {
 		return 0, fmt.Errorf("try dictionary %d: %w", d.id, err)
@@ -81,9 +82,9 @@ func cost(d *dictionary, samples [][]byte) (int, error) {
 }
 
 const (
-	// gram is the length of the text that is counted: a shorter match saves little.
+	// gram is the length of counted text. A shorter match saves little.
 	gram = 8
-	// gramBits is how many different ones are told apart.
+	// gramBits is the size of a gram's hash.
 	gramBits = 18
 )
 
@@ -92,31 +93,30 @@ func gramHash(text []byte) uint32 {
 	return uint32(binary.LittleEndian.Uint64(text) * prime >> (64 - gramBits))
 }
 
-// cover returns the text of at most size bytes, put together from pieces of
-// samples, that has most of what several samples contain. The best is at the end,
-// where it is cheapest to refer to.
+// cover builds a dictionary of at most size bytes from pieces of samples that contain the
+// most frequent text. The best piece is at the end, where references are cheapest.
 //
-// It goes round the samples, takes from each group of them the piece that says
-// most of what no piece before it said, and ends when there is none.
+// It iterates over groups of samples, and takes from each the piece with the highest count
+// of grams that no previous piece contains, until there is none.
 func cover(samples [][]byte, size, piece int) []byte {
 	counts := countGrams(samples)
 	groups := max(1, min(len(samples), size/piece))
 	within := make([]uint16, 1<<gramBits)
 	content := make([]byte, size)
-	free, fruitless := size, 0
-	for at := 0; free >= gram && fruitless < groups; at = (at + 1) % groups {
+	free, failed := size, 0
+	for at := 0; free >= gram && failed < groups; at = (at + 1) % groups {
 		group := samples[at*len(samples)/groups : (at+1)*len(samples)/groups]
-		best, says := []byte(nil), 0
+		best, bestSum := []byte(nil), 0
 		for _, sample := range group {
-			if found, sum := bestPiece(sample, min(piece, free), counts, within); sum > says {
-				best, says = found, sum
+			if found, sum := bestPiece(sample, min(piece, free), counts, within); sum > bestSum {
+				best, bestSum = found, sum
 			}
 		}
-		if says == 0 {
-			fruitless++
+		if bestSum == 0 {
+			failed++
 			continue
 		}
-		fruitless = 0
+		failed = 0
 		for i := range len(best) - gram + 1 {
 			counts[gramHash(best[i:])] = 0
 		}
@@ -126,8 +126,7 @@ func cover(samples [][]byte, size, piece int) []byte {
 	return content[free:]
 }
 
-// countGrams counts in how many samples each gram is; those of one sample only say
-// nothing about others.
+// countGrams counts the samples that contain each gram. Grams of only one sample count 0.
 func countGrams(samples [][]byte) []uint32 {
 	counts, last := make([]uint32, 1<<gramBits), make([]uint32, 1<<gramBits)
 	for i, sample := range samples {
@@ -147,9 +146,9 @@ func countGrams(samples [][]byte) []uint32 {
 	return counts
 }
 
-// bestPiece is the part of a sample, of at most the length of a piece, whose grams
-// count most, each of them once. within is scratch, and all zero before and after.
-func bestPiece(sample []byte, piece int, counts []uint32, within []uint16) (best []byte, says int) {
+// bestPiece returns the part of a sample, of at most piece bytes, with the highest sum of
+// the counts of its distinct grams. within is scratch space, all zero before and after.
+func bestPiece(sample []byte, piece int, counts []uint32, within []uint16) (best []byte, bestSum int) {
 	begin, sum := 0, 0
 	for at := 0; at+gram <= len(sample); at++ {
 		hash := gramHash(sample[at:])
@@ -164,12 +163,12 @@ func bestPiece(sample []byte, piece int, counts []uint32, within []uint16) (best
 			}
 			begin++
 		}
-		if sum > says {
-			best, says = sample[begin:at+gram], sum
+		if sum > bestSum {
+			best, bestSum = sample[begin:at+gram], sum
 		}
 	}
 	for ; begin+gram <= len(sample); begin++ {
 		within[gramHash(sample[begin:])] = 0
 	}
-	return best, says
+	return best, bestSum
 }

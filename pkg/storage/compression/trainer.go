@@ -20,64 +20,60 @@ import (
 )
 
 const (
-	// firstWrites and firstObjects are how much has to be written, and to be there,
-	// before anything can be learned from it.
+	// firstWrites and firstObjects are the minimum for the first attempt.
 	firstWrites, firstObjects = 64, 64
 
-	// laterWrites is the least number of writes between two attempts.
+	// laterWrites is the minimum number of writes between two attempts.
 	laterWrites = 1000
 
-	// maxDictionaries bounds what a resource keeps beside its objects, since none
-	// is ever deleted.
+	// maxDictionaries is per resource: none is ever deleted.
 	maxDictionaries = 8
 
-	// What is sampled: objects, bytes of each, and bytes of all.
+	// Limits of a sample: objects, bytes of each, and bytes in total.
 	sampledObjects, sampledBytes, sampledTotal = 512, 32 << 10, 1 << 20
 
-	// keysPerPage and maxKeys are how many keys are chosen from.
+	// Limits of the keys that a sample is chosen from.
 	keysPerPage, maxKeys = 5000, 200_000
 )
 
-// encryptedPrefix begins what upstream's encryption wrote.
+// encryptedPrefix begins values that upstream encrypted.
 const encryptedPrefix = "k8s:enc:"
 
 var secrets = schema.GroupResource{Resource: "secrets"}
 
-// training is what the Manager remembers of attempts to train a dictionary.
+// training schedules attempts to train a dictionary.
 type training struct {
-	// next is the number of writes at which the next attempt is made.
+	// next is the number of writes of the next attempt.
 	next int64
-	// fruitless is how many attempts in a row brought nothing.
-	fruitless int
+	// failures counts consecutive attempts without a better dictionary.
+	failures int
 }
 
-// due reports whether so much was written that an attempt may bring something.
 func (t *training) due(writes int64) bool { return writes >= max(firstWrites, t.next) }
 
-// tried puts the next attempt off until about everything was written anew, and
-// longer each time that nothing comes of it. Where there were too few objects it is
-// made once there may be enough.
-func (t *training) tried(writes, objects int64, fruitful bool) {
-	const longest = 6 // doublings
-	if fruitful {
-		t.fruitless = 0
+// tried schedules the next attempt after about as many writes as there are objects, doubled
+// per failure. With too few objects, it is due once there may be enough.
+func (t *training) tried(writes, objects int64, improved bool) {
+	const maxDoublings = 6
+	if improved {
+		t.failures = 0
 	} else {
-		t.fruitless = min(t.fruitless+1, longest)
+		t.failures = min(t.failures+1, maxDoublings)
 	}
-	t.next = writes + max(laterWrites, objects)<<t.fruitless
+	t.next = writes + max(laterWrites, objects)<<t.failures
 	if objects < firstObjects {
 		t.next = writes + firstObjects - objects
 	}
 }
 
-// Train looks for resources of which enough was written to make a dictionary.
+// Train trains dictionaries for all resources that are due.
 func (m *Manager) Train(ctx context.Context) {
 	var stores sync.WaitGroup
 	for store, resources := range byStore(m.all()) {
 		stores.Go(func() {
 			for _, r := range resources {
 				if err := r.trainIfDue(ctx); err != nil && ctx.Err() == nil {
-					klog.FromContext(ctx).V(1).Info("Training a dictionary failed", "store", store.name, "resource", r.name, "err", err)
+					klog.FromContext(ctx).V(1).Info("Failed to train a dictionary", "store", store.name, "resource", r.name, "err", err)
 				}
 			}
 		})
@@ -96,13 +92,13 @@ func (r *resource) trainIfDue(ctx context.Context) error {
 		r.training.tried(writes, 0, false)
 		return err
 	}
-	objects, fruitful, err := r.train(ctx)
-	r.training.tried(writes, objects, fruitful)
+	objects, improved, err := r.train(ctx)
+	r.training.tried(writes, objects, improved)
 	return err
 }
 
-// isSecret reports whether no dictionary may be made of the resource's objects: it would
-// keep pieces of them after they are deleted.
+// isSecret reports whether the objects are Secrets or encrypted. They get no dictionary,
+// which would keep pieces of deleted objects.
 func (r *resource) isSecret(ctx context.Context) (bool, error) {
 	if r.name == secrets {
 		return true, nil
@@ -110,14 +106,14 @@ func (r *resource) isSecret(ctx context.Context) (bool, error) {
 	probe := []byte("{}")
 	written, err := r.encryption().TransformToStorage(ctx, probe, value.DefaultContext(keys.Objects(r.prefix, r.name)))
 	if err != nil {
-		return false, fmt.Errorf("find out whether %s are encrypted: %w", r.name, err)
+		return false, fmt.Errorf("check whether %s are encrypted: %w", r.name, err)
 	}
 	return !bytes.Equal(written, probe), nil
 }
 
-// train makes a dictionary of the resource's objects if that gains something. It
-// returns how many objects there are.
-func (r *resource) train(ctx context.Context) (objects int64, fruitful bool, err error) {
+// train adds a dictionary if it is better than the current one. It returns the number of
+// objects.
+func (r *resource) train(ctx context.Context) (objects int64, improved bool, err error) {
 	inUse, err := r.dictionaries.current(ctx)
 	if err != nil {
 		return 0, false, err
@@ -147,7 +143,7 @@ func (r *resource) train(ctx context.Context) (objects int64, fruitful bool, err
 		return count.Count, false, err
 	}
 	if err := r.dictionaries.add(ctx, better, known); err != nil {
-		if errors.Is(err, errLost) { // and made one
+		if errors.Is(err, errExists) {
 			return count.Count, true, nil
 		}
 		return count.Count, false, err
@@ -156,8 +152,8 @@ func (r *resource) train(ctx context.Context) (objects int64, fruitful bool, err
 	return count.Count, true, nil
 }
 
-// sample reads some of the objects, in any order. What is too small to be compressed, or
-// was encrypted, is left out, so that there may be few.
+// sample reads random objects. It omits those that are encrypted or too small to be
+// compressed.
 func (r *resource) sample(ctx context.Context, folder string) ([][]byte, error) {
 	chosen, err := r.choose(ctx, folder)
 	if err != nil {
@@ -175,7 +171,7 @@ func (r *resource) sample(ctx context.Context, folder string) ([][]byte, error) 
 		}
 		data, _, err := r.TransformFromStorage(ctx, got.Kvs[0].Value, value.DefaultContext(key))
 		if err != nil {
-			continue // somebody else complains about it
+			continue // reads report it
 		}
 		if len(data) < minSize {
 			continue
@@ -191,7 +187,7 @@ func (r *resource) sample(ctx context.Context, folder string) ([][]byte, error) 
 	return samples, nil
 }
 
-// choose picks keys at random.
+// choose returns random keys.
 func (r *resource) choose(ctx context.Context, folder string) ([]string, error) {
 	var chosen []string
 	from, end := folder, clientv3.GetPrefixRangeEnd(folder)

@@ -10,18 +10,19 @@ import (
 
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
 var _ value.Transformer = &resource{}
 
-// errLooksCompressed is of a plain value that could not be told from a compressed
-// one. No codec writes such.
-var errLooksCompressed = errors.New("it begins as compressed values do")
+// No codec writes such a value.
+var errMagic = errors.New("the plain value begins like a compressed one")
 
-// TransformToStorage compresses data if that is wanted and pays, then encrypts it.
+// TransformToStorage compresses data if that is wanted and worthwhile, then encrypts it.
 func (r *resource) TransformToStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, error) {
 	if IsCompressed(data) {
-		return nil, fmt.Errorf("write %s: %w", dataCtx.AuthenticatedData(), errLooksCompressed)
+		return nil, fmt.Errorf("write %s: %w", dataCtx.AuthenticatedData(), errMagic)
 	}
 	if r.wanted() {
 		compressed, ok, err := r.compress(ctx, data)
@@ -36,26 +37,20 @@ func (r *resource) TransformToStorage(ctx context.Context, data []byte, dataCtx 
 	return r.encryption().TransformToStorage(ctx, data, dataCtx)
 }
 
-type updateKey struct{}
-
-// ForUpdate returns a context for reads that a write may follow.
-func ForUpdate(ctx context.Context) context.Context { return context.WithValue(ctx, updateKey{}, true) }
-
-// TransformFromStorage decrypts and decompresses data. It is stale if it would be
-// written in another way now, as when it was written before compression or a
-// dictionary. An update that changes nothing writes what is stale.
+// TransformFromStorage decrypts and decompresses data. It is stale if it would be written
+// differently now, for example with a newer dictionary. No-op updates write stale values.
 func (r *resource) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
 	data, stale, err := r.encryption().TransformFromStorage(ctx, data, dataCtx)
 	if err != nil {
 		return nil, stale, err
 	}
 	if !IsCompressed(data) {
-		// Nobody else asks, and it takes longer than the rest of a read.
-		if stale || !r.wanted() || ctx.Value(updateKey{}) == nil {
+		// Only updates use stale, and computing it takes longer than the rest of a read.
+		if stale || !r.wanted() || !writeinfo.IsUpdate(ctx) {
 			return data, stale, nil
 		}
-		// Only the attempt tells; what does not compress must not be taken for
-		// stale, or every update that changes nothing would be a write.
+		// A value that does not compress is not stale, or every no-op update would be a
+		// write.
 		_, compresses, err := r.compress(ctx, data)
 		return data, compresses && err == nil, nil
 	}
@@ -74,17 +69,17 @@ func (r *resource) TransformFromStorage(ctx context.Context, data []byte, dataCt
 	return plain, stale || !r.wanted() || d.id != r.current(ctx).id, nil
 }
 
-// compress reports whether data is to be kept compressed, and how.
+// compress returns the compressed data, or false if data stays plain.
 func (r *resource) compress(ctx context.Context, data []byte) ([]byte, bool, error) {
 	if len(data) < minSize || len(data) > MaxPlainSize {
 		return nil, false, nil
 	}
 	compressed, err := compress(r.current(ctx), data)
-	return compressed, err == nil && pays(compressed, data), err
+	return compressed, err == nil && worthwhile(compressed, data), err
 }
 
-// current is the dictionary that values are compressed with now. One that cannot
-// be read costs space, not the write.
+// current returns the dictionary for writes. If it cannot be read, the generic one is used,
+// so that the write succeeds.
 func (r *resource) current(ctx context.Context) *dictionary {
 	d, err := r.dictionaries.current(ctx)
 	if err != nil {

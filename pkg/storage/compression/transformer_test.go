@@ -19,12 +19,12 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// TestGenericNeverChanges guards what every value of every annex is read with.
+// TestGenericNeverChanges: stored values need the generic dictionary.
 func TestGenericNeverChanges(t *testing.T) {
 	t.Parallel()
 	const want = "fc809a3fa32aa2d0dd8d0947fe166f888cf9ab0fbe95507b85d8385e2c9a5a40"
 	if got := fmt.Sprintf("%x", sha256.Sum256(generic1)); got != want {
-		t.Errorf("generic-1.txt has the sum %s, not %s: values that were written with it cannot be read any more; make another dictionary instead", got, want)
+		t.Errorf("generic-1.txt has the sum %s, not %s: values that were written with it could not be read; add another dictionary instead", got, want)
 	}
 }
 
@@ -37,15 +37,15 @@ func TestRoundTrip(t *testing.T) {
 	}{
 		"empty":                {[]byte{}, false},
 		"small":                {[]byte(`{"kind":"Widget"}`), false},
-		"just too small":       {[]byte(strings.Repeat("a", minSize-1)), false},
-		"just large enough":    {[]byte(strings.Repeat("a", minSize)), true},
-		"an object":            {object, true},
+		"below minSize":        {[]byte(strings.Repeat("a", minSize-1)), false},
+		"minSize":              {[]byte(strings.Repeat("a", minSize)), true},
+		"object":               {object, true},
 		"several blocks":       {bytes.Repeat(object, 400), true},
 		"beyond the window":    {bytes.Repeat(object, 4*window/len(object)), true},
 		"incompressible":       {incompressible(4000), false},
 		"incompressible, long": {incompressible(400_000), false},
 		"protobuf":             {append([]byte("k8s\x00"), object...), true},
-		"a large object":       {bytes.Repeat(object, 16<<20/len(object)), true},
+		"large object":         {bytes.Repeat(object, 16<<20/len(object)), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -55,14 +55,14 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatalf("compressed: %t, want %t", got, test.compressed)
 			}
 			if size, known := PlainSize(stored); !known || size != int64(len(test.plain)) {
-				t.Errorf("its plain size is %d (%t), want %d", size, known, len(test.plain))
+				t.Errorf("plain size %d (%t), want %d", size, known, len(test.plain))
 			}
 			plain, stale := r.read(t, "w", stored)
 			if !bytes.Equal(plain, test.plain) {
-				t.Error("it is not what was written")
+				t.Error("read a different value")
 			}
 			if stale {
-				t.Error("it is stale as written: every update would be a write")
+				t.Error("a new value is stale")
 			}
 			decoded, err := Decode(stored, nil)
 			if err != nil || !bytes.Equal(decoded, test.plain) {
@@ -72,7 +72,6 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestStale tells what a no-op update writes anew.
 func TestStale(t *testing.T) {
 	t.Parallel()
 	object := widget(newRandom())
@@ -97,16 +96,16 @@ func TestStale(t *testing.T) {
 	}
 	r.wanted = true
 	if _, stale, err := r.TransformFromStorage(t.Context(), object, value.DefaultContext("w")); stale || err != nil {
-		t.Errorf("a read that no write follows looked whether the value can be compressed: %t, %v", stale, err)
+		t.Errorf("a read without an update tried to compress: %t, %v", stale, err)
 	}
 	r.wanted = false
 	if IsCompressed(r.write(t, nil, "w", object)) {
-		t.Error("it compresses though that is not wanted any more")
+		t.Error("compressed without being wanted")
 	}
 }
 
-// TestDamaged changes every byte and cuts at every place: what is read is right or
-// refused, and never takes much memory.
+// TestDamaged changes every byte and truncates at every length: reads return the original
+// value or an error.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	object := widget(newRandom())
@@ -115,7 +114,7 @@ func TestDamaged(t *testing.T) {
 	check := func(what string, damaged []byte) {
 		plain, _, err := r.TransformFromStorage(t.Context(), damaged, value.DefaultContext("/annex/w"))
 		if err == nil && IsCompressed(damaged) && !bytes.Equal(plain, object) {
-			t.Errorf("%s: it is read as something else", what)
+			t.Errorf("%s: read a different value", what)
 		}
 		if err != nil && !strings.Contains(err.Error(), "/annex/w") {
 			t.Errorf("%s: the error does not name the key: %v", what, err)
@@ -133,25 +132,24 @@ func TestDamaged(t *testing.T) {
 		_, _, err := r.TransformFromStorage(t.Context(), append(bytes.Clone(stored), behind...), value.DefaultContext("/annex/w"))
 		wantError(t, err, "damaged")
 		if t.Failed() {
-			t.Fatalf("with %s behind", what)
+			t.Fatalf("with %s after it", what)
 		}
 	}
-	if _, err := r.TransformToStorage(t.Context(), stored, value.DefaultContext("/annex/w")); !errors.Is(err, errLooksCompressed) {
-		t.Errorf("write what looks compressed: %v", err)
+	if _, err := r.TransformToStorage(t.Context(), stored, value.DefaultContext("/annex/w")); !errors.Is(err, errMagic) {
+		t.Errorf("write a value with the magic: %v", err)
 	}
 }
 
-// TestBomb has values that claim to be, or are, larger than anything annex writes.
-// It is not parallel, to see what memory they take.
+// TestBomb reads values that claim to be, or are, larger than any that annex writes. It is
+// not parallel because it measures memory.
 func TestBomb(t *testing.T) {
-	// claim is the beginning of a frame with a checksum, a dictionary of two bytes
-	// and a size of four.
+	// claim begins a frame with a checksum, two bytes of dictionary ID and four of size.
 	claim := func(size uint32) []byte {
 		value := append([]byte(magic), 0x28, 0xb5, 0x2f, 0xfd, 0xa6)
 		value = binary.LittleEndian.AppendUint16(value, uint16(genericID1))
 		return binary.LittleEndian.AppendUint32(value, size)
 	}
-	// repeated are blocks of a byte, repeated, the last of which says so.
+	// repeated appends RLE blocks and marks the last.
 	repeated := func(value []byte, blocks int) []byte {
 		for i := range blocks {
 			header := uint32(maxBlock)<<3 | blockRLE<<1
@@ -171,11 +169,11 @@ func TestBomb(t *testing.T) {
 		value []byte
 		want  string
 	}{
-		"larger than any flag allows": {repeated(claim(MaxPlainSize+1), 2000), "claims to be of more than"},
-		"larger than it can be":       {repeated(claim(MaxPlainSize), 1), "cannot hold more than 131072"},
-		"cut after it said so":        {claim(MaxPlainSize), "ends too early"},
-		"larger than it says":         {repeated(claim(600), 1200), "damaged"},
-		"another one behind it":       {append(bytes.Clone(honest), repeated(claim(MaxPlainSize), 1280)[len(magic):]...), "bytes follow it"},
+		"larger than MaxPlainSize":   {repeated(claim(MaxPlainSize+1), 2000), "claims more than"},
+		"larger than its blocks":     {repeated(claim(MaxPlainSize), 1), "hold at most 131072"},
+		"truncated after the header": {claim(MaxPlainSize), "ends too early"},
+		"larger than its header":     {repeated(claim(600), 1200), "damaged"},
+		"followed by another":        {append(bytes.Clone(honest), repeated(claim(MaxPlainSize), 1280)[len(magic):]...), "bytes follow it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
@@ -184,12 +182,12 @@ func TestBomb(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			wantError(t, err, "/annex/w", test.want)
 			if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
-				t.Errorf("%d bytes of memory were taken for a value of %d", took, len(test.value))
+				t.Errorf("%d bytes of memory for a value of %d", took, len(test.value))
 			}
 		})
 	}
 	if _, known := PlainSize(claim(MaxPlainSize + 1)); known {
-		t.Error("its size is believed")
+		t.Error("the size was accepted")
 	}
 }
 
@@ -210,12 +208,12 @@ func TestLength(t *testing.T) {
 			t.Errorf("%s: the length is %d (%v), want %d", name, got, err, len(stored))
 		}
 		if _, err := length(stored[:len(stored)-1]); !errors.Is(err, errDamaged) {
-			t.Errorf("%s, cut: %v", name, err)
+			t.Errorf("%s, truncated: %v", name, err)
 		}
 	}
 }
 
-// TestConcurrent has more goroutines and dictionaries than there are coders.
+// TestConcurrent uses more goroutines and dictionaries than there are coders.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup
@@ -244,25 +242,25 @@ func TestConcurrent(t *testing.T) {
 	encoders.mu.Lock()
 	defer encoders.mu.Unlock()
 	if encoders.made > encoders.limit {
-		t.Errorf("there are %d encoders", encoders.made)
+		t.Errorf("%d encoders", encoders.made)
 	}
 }
 
-// downKV is an etcd that does not answer.
+// downKV is an unavailable etcd.
 type downKV struct{ clientv3.KV }
 
 func (downKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	return nil, errors.New("etcd is down")
 }
 
-// TestStoreInTrouble: a dictionary that cannot be read costs space and no write.
-func TestStoreInTrouble(t *testing.T) {
+// TestStoreUnavailable: a write succeeds with the generic dictionary.
+func TestStoreUnavailable(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, downKV{}, nil)
 	object := widget(newRandom())
 	for range 3 {
 		if id := dictionaryIn(t, r.write(t, nil, "w", object)); id != genericID1 {
-			t.Errorf("it is written with dictionary %d", id)
+			t.Errorf("written with dictionary %d", id)
 		}
 	}
 }

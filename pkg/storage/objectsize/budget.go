@@ -104,7 +104,8 @@ func (p *Part) Release() {
 
 type partKey struct{}
 
-// WithPart says that the request has its part already.
+// WithPart says that the request has its part already. Upstream's handlers lie between the
+// filter that acquires it and the storage, and pass nothing but the context.
 func WithPart(ctx context.Context, p *Part) context.Context {
 	return context.WithValue(ctx, partKey{}, p)
 }

@@ -6,7 +6,6 @@
 //
 // Two limits meet where an object is written: annex's own, which is about the
 // object as it is encoded, and that of the Store's etcd, which is about what is
-// left of it after compression and encryption. Whoever is refused is told both
-// sizes. They are known in different places, so a write carries them with it in
-// its context: the outermost transformer notes them, the outermost storage tells.
+// left of it after compression and encryption. A refusal names both
+// sizes: the outermost transformer records them, the outermost storage reports them.
 package objectsize

@@ -4,6 +4,7 @@
 package objectsize
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,12 +15,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
 // Config is what the objects of a resource may take.
@@ -37,7 +39,7 @@ type Config struct {
 }
 
 // Limiter bounds the objects of one resource. Its Transformer and Storage have to
-// be used together.
+// be used together, the storage within writeinfo.Storage.
 type Limiter struct {
 	config Config
 	heavy  heavy
@@ -49,22 +51,6 @@ func NewLimiter(config Config) *Limiter {
 }
 
 var errTooLarge = errors.New("larger than --max-object-bytes")
-
-// sizes are those of the object that a write has come to; of the last, where it
-// had to try again.
-type sizes struct {
-	plain, stored int
-	// leaving is an object that is being deleted. It may be written whatever its
-	// size, or it would never get rid of its finalizers once the limit is lowered.
-	leaving bool
-}
-
-type sizesKey struct{}
-
-func sizesFrom(ctx context.Context) *sizes {
-	found, _ := ctx.Value(sizesKey{}).(*sizes)
-	return found
-}
 
 // Transformer puts the limit around what compresses and encrypts values.
 func (l *Limiter) Transformer(inner value.Transformer) value.Transformer {
@@ -83,12 +69,14 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 		return nil, err
 	}
 	t.limiter.heavy.note(dataCtx, len(data))
-	found := sizesFrom(ctx)
-	if found == nil {
+	info := writeinfo.FromContext(ctx)
+	if info == nil {
 		return stored, nil
 	}
-	found.plain, found.stored = len(data), len(stored)
-	if int64(len(data)) > t.limiter.config.MaxBytes && !found.leaving {
+	info.PlainBytes, info.StoredBytes = len(data), len(stored)
+	// A terminating object is written whatever its size: otherwise it could never lose its
+	// finalizers once the limit is lowered.
+	if int64(len(data)) > t.limiter.config.MaxBytes && !info.Terminating {
 		return nil, errTooLarge
 	}
 	return stored, nil
@@ -117,9 +105,7 @@ type limited struct {
 // Create implements storage.Interface. The budget is not asked: the request has
 // brought the object along and has its part.
 func (s *limited) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	found := &sizes{}
-	ctx = context.WithValue(ctx, sizesKey{}, found)
-	return s.limiter.explain(s.Interface.Create(ctx, key, obj, out, ttl), key, found)
+	return s.limiter.explain(ctx, s.Interface.Create(ctx, key, obj, out, ttl), key)
 }
 
 // GuaranteedUpdate implements storage.Interface. A small patch of a large object
@@ -133,22 +119,13 @@ func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination 
 		}
 		defer release()
 	}
-	found := &sizes{}
-	update := func(input runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		output, ttl, err := tryUpdate(input, res)
-		if object, accessErr := meta.Accessor(output); err == nil && accessErr == nil {
-			found.leaving = object.GetDeletionTimestamp() != nil
-		}
-		return output, ttl, err
-	}
-	ctx = context.WithValue(ctx, sizesKey{}, found)
-	err := s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
-	return s.limiter.explain(err, key, found)
+	err := s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
+	return s.limiter.explain(ctx, err, key)
 }
 
 // explain turns a refusal for size into one that says so to whoever wrote the
 // object.
-func (l *Limiter) explain(err error, key string, found *sizes) error {
+func (l *Limiter) explain(ctx context.Context, err error, key string) error {
 	var limit string
 	switch {
 	case err == nil:
@@ -160,9 +137,9 @@ func (l *Limiter) explain(err error, key string, found *sizes) error {
 	default:
 		return err
 	}
-	resource, name := l.config.Resource, path.Base(key)
+	resource, name, info := l.config.Resource, path.Base(key), cmp.Or(writeinfo.FromContext(ctx), &writeinfo.Info{})
 	refusal := apierrors.NewRequestEntityTooLargeError(
-		fmt.Sprintf("%s %q has %d bytes, %d bytes as it is stored: %s", resource, name, found.plain, found.stored, limit))
+		fmt.Sprintf("%s %q has %d bytes, %d bytes as it is stored: %s", resource, name, info.PlainBytes, info.StoredBytes, limit))
 	refusal.ErrStatus.Details = &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: name}
 	return refusal
 }

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
 const mib = 1 << 20
@@ -38,7 +40,7 @@ func TestRefusals(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := newStorage(t, Config{MaxBytes: test.maxBytes}, test.etcdBytes)
+			store := writeinfo.Storage(newStorage(t, Config{MaxBytes: test.maxBytes}, test.etcdBytes))
 			err := store.Create(t.Context(), widgetKey("w"), widget("w", strings.Repeat("x", test.size)), newWidget(), 0)
 			checkRefusal(t, "create", err, test.want)
 
@@ -75,11 +77,11 @@ func checkRefusal(t *testing.T, what string, err error, want string) {
 // its finalizer.
 func TestLeaving(t *testing.T) {
 	t.Parallel()
-	store := newStorage(t, Config{MaxBytes: mib}, 0)
+	unlimited := newStorage(t, Config{MaxBytes: mib}, 0)
+	store := writeinfo.Storage(unlimited)
 	object := widget("w", strings.Repeat("x", mib))
 	object.SetFinalizers([]string{"example.com/f"})
-	inner := store.(*limited).Interface
-	if err := inner.Create(t.Context(), widgetKey("w"), object, nil, 0); err != nil {
+	if err := unlimited.Create(t.Context(), widgetKey("w"), object, nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	update := func(change func(*unstructured.Unstructured)) error {
@@ -105,7 +107,7 @@ func TestLeaving(t *testing.T) {
 func TestUpdateTakesPart(t *testing.T) {
 	t.Parallel()
 	budget := NewBudget(4*mib, 50*time.Millisecond)
-	store := newStorage(t, Config{MaxBytes: 16 * mib, Budget: budget}, 17*mib)
+	store := writeinfo.Storage(newStorage(t, Config{MaxBytes: 16 * mib, Budget: budget}, 17*mib))
 	for name, size := range map[string]int{"large": 3 * mib, "small": 10} {
 		if err := store.Create(t.Context(), widgetKey(name), widget(name, strings.Repeat("x", size)), nil, 0); err != nil {
 			t.Fatal(err)

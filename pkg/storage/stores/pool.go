@@ -40,8 +40,8 @@ type Config struct {
 	Tracer oteltrace.TracerProvider
 	// ReadSecret reads a Secret with certificates.
 	ReadSecret ReadSecret
-	// Measure tells how large values are without compression, nil if all are plain.
-	Measure usage.SizeFunc
+	// PlainSize returns the size of values without compression, nil if all are plain.
+	PlainSize usage.SizeFunc
 	// Usage, if set, adds up what is in all Stores.
 	Usage *usage.Aggregator
 
@@ -145,7 +145,7 @@ func (s *Pool) newStore(name string, w desiredState) *Store {
 	store.known.Store(&History{})
 	store.snapshot.Store(&Snapshot{Unavailable: connecting, MembersErr: connecting, readErr: connecting})
 	store.client = newClient(s.ctx, store)
-	store.usage = usage.NewTracker(store.client.Client, store.prefix, s.config.Measure)
+	store.usage = usage.NewTracker(store.client.Client, store.prefix, s.config.PlainSize)
 	return store
 }
 

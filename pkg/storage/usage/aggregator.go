@@ -9,17 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// StoreHandler is told in which Store something changed. It must not block.
+// StoreHandler is notified of changes per Store. It must not block.
 type StoreHandler interface {
-	// StoreUsageChanged says that what a Store holds is another than before, or
-	// that the Store came or went.
+	// StoreUsageChanged reports that the usage of a Store changed, or that the Store was
+	// added or removed.
 	StoreUsageChanged(store string)
 }
 
-// Aggregator is the usage of several Stores, each with its Tracker, together. Stores come
-// and go while it is read.
+// Aggregator adds up the usage of Stores, which have a Tracker each.
 type Aggregator struct {
-	// Handlers are never told anything with mu locked.
+	// Handlers are called without mu.
 	handlers      handlers[Handler]
 	storeHandlers handlers[StoreHandler]
 
@@ -27,67 +26,64 @@ type Aggregator struct {
 	stores map[string]*member
 }
 
-// member is one Store's part.
 type member struct {
 	tracker *Tracker
-	// unregister ends the reports of the tracker to the sum.
+	// unregister removes the Aggregator's handler from the tracker.
 	unregister func()
 }
 
-// NewAggregator returns a sum of no Store.
+// NewAggregator returns an Aggregator without Stores.
 func NewAggregator() *Aggregator { return &Aggregator{stores: map[string]*member{}} }
 
-// Add counts a Store in, in place of the Tracker it may have had before. The
-// Tracker is the caller's to run.
-func (s *Aggregator) Add(store string, tracker *Tracker) {
-	added := &member{tracker: tracker, unregister: tracker.AddHandler(storeForwarder{s, store})}
-	s.mu.Lock()
-	replaced := s.stores[store]
-	s.stores[store] = added
-	s.mu.Unlock()
+// Add adds a Store, or replaces its Tracker. The caller runs the Tracker.
+func (a *Aggregator) Add(store string, tracker *Tracker) {
+	added := &member{tracker: tracker, unregister: tracker.AddHandler(storeForwarder{a, store})}
+	a.mu.Lock()
+	replaced := a.stores[store]
+	a.stores[store] = added
+	a.mu.Unlock()
 	if replaced != nil {
 		replaced.unregister()
 	}
-	storeForwarder{s, store}.AllUsageChanged()
+	storeForwarder{a, store}.AllUsageChanged()
 }
 
-// Remove counts a Store out.
-func (s *Aggregator) Remove(store string) {
-	s.mu.Lock()
-	removed := s.stores[store]
-	delete(s.stores, store)
-	s.mu.Unlock()
+// Remove removes a Store.
+func (a *Aggregator) Remove(store string) {
+	a.mu.Lock()
+	removed := a.stores[store]
+	delete(a.stores, store)
+	a.mu.Unlock()
 	if removed == nil {
 		return
 	}
 	removed.unregister()
-	storeForwarder{s, store}.AllUsageChanged()
+	storeForwarder{a, store}.AllUsageChanged()
 }
 
-// AddHandler is as that of a Tracker, for all Stores.
-func (s *Aggregator) AddHandler(handler Handler) (remove func()) {
-	return s.handlers.add(handler)
+// AddHandler is like that of a Tracker, for all Stores.
+func (a *Aggregator) AddHandler(handler Handler) (remove func()) {
+	return a.handlers.add(handler)
 }
 
-// AddStoreHandler is AddHandler for who asks where something changed, not of what.
-func (s *Aggregator) AddStoreHandler(handler StoreHandler) (remove func()) {
-	return s.storeHandlers.add(handler)
+// AddStoreHandler registers a handler that is notified per Store instead of per resource.
+func (a *Aggregator) AddStoreHandler(handler StoreHandler) (remove func()) {
+	return a.storeHandlers.add(handler)
 }
 
-// Usage is the usage of one resource, wherever it is.
-func (s *Aggregator) Usage(resource schema.GroupResource) Usage {
+// Usage returns the usage of a resource in all Stores.
+func (a *Aggregator) Usage(resource schema.GroupResource) Usage {
 	var sum Usage
-	for _, tracker := range s.trackers() {
+	for _, tracker := range a.trackers() {
 		sum.add(tracker.Usage(resource))
 	}
 	return sum
 }
 
-// Namespaces is the usage of one resource, wherever it is, in every namespace that
-// has some of it.
-func (s *Aggregator) Namespaces(resource schema.GroupResource) map[string]Usage {
+// Namespaces returns the usage of a resource in all Stores, by namespace.
+func (a *Aggregator) Namespaces(resource schema.GroupResource) map[string]Usage {
 	sum := map[string]Usage{}
-	for _, tracker := range s.trackers() {
+	for _, tracker := range a.trackers() {
 		for namespace, usage := range tracker.Namespaces(resource) {
 			usage.add(sum[namespace])
 			sum[namespace] = usage
@@ -96,44 +92,43 @@ func (s *Aggregator) Namespaces(resource schema.GroupResource) map[string]Usage 
 	return sum
 }
 
-// Store is the usage of all resources in one Store, and false while that is not
-// known.
-func (s *Aggregator) Store(store string) (total Usage, known bool) {
-	if tracker := s.Tracker(store); tracker != nil {
+// Store returns the usage of all resources in a Store, or false while it is unknown.
+func (a *Aggregator) Store(store string) (total Usage, known bool) {
+	if tracker := a.Tracker(store); tracker != nil {
 		return tracker.Total(), tracker.HasSynced()
 	}
 	return Usage{}, false
 }
 
-// In is the usage of one resource in one Store, and false while that is not known.
-func (s *Aggregator) In(store string, resource schema.GroupResource) (usage Usage, known bool) {
-	if tracker := s.Tracker(store); tracker != nil {
+// In returns the usage of a resource in a Store, or false while it is unknown.
+func (a *Aggregator) In(store string, resource schema.GroupResource) (usage Usage, known bool) {
+	if tracker := a.Tracker(store); tracker != nil {
 		return tracker.Usage(resource), tracker.HasSynced()
 	}
 	return Usage{}, false
 }
 
-// Tracker is the one of a Store, nil if the Store is not counted.
-func (s *Aggregator) Tracker(store string) *Tracker {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if found := s.stores[store]; found != nil {
+// Tracker returns that of a Store, or nil.
+func (a *Aggregator) Tracker(store string) *Tracker {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if found := a.stores[store]; found != nil {
 		return found.tracker
 	}
 	return nil
 }
 
-func (s *Aggregator) trackers() []*Tracker {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	trackers := make([]*Tracker, 0, len(s.stores))
-	for _, summand := range s.stores {
+func (a *Aggregator) trackers() []*Tracker {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	trackers := make([]*Tracker, 0, len(a.stores))
+	for _, summand := range a.stores {
 		trackers = append(trackers, summand.tracker)
 	}
 	return trackers
 }
 
-// storeForwarder is the Handler of one Store's Tracker.
+// storeForwarder is the Aggregator's Handler of a Store's Tracker.
 type storeForwarder struct {
 	aggregator *Aggregator
 	store      string

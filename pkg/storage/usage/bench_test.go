@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// BenchmarkLoad is the reading of everything at start.
+// BenchmarkLoad measures reading all keys at start.
 func BenchmarkLoad(b *testing.B) {
 	for _, size := range []int{500, 5000} {
 		b.Run(fmt.Sprintf("objects=20000/size=%d", size), func(b *testing.B) {
@@ -43,8 +43,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkWrite is what following costs a writer: the same writes with and
-// without a tracker. Both share the machine with etcd.
+// BenchmarkWrite measures writes with and without a tracker.
 func BenchmarkWrite(b *testing.B) {
 	for _, tracked := range []bool{false, true} {
 		b.Run(fmt.Sprintf("tracked=%t", tracked), func(b *testing.B) {
@@ -63,7 +62,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkApply is the counting alone.
+// BenchmarkApply measures counting an event.
 func BenchmarkApply(b *testing.B) {
 	tracker := NewTracker(nil, "annex", nil)
 	event := &clientv3.Event{

@@ -9,11 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// internalPrefix is the segment below the root that holds annex's own notes, which
-// are nobody's objects.
+// internalPrefix is the segment below the root of annex's own keys, which are not objects.
 const internalPrefix = "_annex/"
 
-// counts are the usage per resource below root, and per namespace of each.
+// counts are the usage by resource and namespace below root.
 type counts struct {
 	root       string
 	total      Usage
@@ -24,8 +23,8 @@ type counts struct {
 type counter struct {
 	resource    schema.GroupResource
 	usage       Usage
-	byNamespace map[string]*Usage // nil for what has no namespaces
-	changed     bool              // while the events of one response are counted
+	byNamespace map[string]*Usage // nil if not namespaced
+	changed     bool              // by the current response
 }
 
 func newCounts(root string) *counts {
@@ -68,8 +67,8 @@ func (c *counts) all() map[schema.GroupResource]Usage {
 	return all
 }
 
-// count adds to the counters that a key belongs to, and returns that of the
-// resource unless nothing changed.
+// count adds to the counters of a key. It returns the resource's counter, or nil if
+// nothing changed.
 func (c *counts) count(key []byte, d Usage) *counter {
 	if d == (Usage{}) || !isObject(c.root, key) {
 		return nil
@@ -106,8 +105,8 @@ func (c *counter) addToNamespace(namespace []byte, d Usage) {
 	}
 }
 
-// settle ends the counting of one response. Resources that are gone go from memory
-// too, or a server with ever new CRDs would grow.
+// settle ends the counting of a response. It removes empty counters, which would otherwise
+// accumulate on a server with changing CRDs.
 func (c *counts) settle(changed []schema.GroupResource) {
 	for _, resource := range changed {
 		counter := c.byResource[resource]
@@ -124,9 +123,9 @@ func isObject(root string, key []byte) bool {
 	return len(key) >= len(root) && !bytes.HasPrefix(key[len(root):], []byte(internalPrefix))
 }
 
-// resourcePrefix is the part of a key below the root that names the resource:
-// its first segment, or its first two if the first is a group, which has a dot in
-// it. groupLength is 0 if there is no group.
+// resourcePrefix returns the part of a key below the root that names the resource: the
+// first segment, or the first two if the first is a group, which contains a dot.
+// groupLength is 0 without a group.
 func resourcePrefix(key []byte) (prefix []byte, groupLength int) {
 	first := bytes.IndexByte(key, '/')
 	if first < 0 {
@@ -142,8 +141,7 @@ func resourcePrefix(key []byte) (prefix []byte, groupLength int) {
 	return key[:first+1+second], first
 }
 
-// namespaceOf is the namespace in what follows the resource in a key: /namespace/name,
-// or /name for what has none.
+// namespaceOf returns the namespace in the rest of a key, /namespace/name or /name.
 func namespaceOf(rest []byte) []byte {
 	if len(rest) == 0 {
 		return nil

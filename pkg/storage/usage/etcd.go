@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// What etcd answers in one page is all in memory at once. Its size is not known
-// before, so pages start small and follow the size of what was seen.
+// A page is in memory at once, and its size is unknown before, so pages start small and
+// adapt to the size of the objects.
 const (
 	firstPage   = 20
 	largestPage = 500
@@ -21,12 +21,12 @@ const (
 )
 
 var (
-	// errReload marks that counts cannot be carried on.
-	errReload           = errors.New("everything has to be read again")
-	errNoPrevious       = fmt.Errorf("%w: an event came without the value it replaced", errReload)
-	errRevisionWentBack = fmt.Errorf("%w: etcd is at an older revision than what was counted", errReload)
-	errUnknownSize      = fmt.Errorf("%w: the size of a value that went is not known any more", errReload)
-	errCompacted        = fmt.Errorf("%w: the history was compacted", errReload)
+	// errReload marks errors after which all keys are read again.
+	errReload           = errors.New("all keys have to be read again")
+	errNoPrevious       = fmt.Errorf("%w: an event lacks the previous value", errReload)
+	errRevisionWentBack = fmt.Errorf("%w: the revision of etcd is lower than before", errReload)
+	errUnknownSize      = fmt.Errorf("%w: the size of a deleted value is no longer known", errReload)
+	errCompacted        = fmt.Errorf("%w: the revision was compacted", errReload)
 	errWatchEnded       = errors.New("the watch ended")
 )
 
@@ -61,14 +61,14 @@ func (t *Tracker) load(ctx context.Context) error {
 	return nil
 }
 
-// nextLimit aims at pageBytes, but never far beyond what was seen to be small.
+// nextLimit aims at pageBytes, and at most doubles the page.
 func nextLimit(objects, size int) int64 {
 	fit := pageBytes / max(1, size/objects)
 	return int64(max(1, min(fit, 2*objects, largestPage)))
 }
 
-// follow counts events from the last revision on until the watch ends, and
-// reports whether it delivered anything.
+// follow counts events from the last revision until the watch ends, and reports whether
+// it received any.
 func (t *Tracker) follow(ctx context.Context) (followed bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -88,8 +88,8 @@ func (t *Tracker) follow(ctx context.Context) (followed bool, err error) {
 			}
 			return followed, fmt.Errorf("watch the keys below %s: %w", t.root, err)
 		}
-		// An etcd restored from a backup would have the watch wait in silence for
-		// revisions that were counted already.
+		// On an etcd restored from a backup the watch would silently wait for revisions
+		// that were counted already.
 		revision := response.Header.GetRevision()
 		if revision < last {
 			return followed, errRevisionWentBack
@@ -103,7 +103,7 @@ func (t *Tracker) follow(ctx context.Context) (followed bool, err error) {
 			if err := t.apply(response.Events, last); err != nil {
 				return followed, err
 			}
-		default: // the watch was made
+		default: // the watch was created
 			continue
 		}
 		followed = true

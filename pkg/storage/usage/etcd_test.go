@@ -17,11 +17,11 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
-	"github.com/annex-dev/annex/pkg/test/line"
+	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// testEtcd is a real etcd with a client that survives restarts.
+// testEtcd is an etcd that can be restarted.
 type testEtcd struct {
 	config embeddedetcd.Config
 	server *embeddedetcd.Server
@@ -115,13 +115,13 @@ func (e *testEtcd) caughtUp(t testing.TB, tracker *Tracker) {
 		})
 	}
 	reached(last)
-	// Deletions leave no key behind, so one more write marks the end.
+	// Deletions leave no key, so one more write marks the end.
 	end := e.put(t, tracker.root+"end-of-test", 1)
 	reached(end)
 	reached(e.delete(t, tracker.root+"end-of-test"))
 }
 
-// wantExact compares with what one plain reading of everything counts.
+// wantExact compares with a count of all keys.
 func (e *testEtcd) wantExact(t testing.TB, tracker *Tracker) {
 	t.Helper()
 	e.caughtUp(t, tracker)
@@ -153,7 +153,7 @@ func (e *testEtcd) wantExact(t testing.TB, tracker *Tracker) {
 	}
 }
 
-// plain is the usage of objects that are kept as they are.
+// plain returns the usage of uncompressed objects.
 func plain(objects, bytes int64) Usage {
 	return Usage{Objects: objects, Bytes: bytes, PlainBytes: bytes}
 }
@@ -182,10 +182,9 @@ func run(t testing.TB, tracker *Tracker) {
 	})
 }
 
-// newLine is a connection to etcd that can be cut.
-func newLine(t *testing.T, etcd *testEtcd) *line.Line {
+func newProxy(t *testing.T, etcd *testEtcd) *faultproxy.Proxy {
 	t.Helper()
-	l, err := line.New(t.Context(), etcd.config.SocketPath)
+	l, err := faultproxy.New(t.Context(), etcd.config.SocketPath)
 	if err != nil {
 		t.Fatal(err)
 	}

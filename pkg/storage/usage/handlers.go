@@ -5,14 +5,13 @@ package usage
 
 import "sync"
 
-// handlers are those who are told of something. The lock keeps them from being told
-// while they change: who was removed is not called any more.
+// handlers are notified with mu held, so that a removed handler is no longer called once
+// remove returns.
 type handlers[H any] struct {
 	mu  sync.Mutex
-	all map[*H]struct{} // so that one of two equal handlers can be removed
+	all map[*H]struct{} // pointers, because equal handlers are separate
 }
 
-// add has a handler told until remove is called.
 func (h *handlers[H]) add(handler H) (remove func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -27,7 +26,6 @@ func (h *handlers[H]) add(handler H) (remove func()) {
 	}
 }
 
-// notify calls each handler.
 func (h *handlers[H]) notify(call func(H)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

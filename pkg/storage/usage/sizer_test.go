@@ -18,11 +18,11 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// tenfold takes values that begin with "z" to be ten times as large as they are
-// kept, and those that begin with "?" for unknown while blind.
+// tenfold returns ten times the size for values that begin with "z" or "?". Those with "?"
+// are unknown while blind.
 type tenfold struct{ blind atomic.Bool }
 
-func (m *tenfold) measure(_ schema.GroupResource, _, value []byte) (int64, bool) {
+func (m *tenfold) plainSize(value []byte) (int64, bool) {
 	switch {
 	case bytes.HasPrefix(value, []byte("?")) && m.blind.Load():
 		return 0, false
@@ -47,18 +47,18 @@ func TestPlainBytes(t *testing.T) {
 	etcd := startEtcd(t)
 	const key = "/annex/example.com/widgets/default/w"
 	etcd.putValue(t, key, "z2345")
-	tracker := NewTracker(etcd.client, "annex", (&tenfold{}).measure)
+	tracker := NewTracker(etcd.client, "annex", (&tenfold{}).plainSize)
 	run(t, tracker)
 	steps := []struct {
 		name string
 		do   func()
 		want Usage
 	}{
-		{"what was there", func() {}, Usage{Objects: 1, Bytes: 5, PlainBytes: 50}},
-		{"a plain one", func() { etcd.putValue(t, key+"2", "123") }, Usage{Objects: 2, Bytes: 8, PlainBytes: 53}},
-		{"the plain one compressed", func() { etcd.putValue(t, key+"2", "z") }, Usage{Objects: 2, Bytes: 6, PlainBytes: 60}},
-		{"the first one plain", func() { etcd.putValue(t, key, "12345") }, Usage{Objects: 2, Bytes: 6, PlainBytes: 15}},
-		{"only the compressed one", func() { etcd.delete(t, key) }, Usage{Objects: 1, Bytes: 1, PlainBytes: 10}},
+		{"existing value", func() {}, Usage{Objects: 1, Bytes: 5, PlainBytes: 50}},
+		{"a plain value", func() { etcd.putValue(t, key+"2", "123") }, Usage{Objects: 2, Bytes: 8, PlainBytes: 53}},
+		{"compress it", func() { etcd.putValue(t, key+"2", "z") }, Usage{Objects: 2, Bytes: 6, PlainBytes: 60}},
+		{"decompress the first", func() { etcd.putValue(t, key, "12345") }, Usage{Objects: 2, Bytes: 6, PlainBytes: 15}},
+		{"delete the first", func() { etcd.delete(t, key) }, Usage{Objects: 1, Bytes: 1, PlainBytes: 10}},
 	}
 	for _, step := range steps {
 		step.do()
@@ -72,34 +72,35 @@ func TestPlainBytes(t *testing.T) {
 	}
 }
 
-// What was counted is what is taken back, whether or not the size is known then.
-func TestSizesThatAreNotKnown(t *testing.T) {
+// TestUnknownSizes: the size that was added is subtracted, even if it becomes known or
+// unknown in between.
+func TestUnknownSizes(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	const key = "/annex/example.com/widgets/default/w"
-	measure := &tenfold{}
-	tracker := NewTracker(etcd.client, "annex", measure.measure)
+	sizes := &tenfold{}
+	tracker := NewTracker(etcd.client, "annex", sizes.plainSize)
 	want := func(what string, want Usage) {
 		t.Helper()
 		etcd.caughtUp(t, tracker)
 		poll.Until(t, what, func() string { return cmp.Diff(want, tracker.Usage(widgets)) })
 	}
-	measure.blind.Store(true)
+	sizes.blind.Store(true)
 	etcd.putValue(t, key, "?12")
 	run(t, tracker)
-	want("read while not known", plain(1, 3))
-	measure.blind.Store(false)
+	want("read while unknown", plain(1, 3))
+	sizes.blind.Store(false)
 	etcd.putValue(t, key+"2", "?12")
 	want("written while known", Usage{Objects: 2, Bytes: 6, PlainBytes: 33})
 	etcd.putValue(t, key, "?1")
 	want("replaced while known", Usage{Objects: 2, Bytes: 5, PlainBytes: 50})
-	measure.blind.Store(true)
-	// The old size is lost, so that everything is read again.
+	sizes.blind.Store(true)
+	// The old size is lost, so all keys are read again.
 	etcd.delete(t, key)
-	want("removed while not known any more", plain(1, 3))
-	measure.blind.Store(false)
+	want("deleted while unknown", plain(1, 3))
+	sizes.blind.Store(false)
 	etcd.delete(t, key+"2")
-	want("removed while known again", Usage{})
+	want("deleted while known again", Usage{})
 	if tracker.Total() != (Usage{}) {
 		t.Errorf("%+v is left", tracker.Total())
 	}
@@ -143,7 +144,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-func TestBookkeepingIsNoObject(t *testing.T) {
+func TestInternalKeysAreNotCounted(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	etcd.put(t, "/annex/_annex/store", 10)
@@ -156,7 +157,7 @@ func TestBookkeepingIsNoObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := tracker.All(); len(got) > 0 || tracker.Total() != (Usage{}) {
-		t.Errorf("bookkeeping is counted: %v", got)
+		t.Errorf("internal keys are counted: %v", got)
 	}
 	etcd.put(t, "/annex/configmaps/_annex/x", 1) // a name, not the segment
 	etcd.wantExact(t, tracker)
@@ -175,21 +176,21 @@ func TestWaitFor(t *testing.T) {
 			t.Fatalf("at revision %d, waited for %d", got, last)
 		}
 	}
-	// Of what is written elsewhere etcd tells when it is asked.
+	// etcd reports writes outside the prefix only on a progress request.
 	elsewhere := etcd.put(t, "/elsewhere/x", 1)
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if err := tracker.WaitFor(ctx, elsewhere); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 3*askAfter)
+	ctx, cancel = context.WithTimeout(t.Context(), 3*progressDelay)
 	defer cancel()
 	if err := tracker.WaitFor(ctx, elsewhere+1000); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("wait for what has not happened: %v", err)
+		t.Errorf("wait for a future revision: %v", err)
 	}
 }
 
-func TestManyWaitForTheirOwnWrites(t *testing.T) {
+func TestConcurrentWaitFor(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	tracker := etcd.track(t, "annex")
@@ -221,7 +222,7 @@ func TestManyWaitForTheirOwnWrites(t *testing.T) {
 	}
 }
 
-// stalled is an etcd that never answers.
+// stalled is an etcd that does not respond.
 type stalled struct{ Etcd }
 
 func (stalled) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*clientv3.GetResponse, error) {
@@ -229,52 +230,52 @@ func (stalled) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*clie
 	return nil, ctx.Err()
 }
 
-func TestWaitForAnEtcdThatIsAway(t *testing.T) {
+func TestWaitForUnavailableEtcd(t *testing.T) {
 	t.Parallel()
 	tracker := NewTracker(stalled{}, "annex", nil)
 	run(t, tracker)
-	ctx, cancel := context.WithTimeout(t.Context(), askAfter/2)
+	ctx, cancel := context.WithTimeout(t.Context(), progressDelay/2)
 	defer cancel()
-	if err := tracker.WaitFor(ctx, 5); err == nil || !strings.Contains(err.Error(), "/annex/ at revision 5, it is known at 0") {
+	if err := tracker.WaitFor(ctx, 5); err == nil || !strings.Contains(err.Error(), "/annex/ at revision 5, it is at 0") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestSum(t *testing.T) {
+func TestAggregator(t *testing.T) {
 	t.Parallel()
 	first, second := startEtcd(t), startEtcd(t)
 	first.put(t, "/annex/configmaps/a/x", 10)
 	second.put(t, "/two/configmaps/a/x", 5)
 	second.put(t, "/two/example.com/widgets/a/w", 30)
-	sum := NewAggregator()
-	if sum.Usage(widgets) != (Usage{}) {
-		t.Error("a sum of nothing is not zero")
+	aggregator := NewAggregator()
+	if aggregator.Usage(widgets) != (Usage{}) {
+		t.Error("the usage without Stores is not zero")
 	}
 	seen := &storeRecorder{recorder: recorder{changed: map[schema.GroupResource]int{}}, stores: make(chan string, 1000)}
-	remove, removeStores := sum.AddHandler(seen), sum.AddStoreHandler(seen)
+	remove, removeStores := aggregator.AddHandler(seen), aggregator.AddStoreHandler(seen)
 	a, b := first.track(t, "annex"), second.track(t, "two")
 	down := NewTracker(stalled{}, "annex", nil)
-	sum.Add("default", a)
-	sum.Add("second", b)
+	aggregator.Add("default", a)
+	aggregator.Add("second", b)
 	first.caughtUp(t, a)
 	second.caughtUp(t, b)
-	if got, want := sum.Usage(configMaps), plain(2, 15); got != want {
+	if got, want := aggregator.Usage(configMaps), plain(2, 15); got != want {
 		t.Errorf("configmaps in both: %+v, want %+v", got, want)
 	}
-	if got, known := sum.Store("second"); got != plain(2, 35) || !known {
+	if got, known := aggregator.Store("second"); got != plain(2, 35) || !known {
 		t.Errorf("second has %+v (%t)", got, known)
 	}
-	sum.Add("down", down)
-	if _, known := sum.Store("down"); known {
-		t.Error("the usage of a Store that never answered is known")
+	aggregator.Add("down", down)
+	if _, known := aggregator.Store("down"); known {
+		t.Error("the usage of a Store that never responded is known")
 	}
-	if _, known := sum.Store("unheard of"); known {
-		t.Error("the usage of a Store that is not there is known")
+	if _, known := aggregator.Store("other"); known {
+		t.Error("the usage of a Store that does not exist is known")
 	}
-	if got, known := sum.In("second", widgets); got != plain(1, 30) || !known {
+	if got, known := aggregator.In("second", widgets); got != plain(1, 30) || !known {
 		t.Errorf("widgets in second: %+v (%t)", got, known)
 	}
-	if got, known := sum.In("default", widgets); got != (Usage{}) || !known {
+	if got, known := aggregator.In("default", widgets); got != (Usage{}) || !known {
 		t.Errorf("widgets in default: %+v (%t)", got, known)
 	}
 	second.put(t, "/two/example.com/widgets/a/v", 1)
@@ -283,11 +284,11 @@ func TestSum(t *testing.T) {
 			break
 		}
 	}
-	sum.Remove("down")
-	sum.Remove("second")
-	sum.Remove("second")
-	if got, want := sum.Usage(configMaps), plain(1, 10); got != want {
-		t.Errorf("configmaps in what is left: %+v, want %+v", got, want)
+	aggregator.Remove("down")
+	aggregator.Remove("second")
+	aggregator.Remove("second")
+	if got, want := aggregator.Usage(configMaps), plain(1, 10); got != want {
+		t.Errorf("configmaps in the remaining Store: %+v, want %+v", got, want)
 	}
 	before, _ := seen.of(widgets)
 	second.put(t, "/two/example.com/widgets/a/u", 1)
@@ -315,21 +316,21 @@ func (r *storeRecorder) of(resource schema.GroupResource) (int, bool) {
 	return count, changed
 }
 
-func TestSumReplacesATracker(t *testing.T) {
+func TestAggregatorReplacesTracker(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	etcd.put(t, "/annex/configmaps/a/x", 10)
 	etcd.put(t, "/other/configmaps/a/x", 20)
 	a, b := etcd.track(t, "annex"), etcd.track(t, "other")
-	sum := NewAggregator()
-	sum.Add("default", a)
-	sum.Add("default", b)
+	aggregator := NewAggregator()
+	aggregator.Add("default", a)
+	aggregator.Add("default", b)
 	etcd.caughtUp(t, a)
 	etcd.caughtUp(t, b)
-	if got, want := sum.Usage(configMaps), plain(1, 20); got != want {
+	if got, want := aggregator.Usage(configMaps), plain(1, 20); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got := sum.Tracker("default"); got != b {
+	if got := aggregator.Tracker("default"); got != b {
 		t.Error("the tracker was not replaced")
 	}
 }

@@ -6,6 +6,7 @@ package usage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"sync"
 	"time"
@@ -16,15 +17,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// progressDelay is how long WaitFor waits before it requests the progress of the watch:
+// etcd sends events below the prefix at once, but no others.
+const progressDelay = 100 * time.Millisecond
+
 // Usage is what etcd holds of a resource.
 type Usage struct {
 	// Objects is the number of objects.
 	Objects int64
-	// Bytes is the size of their values as etcd keeps them: encoded, and
-	// compressed or encrypted if they are, without keys and without history.
+	// Bytes is the size of their values in etcd, compressed and encrypted, without keys
+	// and old revisions.
 	Bytes int64
-	// PlainBytes is the size of their values before compression and encryption,
-	// as far as it is known.
+	// PlainBytes is the size of their values before compression and encryption, as far as
+	// known.
 	PlainBytes int64
 }
 
@@ -34,15 +39,15 @@ func (u *Usage) add(other Usage) {
 	u.PlainBytes += other.PlainBytes
 }
 
-// Handler is told of changes. It must not block.
+// Handler is notified of changes. It must not block.
 type Handler interface {
-	// UsageChanged says that the usage of one resource is another than before.
+	// UsageChanged reports that the usage of a resource changed.
 	UsageChanged(schema.GroupResource)
-	// AllUsageChanged says that any may be, as when it becomes known.
+	// AllUsageChanged reports that the usage of any resource may have changed.
 	AllUsageChanged()
 }
 
-// Etcd is what a Tracker needs of an etcd client.
+// Etcd is the part of an etcd client that a Tracker uses.
 type Etcd interface {
 	Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error)
 	Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan
@@ -68,10 +73,9 @@ type Tracker struct {
 	moved chan struct{}
 }
 
-// NewTracker returns a Tracker of the keys below prefix, which does nothing before
-// Run. The prefix is the one given to the API server, with or without slashes
-// around it. Without a measure all values are taken to be plain.
-func NewTracker(annexEtcd Etcd, prefix string, measure SizeFunc) *Tracker {
+// NewTracker returns a Tracker of the keys below the API server's storage prefix. Without
+// plainSize all values count as plain.
+func NewTracker(annexEtcd Etcd, prefix string, plainSize SizeFunc) *Tracker {
 	root := path.Join("/", prefix)
 	if root != "/" {
 		root += "/"
@@ -79,16 +83,15 @@ func NewTracker(annexEtcd Etcd, prefix string, measure SizeFunc) *Tracker {
 	return &Tracker{
 		annexEtcd: annexEtcd,
 		root:      root,
-		sizer:     sizer{root: root, plainSize: measure, unknown: map[string]struct{}{}},
+		sizer:     sizer{root: root, plainSize: plainSize, unknown: map[string]struct{}{}},
 		counts:    newCounts(root),
 		synced:    make(chan struct{}),
 		retry:     wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 5 * time.Second},
 	}
 }
 
-// AddHandler has changes reported to a handler until remove is called, which
-// returns when the last call of the handler has. It must not be called by a
-// handler. What changed before is for the caller to read.
+// AddHandler registers a handler until remove is called. After remove returns, the handler
+// is not called. Neither may be called by a handler. Earlier changes are not reported.
 func (t *Tracker) AddHandler(handler Handler) (remove func()) {
 	return t.handlers.add(handler)
 }
@@ -106,57 +109,54 @@ func (t *Tracker) HasSynced() bool {
 // Synced is closed when the usage is known.
 func (t *Tracker) Synced() <-chan struct{} { return t.synced }
 
-// Usage is the usage of one resource; zero for one that has no objects. Resources
-// whose keys name no group, as those of the Kubernetes kinds, are found
-// under the empty group.
+// Usage returns the usage of a resource. Keys without a group, as those of Kubernetes'
+// own kinds, count for the empty group.
 func (t *Tracker) Usage(resource schema.GroupResource) Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.counts.of(resource)
 }
 
-// Namespace is the usage of one resource in one namespace.
+// Namespace returns the usage of a resource in a namespace.
 func (t *Tracker) Namespace(resource schema.GroupResource, namespace string) Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.counts.ofNamespace(resource, namespace)
 }
 
-// Namespaces is the usage of one resource in every namespace that has some of it.
+// Namespaces returns the usage of a resource by namespace.
 func (t *Tracker) Namespaces(resource schema.GroupResource) map[string]Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.counts.namespacesOf(resource)
 }
 
-// Total is the usage of all resources together.
+// Total returns the usage of all resources.
 func (t *Tracker) Total() Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.counts.total
 }
 
-// All is the usage of every resource that has objects, or had some since the last
-// time that everything was read.
+// All returns the usage by resource.
 func (t *Tracker) All() map[schema.GroupResource]Usage {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.counts.all()
 }
 
-// Revision is the revision of etcd that the usage is exact for. Writes elsewhere in
-// etcd may be newer.
+// Revision returns the revision of etcd that the usage is exact for. Writes outside the
+// prefix may be newer.
 func (t *Tracker) Revision() int64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.revision
 }
 
-// Run tracks until ctx is done. It outlasts an etcd that is away.
+// Run tracks until ctx is done. It retries while etcd is unavailable.
 func (t *Tracker) Run(ctx context.Context) {
 	logger := klog.LoggerWithName(klog.FromContext(ctx), "usage")
-	// With a leader required, a member cut off from its cluster ends the watch
-	// instead of keeping silent.
+	// A member that is disconnected from its cluster ends the watch then.
 	ctx = clientv3.WithRequireLeader(ctx)
 	backoff := t.retry
 	for ctx.Err() == nil {
@@ -167,7 +167,7 @@ func (t *Tracker) Run(ctx context.Context) {
 		if followed {
 			backoff = t.retry
 		}
-		logger.V(2).Info("Reading the usage of storage again", "revision", t.Revision(), "reason", err)
+		logger.V(2).Info("Restarting the tracking of usage", "revision", t.Revision(), "reason", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(backoff.Step()):
@@ -175,38 +175,30 @@ func (t *Tracker) Run(ctx context.Context) {
 	}
 }
 
-// step reads everything if it must and then follows it, until that fails. It
-// reports whether it could follow.
+// step reads all keys if necessary and then follows them until that fails.
 func (t *Tracker) step(ctx context.Context) (followed bool, err error) {
-	if !t.following() {
+	if t.Revision() == 0 {
 		if err := t.load(ctx); err != nil {
 			return false, err
 		}
 	}
 	followed, err = t.follow(ctx)
 	if errors.Is(err, errReload) {
-		t.forgetRevision()
+		t.mu.Lock()
+		t.setRevision(0)
+		t.mu.Unlock()
 	}
 	return followed, err
 }
 
-func (t *Tracker) following() bool { return t.Revision() > 0 }
-
-// forgetRevision has everything read again; until then the counts stay.
-func (t *Tracker) forgetRevision() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.setRevision(0)
-}
-
-// advance says that nothing happened up to revision.
+// advance is called when there are no events up to a revision.
 func (t *Tracker) advance(revision int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.setRevision(max(t.revision, revision))
 }
 
-// replace makes counts of a whole reading the current ones.
+// replace sets counts of all keys.
 func (t *Tracker) replace(fresh *counts, revision int64) {
 	t.mu.Lock()
 	t.counts = fresh
@@ -216,7 +208,7 @@ func (t *Tracker) replace(fresh *counts, revision int64) {
 	t.handlers.notify(Handler.AllUsageChanged)
 }
 
-// apply counts the events of one response, all or none.
+// apply counts the events of a response, all or none.
 func (t *Tracker) apply(events []*clientv3.Event, revision int64) error {
 	deltas, err := t.sizer.deltas(events)
 	if err != nil {
@@ -243,11 +235,51 @@ func (t *Tracker) count(events []*clientv3.Event, deltas []Usage, revision int64
 	return changed
 }
 
-// setRevision has t.mu locked.
+// setRevision requires t.mu.
 func (t *Tracker) setRevision(revision int64) {
 	t.revision = revision
 	if t.moved != nil {
 		close(t.moved)
 		t.moved = nil
 	}
+}
+
+// WaitFor waits until the usage includes all writes up to a revision of etcd.
+func (t *Tracker) WaitFor(ctx context.Context, revision int64) error {
+	var ticker *time.Ticker
+	var request <-chan time.Time
+	for {
+		moved := t.movedFrom(revision)
+		if moved == nil {
+			return nil
+		}
+		if ticker == nil {
+			ticker = time.NewTicker(progressDelay)
+			defer ticker.Stop()
+			request = ticker.C
+		}
+		select {
+		case <-moved:
+		case <-request:
+			// WithRequireLeader selects the stream of the watch. An error ends the watch
+			// too, which is then restarted.
+			_ = t.annexEtcd.RequestProgress(clientv3.WithRequireLeader(ctx))
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the usage below %s at revision %d, it is at %d: %w", t.root, revision, t.Revision(), context.Cause(ctx))
+		}
+	}
+}
+
+// movedFrom returns a channel that is closed when the revision changes, or nil if the
+// revision is reached.
+func (t *Tracker) movedFrom(revision int64) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.revision >= revision {
+		return nil
+	}
+	if t.moved == nil {
+		t.moved = make(chan struct{})
+	}
+	return t.moved
 }

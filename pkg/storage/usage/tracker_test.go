@@ -26,7 +26,7 @@ var (
 	stores     = schema.GroupResource{Group: "hosting.annex.dev", Resource: "stores"}
 )
 
-func TestTrackerCountsWhatIsThere(t *testing.T) {
+func TestTrackerLoad(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	etcd.put(t, "/annex/configmaps/default/a", 10)
@@ -57,7 +57,7 @@ func TestTrackerCountsWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestTrackerFollows(t *testing.T) {
+func TestTrackerFollow(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	tracker := etcd.track(t, "/annex")
@@ -79,7 +79,7 @@ func TestTrackerFollows(t *testing.T) {
 		{"grow", func(t *testing.T) { etcd.put(t, key, 300) }, plain(1, 300)},
 		{"shrink", func(t *testing.T) { etcd.put(t, key, 50) }, plain(1, 50)},
 		{"same size", func(t *testing.T) { etcd.put(t, key, 50) }, plain(1, 50)},
-		{"a second", func(t *testing.T) { etcd.put(t, key+"2", 7) }, plain(2, 57)},
+		{"second object", func(t *testing.T) { etcd.put(t, key+"2", 7) }, plain(2, 57)},
 		{"big value", func(t *testing.T) { etcd.put(t, key+"3", 1<<20) }, plain(3, 57+1<<20)},
 		{"big value again", func(t *testing.T) { etcd.put(t, key+"3", 1<<20+1) }, plain(3, 58+1<<20)},
 		{"transaction", txn(
@@ -88,7 +88,7 @@ func TestTrackerFollows(t *testing.T) {
 		{"empty value", func(t *testing.T) { etcd.put(t, key+"5", 0) }, plain(4, 10)},
 		{"create and delete in a range", txn(clientv3.OpDelete(key, clientv3.WithPrefix())), Usage{}},
 		{"create again", func(t *testing.T) { etcd.put(t, key, 9) }, plain(1, 9)},
-		{"lease runs out", func(t *testing.T) {
+		{"lease expires", func(t *testing.T) {
 			lease, err := etcd.client.Grant(t.Context(), 60)
 			if err != nil {
 				t.Fatal(err)
@@ -150,11 +150,11 @@ func TestNextLimit(t *testing.T) {
 		objects, size int
 		want          int64
 	}{
-		"small values double":       {20, 20 * 100, 40},
-		"up to the largest":         {400, 400, largestPage},
-		"big values by size":        {20, 20 << 20, 2},
-		"one at a time at the most": {1, 100 << 20, 1},
-		"empty":                     {20, 0, 40},
+		"small values double": {20, 20 * 100, 40},
+		"up to the largest":   {400, 400, largestPage},
+		"big values by size":  {20, 20 << 20, 2},
+		"at least one":        {1, 100 << 20, 1},
+		"empty":               {20, 0, 40},
 	}
 	for name, tt := range tests {
 		if got := nextLimit(tt.objects, tt.size); got != tt.want {
@@ -183,14 +183,13 @@ func TestTrackerWithConcurrentWriters(t *testing.T) {
 			}
 		})
 	}
-	// A second one starts in the middle of it.
 	late := etcd.track(t, "annex")
 	wg.Wait()
 	etcd.wantExact(t, tracker)
 	etcd.wantExact(t, late)
 }
 
-func TestTrackerSurvivesRestartOfEtcd(t *testing.T) {
+func TestTrackerAfterEtcdRestart(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	etcd.put(t, "/annex/configmaps/a/b", 5)
@@ -202,46 +201,46 @@ func TestTrackerSurvivesRestartOfEtcd(t *testing.T) {
 	etcd.wantExact(t, tracker)
 }
 
-func TestTrackerBehindACompaction(t *testing.T) {
+func TestTrackerAfterCompaction(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T, etcd *testEtcd){
-		"what it would continue from is gone": func(t *testing.T, etcd *testEtcd) {
+		"next revision": func(t *testing.T, etcd *testEtcd) {
 			etcd.put(t, "/annex/configmaps/a/b", 50)
 			etcd.delete(t, "/annex/configmaps/a/c")
 			etcd.compact(t, etcd.put(t, "/annex/configmaps/a/d", 5))
 		},
-		// etcd sends the event but leaves out the value that it replaced.
-		"what an event replaced is gone": func(t *testing.T, etcd *testEtcd) {
+		// etcd sends the event without the previous value.
+		"previous value of an update": func(t *testing.T, etcd *testEtcd) {
 			etcd.compact(t, etcd.put(t, "/annex/configmaps/a/b", 50))
 		},
-		"what a deletion deleted is gone": func(t *testing.T, etcd *testEtcd) {
+		"previous value of a deletion": func(t *testing.T, etcd *testEtcd) {
 			etcd.compact(t, etcd.delete(t, "/annex/configmaps/a/b"))
 		},
 	}
-	for name, behind := range tests {
+	for name, compact := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			etcd := startEtcd(t)
 			etcd.put(t, "/annex/configmaps/a/b", 5)
 			etcd.put(t, "/annex/configmaps/a/c", 5)
-			line := newLine(t, etcd)
-			tracker := etcd.trackThrough(t, "http://"+line.Address(), "annex")
+			proxy := newProxy(t, etcd)
+			tracker := etcd.trackThrough(t, "http://"+proxy.Address(), "annex")
 			etcd.caughtUp(t, tracker)
-			line.Cut()
-			behind(t, etcd)
-			line.Mend()
+			proxy.Cut()
+			compact(t, etcd)
+			proxy.Restore()
 			etcd.put(t, "/annex/configmaps/a/e", 1)
 			etcd.wantExact(t, tracker)
 		})
 	}
 }
 
-func TestTrackerNoticesAnOlderState(t *testing.T) {
+func TestTrackerDetectsLowerRevision(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	etcd.put(t, "/annex/configmaps/a/b", 5)
 	tracker := NewTracker(etcd.client, "annex", nil)
-	tracker.revision = 1000 // what it counted of the etcd that was there before
+	tracker.revision = 1000 // of an etcd that was replaced
 	if _, err := tracker.step(t.Context()); !errors.Is(err, errRevisionWentBack) {
 		t.Errorf("got %v, want %v", err, errRevisionWentBack)
 	}
@@ -253,13 +252,13 @@ func TestTrackerWaitsForEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	etcd.put(t, "/annex/configmaps/a/b", 5)
-	line := newLine(t, etcd)
-	line.Cut()
-	tracker := etcd.trackThrough(t, "http://"+line.Address(), "annex")
+	proxy := newProxy(t, etcd)
+	proxy.Cut()
+	tracker := etcd.trackThrough(t, "http://"+proxy.Address(), "annex")
 	if tracker.HasSynced() {
 		t.Error("synced without an etcd")
 	}
-	line.Mend()
+	proxy.Restore()
 	<-tracker.Synced()
 	if !tracker.HasSynced() {
 		t.Error("not synced")
@@ -267,7 +266,7 @@ func TestTrackerWaitsForEtcd(t *testing.T) {
 	etcd.wantExact(t, tracker)
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestRunStopsWithContext(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	tracker := NewTracker(etcd.client, "annex", nil)
@@ -328,11 +327,11 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
-func TestHandlersComeAndGo(t *testing.T) {
+func TestAddAndRemoveHandlers(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
 	tracker := etcd.track(t, "annex")
-	<-tracker.Synced() // what the first reading finds is no change of one resource
+	<-tracker.Synced() // the first load reports AllUsageChanged only
 	changes := func(r *recorder) int {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -346,7 +345,7 @@ func TestHandlersComeAndGo(t *testing.T) {
 		})
 	}
 	removeFirst := tracker.AddHandler(first)
-	// The same handler twice is told twice, and each is removed by itself.
+	// Registering a handler twice makes two registrations.
 	removeAgain := tracker.AddHandler(first)
 	etcd.put(t, "/annex/configmaps/a/b", 1)
 	etcd.caughtUp(t, tracker)
@@ -376,7 +375,7 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if got := tracker.Total(); got != (Usage{}) {
-		t.Errorf("counted %+v all the same", got)
+		t.Errorf("counted %+v", got)
 	}
 }
 
@@ -400,7 +399,7 @@ func TestResourceOfKey(t *testing.T) {
 		prefix, groupLength := resourcePrefix([]byte(key))
 		got := toResource(string(prefix), groupLength)
 		if got != want {
-			t.Errorf("%q is of %+v, want %+v", key, got, want)
+			t.Errorf("%q: got %+v, want %+v", key, got, want)
 		}
 		if back := toPrefix(got); back != string(prefix) {
 			t.Errorf("%q: prefix %q became %q", key, prefix, back)

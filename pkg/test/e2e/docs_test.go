@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/annex-dev/annex/pkg/test/page"
+	"github.com/annex-dev/annex/pkg/test/doctest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -19,26 +20,20 @@ import (
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	root, err := process.ModuleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	followed := 0
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !page.Followable(string(content)) {
+		expect.NoError(t, err)
+		if !doctest.Followable(string(content)) {
 			continue
 		}
 		followed++
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			page.Run(t, string(content), filepath.Dir(programs.annex))
+			doctest.Run(t, string(content), filepath.Dir(programs.annex))
 		})
 	}
 	if followed == 0 {

@@ -255,11 +255,11 @@ func (c *Cluster) retry(t testing.TB, what string, do func(ctx context.Context) 
 // endpoints again.
 func (c *Cluster) Impersonate(other *Cluster) (back func()) {
 	for i, m := range c.Members {
-		m.line.To(other.Members[i].socket())
+		m.line.Retarget(other.Members[i].socket())
 	}
 	return func() {
 		for _, m := range c.Members {
-			m.line.To(m.socket())
+			m.line.Retarget(m.socket())
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/annex-dev/annex/pkg/test/line"
+	"github.com/annex-dev/annex/pkg/test/faultproxy"
 )
 
 // What the names of sockets begin to count at.
@@ -36,7 +36,7 @@ type Member struct {
 
 	cluster *Cluster
 	index   int
-	line    *line.Line
+	line    *faultproxy.Proxy
 
 	mu      sync.Mutex
 	process *exec.Cmd // nil unless it runs
@@ -47,7 +47,7 @@ func newMember(t testing.TB, c *Cluster, index int) *Member {
 	t.Helper()
 	m := &Member{Name: fmt.Sprintf("m%d", index), cluster: c, index: index}
 	var err error
-	if m.line, err = line.New(t.Context(), m.socket()); err != nil {
+	if m.line, err = faultproxy.New(t.Context(), m.socket()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.line.Close)
@@ -199,11 +199,11 @@ func (m *Member) end() {
 func (m *Member) Cut() { m.line.Cut() }
 
 // Mend takes back Cut.
-func (m *Member) Mend() { m.line.Mend() }
+func (m *Member) Mend() { m.line.Restore() }
 
 // SlowDown has whatever goes between the member and clients take longer by delay, in
 // each direction; 0 takes it back.
-func (m *Member) SlowDown(delay time.Duration) { m.line.Slow(delay) }
+func (m *Member) SlowDown(delay time.Duration) { m.line.SetDelay(delay) }
 
 func (m *Member) logPath() string { return filepath.Join(m.cluster.dir, m.Name+".log") }
 

@@ -20,7 +20,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -43,7 +43,7 @@ func runHosted(ctx context.Context, dir string) (outcomes []outcome, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, balancer.Close()) }()
-	installation, err := behind.Install(ctx, cluster, balancer)
+	installation, err := annextest.Install(ctx, cluster, balancer)
 	if err != nil {
 		return nil, err
 	}

@@ -16,16 +16,16 @@ import (
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 )
 
-// caches are what the informers know.
-type caches struct {
+// listers are what the informers know.
+type listers struct {
 	mainAPIServices  aggregatorlisters.APIServiceLister
 	mainDefinitions  apiextensionslisters.CustomResourceDefinitionLister
 	annexDefinitions apiextensionslisters.CustomResourceDefinitionLister
 	annexHosted      hostinglisters.HostedResourceLister
 }
 
-func newCaches(config Config) caches {
-	return caches{
+func newListers(config Config) listers {
+	return listers{
 		mainAPIServices:  config.MainAPIServiceInformer.Lister(),
 		mainDefinitions:  config.MainDefinitionInformer.Lister(),
 		annexDefinitions: config.AnnexDefinitionInformer.Lister(),
@@ -40,7 +40,7 @@ type snapshot struct {
 	hosted                            []*hosted
 }
 
-func (c caches) list() (snapshot, error) {
+func (c listers) list() (snapshot, error) {
 	var all snapshot
 	var err error
 	if all.apiServices, err = c.mainAPIServices.List(labels.Everything()); err != nil {
@@ -58,8 +58,8 @@ func (c caches) list() (snapshot, error) {
 	return all, nil
 }
 
-// look picks out what matters to one group.
-func (c caches) look(group string) (*view, error) {
+// view picks out what matters to one group.
+func (c listers) view(group string) (*view, error) {
 	all, err := c.list()
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func ofGroup(definitions []*definition, group string) []*definition {
 }
 
 // groups are those that annex serves, and those that it may have served.
-func (c caches) groups() ([]string, error) {
+func (c listers) groups() ([]string, error) {
 	all, err := c.list()
 	if err != nil {
 		return nil, err

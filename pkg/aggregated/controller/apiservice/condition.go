@@ -20,18 +20,18 @@ import (
 
 // report has the HostedResources of a group say how its versions stand. It returns
 // when to look again at those whose news were put off.
-func (r *reconciler) report(ctx context.Context, v *view, standings map[string]standing) (time.Duration, error) {
+func (r *reconciler) report(ctx context.Context, v *view, standings map[string]status) (time.Duration, error) {
 	var again time.Duration
 	var errs []error
 	for _, resource := range v.hosted {
 		before := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
 		after := publishedCondition(resource, v, standings)
-		if !conditions.Date(&after, before, r.now()) {
+		if !conditions.SetTransitionTime(&after, before, r.now()) {
 			continue
 		}
 		if !conditions.IsUrgent(&after, before) {
-			if wait := r.messages.Wait(resource.Name); wait > 0 {
-				again = soonest(again, wait)
+			if wait := r.messages.Delay(resource.Name); wait > 0 {
+				again = minNonZero(again, wait)
 				continue
 			}
 		}
@@ -46,7 +46,7 @@ func (r *reconciler) report(ctx context.Context, v *view, standings map[string]s
 
 // publishedCondition sums up the versions of one resource: it is published if all
 // that are served are, and otherwise says why the first is not.
-func publishedCondition(resource *hosted, v *view, standings map[string]standing) metav1.Condition {
+func publishedCondition(resource *hosted, v *view, standings map[string]status) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               hostingv1alpha1.HostedResourcePublished,
 		Status:             metav1.ConditionFalse,

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 func resource(name string, conditions ...metav1.Condition) *hosted {
@@ -22,16 +22,16 @@ func resource(name string, conditions ...metav1.Condition) *hosted {
 
 func TestPublishedCondition(t *testing.T) {
 	t.Parallel()
-	yes := standing{published: true, reason: reasonPublished}
+	yes := status{published: true, reason: reasonPublished}
 	v := viewOf([]*definition{crd(widgets, "v1beta1", "v1", "-v2"), crd(gadgets, "-v1")}, nil)
 	for name, tc := range map[string]struct {
 		resource  string
-		standings map[string]standing
+		standings map[string]status
 		want      string
 	}{
-		"all":            {widgets, map[string]standing{"v1": yes, "v1beta1": yes}, "True Published The main cluster sends requests to annex: v1, v1beta1"},
-		"one not":        {widgets, map[string]standing{"v1": yes, "v1beta1": notPublished("R", "m")}, "False R v1beta1: m"},
-		"none":           {widgets, map[string]standing{"v1": notPublished("Q", "n"), "v1beta1": notPublished("R", "m")}, "False Q v1: n"},
+		"all":            {widgets, map[string]status{"v1": yes, "v1beta1": yes}, "True Published The main cluster sends requests to annex: v1, v1beta1"},
+		"one not":        {widgets, map[string]status{"v1": yes, "v1beta1": notPublished("R", "m")}, "False R v1beta1: m"},
+		"none":           {widgets, map[string]status{"v1": notPublished("Q", "n"), "v1beta1": notPublished("R", "m")}, "False Q v1: n"},
 		"serves nothing": {gadgets, nil, `False NotServed annex has no CustomResourceDefinition "gadgets.example.com" that serves a version`},
 		"not defined":    {"things." + group, nil, `False NotServed annex has no CustomResourceDefinition "things.example.com" that serves a version`},
 	} {
@@ -53,7 +53,7 @@ func TestReport(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		before    []metav1.Condition
-		stands    standing
+		stands    status
 		wroteAgo  time.Duration
 		writeErr  error
 		wantWrite bool
@@ -65,15 +65,15 @@ func TestReport(t *testing.T) {
 		"the same":                     {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "before")},
 		"another message":              {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "after"), wantWrite: true, wantSince: epoch.Add(-time.Hour)},
 		"another message, too soon":    {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "after"), wroteAgo: time.Second, wantAgain: 9 * time.Second},
-		"another status, just as soon": {before: []metav1.Condition{said}, stands: standing{published: true}, wroteAgo: time.Second, wantWrite: true, wantSince: epoch},
-		"refused":                      {stands: standing{published: true}, writeErr: errors.New("no"), wantWrite: true, wantSince: epoch, wantErr: "no"},
+		"another status, just as soon": {before: []metav1.Condition{said}, stands: status{published: true}, wroteAgo: time.Second, wantWrite: true, wantSince: epoch},
+		"refused":                      {stands: status{published: true}, writeErr: errors.New("no"), wantWrite: true, wantSince: epoch, wantErr: "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := epoch.Add(-tc.wroteAgo)
 			var wrote []metav1.Condition
 			r := &reconciler{
-				messages: pace.New(messageInterval, func() time.Time { return now }),
+				messages: framework.NewThrottle(messageInterval, func() time.Time { return now }),
 				now:      func() time.Time { return now },
 				writeCondition: func(_ context.Context, _ string, condition *metav1.Condition) error {
 					wrote = append(wrote, *condition)
@@ -86,7 +86,7 @@ func TestReport(t *testing.T) {
 			now = epoch
 			v := viewOf([]*definition{crd(widgets, "v1")}, nil)
 			v.hosted = []*hosted{resource(widgets, tc.before...)}
-			again, err := r.report(t.Context(), v, map[string]standing{"v1": tc.stands})
+			again, err := r.report(t.Context(), v, map[string]status{"v1": tc.stands})
 			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("error %v, want one with %q", err, tc.wantErr)
 			}

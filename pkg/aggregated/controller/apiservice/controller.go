@@ -21,10 +21,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 )
@@ -53,9 +51,9 @@ type Config struct {
 	MainAPIServices aggregatorclient.APIServiceInterface
 	// ReadStoreThroughMain is what ReadStore returns.
 	ReadStoreThroughMain func(ctx context.Context) (types.UID, error)
-	// AnsweredBy asks for a group version through the main cluster, and returns
+	// ServedBy asks for a group version through the main cluster, and returns
 	// hosting's PublishedByHeader of the answer.
-	AnsweredBy           func(ctx context.Context, version schema.GroupVersion) (string, error)
+	ServedBy             func(ctx context.Context, version schema.GroupVersion) (string, error)
 	AnnexDefinitions     apiextensionsclient.CustomResourceDefinitionInterface
 	AnnexHostedResources hostingclient.HostedResourceInterface
 
@@ -78,9 +76,9 @@ type Config struct {
 // Controller keeps annex's APIServices in the main cluster.
 type Controller struct {
 	// queue holds groups.
-	queue  *queue.Queue[string]
-	caches caches
-	synced []cache.DoneChecker
+	queue   *framework.Queue[string]
+	listers listers
+	synced  []cache.DoneChecker
 }
 
 // New returns a controller that follows the informers of config and does nothing
@@ -92,10 +90,10 @@ func New(config Config) (*Controller, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	c := &Controller{caches: newCaches(config)}
+	c := &Controller{listers: newListers(config)}
 	r := newReconciler(config, c)
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
-	if err := c.follow(config); err != nil {
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	if err := c.addEventHandlers(config); err != nil {
 		return nil, err
 	}
 	config.CABundle.AddListener(func() {
@@ -109,13 +107,13 @@ func newReconciler(config Config, c *Controller) *reconciler {
 	return &reconciler{
 		service:              config.Service,
 		caBundle:             config.CABundle.CABundle,
-		look:                 c.caches.look,
-		getAPIService:        c.caches.mainAPIServices.Get,
+		view:                 c.listers.view,
+		getAPIService:        c.listers.mainAPIServices.Get,
 		getStore:             config.AnnexStoreInformer.Lister().Get,
 		listAnnexDefinitions: listDefinitions(config.AnnexDefinitions),
 		listAnnexHosted:      listHosted(config.AnnexHostedResources),
 		readStoreThroughMain: config.ReadStoreThroughMain,
-		answeredBy:           config.AnsweredBy,
+		servedBy:             config.ServedBy,
 		create: func(ctx context.Context, wanted *apiService) error {
 			_, err := config.MainAPIServices.Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager})
 			return err
@@ -130,10 +128,10 @@ func newReconciler(config Config, c *Controller) *reconciler {
 		}.Write,
 		allGroups: c.enqueueAll,
 		gate:      newGate(config.SettlePeriod),
-		nudges:    nudges{last: map[schema.GroupVersion]nudge{}},
-		answers:   answers{seen: map[schema.GroupVersion]bool{}},
-		writes:    pace.New(writeInterval, config.Now),
-		messages:  pace.New(messageInterval, config.Now),
+		rechecks:  rechecks{last: map[schema.GroupVersion]recheck{}},
+		routed:    routedVersions{seen: map[schema.GroupVersion]bool{}},
+		writes:    framework.NewThrottle(writeInterval, config.Now),
+		messages:  framework.NewThrottle(messageInterval, config.Now),
 		now:       config.Now,
 		announced: map[schema.GroupVersion]string{},
 	}
@@ -169,8 +167,8 @@ func listHosted(annexHostedResources hostingclient.HostedResourceInterface) func
 	}
 }
 
-// follow has every change that may matter queue the group it matters to.
-func (c *Controller) follow(config Config) error {
+// addEventHandlers has every change that may matter queue the group it matters to.
+func (c *Controller) addEventHandlers(config Config) error {
 	all := cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,
 		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
@@ -180,7 +178,7 @@ func (c *Controller) follow(config Config) error {
 	hostedChanges := cache.ResourceEventHandlerFuncs{
 		AddFunc: c.enqueue,
 		UpdateFunc: func(before, after any) {
-			if !saysTheSame(before, after) {
+			if !isUnchanged(before, after) {
 				c.enqueue(after)
 			}
 		},
@@ -188,12 +186,12 @@ func (c *Controller) follow(config Config) error {
 	// A Store matters once, for its UID.
 	stores := cache.ResourceEventHandlerFuncs{AddFunc: c.enqueue, DeleteFunc: c.enqueue}
 	var err error
-	c.synced, err = follow.All(
-		follow.Source{What: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: all},
-		follow.Source{What: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: all},
-		follow.Source{What: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: all},
-		follow.Source{What: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: hostedChanges},
-		follow.Source{What: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: stores},
+	c.synced, err = framework.AddEventHandlers(
+		framework.Source{Name: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: all},
+		framework.Source{Name: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: all},
+		framework.Source{Name: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: all},
+		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: hostedChanges},
+		framework.Source{Name: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: stores},
 	)
 	return err
 }
@@ -226,7 +224,7 @@ func (c *Controller) enqueue(obj any) {
 
 // enqueueAll queues every group that annex may have to do with.
 func (c *Controller) enqueueAll() {
-	groups, err := c.caches.groups()
+	groups, err := c.listers.groups()
 	if err != nil {
 		utilruntime.HandleErrorWithContext(context.Background(), err, "Listing groups failed", "controller", ControllerName)
 		return
@@ -236,9 +234,9 @@ func (c *Controller) enqueueAll() {
 	}
 }
 
-// saysTheSame reports whether two states of a HostedResource are the same to this
+// isUnchanged reports whether two states of a HostedResource are the same to this
 // controller.
-func saysTheSame(before, after any) bool {
+func isUnchanged(before, after any) bool {
 	a, aOK := before.(*hosted)
 	b, bOK := after.(*hosted)
 	return aOK && bOK && a.ResourceVersion != b.ResourceVersion && a.Generation == b.Generation && a.UID == b.UID &&

@@ -59,8 +59,8 @@ func (b *bundle) change(pem string) {
 	}
 }
 
-// world is a main cluster and an annex, as far as a controller sees them.
-type world struct {
+// fixture is a main cluster and an annex, as far as a controller sees them.
+type fixture struct {
 	t                *testing.T
 	main             *aggregatorfake.Clientset
 	mainDefinitions  *apiextensionsfake.Clientset
@@ -77,8 +77,8 @@ type world struct {
 	written []string
 }
 
-func newWorld(t *testing.T, mainObjects []runtime.Object, annexDefinitions, mainDefinitions []*definition) *world {
-	w := &world{
+func newFixture(t *testing.T, mainObjects []runtime.Object, annexDefinitions, mainDefinitions []*definition) *fixture {
+	w := &fixture{
 		t:                t,
 		main:             aggregatorfake.NewClientset(mainObjects...),
 		mainDefinitions:  apiextensionsfake.NewClientset(objects(mainDefinitions)...),
@@ -107,7 +107,7 @@ func newWorld(t *testing.T, mainObjects []runtime.Object, annexDefinitions, main
 }
 
 // verb tells an update that does nothing but have the main cluster look again.
-func (w *world) verb(action clienttesting.UpdateAction) string {
+func (w *fixture) verb(action clienttesting.UpdateAction) string {
 	after := action.GetObject().(*apiService)
 	before, err := w.main.Tracker().Get(action.GetResource(), "", after.Name)
 	if err == nil && before.(*apiService).Annotations[hostingv1alpha1.RecheckAnnotation] != after.Annotations[hostingv1alpha1.RecheckAnnotation] {
@@ -125,7 +125,7 @@ func objects(definitions []*definition) []runtime.Object {
 }
 
 // run runs a controller until stop is called or the test ends.
-func (w *world) run() (stop func()) {
+func (w *fixture) run() (stop func()) {
 	w.t.Helper()
 	mainInformers := aggregatorinformers.NewSharedInformerFactory(w.main, 0)
 	mainDefinitions := apiextensionsinformers.NewSharedInformerFactory(w.mainDefinitions, 0)
@@ -134,7 +134,7 @@ func (w *world) run() (stop func()) {
 	c, err := New(Config{
 		MainAPIServices:         w.main.ApiregistrationV1().APIServices(),
 		ReadStoreThroughMain:    w.readStore,
-		AnsweredBy:              w.answeredBy,
+		ServedBy:                w.answeredBy,
 		AnnexDefinitions:        w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions(),
 		AnnexHostedResources:    w.annex.HostingV1alpha1().HostedResources(),
 		MainAPIServiceInformer:  mainInformers.Apiregistration().V1().APIServices(),
@@ -168,7 +168,7 @@ func (w *world) run() (stop func()) {
 	return stop
 }
 
-func (w *world) readStore(context.Context) (types.UID, error) {
+func (w *fixture) readStore(context.Context) (types.UID, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stranger != "" {
@@ -177,7 +177,7 @@ func (w *world) readStore(context.Context) (types.UID, error) {
 	return "store-uid", w.unproven
 }
 
-func (w *world) answeredBy(context.Context, schema.GroupVersion) (string, error) {
+func (w *fixture) answeredBy(context.Context, schema.GroupVersion) (string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lags {
@@ -186,13 +186,13 @@ func (w *world) answeredBy(context.Context, schema.GroupVersion) (string, error)
 	return ours.publishedBy(), nil
 }
 
-func (w *world) lag(lags bool) {
+func (w *fixture) lag(lags bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lags = lags
 }
 
-func (w *world) get(name string) *apiService {
+func (w *fixture) get(name string) *apiService {
 	w.t.Helper()
 	current, err := w.main.ApiregistrationV1().APIServices().Get(w.t.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -204,8 +204,8 @@ func (w *world) get(name string) *apiService {
 	return current
 }
 
-// says has the main cluster say whether it reaches what is behind an APIService.
-func (w *world) says(name string, status apiregistrationv1.ConditionStatus, message string) {
+// wantPublished has the main cluster say whether it reaches what is behind an APIService.
+func (w *fixture) wantPublished(name string, status apiregistrationv1.ConditionStatus, message string) {
 	w.t.Helper()
 	current := w.get(name)
 	if current == nil {
@@ -219,7 +219,7 @@ func (w *world) says(name string, status apiregistrationv1.ConditionStatus, mess
 }
 
 // somebody edits an APIService.
-func (w *world) edit(name string, edit func(*apiService)) {
+func (w *fixture) edit(name string, edit func(*apiService)) {
 	w.t.Helper()
 	current := w.get(name)
 	edit(current)
@@ -230,7 +230,7 @@ func (w *world) edit(name string, edit func(*apiService)) {
 }
 
 // writes returns what was written to the main cluster since it was last called.
-func (w *world) writes() []string {
+func (w *fixture) writes() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	written := w.written
@@ -238,7 +238,7 @@ func (w *world) writes() []string {
 	return written
 }
 
-func (w *world) wantWrites(what string, want ...string) {
+func (w *fixture) wantWrites(what string, want ...string) {
 	w.t.Helper()
 	got := w.writes()
 	slices.Sort(got)
@@ -250,7 +250,7 @@ func (w *world) wantWrites(what string, want ...string) {
 	}
 }
 
-func (w *world) wantCondition(name, status, reason, message string) {
+func (w *fixture) wantCondition(name, status, reason, message string) {
 	w.t.Helper()
 	got, err := w.annex.HostingV1alpha1().HostedResources().Get(w.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -267,11 +267,11 @@ func wait(d time.Duration) {
 	synctest.Wait()
 }
 
-// settled brings up a world to where the gate is open.
-func (w *world) settled() {
+// settled brings up a fixture to where the gate is open.
+func (w *fixture) settled() {
 	w.t.Helper()
 	w.run()
-	w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+	w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 	wait(DefaultSettlePeriod)
 	w.writes()
 }
@@ -279,17 +279,17 @@ func (w *world) settled() {
 func TestHostingComesFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil, []*definition{crd(widgets, "v1", "v2"), crd("things.other.org", "v1")}, nil)
+		w := newFixture(t, nil, []*definition{crd(widgets, "v1", "v2"), crd("things.other.org", "v1")}, nil)
 		w.unproven = errors.New("bad gateway")
 		w.run()
 		w.wantWrites("at start", "create "+hostingName)
 		w.wantCondition(widgets, "False", "WaitingForAnnex", notCheckedMessage)
 		wait(time.Minute)
-		w.says(hostingName, apiregistrationv1.ConditionFalse, "connection refused")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionFalse, "connection refused")
 		wait(time.Minute)
 		w.wantCondition(widgets, "False", "WaitingForAnnex", "connection refused")
-		w.wantWrites("while it is not reached", slices.Repeat([]string{"nudge " + hostingName}, nudgeLimit)...)
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantWrites("while it is not reached", slices.Repeat([]string{"nudge " + hostingName}, maxRechecks)...)
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 		wait(time.Minute)
 		w.wantCondition(widgets, "False", "WaitingForAnnex", "bad gateway")
 
@@ -302,21 +302,21 @@ func TestHostingComesFirst(t *testing.T) {
 		w.mu.Lock()
 		w.stranger = ""
 		w.mu.Unlock()
-		wait(proofInterval)
+		wait(probeInterval)
 		w.wantWrites("before it settled")
 		wait(DefaultSettlePeriod - time.Second)
-		w.says(hostingName, apiregistrationv1.ConditionFalse, "one bad moment")
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionFalse, "one bad moment")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 		wait(DefaultSettlePeriod - time.Second)
 		w.wantWrites("before it settled for long enough")
 		wait(time.Second)
 		w.wantWrites("settled", "create v1.example.com", "create v2.example.com", "create v1.other.org")
 
-		w.says("v1.example.com", apiregistrationv1.ConditionTrue, "")
+		w.wantPublished("v1.example.com", apiregistrationv1.ConditionTrue, "")
 		w.wantCondition(widgets, "False", "Unavailable", "v2: "+notCheckedMessage)
-		w.says("v2.example.com", apiregistrationv1.ConditionTrue, "")
+		w.wantPublished("v2.example.com", apiregistrationv1.ConditionTrue, "")
 		w.wantCondition(widgets, "True", "Published", "v2, v1")
-		w.says("v1.example.com", apiregistrationv1.ConditionFalse, "no route to host")
+		w.wantPublished("v1.example.com", apiregistrationv1.ConditionFalse, "no route to host")
 		w.wantCondition(widgets, "False", "Unavailable", "no route to host")
 		w.wantCondition("things.other.org", "False", "Unavailable", notCheckedMessage)
 	})
@@ -325,7 +325,7 @@ func TestHostingComesFirst(t *testing.T) {
 func TestHealing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil, []*definition{crd(widgets, "v1")}, nil)
+		w := newFixture(t, nil, []*definition{crd(widgets, "v1")}, nil)
 		w.settled()
 		wait(writeInterval)
 		right := w.get("v1.example.com")
@@ -371,19 +371,19 @@ func TestHealing(t *testing.T) {
 func TestCABundleGoesToHostingFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil, []*definition{crd(widgets, "v1")}, nil)
+		w := newFixture(t, nil, []*definition{crd(widgets, "v1")}, nil)
 		w.settled()
 		wait(writeInterval)
 		w.bundle.change("new CA")
 		synctest.Wait()
 		w.wantWrites("at once", "update "+hostingName)
-		w.says(hostingName, apiregistrationv1.ConditionFalse, "x509: unknown authority")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionFalse, "x509: unknown authority")
 		wait(time.Minute)
-		w.wantWrites("while the new one does not work", slices.Repeat([]string{"nudge " + hostingName}, nudgeLimit)...)
+		w.wantWrites("while the new one does not work", slices.Repeat([]string{"nudge " + hostingName}, maxRechecks)...)
 		w.bundle.change("right CA")
 		synctest.Wait()
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
-		wait(recheckPeriod + proofInterval)
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
+		wait(staleStatusPeriod + probeInterval)
 		w.wantWrites("when it works", "update "+hostingName, "update v1.example.com")
 		if got := string(w.get("v1.example.com").Spec.CABundle); got != "right CA" {
 			t.Errorf("caBundle is %q", got)
@@ -398,16 +398,16 @@ func TestComingBack(t *testing.T) {
 		v1 := publishedAs(ours, schema.GroupVersion{Group: group, Version: "v1"}, apiregistrationv1.ConditionFalse, "refused")
 		definitions := []*definition{crd(widgets, "v1")}
 		viewOf(definitions, nil).nameResources(v1, "v1")
-		w := newWorld(t, []runtime.Object{hosting, v1}, definitions, nil)
+		w := newFixture(t, []runtime.Object{hosting, v1}, definitions, nil)
 		w.run()
 		w.wantWrites("at once")
-		wait(firstNudge)
+		wait(firstRecheckDelay)
 		w.wantWrites("annex's own group first", "nudge "+hostingName)
-		wait(2 * firstNudge)
+		wait(2 * firstRecheckDelay)
 		w.wantWrites("again", "nudge "+hostingName)
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 		w.wantWrites("the others as soon as annex is reached", "nudge v1.example.com")
-		w.says("v1.example.com", apiregistrationv1.ConditionTrue, "")
+		w.wantPublished("v1.example.com", apiregistrationv1.ConditionTrue, "")
 		wait(time.Minute)
 		w.wantWrites("when all is well")
 		w.wantCondition(widgets, "True", "Published", "v1")
@@ -417,9 +417,9 @@ func TestComingBack(t *testing.T) {
 func TestTheSecondAnnexPublishesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		first := publishedAs(publication{service: Service{Namespace: "first", Name: "annex", Port: 443}, caBundle: []byte("CA")},
+		first := publishedAs(template{service: Service{Namespace: "first", Name: "annex", Port: 443}, caBundle: []byte("CA")},
 			hostingVersion, apiregistrationv1.ConditionTrue, "")
-		w := newWorld(t, []runtime.Object{first}, []*definition{crd(widgets, "v1")}, nil)
+		w := newFixture(t, []runtime.Object{first}, []*definition{crd(widgets, "v1")}, nil)
 		w.run()
 		wait(time.Minute)
 		w.wantWrites("the second annex")
@@ -430,7 +430,7 @@ func TestTheSecondAnnexPublishesNothing(t *testing.T) {
 func TestTakingOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, []runtime.Object{localOf("v1")}, []*definition{crd(widgets, "v1")}, []*definition{labelled(crd(widgets, "v1"))})
+		w := newFixture(t, []runtime.Object{localOf("v1")}, []*definition{crd(widgets, "v1")}, []*definition{labelled(crd(widgets, "v1"))})
 		w.settled()
 		wait(time.Minute)
 		w.wantWrites("not cleared")
@@ -445,10 +445,10 @@ func TestTakingOver(t *testing.T) {
 		w.wantWrites("cleared", "update v1.example.com")
 		w.wantCondition(widgets, "False", "Unavailable", notCheckedMessage)
 		w.lag(true)
-		w.says("v1.example.com", apiregistrationv1.ConditionTrue, "")
+		w.wantPublished("v1.example.com", apiregistrationv1.ConditionTrue, "")
 		w.wantCondition(widgets, "False", "Unavailable", "")
 		w.lag(false)
-		wait(answerInterval)
+		wait(routingProbeInterval)
 		w.wantCondition(widgets, "True", "Published", "v1")
 
 		// As when whoever cleared it sees an object that slipped in.
@@ -461,7 +461,7 @@ func TestTakingOver(t *testing.T) {
 }
 
 // clear writes the takeover of the widgets.
-func (w *world) clear(takeover *hostingv1alpha1.HostedResourceTakeover) {
+func (w *fixture) clear(takeover *hostingv1alpha1.HostedResourceTakeover) {
 	w.t.Helper()
 	resources := w.annex.HostingV1alpha1().HostedResources()
 	resource, err := resources.Get(w.t.Context(), widgets, metav1.GetOptions{})
@@ -497,13 +497,13 @@ func TestAClearanceThatIsNoMoreIsNotUsed(t *testing.T) {
 func TestRemoving(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		old := publication{service: ourService, caBundle: []byte("CA"), store: "old-data"}
+		old := template{service: ourService, caBundle: []byte("CA"), store: "old-data"}
 		kept := publishedAs(old, schema.GroupVersion{Group: "kept.org", Version: "v1"}, apiregistrationv1.ConditionTrue, "")
 		left := publishedAs(ours, schema.GroupVersion{Group: "left.org", Version: "v1"}, apiregistrationv1.ConditionTrue, "")
-		w := newWorld(t, []runtime.Object{kept, left}, []*definition{crd(widgets, "v1"), crd(gadgets, "v1", "v2")}, nil)
+		w := newFixture(t, []runtime.Object{kept, left}, []*definition{crd(widgets, "v1"), crd(gadgets, "v1", "v2")}, nil)
 		w.run()
 		w.wantWrites("what was left behind", "delete v1.left.org", "create "+hostingName)
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 		wait(DefaultSettlePeriod)
 		w.wantWrites("settled", "create v1.example.com", "create v2.example.com")
 
@@ -545,9 +545,9 @@ func TestALaggingCacheRemovesNothing(t *testing.T) {
 func TestStoppingChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil, []*definition{crd(widgets, "v1")}, nil)
+		w := newFixture(t, nil, []*definition{crd(widgets, "v1")}, nil)
 		stop := w.run()
-		w.says(hostingName, apiregistrationv1.ConditionTrue, "")
+		w.wantPublished(hostingName, apiregistrationv1.ConditionTrue, "")
 		wait(DefaultSettlePeriod)
 		w.writes()
 		before := w.get("v1.example.com")
@@ -566,7 +566,7 @@ func TestStoppingChangesNothing(t *testing.T) {
 func TestAnAPIServiceThatIsNotWritten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil, []*definition{crd(widgets, "v1")}, nil)
+		w := newFixture(t, nil, []*definition{crd(widgets, "v1")}, nil)
 		w.main.PrependReactor("create", "apiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			name := action.(clienttesting.CreateAction).GetObject().(*apiService).Name
 			if name == hostingName {
@@ -582,7 +582,7 @@ func TestAnAPIServiceThatIsNotWritten(t *testing.T) {
 func TestWithoutCertificatesNothingIsPublished(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil, []*definition{crd(widgets, "v1")}, nil)
+		w := newFixture(t, nil, []*definition{crd(widgets, "v1")}, nil)
 		w.bundle.change("")
 		w.run()
 		wait(time.Minute)

@@ -31,37 +31,37 @@ const notCheckedMessage = "The main cluster has not checked yet whether it reach
 // no Service.
 const reasonLocal = "Local"
 
-// standing is how a group version stands in the main cluster.
-type standing struct {
+// status is how a group version stands in the main cluster.
+type status struct {
 	published       bool
 	reason, message string
 }
 
-func notPublished(reason, message string) standing {
-	return standing{reason: reason, message: message}
+func notPublished(reason, message string) status {
+	return status{reason: reason, message: message}
 }
 
-// write is what is to be done to an APIService.
-type write int
+// operation is what is to be done to an APIService.
+type operation int
 
 const (
-	// leave it as it is.
-	leave write = iota
+	// keep it as it is.
+	keep operation = iota
 	// create it.
 	create
-	// mend is to put right one that is annex's.
-	mend
+	// update is to put right one that is annex's.
+	update
 	// takeOver is to make annex's one that is the main cluster's.
 	takeOver
 )
 
-// verdict is what is to be done about one group version.
-type verdict struct {
-	write write
+// action is what is to be done about one group version.
+type action struct {
+	operation operation
 	// apiService is what is to be written.
 	apiService *apiService
-	// standing is how it stands before that.
-	standing standing
+	// status is how it stands before that.
+	status status
 	// ours: the APIService is annex's already.
 	ours bool
 	// inherited marks a standing that is all groups', and not this one's.
@@ -69,56 +69,56 @@ type verdict struct {
 }
 
 // decide says what is to be done about a version that annex serves.
-func decide(v *view, name string, p publication, g gateState) verdict {
+func decide(v *view, name string, p template, g gateState) action {
 	version := schema.GroupVersion{Group: v.group, Version: name}
 	current := v.apiServices[name]
 	wanted := p.desired(version, current)
 	v.nameResources(wanted, name)
 	if p.ownerOf(current) == annex {
-		kept := verdict{standing: availability(current), ours: true}
+		kept := action{status: availability(current), ours: true}
 		if g.proven && differs(current, wanted) {
-			kept.write, kept.apiService = mend, wanted
+			kept.operation, kept.apiService = update, wanted
 		}
 		return kept
 	}
 	if why, is := v.blocked(p, version); is {
-		return verdict{standing: why}
+		return action{status: why}
 	}
-	if !v.answers(name) {
-		return verdict{standing: notPublished(reasonNotServed, fmt.Sprintf("No CustomResourceDefinition of %s is established in annex yet", version))}
+	if !v.isServed(name) {
+		return action{status: notPublished(reasonNotServed, fmt.Sprintf("No CustomResourceDefinition of %s is established in annex yet", version))}
 	}
 	if !g.open() {
-		return verdict{standing: g.why, inherited: true}
+		return action{status: g.why, inherited: true}
 	}
-	made := verdict{write: create, apiService: wanted, standing: notPublished(reasonUnavailable, notCheckedMessage)}
+	made := action{operation: create, apiService: wanted, status: notPublished(reasonUnavailable, notCheckedMessage)}
 	if current != nil {
-		made.write = takeOver
+		made.operation = takeOver
 	}
 	return made
 }
 
 // decideHosting says the same about annex's own group, which waits for nothing.
-func decideHosting(current *apiService, p publication) verdict {
+func decideHosting(current *apiService, p template) action {
 	wanted := p.desired(hostingVersion, current)
 	switch p.ownerOf(current) {
-	case nobody:
-		return verdict{write: create, apiService: wanted, standing: notPublished(reasonUnavailable, notCheckedMessage)}
+	case none:
+		return action{operation: create, apiService: wanted, status: notPublished(reasonUnavailable, notCheckedMessage)}
 	case annex:
 		if differs(current, wanted) {
-			return verdict{write: mend, apiService: wanted, standing: availability(current), ours: true}
+			return action{operation: update, apiService: wanted, status: availability(current), ours: true}
 		}
-		return verdict{standing: availability(current), ours: true}
+		return action{status: availability(current), ours: true}
 	case foreign:
-		return verdict{standing: notPublished(reasonForeignAPIService, foreignMessage(p, current))}
+		return action{status: notPublished(reasonForeignAPIService, foreignMessage(p, current))}
 	default:
-		return verdict{standing: notPublished(reasonGroupInMain, fmt.Sprintf(
+		return action{status: notPublished(reasonGroupInMain, fmt.Sprintf(
 			"The main cluster serves %s itself, so annex cannot be reached through it: is there a CustomResourceDefinition of that group?", hostingVersion))}
 	}
 }
 
 // availability is what the main cluster says of an APIService that is annex's, in
 // its own words.
-func availability(current *apiService) standing {
+func availability(current *apiService) status {
 	available := apiregistrationhelper.GetAPIServiceConditionByType(current, apiregistrationv1.Available)
 	switch {
 	case available == nil || current.Spec.Service == nil || available.Reason == reasonLocal:
@@ -126,7 +126,7 @@ func availability(current *apiService) standing {
 		// without a look at annex.
 		return notPublished(reasonUnavailable, notCheckedMessage)
 	case available.Status == apiregistrationv1.ConditionTrue:
-		return standing{published: true, reason: reasonPublished, message: "The main cluster sends requests to annex"}
+		return status{published: true, reason: reasonPublished, message: "The main cluster sends requests to annex"}
 	default:
 		return notPublished(reasonUnavailable, fmt.Sprintf("The main cluster does not reach annex: %s: %s", available.Reason, available.Message))
 	}

@@ -25,7 +25,7 @@ const (
 
 var (
 	ourService = Service{Namespace: "annex-system", Name: "annex", Port: 443}
-	ours       = publication{service: ourService, caBundle: []byte("CA"), store: "store-uid"}
+	ours       = template{service: ourService, caBundle: []byte("CA"), store: "store-uid"}
 	opened     = gateState{proven: true, settled: true}
 	settling   = gateState{proven: true, why: notPublished(reasonWaitingForAnnex, "settling")}
 	closed     = gateState{settled: true, why: notPublished(reasonWaitingForAnnex, "not reached")}
@@ -79,7 +79,7 @@ func notEstablished(of *definition) *definition {
 }
 
 // published is an APIService as annex makes it, available or not.
-func publishedAs(p publication, version schema.GroupVersion, available apiregistrationv1.ConditionStatus, message string) *apiService {
+func publishedAs(p template, version schema.GroupVersion, available apiregistrationv1.ConditionStatus, message string) *apiService {
 	made := p.desired(version, nil)
 	made.UID, made.ResourceVersion = "uid", "7"
 	if available != "" {
@@ -155,7 +155,7 @@ func TestDecide(t *testing.T) {
 	for name, tc := range map[string]struct {
 		view      *view
 		gate      gateState
-		write     write
+		write     operation
 		reason    string
 		message   string
 		published bool
@@ -178,11 +178,11 @@ func TestDecide(t *testing.T) {
 			gate: opened, reason: reasonUnavailable, message: "Checked: x509: no",
 		},
 		"just taken over":           {view: viewOf(definitions{crd(widgets, "v1")}, nil, justTakenOver), gate: opened, reason: reasonUnavailable, message: "not checked yet"},
-		"edited":                    {view: viewOf(definitions{crd(widgets, "v1")}, nil, wrongPort), gate: opened, write: mend, reason: reasonPublished, published: true},
-		"edited, while settling":    {view: viewOf(definitions{crd(widgets, "v1")}, nil, wrongPort), gate: settling, write: mend, reason: reasonPublished, published: true},
+		"edited":                    {view: viewOf(definitions{crd(widgets, "v1")}, nil, wrongPort), gate: opened, write: update, reason: reasonPublished, published: true},
+		"edited, while settling":    {view: viewOf(definitions{crd(widgets, "v1")}, nil, wrongPort), gate: settling, write: update, reason: reasonPublished, published: true},
 		"edited, while not reached": {view: viewOf(definitions{crd(widgets, "v1")}, nil, wrongPort), gate: closed, reason: reasonPublished, published: true},
-		"made insecure":             {view: viewOf(definitions{crd(widgets, "v1")}, nil, insecure), gate: opened, write: mend, reason: reasonPublished, published: true},
-		"made local":                {view: viewOf(definitions{crd(widgets, "v1")}, nil, backToLocal), gate: opened, write: mend, reason: reasonUnavailable},
+		"made insecure":             {view: viewOf(definitions{crd(widgets, "v1")}, nil, insecure), gate: opened, write: update, reason: reasonPublished, published: true},
+		"made local":                {view: viewOf(definitions{crd(widgets, "v1")}, nil, backToLocal), gate: opened, write: update, reason: reasonUnavailable},
 		"foreign": {
 			view: viewOf(definitions{crd(widgets, "v1")}, nil, elsewhere(v1, "other", "server")), gate: opened,
 			reason: reasonForeignAPIService, message: "Service other/server, not to annex",
@@ -249,14 +249,14 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := decide(tc.view, "v1", ours, tc.gate)
-			if got.write != tc.write || got.standing.reason != tc.reason || got.standing.published != tc.published || !strings.Contains(got.standing.message, tc.message) {
+			if got.operation != tc.write || got.status.reason != tc.reason || got.status.published != tc.published || !strings.Contains(got.status.message, tc.message) {
 				t.Errorf("got write %d, %+v; want write %d, %s, published %t, message with %q",
-					got.write, got.standing, tc.write, tc.reason, tc.published, tc.message)
+					got.operation, got.status, tc.write, tc.reason, tc.published, tc.message)
 			}
-			if (got.write == leave) != (got.apiService == nil) {
-				t.Errorf("write %d of %v", got.write, got.apiService)
+			if (got.operation == keep) != (got.apiService == nil) {
+				t.Errorf("write %d of %v", got.operation, got.apiService)
 			}
-			if got.write != leave && differs(got.apiService, ours.desired(v1, got.apiService)) {
+			if got.operation != keep && differs(got.apiService, ours.desired(v1, got.apiService)) {
 				t.Errorf("what is to be written would be changed again: %+v", got.apiService)
 			}
 		})
@@ -269,20 +269,20 @@ func TestDecideHosting(t *testing.T) {
 	edited.Spec.CABundle = []byte("other")
 	for name, tc := range map[string]struct {
 		current *apiService
-		write   write
+		write   operation
 		reason  string
 	}{
 		"none":      {nil, create, reasonUnavailable},
-		"available": {publishedAs(ours, hostingVersion, apiregistrationv1.ConditionTrue, ""), leave, reasonPublished},
-		"unknown":   {publishedAs(ours, hostingVersion, apiregistrationv1.ConditionUnknown, ""), leave, reasonUnavailable},
-		"edited":    {edited, mend, reasonPublished},
-		"foreign":   {elsewhere(hostingVersion, "b", "annex"), leave, reasonForeignAPIService},
-		"defined":   {local(hostingVersion, "true"), leave, reasonGroupInMain},
+		"available": {publishedAs(ours, hostingVersion, apiregistrationv1.ConditionTrue, ""), keep, reasonPublished},
+		"unknown":   {publishedAs(ours, hostingVersion, apiregistrationv1.ConditionUnknown, ""), keep, reasonUnavailable},
+		"edited":    {edited, update, reasonPublished},
+		"foreign":   {elsewhere(hostingVersion, "b", "annex"), keep, reasonForeignAPIService},
+		"defined":   {local(hostingVersion, "true"), keep, reasonGroupInMain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := decideHosting(tc.current, ours); got.write != tc.write || got.standing.reason != tc.reason {
-				t.Errorf("got write %d, %+v; want write %d, %s", got.write, got.standing, tc.write, tc.reason)
+			if got := decideHosting(tc.current, ours); got.operation != tc.write || got.status.reason != tc.reason {
+				t.Errorf("got write %d, %+v; want write %d, %s", got.operation, got.status, tc.write, tc.reason)
 			}
 		})
 	}
@@ -319,22 +319,22 @@ func TestTakingOverKeepsWhatIsNotOurs(t *testing.T) {
 
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
-	otherData := publishedAs(publication{service: ourService, caBundle: []byte("CA"), store: "old"}, schema.GroupVersion{Group: group, Version: "v4"}, "", "")
+	otherData := publishedAs(template{service: ourService, caBundle: []byte("CA"), store: "old"}, schema.GroupVersion{Group: group, Version: "v4"}, "", "")
 	v := viewOf([]*definition{crd(widgets, "v1", "-v2")}, nil,
 		available("v1"), available("v2"), available("v3beta1"), available("v3"), otherData,
 		elsewhere(schema.GroupVersion{Group: group, Version: "v5"}, "x", "y"), localOf("v6"))
-	if diff := cmp.Diff([]string{"v3", "v2", "v3beta1"}, v.leftovers(ours)); diff != "" {
+	if diff := cmp.Diff([]string{"v3", "v2", "v3beta1"}, v.staleVersions(ours)); diff != "" {
 		t.Errorf("leftovers (-want +got): %s", diff)
 	}
-	if diff := cmp.Diff([]string{"v4"}, v.ofOtherData(ours)); diff != "" {
+	if diff := cmp.Diff([]string{"v4"}, v.mismatchedVersions(ours)); diff != "" {
 		t.Errorf("of other data (-want +got): %s", diff)
 	}
 	// The main cluster asks annex to serve v3 again.
 	v.mainDefinitions = []*definition{labelled(crd(widgets, "v1", "v3")), crd("gadgets."+group, "v2")}
-	if diff := cmp.Diff([]string{"v2", "v3beta1"}, v.leftovers(ours)); diff != "" {
+	if diff := cmp.Diff([]string{"v2", "v3beta1"}, v.staleVersions(ours)); diff != "" {
 		t.Errorf("leftovers while a version is awaited (-want +got): %s", diff)
 	}
-	if got := v.leftovers(publication{service: ourService}); len(got) > 0 {
+	if got := v.staleVersions(template{service: ourService}); len(got) > 0 {
 		t.Errorf("leftovers %v although it is not known what data this is", got)
 	}
 }

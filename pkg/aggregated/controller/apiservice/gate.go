@@ -28,7 +28,7 @@ type gateState struct {
 	// caBundle is what it was proven with.
 	caBundle string
 	// why the gate is not open.
-	why standing
+	why status
 }
 
 // open reports whether APIServices may be made that were not annex's before.
@@ -55,7 +55,7 @@ func (g *gate) get() gateState {
 // observe takes in how annex's own group stands with certificates, and returns
 // whether that changes anything for the others and, while it is settling, when to
 // look again.
-func (g *gate) observe(proof standing, caBundle []byte, now time.Time) (changed bool, again time.Duration) {
+func (g *gate) observe(proof status, caBundle []byte, now time.Time) (changed bool, again time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before := g.state
@@ -71,7 +71,7 @@ func (g *gate) observe(proof standing, caBundle []byte, now time.Time) (changed 
 		again = g.settlePeriod - now.Sub(g.since)
 		g.state.settled = again <= 0
 	}
-	g.state.why = standing{}
+	g.state.why = status{}
 	if !g.state.settled {
 		g.state.why = notPublished(reasonWaitingForAnnex, "The main cluster reaches annex; annex waits whether that lasts before it publishes more")
 	}

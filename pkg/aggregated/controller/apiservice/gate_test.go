@@ -12,13 +12,13 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestGate(t *testing.T) {
 	t.Parallel()
-	yes := standing{published: true, reason: reasonPublished}
+	yes := status{published: true, reason: reasonPublished}
 	no := notPublished(reasonWaitingForAnnex, "no")
 	foreigner := notPublished(reasonForeignAPIService, "b/annex")
 
 	type step struct {
 		after   time.Duration
-		saw     standing
+		saw     status
 		open    bool
 		proven  bool
 		changed bool
@@ -69,15 +69,15 @@ func TestGate(t *testing.T) {
 func TestGateIsForTheCertificatesItWasProvenWith(t *testing.T) {
 	t.Parallel()
 	g := newGate(time.Second)
-	g.observe(standing{published: true}, []byte("CA"), epoch)
-	g.observe(standing{published: true}, []byte("CA"), epoch.Add(time.Second))
+	g.observe(status{published: true}, []byte("CA"), epoch)
+	g.observe(status{published: true}, []byte("CA"), epoch.Add(time.Second))
 	if state := g.get().with([]byte("CA")); !state.open() {
 		t.Errorf("not open: %+v", state)
 	}
 	if state := g.get().with([]byte("new CA")); state.proven || state.why.reason != reasonWaitingForAnnex {
 		t.Errorf("proven with certificates that the main cluster has not seen: %+v", state)
 	}
-	if changed, _ := g.observe(standing{published: true}, []byte("new CA"), epoch.Add(time.Second)); !changed || !g.get().with([]byte("new CA")).open() {
+	if changed, _ := g.observe(status{published: true}, []byte("new CA"), epoch.Add(time.Second)); !changed || !g.get().with([]byte("new CA")).open() {
 		t.Error("not open with the certificates it is proven with")
 	}
 }

@@ -14,21 +14,20 @@ import (
 	"k8s.io/klog/v2"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
-	// proofTimeout bounds one read through the main cluster.
-	proofTimeout = 5 * time.Second
+	// probeTimeout bounds one read through the main cluster.
+	probeTimeout = 5 * time.Second
 
-	// proofInterval is how often that is tried.
-	proofInterval = time.Second
+	// probeInterval is how often that is tried.
+	probeInterval = time.Second
 
-	// recheckPeriod is how long the main cluster is given to look again at an
+	// staleStatusPeriod is how long the main cluster is given to look again at an
 	// APIService that has just been changed: until then it is called available,
 	// or not, for what it was before.
-	recheckPeriod = time.Second
+	staleStatusPeriod = time.Second
 )
 
 // ReadStore returns a function that reads the UID of the Store "default" that the
@@ -46,8 +45,8 @@ func ReadStore(main dynamic.Interface) func(ctx context.Context) (types.UID, err
 
 // reconcileHosting keeps the APIService of annex's own group and finds out whether
 // the main cluster reaches this annex.
-func (r *reconciler) reconcileHosting(ctx context.Context) (queue.Result, error) {
-	publication, proof := r.publication()
+func (r *reconciler) reconcileHosting(ctx context.Context) (framework.Result, error) {
+	publication, proof := r.newTemplate()
 	var again time.Duration
 	var err error
 	if proof.published {
@@ -57,12 +56,12 @@ func (r *reconciler) reconcileHosting(ctx context.Context) (queue.Result, error)
 		proof = notPublished(reasonWaitingForAnnex, fmt.Sprintf("APIService %s, which comes first: %v", apiServiceName(hostingVersion), err))
 	}
 	if proof.published && !r.gate.get().proven {
-		if proof = r.prove(ctx); !proof.published {
-			again = proofInterval
+		if proof = r.probeAnnex(ctx); !proof.published {
+			again = probeInterval
 		}
 	}
 	if ctx.Err() != nil {
-		return queue.Result{}, ctx.Err()
+		return framework.Result{}, ctx.Err()
 	}
 	observe(hostingVersion, proof)
 	r.announce(ctx, hostingVersion, proof)
@@ -70,43 +69,43 @@ func (r *reconciler) reconcileHosting(ctx context.Context) (queue.Result, error)
 	if changed {
 		r.allGroups()
 	}
-	return queue.Result{RequeueAfter: soonest(again, settling)}, err
+	return framework.Result{RequeueAfter: minNonZero(again, settling)}, err
 }
 
 // publishHosting writes the APIService if need be, and returns how it stands and
 // when to come again.
-func (r *reconciler) publishHosting(ctx context.Context, publication publication) (standing, time.Duration, error) {
-	current, err := follow.Found(r.getAPIService(apiServiceName(hostingVersion)))
+func (r *reconciler) publishHosting(ctx context.Context, publication template) (status, time.Duration, error) {
+	current, err := framework.IgnoreNotFound(r.getAPIService(apiServiceName(hostingVersion)))
 	if err != nil {
-		return standing{}, 0, fmt.Errorf("read it from the main cluster: %w", err)
+		return status{}, 0, fmt.Errorf("read it from the main cluster: %w", err)
 	}
 	verdict := decideHosting(current, publication)
 	var wait time.Duration
-	if verdict.write != leave {
-		if wait = r.writes.Wait(hostingVersion.String()); wait == 0 {
+	if verdict.operation != keep {
+		if wait = r.writes.Delay(hostingVersion.String()); wait == 0 {
 			err = r.write(ctx, hostingVersion, verdict)
 		}
 	} else if verdict.ours {
-		wait, err = r.nudge(ctx, hostingVersion, current, true)
+		wait, err = r.recheck(ctx, hostingVersion, current, true)
 	}
-	if verdict.write == mend {
+	if verdict.operation == update {
 		// What the main cluster says of it is about what it was before.
-		verdict.standing = notPublished(reasonUnavailable, notCheckedMessage)
-		r.hostingMended = r.now()
+		verdict.status = notPublished(reasonUnavailable, notCheckedMessage)
+		r.hostingUpdated = r.now()
 	}
-	if verdict.standing.reason == reasonUnavailable {
-		verdict.standing.reason = reasonWaitingForAnnex
-		verdict.standing.message = fmt.Sprintf("APIService %s, which comes first: %s", apiServiceName(hostingVersion), verdict.standing.message)
+	if verdict.status.reason == reasonUnavailable {
+		verdict.status.reason = reasonWaitingForAnnex
+		verdict.status.message = fmt.Sprintf("APIService %s, which comes first: %s", apiServiceName(hostingVersion), verdict.status.message)
 	}
-	return verdict.standing, wait, err
+	return verdict.status, wait, err
 }
 
-// prove reads an object through the main cluster, and compares it with annex's own.
-func (r *reconciler) prove(ctx context.Context) standing {
-	if r.now().Sub(r.hostingMended) < recheckPeriod {
+// probeAnnex reads an object through the main cluster, and compares it with annex's own.
+func (r *reconciler) probeAnnex(ctx context.Context) status {
+	if r.now().Sub(r.hostingUpdated) < staleStatusPeriod {
 		return notPublished(reasonWaitingForAnnex, notCheckedMessage)
 	}
-	reading, cancel := context.WithTimeout(ctx, proofTimeout)
+	reading, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	uid, err := r.readStoreThroughMain(reading)
 	own, known := r.storeUID()
@@ -119,12 +118,12 @@ func (r *reconciler) prove(ctx context.Context) standing {
 			"Another annex answers behind Service %s/%s: its store %q has the UID %s, that of this annex has %s",
 			r.service.Namespace, r.service.Name, hostingv1alpha1.DefaultStoreName, uid, own))
 	}
-	return standing{published: true, reason: reasonPublished, message: "The main cluster reaches annex"}
+	return status{published: true, reason: reasonPublished, message: "The main cluster reaches annex"}
 }
 
-// publication is what all APIServices have in common, or why that is not known.
-func (r *reconciler) publication() (publication, standing) {
-	p := publication{service: r.service, caBundle: r.caBundle()}
+// newTemplate is what all APIServices have in common, or why that is not known.
+func (r *reconciler) newTemplate() (template, status) {
+	p := template{service: r.service, caBundle: r.caBundle()}
 	var known bool
 	if p.store, known = r.storeUID(); !known {
 		return p, notPublished(reasonWaitingForAnnex, fmt.Sprintf("annex has no store %q yet", hostingv1alpha1.DefaultStoreName))
@@ -133,7 +132,7 @@ func (r *reconciler) publication() (publication, standing) {
 		// Without one the main cluster would trust whoever its system trusts.
 		return p, notPublished(reasonWaitingForAnnex, "It is not known yet what certificates annex is verified with")
 	}
-	return p, standing{published: true}
+	return p, status{published: true}
 }
 
 // storeUID is the UID of annex's own Store "default".

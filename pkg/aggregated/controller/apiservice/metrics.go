@@ -23,7 +23,7 @@ var published = metrics.NewGaugeVec(&metrics.GaugeOpts{
 var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(published) })
 
 // observe tells how a version stands.
-func observe(version schema.GroupVersion, stands standing) {
+func observe(version schema.GroupVersion, stands status) {
 	value := 0.0
 	if stands.published {
 		value = 1

@@ -18,8 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -39,7 +38,7 @@ type reconciler struct {
 	service  Service
 	caBundle func() []byte
 
-	look          func(group string) (*view, error)
+	view          func(group string) (*view, error)
 	getAPIService func(name string) (*apiService, error)
 	getStore      func(name string) (*hostingv1alpha1.Store, error)
 
@@ -47,7 +46,7 @@ type reconciler struct {
 	listAnnexDefinitions func(ctx context.Context) ([]*definition, error)
 	listAnnexHosted      func(ctx context.Context) ([]*hosted, error)
 	readStoreThroughMain func(ctx context.Context) (types.UID, error)
-	answeredBy           func(ctx context.Context, version schema.GroupVersion) (string, error)
+	servedBy             func(ctx context.Context, version schema.GroupVersion) (string, error)
 
 	create         func(ctx context.Context, wanted *apiService) error
 	update         func(ctx context.Context, wanted *apiService) error
@@ -57,15 +56,15 @@ type reconciler struct {
 	// allGroups has every group reconciled.
 	allGroups func()
 
-	gate    *gate
-	nudges  nudges
-	answers answers
+	gate     *gate
+	rechecks rechecks
+	routed   routedVersions
 	// writes and messages pace APIServices and conditions.
-	writes, messages *pace.Pace
+	writes, messages *framework.Throttle
 	now              func() time.Time
-	// hostingMended is when annex changed the APIService of its own group last. One
+	// hostingUpdated is when annex changed the APIService of its own group last. One
 	// key is never reconciled twice at a time, so nothing guards it.
-	hostingMended time.Time
+	hostingUpdated time.Time
 
 	mu sync.Mutex
 	// announced is the reason with which each version was last logged.
@@ -74,15 +73,15 @@ type reconciler struct {
 
 // reconcile brings the APIServices of one group to what they have to be, and has
 // the HostedResources of the group say how they stand.
-func (r *reconciler) reconcile(ctx context.Context, group string) (queue.Result, error) {
+func (r *reconciler) reconcile(ctx context.Context, group string) (framework.Result, error) {
 	if group == hostingVersion.Group {
 		return r.reconcileHosting(ctx)
 	}
-	v, err := r.look(group)
+	v, err := r.view(group)
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("look at group %s: %w", group, err)
+		return framework.Result{}, fmt.Errorf("look at group %s: %w", group, err)
 	}
-	publication, why := r.publication()
+	publication, why := r.newTemplate()
 	state := r.gate.get().with(publication.caBundle)
 	if !why.published {
 		state = gateState{why: why}
@@ -90,44 +89,44 @@ func (r *reconciler) reconcile(ctx context.Context, group string) (queue.Result,
 
 	var again time.Duration
 	var errs []error
-	standings := map[string]standing{}
+	standings := map[string]status{}
 	for _, name := range v.servedVersions() {
 		verdict := decide(v, name, publication, state)
 		stands, wait, err := r.act(ctx, v, name, verdict, state.proven)
 		standings[name] = stands
-		again = soonest(again, wait)
+		again = minNonZero(again, wait)
 		errs = append(errs, err)
 	}
-	for _, name := range v.leftovers(publication) {
+	for _, name := range v.staleVersions(publication) {
 		errs = append(errs, r.remove(ctx, v, name))
 	}
-	for _, name := range v.ofOtherData(publication) {
-		r.announce(ctx, schema.GroupVersion{Group: v.group, Version: name}, notPublished(reasonDataReplaced, otherDataMessage(v.apiServices[name])))
+	for _, name := range v.mismatchedVersions(publication) {
+		r.announce(ctx, schema.GroupVersion{Group: v.group, Version: name}, notPublished(reasonDataReplaced, dataReplacedMessage(v.apiServices[name])))
 	}
 	wait, err := r.report(ctx, v, standings)
-	return queue.Result{RequeueAfter: soonest(again, wait)}, errors.Join(append(errs, err)...)
+	return framework.Result{RequeueAfter: minNonZero(again, wait)}, errors.Join(append(errs, err)...)
 }
 
 // act does what the verdict on a version says, and returns how it stands then and
 // when to come again.
-func (r *reconciler) act(ctx context.Context, v *view, name string, verdict verdict, proven bool) (standing, time.Duration, error) {
+func (r *reconciler) act(ctx context.Context, v *view, name string, verdict action, proven bool) (status, time.Duration, error) {
 	version := schema.GroupVersion{Group: v.group, Version: name}
-	stands, wait := verdict.standing, time.Duration(0)
+	stands, wait := verdict.status, time.Duration(0)
 	var err error
-	if verdict.write != leave {
-		if wait = r.writes.Wait(version.String()); wait == 0 {
+	if verdict.operation != keep {
+		if wait = r.writes.Delay(version.String()); wait == 0 {
 			err = r.confirmAndWrite(ctx, v, version, verdict)
 		}
 	} else if verdict.ours {
-		wait, err = r.nudge(ctx, version, v.apiServices[name], proven)
+		wait, err = r.recheck(ctx, version, v.apiServices[name], proven)
 	}
-	if verdict.write == leave && err == nil {
+	if verdict.operation == keep && err == nil {
 		var again time.Duration
-		stands, again = r.answer(ctx, version, stands)
-		wait = soonest(wait, again)
+		stands, again = r.probeRouting(ctx, version, stands)
+		wait = minNonZero(wait, again)
 	} else {
 		// What is changed may lead elsewhere for a while.
-		r.answers.set(version, false)
+		r.routed.set(version, false)
 	}
 	if err != nil && !verdict.ours {
 		stands = notPublished(reasonWriteFailed, fmt.Sprintf("APIService %s is not written: %v", apiServiceName(version), err))
@@ -141,8 +140,8 @@ func (r *reconciler) act(ctx context.Context, v *view, name string, verdict verd
 
 // confirmAndWrite asks annex itself before it sends requests to annex that the main
 // cluster might answer: a clearance that was withdrawn may not be in the cache yet.
-func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schema.GroupVersion, verdict verdict) error {
-	if verdict.write != mend && len(v.mainDefinitions) > 0 {
+func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schema.GroupVersion, verdict action) error {
+	if verdict.operation != update && len(v.mainDefinitions) > 0 {
 		live, err := r.listAnnexDefinitions(ctx)
 		if err != nil {
 			return fmt.Errorf("check that group %s may be taken over: %w", v.group, err)
@@ -160,9 +159,9 @@ func (r *reconciler) confirmAndWrite(ctx context.Context, v *view, version schem
 
 // write writes the APIService of a verdict. What it changes comes back as the next
 // pass, and so does what somebody else wrote at the same time.
-func (r *reconciler) write(ctx context.Context, version schema.GroupVersion, verdict verdict) error {
+func (r *reconciler) write(ctx context.Context, version schema.GroupVersion, verdict action) error {
 	wanted, do, what := verdict.apiService, r.update, "Put an APIService in the main cluster right"
-	switch verdict.write {
+	switch verdict.operation {
 	case create:
 		do, what = r.create, "Made an APIService in the main cluster"
 	case takeOver:
@@ -209,7 +208,7 @@ func (r *reconciler) remove(ctx context.Context, v *view, name string) error {
 }
 
 // announce logs when a version comes to stand otherwise than before.
-func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, stands standing) {
+func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, stands status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.announced[version]
@@ -234,16 +233,16 @@ func (r *reconciler) announce(ctx context.Context, version schema.GroupVersion, 
 
 func (r *reconciler) forget(version schema.GroupVersion) {
 	r.writes.Forget(version.String())
-	r.nudges.forget(version)
-	r.answers.set(version, false)
+	r.rechecks.forget(version)
+	r.routed.set(version, false)
 	forgetMetric(version)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.announced, version)
 }
 
-// soonest returns the shorter of two waits, of which zero is none.
-func soonest(a, b time.Duration) time.Duration {
+// minNonZero returns the shorter of two waits, of which zero is none.
+func minNonZero(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}

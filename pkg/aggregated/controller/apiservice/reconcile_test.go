@@ -19,9 +19,9 @@ func TestAnnouncedOnce(t *testing.T) {
 	var log bytes.Buffer
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 	r := &reconciler{announced: map[schema.GroupVersion]string{}}
-	yes := standing{published: true, reason: reasonPublished}
+	yes := status{published: true, reason: reasonPublished}
 	for _, step := range []struct {
-		stands standing
+		stands status
 		logged string
 	}{
 		{notPublished(reasonWaitingForAnnex, "m"), ""},
@@ -46,7 +46,7 @@ func TestMetric(t *testing.T) {
 	t.Parallel()
 	registerMetrics()
 	version := schema.GroupVersion{Group: "metric.example.com", Version: "v1"}
-	for _, stands := range []standing{{published: true}, notPublished(reasonUnavailable, "m")} {
+	for _, stands := range []status{{published: true}, notPublished(reasonUnavailable, "m")} {
 		observe(version, stands)
 		got, err := testutil.GetGaugeMetricValue(published.WithLabelValues(version.Group, version.Version))
 		if err != nil || (got == 1) != stands.published {

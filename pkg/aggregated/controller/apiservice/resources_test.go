@@ -15,22 +15,22 @@ func TestResourcesOfAVersion(t *testing.T) {
 	changed.Generation = 2
 	for name, tc := range map[string]struct {
 		definitions []*definition
-		write       write
+		write       operation
 		want        string
 	}{
-		"the same":                   {[]*definition{crd(widgets, "v1")}, leave, ""},
-		"another kind":               {[]*definition{crd(widgets, "v1"), changed}, mend, "gadgets:2,widgets:0"},
-		"a kind of another version":  {[]*definition{crd(widgets, "v1"), crd(gadgets, "v2")}, leave, ""},
-		"a kind that is not served":  {[]*definition{crd(widgets, "v1"), crd(gadgets, "-v1", "v2")}, leave, ""},
-		"a kind that may not be had": {[]*definition{crd(widgets, "v1"), notEstablished(crd(gadgets, "v1"))}, leave, ""},
+		"the same":                   {[]*definition{crd(widgets, "v1")}, keep, ""},
+		"another kind":               {[]*definition{crd(widgets, "v1"), changed}, update, "gadgets:2,widgets:0"},
+		"a kind of another version":  {[]*definition{crd(widgets, "v1"), crd(gadgets, "v2")}, keep, ""},
+		"a kind that is not served":  {[]*definition{crd(widgets, "v1"), crd(gadgets, "-v1", "v2")}, keep, ""},
+		"a kind that may not be had": {[]*definition{crd(widgets, "v1"), notEstablished(crd(gadgets, "v1"))}, keep, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := viewOf([]*definition{crd(widgets, "v1")}, nil, available("v1"))
 			v.annexDefinitions = tc.definitions
 			got := decide(v, "v1", ours, opened)
-			if got.write != tc.write {
-				t.Errorf("got write %d, want %d", got.write, tc.write)
+			if got.operation != tc.write {
+				t.Errorf("got write %d, want %d", got.operation, tc.write)
 			}
 			if got.apiService != nil && got.apiService.Annotations[hostingv1alpha1.ResourcesAnnotation] != tc.want {
 				t.Errorf("got annotations %v, want resources %q", got.apiService.Annotations, tc.want)

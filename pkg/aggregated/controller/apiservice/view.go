@@ -42,17 +42,17 @@ func (v *view) servedVersions() []string {
 	return byMaturity(slices.Collect(maps.Keys(served)))
 }
 
-// answers reports whether annex answers requests for a version, and goes on to.
-func (v *view) answers(version string) bool {
+// isServed reports whether annex answers requests for a version, and goes on to.
+func (v *view) isServed(version string) bool {
 	return slices.ContainsFunc(v.annexDefinitions, func(crd *definition) bool {
 		return crd.DeletionTimestamp.IsZero() && apiextensionshelpers.HasServedCRDVersion(crd, version) &&
 			apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 	})
 }
 
-// leftovers are versions that annex published from its present data and no longer
+// staleVersions are versions that annex published from its present data and no longer
 // serves.
-func (v *view) leftovers(p publication) []string {
+func (v *view) staleVersions(p template) []string {
 	left := v.publishedOnly(p, func(store string) bool { return store == string(p.store) })
 	return slices.DeleteFunc(left, v.isAwaited)
 }
@@ -67,16 +67,16 @@ func (v *view) isAwaited(version string) bool {
 	})
 }
 
-// ofOtherData are versions that annex does not serve, and that it published when
+// mismatchedVersions are versions that annex does not serve, and that it published when
 // it had other data. They are left alone: whoever restores that data needs them,
 // and without them the main cluster might answer in annex's place.
-func (v *view) ofOtherData(p publication) []string {
+func (v *view) mismatchedVersions(p template) []string {
 	return v.publishedOnly(p, func(store string) bool { return store != string(p.store) })
 }
 
 // publishedOnly are versions that annex published, from data that match, and does
 // not serve.
-func (v *view) publishedOnly(p publication, matches func(store string) bool) []string {
+func (v *view) publishedOnly(p template, matches func(store string) bool) []string {
 	if p.store == "" {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (v *view) publishedOnly(p publication, matches func(store string) bool) []s
 	return byMaturity(versions)
 }
 
-func otherDataMessage(current *apiService) string {
+func dataReplacedMessage(current *apiService) string {
 	return fmt.Sprintf("APIService %s was published by an annex whose store %q had the UID %q, and this one does not serve it: restore that data, or delete the APIService by hand",
 		current.Name, hostingv1alpha1.DefaultStoreName, current.Annotations[hostingv1alpha1.PublishedStoreAnnotation])
 }
@@ -131,7 +131,7 @@ func isCleared(main *definition, annexDefinitions []*definition, annexHosted []*
 
 // blocked says why the main cluster's own state forbids to publish a version that
 // annex has not published yet; it returns false when nothing does.
-func (v *view) blocked(p publication, version schema.GroupVersion) (standing, bool) {
+func (v *view) blocked(p template, version schema.GroupVersion) (status, bool) {
 	for _, of := range byMaturity(slices.Collect(maps.Keys(v.apiServices))) {
 		switch current := v.apiServices[of]; p.ownerOf(current) {
 		case foreign:
@@ -150,7 +150,7 @@ func (v *view) blocked(p publication, version schema.GroupVersion) (standing, bo
 		return notPublished(reasonGroupInMain, fmt.Sprintf(
 			"The main cluster still has the local APIService %s, whose CustomResourceDefinition is gone", apiServiceName(version))), true
 	}
-	return standing{}, false
+	return status{}, false
 }
 
 // definedIn reports whether some definition serves a version.
@@ -162,7 +162,7 @@ func definedIn(definitions []*definition, version schema.GroupVersion) bool {
 
 // foreignMessage says whose an APIService is, and what to do if it is annex's
 // after all.
-func foreignMessage(p publication, current *apiService) string {
+func foreignMessage(p template, current *apiService) string {
 	to := current.Spec.Service
 	message := fmt.Sprintf("APIService %s in the main cluster sends requests to Service %s/%s", current.Name, to.Namespace, to.Name)
 	if by := current.Labels[hostingv1alpha1.PublishedByLabel]; by != "" {

@@ -25,9 +25,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
@@ -62,24 +61,24 @@ type Config struct {
 // Controller has annex follow definitions of the main cluster. Its keys are API
 // groups.
 type Controller struct {
-	queue   *queue.Queue[string]
-	guards  *guards
-	freezes *freezes
+	queue   *framework.Queue[string]
+	watches *objectWatches
+	freezer *freezer
 	synced  []cache.DoneChecker
 }
 
 // New returns a controller that follows the informers of config and does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
-	c := &Controller{freezes: &freezes{at: config.AnnexStored, known: map[frozenKey]int64{}}}
+	c := &Controller{freezer: &freezer{find: config.AnnexStored, known: map[frozenKey]int64{}}}
 	finalizer := hostingv1alpha1.Finalizer(config.PublishedBy)
 	main := &mainRoutes{mainAPIServices: config.MainAPIServices}
-	c.guards = &guards{
+	c.watches = &objectWatches{
 		main:   config.MainObjects,
 		isMain: main.isMain,
 		notify: func(name string) { c.queue.Add(groupOf(name)) },
 		now:    time.Now,
-		open:   map[string]*guard{},
+		open:   map[string]*objectWatch{},
 	}
 	readers := readers{
 		publishedBy: config.PublishedBy,
@@ -90,27 +89,27 @@ func New(config Config) (*Controller, error) {
 		stores:      config.AnnexStoreInformer.Lister(),
 	}
 	r := &reconciler{
-		read:    readers.read,
-		guards:  c.guards,
-		annex:   annexObjects{client: config.AnnexObjects},
-		freezes: c.freezes,
+		readGroup: readers.read,
+		watches:   c.watches,
+		annex:     annexObjects{client: config.AnnexObjects},
+		freezer:   c.freezer,
 
 		annexDefinitions: config.AnnexDefinitions,
 		mainDefinitions:  mainDefinitions{client: config.MainDefinitions, finalizer: finalizer},
 		giveBack:         main.giveBack,
-		reporter: &reporter{
+		reporter: &statusWriter{
 			annexHostedResources: config.AnnexHostedResources, list: readers.hostedOf, now: time.Now,
 			writer: conditions.Writer{
 				Type: hostingv1alpha1.HostedResourceDefinitionSynced, FieldManager: fieldManager, AnnexHostedResources: config.AnnexHostedResources,
 			},
 		},
 	}
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile})
-	return c, c.follow(config)
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
+	return c, c.addEventHandlers(config)
 }
 
-// follow has every change that may matter queue its group.
-func (c *Controller) follow(config Config) error {
+// addEventHandlers has every change that may matter queue its group.
+func (c *Controller) addEventHandlers(config Config) error {
 	every := cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,
 		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
@@ -118,7 +117,7 @@ func (c *Controller) follow(config Config) error {
 	}
 	said := every
 	said.UpdateFunc = func(before, after any) {
-		if !saysTheSame(before, after) {
+		if !isUnchanged(before, after) {
 			c.enqueue(after)
 		}
 	}
@@ -126,19 +125,19 @@ func (c *Controller) follow(config Config) error {
 	// it is known.
 	unheeded := cache.ResourceEventHandlerFuncs{}
 	var err error
-	c.synced, err = follow.All(
-		follow.Source{What: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: every},
-		follow.Source{What: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: every},
-		follow.Source{What: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: every},
-		follow.Source{What: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: said},
-		follow.Source{What: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: unheeded},
+	c.synced, err = framework.AddEventHandlers(
+		framework.Source{Name: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: every},
+		framework.Source{Name: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: every},
+		framework.Source{Name: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: every},
+		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: said},
+		framework.Source{Name: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: unheeded},
 	)
 	return err
 }
 
 // Run follows definitions until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
-	defer c.guards.wait()
+	defer c.watches.wait()
 	c.queue.Run(ctx, workers, c.synced...)
 }
 
@@ -157,9 +156,9 @@ func groupOf(name string) string {
 	return group
 }
 
-// saysTheSame reports whether two states of a HostedResource are the same as far as
+// isUnchanged reports whether two states of a HostedResource are the same as far as
 // this controller wrote them. Its numbers change much more often.
-func saysTheSame(before, after any) bool {
+func isUnchanged(before, after any) bool {
 	a, okA := before.(*hosted)
 	b, okB := after.(*hosted)
 	if !okA || !okB || a.Generation != b.Generation {
@@ -172,14 +171,14 @@ func saysTheSame(before, after any) bool {
 	if !ptr.Equal(a.Status.Takeover, b.Status.Takeover) {
 		return false
 	}
-	conditionA, conditionB := followedCondition(a), followedCondition(b)
+	conditionA, conditionB := syncedCondition(a), syncedCondition(b)
 	if conditionA == nil || conditionB == nil {
 		return conditionA == conditionB
 	}
 	return *conditionA == *conditionB
 }
 
-func followedCondition(resource *hosted) *metav1.Condition {
+func syncedCondition(resource *hosted) *metav1.Condition {
 	return meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
 }
 
@@ -227,7 +226,7 @@ func (r readers) read(name string) (*group, error) {
 		return nil, err
 	}
 	for _, resource := range resources {
-		if condition := followedCondition(resource); condition != nil {
+		if condition := syncedCondition(resource); condition != nil {
 			g.reported[resource.Name] = *condition
 		}
 		if takeover := resource.Status.Takeover; takeover != nil {

@@ -37,8 +37,8 @@ const publishedBy = "annex-system.annex"
 
 var widgetsV1 = schema.GroupVersionResource{Group: groupName, Version: "v1", Resource: "widgets"}
 
-// running is a controller at work between clients that keep objects in memory.
-type running struct {
+// fixture is a controller at work between clients that keep objects in memory.
+type fixture struct {
 	*testing.T
 	*Controller
 	main, annexDefinitions *apiextensionsfake.Clientset
@@ -88,7 +88,7 @@ func (s *stored) Objects(context.Context) (int64, error) {
 }
 
 // wantFrozen fails unless the widgets are frozen, or are not.
-func (r *running) wantFrozen(want bool) {
+func (r *fixture) wantFrozen(want bool) {
 	r.Helper()
 	if revision, _ := r.stored.Frozen(r.Context()); revision != 0 != want {
 		r.Errorf("frozen: %t, want %t", revision != 0, want)
@@ -96,23 +96,23 @@ func (r *running) wantFrozen(want bool) {
 }
 
 // wantRoute fails unless the main cluster answers for the widgets itself, or annex does.
-func (r *running) wantRoute(annex bool) {
+func (r *fixture) wantRoute(annex bool) {
 	r.Helper()
 	current, err := r.mainAPIServices.ApiregistrationV1().APIServices().Get(r.Context(), "v1."+groupName, metav1.GetOptions{})
-	r.no(err)
+	r.noError(err)
 	if is := current.Spec.Service != nil; is != annex {
 		r.Errorf("annex answers: %t, want %t", is, annex)
 	}
 }
 
 // run starts a controller for as long as the test lasts.
-func run(t *testing.T, mainObjects ...runtime.Object) *running {
+func run(t *testing.T, mainObjects ...runtime.Object) *fixture {
 	t.Helper()
 	scheme := metadatafake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	r := &running{
+	r := &fixture{
 		T:                t,
 		main:             apiextensionsfake.NewClientset(),
 		annexDefinitions: apiextensionsfake.NewClientset(),
@@ -176,7 +176,7 @@ func local(version string) *apiService {
 }
 
 // publish has the main cluster send requests to annex.
-func (r *running) publish() {
+func (r *fixture) publish() {
 	r.Helper()
 	published := local("v1")
 	published.Labels = map[string]string{hostingv1alpha1.PublishedByLabel: publishedBy, "kept": "yes"}
@@ -184,11 +184,11 @@ func (r *running) publish() {
 	published.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex"}
 	published.Spec.CABundle = []byte("CA")
 	_, err := r.mainAPIServices.ApiregistrationV1().APIServices().Update(r.Context(), published, metav1.UpdateOptions{})
-	r.no(err)
+	r.noError(err)
 	settle()
 }
 
-func (r *running) no(err error) {
+func (r *fixture) noError(err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatal(err)
@@ -196,48 +196,48 @@ func (r *running) no(err error) {
 }
 
 // define makes a definition in the main cluster.
-func (r *running) define(crd *definition) {
+func (r *fixture) define(crd *definition) {
 	r.Helper()
 	_, err := r.main.ApiextensionsV1().CustomResourceDefinitions().Create(r.Context(), crd, metav1.CreateOptions{})
-	r.no(err)
+	r.noError(err)
 	settle()
 }
 
 // redefine changes it.
-func (r *running) redefine(crd *definition) {
+func (r *fixture) redefine(crd *definition) {
 	r.Helper()
 	_, err := r.main.ApiextensionsV1().CustomResourceDefinitions().Update(r.Context(), crd, metav1.UpdateOptions{})
-	r.no(err)
+	r.noError(err)
 	settle()
 }
 
 // followerOf is annex's definition.
-func (r *running) followerOf(name string) *definition {
+func (r *fixture) followerOf(name string) *definition {
 	r.Helper()
 	crd, err := r.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(r.Context(), name, metav1.GetOptions{})
-	r.no(err)
+	r.noError(err)
 	return crd
 }
 
 // isCleared reports whether the widgets may be published.
-func (r *running) isCleared() bool {
+func (r *fixture) isCleared() bool {
 	r.Helper()
 	of := r.hosted(widgets).Status.Takeover
 	return of != nil && *of == takeoverOf(r.followerOf(widgets))
 }
 
 // establish does what annex's server does with a definition.
-func (r *running) establish(name string) {
+func (r *fixture) establish(name string) {
 	r.Helper()
 	crd := r.followerOf(name)
 	condition(apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "")(crd)
 	_, err := r.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().UpdateStatus(r.Context(), crd, metav1.UpdateOptions{})
-	r.no(err)
+	r.noError(err)
 	settle()
 }
 
 // takenOver is a group that was.
-func (r *running) takenOver() {
+func (r *fixture) takenOver() {
 	r.Helper()
 	r.define(crd(widgets, labelled))
 	r.establish(widgets)
@@ -245,19 +245,19 @@ func (r *running) takenOver() {
 		r.Fatalf("not cleared: %+v", r.hosted(widgets).Status)
 	}
 	r.publish()
-	r.says(widgets, reasonSynced)
+	r.wantCondition(widgets, reasonSynced)
 }
 
-func (r *running) hosted(name string) *hosted {
+func (r *fixture) hosted(name string) *hosted {
 	r.Helper()
 	resource, err := r.annex.HostingV1alpha1().HostedResources().Get(r.Context(), name, metav1.GetOptions{})
-	r.no(err)
+	r.noError(err)
 	return resource
 }
 
-func (r *running) says(name, reason string) {
+func (r *fixture) wantCondition(name, reason string) {
 	r.Helper()
-	if said := followedCondition(r.hosted(name)); said == nil || said.Reason != reason {
+	if said := syncedCondition(r.hosted(name)); said == nil || said.Reason != reason {
 		r.Errorf("hosted resource %s says %+v, want reason %s", name, said, reason)
 	}
 }
@@ -274,16 +274,16 @@ func widget(name string) *unstructured.Unstructured {
 	}}
 }
 
-func (r *running) slipIn(name string) {
+func (r *fixture) createInMain(name string) {
 	r.Helper()
 	_, err := r.mainObjects.Resource(widgetsV1).Namespace("ns").Create(r.Context(), widget(name), metav1.CreateOptions{})
-	r.no(err)
+	r.noError(err)
 	settle()
 }
 
-// watches has watches on the main cluster's objects see nothing but what the test
+// fakeWatches has watches on the main cluster's objects see nothing but what the test
 // tells them.
-func (r *running) watches() <-chan *watch.FakeWatcher {
+func (r *fixture) fakeWatches() <-chan *watch.FakeWatcher {
 	made := make(chan *watch.FakeWatcher, 10)
 	r.mainObjects.PrependWatchReactor("widgets", func(kubetesting.Action) (bool, watch.Interface, error) {
 		watcher := watch.NewFake()
@@ -293,26 +293,26 @@ func (r *running) watches() <-chan *watch.FakeWatcher {
 	return made
 }
 
-// openGuards counts the watches that are kept.
-func (r *running) openGuards() int {
-	r.guards.mu.Lock()
-	defer r.guards.mu.Unlock()
-	return len(r.guards.open)
+// openWatches counts the watches that are kept.
+func (r *fixture) openWatches() int {
+	r.watches.mu.Lock()
+	defer r.watches.mu.Unlock()
+	return len(r.watches.open)
 }
 
 func TestTakesOverAndFollows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		watches := r.watches()
+		watches := r.fakeWatches()
 		r.takenOver()
 		guarding := <-watches
-		if got := r.openGuards(); got != 1 || guarding.IsStopped() {
+		if got := r.openWatches(); got != 1 || guarding.IsStopped() {
 			t.Errorf("%d watches just after the switch, want 1", got)
 		}
 		time.Sleep(grace)
 		settle()
-		if got := r.openGuards(); got != 0 || !guarding.IsStopped() {
+		if got := r.openWatches(); got != 0 || !guarding.IsStopped() {
 			t.Errorf("%d watches some time after the switch, want none", got)
 		}
 		r.redefine(crd(widgets, labelled, shortName))
@@ -333,17 +333,17 @@ func TestObjectsFirstThenNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, widget("old"))
 		r.define(crd(widgets, labelled))
-		r.says(widgets, reasonMoveNeeded)
+		r.wantCondition(widgets, reasonObjectsExist)
 		if r.hosted(widgets).Annotations[hostingv1alpha1.DefinitionFromAnnotation] == "" {
 			t.Error("nothing keeps the hosted resource")
 		}
 		if store := r.hosted(widgets).Spec.StoreName; store != "" {
 			t.Errorf("it is on store %q, which the scheduler has not chosen", store)
 		}
-		r.no(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "old", metav1.DeleteOptions{}))
-		time.Sleep(lookInterval)
+		r.noError(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "old", metav1.DeleteOptions{}))
+		time.Sleep(pollInterval)
 		settle()
-		r.says(widgets, reasonTakingOver)
+		r.wantCondition(widgets, reasonTakingOver)
 	})
 }
 
@@ -353,12 +353,12 @@ func TestSlipsInBeforeTheSwitch(t *testing.T) {
 		r := run(t)
 		r.define(crd(widgets, labelled))
 		r.establish(widgets)
-		r.slipIn("late")
-		r.says(widgets, reasonObjectsAppeared)
+		r.createInMain("late")
+		r.wantCondition(widgets, reasonObjectsAppeared)
 		if r.isCleared() {
 			t.Error("the takeover is still cleared")
 		}
-		r.no(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "late", metav1.DeleteOptions{}))
+		r.noError(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "late", metav1.DeleteOptions{}))
 		settle()
 		if !r.isCleared() {
 			t.Error("the takeover is not cleared again")
@@ -371,13 +371,13 @@ func TestSlipsInAfterTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
 		r.takenOver()
-		r.slipIn("late")
-		r.says(widgets, reasonObjectsAppeared)
+		r.createInMain("late")
+		r.wantCondition(widgets, reasonObjectsAppeared)
 		if r.isCleared() {
 			t.Error("the takeover is still cleared")
 		}
 		back, err := r.mainAPIServices.ApiregistrationV1().APIServices().Get(t.Context(), "v1."+groupName, metav1.GetOptions{})
-		r.no(err)
+		r.noError(err)
 		if back.Spec.Service != nil || len(back.Spec.CABundle) > 0 || back.Labels[automanagedLabel] != automanaged ||
 			back.Labels[hostingv1alpha1.PublishedByLabel] != "" || back.Labels["kept"] == "" || len(back.Annotations) > 0 {
 			t.Errorf("given back as %+v, %+v", back.ObjectMeta, back.Spec)
@@ -391,18 +391,18 @@ func TestSlipsInAfterAnnexHasObjects(t *testing.T) {
 		r := run(t)
 		r.takenOver()
 		r.stored.objects = 1
-		r.slipIn("late")
-		r.says(widgets, reasonObjectsAppeared)
+		r.createInMain("late")
+		r.wantCondition(widgets, reasonObjectsAppeared)
 		r.wantRoute(true)
 		if r.stored.freezes > 0 {
 			t.Error("writes were stopped for nothing")
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		r.says(widgets, reasonObjectsAppeared)
-		r.no(r.annex.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets, metav1.DeleteOptions{}))
+		r.wantCondition(widgets, reasonObjectsAppeared)
+		r.noError(r.annex.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets, metav1.DeleteOptions{}))
 		settle()
-		r.says(widgets, reasonSynced)
+		r.wantCondition(widgets, reasonSynced)
 	})
 }
 
@@ -414,8 +414,8 @@ func TestWrittenWhileGivenBack(t *testing.T) {
 		r := run(t)
 		r.takenOver()
 		r.stored.late = 1
-		r.slipIn("late")
-		r.says(widgets, reasonObjectsAppeared)
+		r.createInMain("late")
+		r.wantCondition(widgets, reasonObjectsAppeared)
 		r.wantRoute(true)
 		r.wantFrozen(false)
 	})
@@ -427,13 +427,13 @@ func TestFrozenUntilTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
 		r.takenOver()
-		r.slipIn("late")
+		r.createInMain("late")
 		r.wantRoute(false)
 		time.Sleep(time.Hour)
 		settle()
 		r.wantFrozen(true)
-		r.no(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "late", metav1.DeleteOptions{}))
-		time.Sleep(lookInterval)
+		r.noError(r.mainObjects.Resource(widgetsV1).Namespace("ns").Delete(t.Context(), "late", metav1.DeleteOptions{}))
+		time.Sleep(pollInterval)
 		settle()
 		if !r.isCleared() {
 			t.Error("not cleared again")
@@ -455,7 +455,7 @@ func TestFinishesAReturn(t *testing.T) {
 				r := run(t)
 				r.takenOver()
 				// This term has yet to look.
-				r.freezes.known = map[frozenKey]int64{}
+				r.freezer.known = map[frozenKey]int64{}
 				r.stored.frozen, r.stored.freezes, r.stored.objects = 7, 7, tc.objects
 				r.redefine(crd(widgets, labelled, shortName))
 				r.wantRoute(tc.wantAnnex)
@@ -473,9 +473,9 @@ func TestThawsWhatIsAnnexsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
 		r.takenOver()
-		r.slipIn("late")
+		r.createInMain("late")
 		r.wantFrozen(true)
-		r.no(r.main.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}))
+		r.noError(r.main.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), widgets, metav1.DeleteOptions{}))
 		settle()
 		r.wantFrozen(false)
 	})
@@ -486,7 +486,7 @@ func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
-		watches := r.watches()
+		watches := r.fakeWatches()
 		r.define(crd(widgets, labelled))
 		r.establish(widgets)
 		first := <-watches
@@ -497,10 +497,10 @@ func TestWatchEnds(t *testing.T) {
 		}
 		second := <-watches
 		// This one is not seen by a watch.
-		r.no(r.mainObjects.Tracker().Create(widgetsV1, widget("unseen"), "ns"))
+		r.noError(r.mainObjects.Tracker().Create(widgetsV1, widget("unseen"), "ns"))
 		second.Error(&metav1.Status{Code: 410})
 		settle()
-		r.says(widgets, reasonMoveNeeded)
+		r.wantCondition(widgets, reasonObjectsExist)
 		if r.isCleared() {
 			t.Error("cleared although there is an object")
 		}
@@ -517,11 +517,11 @@ func TestAnswerOfAnnexIsNotMains(t *testing.T) {
 		switched.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex"}
 		r.mainAPIServices.PrependReactor("get", "apiservices", func(kubetesting.Action) (bool, runtime.Object, error) { return true, switched, nil })
 		r.define(crd(widgets, labelled))
-		r.says(widgets, reasonTakingOver)
-		r.no(r.mainObjects.Tracker().Delete(widgetsV1, "ns", "annexs own"))
+		r.wantCondition(widgets, reasonTakingOver)
+		r.noError(r.mainObjects.Tracker().Delete(widgetsV1, "ns", "annexs own"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		r.says(widgets, reasonTakingOver)
+		r.wantCondition(widgets, reasonTakingOver)
 		if _, err := r.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("a definition was made: %v", err)
 		}
@@ -540,11 +540,11 @@ func TestRefusal(t *testing.T) {
 			return refusing.Load(), nil, invalid
 		})
 		r.redefine(crd(widgets, labelled, shortName))
-		r.says(widgets, reasonRefused)
+		r.wantCondition(widgets, reasonRejected)
 		refusing.Store(false)
-		time.Sleep(refusedInterval)
+		time.Sleep(rejectedInterval)
 		settle()
-		r.says(widgets, reasonSynced)
+		r.wantCondition(widgets, reasonSynced)
 	})
 }
 
@@ -553,10 +553,10 @@ func TestLetsGoOfHostedResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, widget("old"))
 		r.define(crd(widgets, labelled))
-		r.says(widgets, reasonMoveNeeded)
+		r.wantCondition(widgets, reasonObjectsExist)
 		r.redefine(crd(widgets))
-		if left := r.hosted(widgets); followedCondition(left) != nil || len(left.Annotations) > 0 || left.Labels[hostingv1alpha1.AutomanagedLabel] == "" {
-			t.Errorf("it still says %+v with annotations %v and labels %v", followedCondition(left), left.Annotations, left.Labels)
+		if left := r.hosted(widgets); syncedCondition(left) != nil || len(left.Annotations) > 0 || left.Labels[hostingv1alpha1.AutomanagedLabel] == "" {
+			t.Errorf("it still says %+v with annotations %v and labels %v", syncedCondition(left), left.Annotations, left.Labels)
 		}
 	})
 }

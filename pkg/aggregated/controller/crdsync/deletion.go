@@ -23,33 +23,33 @@ const reasonInProgress = "InstanceDeletionInProgress"
 // annex has deleted their objects. Those that annex is not asked to follow any more
 // are let go of.
 func (g *group) planFinalizers(p *plan) {
-	for _, name := range g.mainWhere(g.isHeld) {
+	for _, name := range g.filterMain(g.hasFinalizer) {
 		if !isLabelled(g.main[name]) {
-			p.release = append(p.release, name)
+			p.removeFinalizer = append(p.removeFinalizer, name)
 		}
 	}
 }
 
-// hold puts the finalizer on definitions that annex's follow already. It returns those
+// addFinalizers puts the finalizer on definitions that annex's follow already. It returns those
 // that do not have it yet.
-func (g *group) hold(p *plan, names []string) (unheld []string) {
+func (g *group) addFinalizers(p *plan, names []string) (unheld []string) {
 	for _, name := range names {
-		if main := g.main[name]; !g.isHeld(main) {
+		if main := g.main[name]; !g.hasFinalizer(main) {
 			unheld = append(unheld, name)
-			if isOf(g.annex[name], main) {
-				p.hold = append(p.hold, name)
+			if follows(g.annex[name], main) {
+				p.addFinalizer = append(p.addFinalizer, name)
 			}
 		}
 	}
 	return unheld
 }
 
-// letGo takes the finalizer off definitions that annex cannot take over, and off none
+// removeFinalizers takes the finalizer off definitions that annex cannot take over, and off none
 // of which that is not known.
-func (g *group) letGo(p *plan, obstacles map[string]verdict) {
+func (g *group) removeFinalizers(p *plan, obstacles map[string]syncStatus) {
 	for _, name := range slices.Sorted(maps.Keys(obstacles)) {
-		if g.isHeld(g.main[name]) && obstacles[name].status == metav1.ConditionFalse {
-			p.release = append(p.release, name)
+		if g.hasFinalizer(g.main[name]) && obstacles[name].status == metav1.ConditionFalse {
+			p.removeFinalizer = append(p.removeFinalizer, name)
 		}
 	}
 }
@@ -58,15 +58,15 @@ func (g *group) letGo(p *plan, obstacles map[string]verdict) {
 // main cluster and waits for annex: annex's definition is deleted with its objects,
 // then the main cluster forgets the resource, then the finalizer goes.
 func (g *group) planDeletions(p *plan) {
-	for _, name := range g.leaving() {
+	for _, name := range g.terminating() {
 		main := g.main[name]
-		if !g.isHeld(main) || !isLabelled(main) {
+		if !g.hasFinalizer(main) || !isLabelled(main) {
 			continue
 		}
 		of, step := g.deletion(name)
 		switch step {
 		case stepRelease:
-			p.release = append(p.release, name)
+			p.removeFinalizer = append(p.removeFinalizer, name)
 		case stepDelete:
 			p.delete = append(p.delete, name)
 		}
@@ -74,11 +74,11 @@ func (g *group) planDeletions(p *plan) {
 			continue
 		}
 		if g.annex[name] != nil {
-			p.verdicts[name] = *of
+			p.statuses[name] = *of
 		}
 		// Before that the main cluster itself says how its own objects are deleted.
-		if step != stepRelease && !hasOwnFinalizer(main) && !saysTerminating(main, of.message) {
-			p.explain = append(p.explain, withTerminating(main, of.message))
+		if step != stepRelease && !hasOwnFinalizer(main) && !hasTerminatingMessage(main, of.message) {
+			p.updateStatus = append(p.updateStatus, withTerminating(main, of.message))
 		}
 	}
 }
@@ -94,9 +94,9 @@ const (
 
 // deletion is what to say and to do about a definition that is being deleted in the
 // main cluster, with annex's finalizer on it.
-func (g *group) deletion(name string) (*verdict, step) {
+func (g *group) deletion(name string) (*syncStatus, step) {
 	main, current := g.main[name], g.annex[name]
-	say := func(format string, args ...any) *verdict {
+	say := func(format string, args ...any) *syncStatus {
 		of := terminating(format, args...)
 		return &of
 	}
@@ -109,9 +109,9 @@ func (g *group) deletion(name string) (*verdict, step) {
 			return say("annex has deleted all objects, and waits until the main cluster does not list the resource in %s any more", strings.Join(versions, ", ")), stepWait
 		}
 		return nil, stepRelease
-	case isLeaving(current):
+	case isTerminating(current):
 		return say("annex deletes its objects: %s", g.remaining[name]), stepWait
-	case !isOf(current, main):
+	case !follows(current, main):
 		// It is as old as a backup of the main cluster that was brought back.
 		of := mainDefinitionDeleted()
 		return &of, stepRelease
@@ -163,7 +163,7 @@ func hasOwnFinalizer(main *definition) bool {
 	return apiextensionshelpers.CRDHasFinalizer(main, apiextensionsv1.CustomResourceCleanupFinalizer)
 }
 
-func saysTerminating(main *definition, message string) bool {
+func hasTerminatingMessage(main *definition, message string) bool {
 	said := apiextensionshelpers.FindCRDCondition(main, apiextensionsv1.Terminating)
 	return said != nil && said.Status == apiextensionsv1.ConditionTrue && said.Reason == reasonInProgress && said.Message == message
 }

@@ -52,12 +52,12 @@ func TestPlanDeletions(t *testing.T) {
 		"annex has not made it yet": {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), routes: hosted}, verdict: "True Synced"},
 		"annex's is of another":     {group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, cleared, annotated(hostingv1alpha1.DefinitionUIDAnnotation, "another"))), routes: hosted}, verdict: "True Synced"},
 		"about to be taken over": {
-			group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, follower)), seen: map[string]observation{widgets: none("v1")}},
+			group: group{main: byName(crd(widgets, labelled, withoutFinalizer)), annex: byName(crd(widgets, follower)), observed: map[string]observation{widgets: none("v1")}},
 			hold:  []string{widgets}, verdict: "Unknown TakingOver",
 		},
 		"cannot be taken over": {
-			group:   group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), seen: map[string]observation{widgets: found}},
-			release: []string{widgets}, verdict: "False MoveNeeded",
+			group:   group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), observed: map[string]observation{widgets: found}},
+			release: []string{widgets}, verdict: "False ObjectsExist",
 		},
 		"not known whether it can": {group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower))}, verdict: "Unknown TakingOver"},
 		"unlabelled":               {group: group{main: byName(crd(widgets, withFinalizer)), annex: byName(crd(widgets, cleared)), routes: hosted}, release: []string{widgets}, verdict: "False NotLabelled"},
@@ -117,7 +117,7 @@ func TestPlanDeletions(t *testing.T) {
 			release: []string{widgets},
 		},
 		"deleted, objects gone, not listed": {group: group{main: byName(crd(widgets, labelled, leaving)), routes: to("v1", routeMain)}, release: []string{widgets}},
-		"deleted, annex has other data":     {group: group{main: byName(crd(widgets, labelled, leaving)), routes: to("v1", routeOtherData), listed: listed}, release: []string{widgets}},
+		"deleted, annex has other data":     {group: group{main: byName(crd(widgets, labelled, leaving)), routes: to("v1", routeDataReplaced), listed: listed}, release: []string{widgets}},
 		"missing":                           {group: group{annex: byName(crd(widgets, cleared)), routes: hosted}, verdict: "False MainDefinitionDeleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,15 +126,15 @@ func TestPlanDeletions(t *testing.T) {
 			g.complete()
 			p := g.plan()
 			var explain []string
-			for _, crd := range p.explain {
+			for _, crd := range p.updateStatus {
 				explain = append(explain, crd.Name)
 			}
 			var verdict string
-			if of, said := p.verdicts[widgets]; said {
+			if of, said := p.statuses[widgets]; said {
 				verdict = string(of.status) + " " + of.reason
 			}
 			for what, diff := range map[string]string{
-				"hold": cmp.Diff(tc.hold, p.hold), "release": cmp.Diff(tc.release, p.release), "explain": cmp.Diff(tc.explain, explain),
+				"hold": cmp.Diff(tc.hold, p.addFinalizer), "release": cmp.Diff(tc.release, p.removeFinalizer), "explain": cmp.Diff(tc.explain, explain),
 				"delete": cmp.Diff(tc.delete, p.delete), "verdict": cmp.Diff(tc.verdict, verdict),
 			} {
 				if diff != "" {
@@ -173,12 +173,12 @@ func TestMayNotHold(t *testing.T) {
 		})
 		r.define(crd(widgets, labelled, withoutFinalizer))
 		r.establish(widgets)
-		r.says(widgets, reasonNotAllowed)
+		r.wantCondition(widgets, reasonForbidden)
 		if r.isCleared() {
 			t.Error("cleared without annex's finalizer")
 		}
 		allowed.Store(true)
-		time.Sleep(lookInterval)
+		time.Sleep(pollInterval)
 		settle()
 		if held, err := r.main.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets, metav1.GetOptions{}); err != nil || len(held.Finalizers) != 1 {
 			t.Errorf("%v, finalizers %v", err, held.Finalizers)

@@ -82,7 +82,7 @@ func TestRouteOf(t *testing.T) {
 		"none":       {nil, routeMain},
 		"local":      {local("v1"), routeMain},
 		"annex":      {leads("ns.annex", "1"), routeAnnex},
-		"other data": {leads("ns.annex", "2"), routeOtherData},
+		"other data": {leads("ns.annex", "2"), routeDataReplaced},
 		"another":    {leads("ns.other", "1"), routeForeign},
 		"unlabelled": {leads("", ""), routeForeign},
 	} {

@@ -33,9 +33,9 @@ const (
 	routeAnnex
 	// routeForeign: somebody else.
 	routeForeign
-	// routeOtherData: this annex, but it published the version when it had other
+	// routeDataReplaced: this annex, but it published the version when it had other
 	// data.
-	routeOtherData
+	routeDataReplaced
 )
 
 // identity is what tells this annex from others.
@@ -55,7 +55,7 @@ func (i identity) routeOf(current *apiService) route {
 	case current.Labels[hostingv1alpha1.PublishedByLabel] != i.publishedBy:
 		return routeForeign
 	case current.Annotations[hostingv1alpha1.PublishedStoreAnnotation] != i.store:
-		return routeOtherData
+		return routeDataReplaced
 	default:
 		return routeAnnex
 	}
@@ -74,9 +74,9 @@ type observation struct {
 	versions []string
 }
 
-// look is an order to see to it that the main cluster keeps no objects of a
+// watchRequest is an order to see to it that the main cluster keeps no objects of a
 // resource, and gets none.
-type look struct {
+type watchRequest struct {
 	name     string
 	resource schema.GroupVersionResource
 	versions []string
@@ -96,9 +96,9 @@ type group struct {
 	// listed are the plural names of the resources that annex has the main cluster
 	// list, by version.
 	listed map[string][]string
-	// seen are the objects that the main cluster keeps, by definition, as far as
+	// observed are the objects that the main cluster keeps, by definition, as far as
 	// somebody looked.
-	seen map[string]observation
+	observed map[string]observation
 	// takeovers are those that are cleared, by HostedResource.
 	takeovers map[string]hostingv1alpha1.HostedResourceTakeover
 	// reported are the present conditions DefinitionSynced, by HostedResource.
@@ -108,25 +108,25 @@ type group struct {
 	remaining map[string]string
 	// returning: somebody has begun to give the group back.
 	returning bool
-	// annexHolds is whether annex keeps any object of the group; nil if nobody
+	// annexHasObjects is whether annex keeps any object of the group; nil if nobody
 	// looked. If it is false the group is frozen.
-	annexHolds *bool
+	annexHasObjects *bool
 }
 
 // labelled are the names of the main cluster's definitions that annex is to follow.
 func (g *group) labelled() []string {
-	return g.mainWhere(func(crd *definition) bool { return isLabelled(crd) && !isLeaving(crd) })
+	return g.filterMain(func(crd *definition) bool { return isLabelled(crd) && !isTerminating(crd) })
 }
 
 // unlabelled are the names of those that it is not.
 func (g *group) unlabelled() []string {
-	return g.mainWhere(func(crd *definition) bool { return !isLabelled(crd) && !isLeaving(crd) })
+	return g.filterMain(func(crd *definition) bool { return !isLabelled(crd) && !isTerminating(crd) })
 }
 
-// leaving are the names of those that are being deleted.
-func (g *group) leaving() []string { return g.mainWhere(isLeaving) }
+// terminating are the names of those that are being deleted.
+func (g *group) terminating() []string { return g.filterMain(isTerminating) }
 
-func (g *group) mainWhere(matches func(*definition) bool) []string {
+func (g *group) filterMain(matches func(*definition) bool) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(g.main)) {
 		if matches(g.main[name]) {
@@ -165,10 +165,10 @@ func (g *group) servedBy(name string, by route) []string {
 	return versions
 }
 
-// lookAt is how to look at the main cluster's objects of a resource through one of
+// watchRequestFor is how to look at the main cluster's objects of a resource through one of
 // the versions that the main cluster answers for. The version that objects are
 // stored in is best, since that converts none.
-func (g *group) lookAt(name string, versions []string) look {
+func (g *group) watchRequestFor(name string, versions []string) watchRequest {
 	crd := g.main[name]
 	through := versions[0]
 	for _, version := range crd.Spec.Versions {
@@ -177,7 +177,7 @@ func (g *group) lookAt(name string, versions []string) look {
 		}
 	}
 	resource := schema.GroupVersionResource{Group: g.name, Version: through, Resource: crd.Spec.Names.Plural}
-	return look{name: name, resource: resource, versions: versions}
+	return watchRequest{name: name, resource: resource, versions: versions}
 }
 
 func isLabelled(crd *definition) bool { return crd.Labels[hostingv1alpha1.HostedLabel] == "true" }
@@ -194,16 +194,18 @@ func takeoverOf(crd *definition) hostingv1alpha1.HostedResourceTakeover {
 	return hostingv1alpha1.HostedResourceTakeover{DefinitionUID: crd.UID, DefinitionGeneration: crd.Generation}
 }
 
-// isHeld reports whether a definition of the main cluster has annex's finalizer.
-func (g *group) isHeld(crd *definition) bool { return slices.Contains(crd.Finalizers, g.finalizer) }
+// hasFinalizer reports whether a definition of the main cluster has annex's finalizer.
+func (g *group) hasFinalizer(crd *definition) bool {
+	return slices.Contains(crd.Finalizers, g.finalizer)
+}
 
-// isOf reports whether a definition of annex's follows this one of the main cluster,
+// follows reports whether a definition of annex's follows this one of the main cluster,
 // and not another of its name.
-func isOf(follower, main *definition) bool {
+func follows(follower, main *definition) bool {
 	return follower != nil && isFollower(follower) && follower.Annotations[hostingv1alpha1.DefinitionUIDAnnotation] == string(main.UID)
 }
 
-func isLeaving(crd *definition) bool { return !crd.DeletionTimestamp.IsZero() }
+func isTerminating(crd *definition) bool { return !crd.DeletionTimestamp.IsZero() }
 
 func isFollower(crd *definition) bool {
 	return crd.Annotations[hostingv1alpha1.DefinitionFromAnnotation] == hostingv1alpha1.DefinitionFromMain

@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// nobody is a name that no object is expected to have.
-const nobody = "annex-is-this-served"
+// probeName is a name that no object is expected to have.
+const probeName = "annex-is-this-served"
 
 // annexObjects asks annex about its own objects.
 type annexObjects struct {
@@ -30,8 +30,8 @@ type annexObjects struct {
 // deleted because the main cluster's are.
 func (a annexObjects) remaining(ctx context.Context, g *group) map[string]string {
 	remaining := map[string]string{}
-	for _, name := range g.leaving() {
-		if current := g.annex[name]; current != nil && isLeaving(current) {
+	for _, name := range g.terminating() {
+		if current := g.annex[name]; current != nil && isTerminating(current) {
 			remaining[name] = a.describe(ctx, current)
 		}
 	}
@@ -59,16 +59,16 @@ func (a annexObjects) describe(ctx context.Context, crd *definition) string {
 	return text
 }
 
-// serves fails unless annex answers for every version of a definition. The first
+// checkServed fails unless annex answers for every version of a definition. The first
 // request also has it begin to fill its caches, so that they are ready when those
 // come that were answered by the main cluster until then.
-func (a annexObjects) serves(ctx context.Context, crd *definition) error {
+func (a annexObjects) checkServed(ctx context.Context, crd *definition) error {
 	for _, resource := range servedVersions(crd) {
 		var objects metadata.ResourceInterface = a.client.Resource(resource)
 		if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
 			objects = a.client.Resource(resource).Namespace(metav1.NamespaceDefault)
 		}
-		_, err := objects.Get(ctx, nobody, metav1.GetOptions{})
+		_, err := objects.Get(ctx, probeName, metav1.GetOptions{})
 		if err != nil && !isAbsent(err) {
 			return fmt.Errorf("see whether annex serves %s in version %s: %w", crd.Name, resource.Version, err)
 		}
@@ -83,7 +83,7 @@ func isAbsent(err error) bool {
 		return false
 	}
 	details := status.Status().Details
-	return details != nil && details.Name == nobody
+	return details != nil && details.Name == probeName
 }
 
 func servedVersions(crd *definition) []schema.GroupVersionResource {

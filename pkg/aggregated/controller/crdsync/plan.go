@@ -13,32 +13,32 @@ import (
 
 // plan is what is to be done about a group.
 type plan struct {
-	// count: nothing, before it is known whether annex holds objects of the group.
-	count bool
+	// needsObjectCount: nothing, before it is known whether annex holds objects of the group.
+	needsObjectCount bool
 	// write are definitions to make or update in annex, in this order.
 	write []*definition
 	// withdraw and clear are definitions of annex's that may not be published any more,
 	// or may be as they are.
 	withdraw, clear []string
-	// hold and release are definitions of the main cluster that get annex's finalizer,
+	// addFinalizer and release are definitions of the main cluster that get annex's finalizer,
 	// or lose it.
-	hold, release []string
-	// explain are definitions of the main cluster whose status is to be written.
-	explain []*definition
+	addFinalizer, removeFinalizer []string
+	// updateStatus are definitions of the main cluster whose status is to be written.
+	updateStatus []*definition
 	// delete are definitions of annex's, which go with their objects because they were
 	// deleted in the main cluster.
 	delete []string
 	// giveBack are the APIServices of versions that the main cluster is to answer for
 	// again.
 	giveBack []*apiService
-	// verdicts are what is said, by HostedResource. Nothing is said on others.
-	verdicts map[string]verdict
+	// statuses are what is said, by HostedResource. Nothing is said on others.
+	statuses map[string]syncStatus
 }
 
-// looks are the resources whose objects in the main cluster matter now: those that
+// watchRequests are the resources whose objects in the main cluster matter now: those that
 // nothing but objects would keep from being taken over.
-func (g *group) looks() []look {
-	var looks []look
+func (g *group) watchRequests() []watchRequest {
+	var looks []watchRequest
 	isHosted := g.isHosted()
 	if !isHosted && len(g.obstacles()) > 0 || isHosted && len(g.unlabelled()) > 0 {
 		return nil
@@ -48,7 +48,7 @@ func (g *group) looks() []look {
 		if len(versions) == 0 || isHosted && g.ownObstacle(name) != nil {
 			continue
 		}
-		looks = append(looks, g.lookAt(name, versions))
+		looks = append(looks, g.watchRequestFor(name, versions))
 	}
 	return looks
 }
@@ -56,22 +56,22 @@ func (g *group) looks() []look {
 // plan decides. It takes time into account nowhere: the same group gives the same
 // plan.
 func (g *group) plan() *plan {
-	p := &plan{verdicts: map[string]verdict{}}
+	p := &plan{statuses: map[string]syncStatus{}}
 	for _, name := range g.followers() {
 		switch main := g.main[name]; {
-		case main == nil || isLeaving(main):
-			p.verdicts[name] = mainDefinitionDeleted()
+		case main == nil || isTerminating(main):
+			p.statuses[name] = mainDefinitionDeleted()
 		case !isLabelled(main):
-			p.verdicts[name] = noLongerLabelled(name)
+			p.statuses[name] = noLongerLabelled(name)
 		}
 	}
 	g.planFinalizers(p)
 	g.planDeletions(p)
-	if slipped := g.slipped(); slipped != "" || g.returning && g.isHosted() {
-		if g.annexHolds == nil {
-			return &plan{count: true}
+	if slipped := g.lateObject(); slipped != "" || g.returning && g.isHosted() {
+		if g.annexHasObjects == nil {
+			return &plan{needsObjectCount: true}
 		}
-		if !*g.annexHolds {
+		if !*g.annexHasObjects {
 			g.planReturn(p, slipped)
 			return p
 		}
@@ -84,19 +84,19 @@ func (g *group) plan() *plan {
 	return p
 }
 
-// slipped is a definition with an object that came into the main cluster while it
+// lateObject is a definition with an object that came into the main cluster while it
 // was being taken over, and whose requests go to annex now.
-func (g *group) slipped() string {
-	for _, name := range slices.Sorted(maps.Keys(g.seen)) {
-		if of := g.seen[name]; of.appeared && g.main[name] != nil && len(g.switched(of)) > 0 {
+func (g *group) lateObject() string {
+	for _, name := range slices.Sorted(maps.Keys(g.observed)) {
+		if of := g.observed[name]; of.appeared && g.main[name] != nil && len(g.switchedVersions(of)) > 0 {
 			return name
 		}
 	}
 	return ""
 }
 
-// switched are the versions guarded by an observation that annex answers for now.
-func (g *group) switched(of observation) []string {
+// switchedVersions are the versions guarded by an observation that annex answers for now.
+func (g *group) switchedVersions(of observation) []string {
 	var versions []string
 	for _, version := range of.versions {
 		if g.routes[version] == routeAnnex {
@@ -116,11 +116,11 @@ func (g *group) planReturn(p *plan, slipped string) {
 		before, reported := g.reported[name]
 		switch {
 		case slipped != "":
-			p.verdicts[name] = objectsAppeared(slipped, g.seen[slipped].object)
+			p.statuses[name] = objectsAppeared(slipped, g.observed[slipped].object)
 		case reported && before.Reason == reasonObjectsAppeared:
-			p.verdicts[name] = verdict{status: before.Status, reason: before.Reason, message: before.Message}
+			p.statuses[name] = syncStatus{status: before.Status, reason: before.Reason, message: before.Message}
 		default:
-			p.verdicts[name] = wait("annex gives the group back to the main cluster")
+			p.statuses[name] = pending("annex gives the group back to the main cluster")
 		}
 	}
 	g.withdraw(p)
@@ -158,13 +158,13 @@ func (g *group) planFresh(p *plan) {
 		obstacles = g.objectsInTheWay()
 	}
 	if len(obstacles) > 0 {
-		maps.Copy(p.verdicts, obstacles)
+		maps.Copy(p.statuses, obstacles)
 		g.withdraw(p)
-		g.letGo(p, obstacles)
+		g.removeFinalizers(p, obstacles)
 		return
 	}
 	missing := g.notYetServed(labelled)
-	unheld := g.hold(p, labelled)
+	unheld := g.addFinalizers(p, labelled)
 	if len(missing) > 0 || len(unheld) > 0 {
 		g.withdraw(p)
 	}
@@ -175,12 +175,12 @@ func (g *group) planFresh(p *plan) {
 		}
 		switch {
 		case len(missing) > 0:
-			p.verdicts[name] = wait("Waiting until annex serves every definition of the group; not yet: %s", strings.Join(missing, ", "))
+			p.statuses[name] = pending("Waiting until annex serves every definition of the group; not yet: %s", strings.Join(missing, ", "))
 		case len(unheld) > 0:
-			p.verdicts[name] = wait("Waiting until annex's finalizer is on every definition of the group; not yet: %s", strings.Join(unheld, ", "))
+			p.statuses[name] = pending("Waiting until annex's finalizer is on every definition of the group; not yet: %s", strings.Join(unheld, ", "))
 		default:
 			g.clear(p, name)
-			p.verdicts[name] = wait("Waiting until the main cluster sends requests to annex")
+			p.statuses[name] = pending("Waiting until the main cluster sends requests to annex")
 		}
 	}
 }
@@ -195,10 +195,10 @@ func (g *group) notYetServed(labelled []string) []string {
 
 // obstacles are verdicts on all labelled definitions if anything but objects keeps
 // a group from being taken over.
-func (g *group) obstacles() map[string]verdict {
-	labelled, unlabelled, leaving := g.labelled(), g.unlabelled(), g.leaving()
-	all := func(of verdict) map[string]verdict {
-		verdicts := map[string]verdict{}
+func (g *group) obstacles() map[string]syncStatus {
+	labelled, unlabelled, leaving := g.labelled(), g.unlabelled(), g.terminating()
+	all := func(of syncStatus) map[string]syncStatus {
+		verdicts := map[string]syncStatus{}
 		for _, name := range labelled {
 			verdicts[name] = of
 		}
@@ -207,16 +207,16 @@ func (g *group) obstacles() map[string]verdict {
 	if foreign := g.routedTo(routeForeign); len(foreign) > 0 {
 		return all(foreignRoute(foreign))
 	}
-	if other := g.routedTo(routeOtherData); len(other) > 0 {
-		return all(otherData(g.name, other))
+	if other := g.routedTo(routeDataReplaced); len(other) > 0 {
+		return all(dataReplaced(g.name, other))
 	}
 	if len(unlabelled) > 0 {
-		return all(incomplete(unlabelled))
+		return all(unlabelledGroup(unlabelled))
 	}
 	if len(leaving) > 0 {
-		return all(no(reasonGroupNotReady, "Waiting until the main cluster has deleted other definitions of the group: %s", strings.Join(leaving, ", ")))
+		return all(notSynced(reasonGroupNotReady, "Waiting until the main cluster has deleted other definitions of the group: %s", strings.Join(leaving, ", ")))
 	}
-	own := map[string]verdict{}
+	own := map[string]syncStatus{}
 	for _, name := range labelled {
 		if of := g.ownObstacle(name); of != nil {
 			own[name] = *of
@@ -224,17 +224,17 @@ func (g *group) obstacles() map[string]verdict {
 			own[name] = notServed()
 		}
 	}
-	return g.spread(own)
+	return g.applyToGroup(own)
 }
 
 // ownObstacle is what keeps one definition from being followed, or nil.
-func (g *group) ownObstacle(name string) *verdict {
-	var of verdict
+func (g *group) ownObstacle(name string) *syncStatus {
+	var of syncStatus
 	current := g.annex[name]
 	switch {
 	case current != nil && !isFollower(current):
 		of = definedInAnnex(name)
-	case current != nil && isLeaving(current):
+	case current != nil && isTerminating(current):
 		of = terminatingInAnnex()
 	case current == nil && !isEstablished(g.main[name]):
 		of = notEstablished(g.main[name])
@@ -246,39 +246,39 @@ func (g *group) ownObstacle(name string) *verdict {
 
 // objectsInTheWay are verdicts on all labelled definitions if the main cluster
 // keeps objects of any, or might.
-func (g *group) objectsInTheWay() map[string]verdict {
-	own := map[string]verdict{}
+func (g *group) objectsInTheWay() map[string]syncStatus {
+	own := map[string]syncStatus{}
 	for _, name := range g.labelled() {
 		if of := g.objectsOf(name); of != nil {
 			own[name] = *of
 		}
 	}
-	return g.spread(own)
+	return g.applyToGroup(own)
 }
 
 // objectsOf is the verdict on a definition of whose objects the main cluster keeps
 // some, or might; nil if it keeps none.
-func (g *group) objectsOf(name string) *verdict {
-	var of verdict
-	switch seen, looked := g.seen[name]; {
+func (g *group) objectsOf(name string) *syncStatus {
+	var of syncStatus
+	switch seen, looked := g.observed[name]; {
 	case !looked:
-		of = wait("annex has not seen yet whether the main cluster keeps objects of this resource")
+		of = pending("annex has not seen yet whether the main cluster keeps objects of this resource")
 	case apierrors.IsForbidden(seen.err):
-		of = notAllowed(g.name, g.labelled(), seen.err)
+		of = listForbidden(g.name, g.labelled(), seen.err)
 	case seen.err != nil:
-		of = wait("annex has not seen yet whether the main cluster keeps objects of this resource: %v", seen.err)
+		of = pending("annex has not seen yet whether the main cluster keeps objects of this resource: %v", seen.err)
 	case seen.appeared:
 		of = objectsAppeared(name, seen.object)
 	case seen.object != "":
-		of = moveNeeded(seen.object)
+		of = objectsExist(seen.object)
 	default:
 		return nil
 	}
 	return &of
 }
 
-// spread adds verdicts on all other labelled definitions: a group waits for each.
-func (g *group) spread(own map[string]verdict) map[string]verdict {
+// applyToGroup adds verdicts on all other labelled definitions: a group waits for each.
+func (g *group) applyToGroup(own map[string]syncStatus) map[string]syncStatus {
 	if len(own) == 0 {
 		return nil
 	}
@@ -289,9 +289,9 @@ func (g *group) spread(own map[string]verdict) map[string]verdict {
 		if _, has := own[name]; has {
 			continue
 		}
-		of := no(reasonGroupNotReady, "A group is taken over as a whole, and waits for %s: %s", first, cause.message)
+		of := notSynced(reasonGroupNotReady, "A group is taken over as a whole, and waits for %s: %s", first, cause.message)
 		switch cause.reason {
-		case reasonMoveNeeded, reasonObjectsAppeared, reasonTakingOver:
+		case reasonObjectsExist, reasonObjectsAppeared, reasonTakingOver:
 			of.status, of.reason = cause.status, cause.reason
 		}
 		verdicts[name] = of

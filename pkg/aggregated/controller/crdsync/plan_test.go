@@ -165,7 +165,7 @@ func (tc *planCase) check(t *testing.T) {
 	g := &tc.group
 	g.complete()
 	var looks []string
-	for _, l := range g.looks() {
+	for _, l := range g.watchRequests() {
 		looks = append(looks, l.name+" "+l.resource.Version+": "+strings.Join(l.versions, ","))
 	}
 	if diff := cmp.Diff(tc.looks, looks); diff != "" {
@@ -173,8 +173,8 @@ func (tc *planCase) check(t *testing.T) {
 	}
 	p := g.plan()
 	var verdicts, write []string
-	for _, name := range slices.Sorted(maps.Keys(p.verdicts)) {
-		of := p.verdicts[name]
+	for _, name := range slices.Sorted(maps.Keys(p.statuses)) {
+		of := p.statuses[name]
 		verdicts = append(verdicts, name+" "+string(of.status)+" "+of.reason)
 		if !strings.Contains(of.message, tc.says) {
 			t.Errorf("%s: message %q, want one with %q", name, of.message, tc.says)
@@ -203,7 +203,7 @@ func (tc *planCase) check(t *testing.T) {
 		"verdicts":  cmp.Diff(tc.verdicts, verdicts),
 		"write":     cmp.Diff(tc.write, write),
 		"give back": cmp.Diff(tc.giveBack, giveBack),
-		"count":     cmp.Diff(tc.count, p.count),
+		"count":     cmp.Diff(tc.count, p.needsObjectCount),
 	} {
 		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
@@ -227,32 +227,32 @@ func TestPlanFresh(t *testing.T) {
 			looks: lookAtWidgets, verdicts: []string{widgets + " Unknown TakingOver"}, says: "has not seen yet",
 		},
 		"labelled, no objects": {
-			group: group{main: byName(crd(widgets, labelled)), seen: seesNone},
+			group: group{main: byName(crd(widgets, labelled)), observed: seesNone},
 			looks: lookAtWidgets, write: []string{"+" + widgets}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "not yet: " + widgets,
 		},
 		"labelled with another value": {group: group{main: byName(crd(widgets, func(c *definition) { c.Labels = map[string]string{hostingv1alpha1.HostedLabel: "yes"} }))}},
 		"not established in annex yet": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower, notEstablishedYet)), seen: seesNone},
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower, notEstablishedYet)), observed: seesNone},
 			looks: lookAtWidgets, verdicts: []string{widgets + " Unknown TakingOver"}, says: "not yet: " + widgets,
 		},
 		"established in annex: cleared": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), seen: seesNone},
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, follower)), observed: seesNone},
 			looks: lookAtWidgets, write: []string{widgets + " cleared"}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "sends requests to annex",
 		},
 		"cleared, not switched yet": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: seesNone},
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: seesNone},
 			looks: lookAtWidgets, verdicts: []string{widgets + " Unknown TakingOver"},
 		},
 		"cleared, but changed meanwhile": {
-			group: group{main: byName(crd(widgets, labelled, shortName)), annex: byName(crd(widgets, cleared)), seen: seesNone},
+			group: group{main: byName(crd(widgets, labelled, shortName)), annex: byName(crd(widgets, cleared)), observed: seesNone},
 			looks: lookAtWidgets, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
 		},
 		"one of two established in annex": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower)), seen: seesNoneOfBoth},
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower)), observed: seesNoneOfBoth},
 			looks: lookAtBoth, write: []string{"+" + gadgets}, verdicts: []string{gadgets + " Unknown TakingOver", widgets + " Unknown TakingOver"}, says: "not yet: " + gadgets,
 		},
 		"both established in annex": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower), crd(gadgets, follower)), seen: seesNoneOfBoth},
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, follower), crd(gadgets, follower)), observed: seesNoneOfBoth},
 			looks: lookAtBoth, write: []string{gadgets + " cleared", widgets + " cleared"}, verdicts: []string{gadgets + " Unknown TakingOver", widgets + " Unknown TakingOver"},
 		},
 		"mixed": {
@@ -261,7 +261,7 @@ func TestPlanFresh(t *testing.T) {
 			says:     "kubectl label crd gadgets.example.com gizmos.example.com annex.dev/hosted=true",
 		},
 		"mixed after it was cleared": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets)), annex: byName(crd(widgets, cleared)), seen: seesNone},
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets)), annex: byName(crd(widgets, cleared)), observed: seesNone},
 			write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False GroupIncomplete"},
 		},
 		"label removed after it was cleared": {
@@ -269,32 +269,32 @@ func TestPlanFresh(t *testing.T) {
 			write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False NotLabelled"}, says: "kubectl label crd " + widgets,
 		},
 		"objects": {
-			group: group{main: byName(crd(widgets, labelled)), seen: map[string]observation{widgets: found}},
-			looks: lookAtWidgets, verdicts: []string{widgets + " False MoveNeeded"}, says: `"ns/old"`,
+			group: group{main: byName(crd(widgets, labelled)), observed: map[string]observation{widgets: found}},
+			looks: lookAtWidgets, verdicts: []string{widgets + " False ObjectsExist"}, says: `"ns/old"`,
 		},
 		"objects of one of two": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), seen: map[string]observation{widgets: found, gadgets: none("v1")}},
-			looks: lookAtBoth, verdicts: []string{gadgets + " False MoveNeeded", widgets + " False MoveNeeded"}, says: `"ns/old"`,
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: found, gadgets: none("v1")}},
+			looks: lookAtBoth, verdicts: []string{gadgets + " False ObjectsExist", widgets + " False ObjectsExist"}, says: `"ns/old"`,
 		},
 		"objects after it was cleared": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: map[string]observation{widgets: found}},
-			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False MoveNeeded"},
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: map[string]observation{widgets: found}},
+			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False ObjectsExist"},
 		},
 		"an object slipped in before the switch": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: map[string]observation{widgets: appeared("v1")}},
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: map[string]observation{widgets: appeared("v1")}},
 			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False ObjectsAppeared"}, says: `"ns/late"`,
 		},
 		"an object of one of two slipped in": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), seen: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}},
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}},
 			looks: lookAtBoth, verdicts: []string{gadgets + " False ObjectsAppeared", widgets + " False ObjectsAppeared"}, says: `"ns/late"`,
 		},
 		"objects may not be seen": {
-			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), seen: map[string]observation{widgets: forbidden(), gadgets: forbidden()}},
-			looks: lookAtBoth, verdicts: []string{gadgets + " False NotAllowed", widgets + " False NotAllowed"},
+			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), observed: map[string]observation{widgets: forbidden(), gadgets: forbidden()}},
+			looks: lookAtBoth, verdicts: []string{gadgets + " False Forbidden", widgets + " False Forbidden"},
 			says: "kubectl create clusterrole annex-hosted-example.com --verb=list,watch --resource=gadgets.example.com,widgets.example.com && kubectl label clusterrole annex-hosted-example.com annex.dev/aggregate-to-annex=true",
 		},
 		"objects cannot be seen now": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), seen: map[string]observation{widgets: {err: errors.New("timeout")}}},
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), observed: map[string]observation{widgets: {err: errors.New("timeout")}}},
 			looks: lookAtWidgets, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "timeout",
 		},
 		"served by main in no version": {
@@ -320,7 +320,7 @@ func TestPlanFresh(t *testing.T) {
 			verdicts: []string{gadgets + " False GroupNotReady", widgets + " False DefinedInAnnex"}, says: "kubectl annotate crd widgets.example.com annex.dev/definition-from=main",
 		},
 		"another of the group defined in annex": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(gadgets)), seen: seesNone},
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(gadgets)), observed: seesNone},
 			looks: lookAtWidgets, write: []string{"+" + widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
 		},
 		"being deleted in annex": {
@@ -332,7 +332,7 @@ func TestPlanFresh(t *testing.T) {
 			verdicts: []string{widgets + " False ForeignAPIService"}, says: "requests for v1",
 		},
 		"published by annex when it had other data": {
-			group:    group{main: byName(crd(widgets, labelled)), routes: to("v1", routeOtherData)},
+			group:    group{main: byName(crd(widgets, labelled)), routes: to("v1", routeDataReplaced)},
 			verdicts: []string{widgets + " False DataReplaced"}, says: "kubectl delete apiservice v1.example.com",
 		},
 		"never taken over and gone from main": {
@@ -362,7 +362,7 @@ func TestPlanHosted(t *testing.T) {
 			verdicts: []string{widgets + " True Synced"},
 		},
 		"followed, the guard still watching": {
-			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: none("v1")}},
+			group:    group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: none("v1")}},
 			verdicts: []string{widgets + " True Synced"},
 		},
 		"changed in main": {
@@ -427,25 +427,25 @@ func TestPlanHosted(t *testing.T) {
 			looks: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " Unknown TakingOver"},
 		},
 		"new version, no objects": {
-			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: none("v2")}},
+			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: none("v2")}},
 			looks: []string{widgets + " v2: v2"}, write: []string{widgets}, verdicts: []string{widgets + " Unknown TakingOver"}, says: "v2",
 		},
 		"new version, objects: cleared nowhere before it is served": {
 			group: group{main: byName(crd(gadgets, labelled, v2), crd(widgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)),
-				routes: switched, seen: map[string]observation{gadgets: found}},
-			looks: []string{gadgets + " v2: v2"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn", gadgets}, verdicts: []string{gadgets + " False MoveNeeded", widgets + " True Synced"},
+				routes: switched, observed: map[string]observation{gadgets: found}},
+			looks: []string{gadgets + " v2: v2"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn", gadgets}, verdicts: []string{gadgets + " False ObjectsExist", widgets + " True Synced"},
 		},
 		"new version, with a definition that follows no more": {
 			group: group{main: byName(crd(gadgets), crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched},
 			write: []string{gadgets + " withdrawn", widgets + " withdrawn", widgets}, verdicts: []string{gadgets + " False NotLabelled", widgets + " False GroupIncomplete"}, says: "kubectl label crd " + gadgets,
 		},
 		"new version, objects may not be seen": {
-			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: forbidden()}},
-			looks: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " False NotAllowed"}, says: "still answers for v2",
+			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: forbidden()}},
+			looks: []string{widgets + " v2: v2"}, write: []string{widgets + " withdrawn", widgets}, verdicts: []string{widgets + " False Forbidden"}, says: "still answers for v2",
 		},
 		"new version, taken over": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeAnnex),
-				seen: map[string]observation{widgets: none("v2")}},
+				observed: map[string]observation{widgets: none("v2")}},
 			verdicts: []string{widgets + " True Synced"},
 		},
 		"new version, answered by somebody else": {
@@ -453,32 +453,32 @@ func TestPlanHosted(t *testing.T) {
 			verdicts: []string{widgets + " False ForeignAPIService"}, says: "v2",
 		},
 		"new version, published by annex when it had other data": {
-			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeOtherData)},
+			group:    group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeDataReplaced)},
 			verdicts: []string{widgets + " False DataReplaced"}, says: "v2",
 		},
 		"an APIService deleted by hand, no objects": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeMain, "v2", routeAnnex),
-				seen: map[string]observation{widgets: none("v1")}},
+				observed: map[string]observation{widgets: none("v1")}},
 			looks: []string{widgets + " v1: v1"}, verdicts: []string{widgets + " Unknown TakingOver"},
 		},
 		"an object slipped in, annex not asked": {
-			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: appeared("v1")}},
+			group: group{main: byName(crd(widgets, labelled)), annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: appeared("v1")}},
 			count: true,
 		},
 		"an object slipped in, annex has none": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched,
-				seen: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}, annexHolds: ptr.To(false)},
+				observed: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}, annexHasObjects: ptr.To(false)},
 			giveBack: []string{"v1"}, write: []string{gadgets + " withdrawn", widgets + " withdrawn"}, says: `"ns/late" of widgets.example.com`,
 			verdicts: []string{gadgets + " False ObjectsAppeared", widgets + " False ObjectsAppeared"},
 		},
 		"an object slipped in through a new version, annex has none": {
 			group: group{main: byName(crd(widgets, labelled, v2)), annex: byName(crd(widgets, cleared, v2)), routes: to("v1", routeAnnex, "v2", routeAnnex),
-				seen: map[string]observation{widgets: appeared("v2")}, annexHolds: ptr.To(false)},
+				observed: map[string]observation{widgets: appeared("v2")}, annexHasObjects: ptr.To(false)},
 			giveBack: []string{"v1", "v2"}, write: []string{widgets + " withdrawn"}, verdicts: []string{widgets + " False ObjectsAppeared"},
 		},
 		"an object slipped in, annex has some": {
 			group: group{main: byName(crd(widgets, labelled), crd(gadgets, labelled)), annex: byName(crd(widgets, cleared), crd(gadgets, cleared)), routes: switched,
-				seen: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}, annexHolds: ptr.To(true)},
+				observed: map[string]observation{widgets: appeared("v1"), gadgets: none("v1")}, annexHasObjects: ptr.To(true)},
 			verdicts: []string{gadgets + " True Synced", widgets + " False ObjectsAppeared"},
 		},
 		"an object slipped in some time ago": {
@@ -486,7 +486,7 @@ func TestPlanHosted(t *testing.T) {
 			verdicts: []string{widgets + " False ObjectsAppeared"}, says: "ns/late",
 		},
 		"an object slipped in, its definition gone": {
-			group:    group{annex: byName(crd(widgets, cleared)), routes: switched, seen: map[string]observation{widgets: appeared("v1")}},
+			group:    group{annex: byName(crd(widgets, cleared)), routes: switched, observed: map[string]observation{widgets: appeared("v1")}},
 			verdicts: []string{widgets + " False MainDefinitionDeleted"},
 		},
 		"published from annex, then defined in main": {

@@ -16,77 +16,77 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
-	// lookInterval is how often the main cluster is asked again about objects that
+	// pollInterval is how often the main cluster is asked again about objects that
 	// annex is not told of.
-	lookInterval = 5 * time.Second
+	pollInterval = 5 * time.Second
 
-	// refusedInterval is how often a definition that was refused is tried again:
+	// rejectedInterval is how often a definition that was refused is tried again:
 	// what was wrong with it may lie outside of it.
-	refusedInterval = time.Minute
+	rejectedInterval = time.Minute
 )
 
 // reconciler holds what one pass over a group needs. What read returns comes from
 // caches and is never changed.
 type reconciler struct {
-	// read returns the group but for what was seen of objects.
-	read    func(group string) (*group, error)
-	guards  *guards
-	annex   annexObjects
-	freezes *freezes
+	// readGroup returns the group but for what was seen of objects.
+	readGroup func(group string) (*group, error)
+	watches   *objectWatches
+	annex     annexObjects
+	freezer   *freezer
 
 	mainDefinitions  mainDefinitions
 	annexDefinitions apiextensionsclient.CustomResourceDefinitionInterface
 	// giveBack makes the main cluster answer for a version itself.
 	giveBack func(ctx context.Context, current *apiService) error
-	reporter *reporter
+	reporter *statusWriter
 }
 
 // reconcile does what the plan for a group says.
-func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
-	g, err := r.read(name)
+func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
+	g, err := r.readGroup(name)
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read group %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read group %s: %w", name, err)
 	}
-	looks := g.looks()
-	g.seen = r.guards.seen(name)
+	looks := g.watchRequests()
+	g.observed = r.watches.observations(name)
 	g.remaining = r.annex.remaining(ctx, g)
 	var errs []error
-	g.returning, err = r.freezes.settle(ctx, g)
+	g.returning, err = r.freezer.thawUnneeded(ctx, g)
 	errs = append(errs, err)
 	for _, order := range looks {
-		of := r.guards.look(ctx, order)
-		g.seen[order.name] = of
+		of := r.watches.ensure(ctx, order)
+		g.observed[order.name] = of
 		if of.err != nil && !apierrors.IsForbidden(of.err) {
 			errs = append(errs, of.err)
 		}
 	}
 	p := g.plan()
-	if p.count {
-		holds, err := r.freezes.holdForGood(ctx, g)
+	if p.needsObjectCount {
+		holds, err := r.freezer.freezeIfEmpty(ctx, g)
 		if err != nil {
-			return queue.Result{}, fmt.Errorf("look for objects of group %s in annex: %w", name, err)
+			return framework.Result{}, fmt.Errorf("look for objects of group %s in annex: %w", name, err)
 		}
-		g.annexHolds = &holds
+		g.annexHasObjects = &holds
 		p = g.plan()
 	}
 	errs = append(errs, r.act(ctx, g, p)...)
 
-	var result queue.Result
-	for _, of := range p.verdicts {
+	var result framework.Result
+	for _, of := range p.statuses {
 		switch {
-		case of.needsLook():
-			result = sooner(result, lookInterval)
-		case of.reason == reasonRefused:
-			result = sooner(result, refusedInterval)
+		case of.needsPolling():
+			result = sooner(result, pollInterval)
+		case of.reason == reasonRejected:
+			result = sooner(result, rejectedInterval)
 		}
 	}
 	if len(p.giveBack) == 0 {
-		result = sooner(result, r.guards.release(name, func(definition string) bool {
-			return slices.ContainsFunc(looks, func(order look) bool { return order.name == definition })
+		result = sooner(result, r.watches.release(name, func(definition string) bool {
+			return slices.ContainsFunc(looks, func(order watchRequest) bool { return order.name == definition })
 		}))
 	}
 	return result, errors.Join(errs...)
@@ -97,26 +97,26 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 	errs := r.actInMain(ctx, g, p)
 	if len(p.giveBack) > 0 {
-		errs = append(errs, r.reporter.report(ctx, g, p.verdicts))
+		errs = append(errs, r.reporter.report(ctx, g, p.statuses))
 	}
 	for _, name := range p.withdraw {
 		errs = append(errs, r.reporter.clear(ctx, name, nil))
 	}
 	for _, crd := range p.write {
 		if of, err := r.write(ctx, g.annex[crd.Name], crd); of != nil {
-			p.verdicts[crd.Name] = *of
+			p.statuses[crd.Name] = *of
 		} else {
 			errs = append(errs, err)
 		}
 	}
 	for _, name := range p.clear {
 		if err := r.clear(ctx, g.annex[name]); err != nil {
-			p.verdicts[name] = wait("Waiting until annex serves the definition: %v", err)
+			p.statuses[name] = pending("Waiting until annex serves the definition: %v", err)
 			errs = append(errs, err)
 		}
 	}
 	if len(p.giveBack) == 0 {
-		return append(errs, r.reporter.report(ctx, g, p.verdicts))
+		return append(errs, r.reporter.report(ctx, g, p.statuses))
 	}
 	if errors.Join(errs...) != nil {
 		// The clearance may still be there: what is given back now would be
@@ -132,7 +132,7 @@ func (r *reconciler) act(ctx context.Context, g *group, p *plan) []error {
 
 // write writes a definition, and returns a verdict if annex refuses it for what it
 // says.
-func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*verdict, error) {
+func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*syncStatus, error) {
 	var err error
 	logger := klog.FromContext(ctx).WithValues("definition", wanted.Name)
 	if current == nil {
@@ -149,7 +149,7 @@ func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*v
 	}
 	if isRefusal(err) {
 		logger.V(1).Info("Annex refuses the main cluster's definition", "err", err)
-		of := refused(err)
+		of := rejected(err)
 		return &of, nil
 	}
 	if err == nil {
@@ -160,10 +160,10 @@ func (r *reconciler) write(ctx context.Context, current, wanted *definition) (*v
 
 // clear lets a definition of annex's be published as it is, once annex serves it.
 func (r *reconciler) clear(ctx context.Context, current *definition) error {
-	if err := r.annex.serves(ctx, current); err != nil {
+	if err := r.annex.checkServed(ctx, current); err != nil {
 		return err
 	}
-	if err := r.freezes.thaw(ctx, current); err != nil {
+	if err := r.freezer.thaw(ctx, current); err != nil {
 		return err
 	}
 	return r.reporter.clear(ctx, current.Name, ptr.To(takeoverOf(current)))
@@ -182,7 +182,7 @@ func wrap(err error, format, name string) error {
 }
 
 // sooner adds a wait to a result; zero is none.
-func sooner(result queue.Result, wait time.Duration) queue.Result {
+func sooner(result framework.Result, wait time.Duration) framework.Result {
 	if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
 		result.RequeueAfter = wait
 	}

@@ -4,17 +4,20 @@
 package validation
 
 import (
+	"slices"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 var (
 	validationActions = sets.New(admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit)
-	notFoundActions   = sets.New(admissionregistrationv1.AllowAction, admissionregistrationv1.DenyAction)
+	notFoundActions   = []admissionregistrationv1.ParameterNotFoundActionType{admissionregistrationv1.DenyAction, admissionregistrationv1.AllowAction}
 )
 
 // ValidateValidatingAdmissionPolicyBinding checks a binding, new or updated.
@@ -63,10 +66,13 @@ func validateParamRef(ref *admissionregistrationv1.ParamRef, path *field.Path) f
 	case ref.Name == "" && ref.Selector == nil:
 		errs = append(errs, field.Required(path, "one of name or selector must be specified"))
 	}
-	if action := ref.ParameterNotFoundAction; action != nil && *action == "" {
-		return append(errs, field.Required(path.Child("parameterNotFoundAction"), ""))
+	switch action := ptr.Deref(ref.ParameterNotFoundAction, ""); {
+	case action == "":
+		errs = append(errs, field.Required(path.Child("parameterNotFoundAction"), ""))
+	case !slices.Contains(notFoundActions, action):
+		errs = append(errs, field.NotSupported(path.Child("parameterNotFoundAction"), action, notFoundActions))
 	}
-	return append(errs, validateRequired(ref.ParameterNotFoundAction, notFoundActions, path.Child("parameterNotFoundAction"))...)
+	return errs
 }
 
 func validateActions(actions []admissionregistrationv1.ValidationAction, path *field.Path) field.ErrorList {

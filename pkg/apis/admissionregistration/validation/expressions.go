@@ -79,9 +79,9 @@ func baseEnvironment() *environment.EnvSet {
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 }
 
-// newChecker returns the checker of an object with these variables.
-func newChecker(variables []admissionregistrationv1.Variable, params bool, stored expressions) (checker, error) {
-	if len(variables) == 0 {
+// newChecker returns the checker of an object with or without variables.
+func newChecker(variables, params bool, stored expressions) (checker, error) {
+	if !variables {
 		return checker{plainCompiler(), params, stored}, nil
 	}
 	compiler, err := plugincel.NewCompositedCompiler(baseEnvironment())
@@ -93,11 +93,16 @@ func newChecker(variables []admissionregistrationv1.Variable, params bool, store
 
 // check compiles one expression.
 func (c checker) check(use use, text string, path *field.Path) field.ErrorList {
-	if strings.TrimSpace(text) == "" {
+	trimmed := strings.TrimSpace(text)
+	if trimmed == "" {
 		return field.ErrorList{field.Required(path, missing(use))}
 	}
+	env := c.environment(use, text)
+	if use == matchCondition || use == applyConfiguration || use == jsonPatch {
+		text = trimmed // as Kubernetes has it in its messages
+	}
 	accessor, sees := c.accessor(use, text)
-	result := c.compiler.CompileCELExpression(accessor, sees, c.environment(use, text))
+	result := c.compiler.CompileCELExpression(accessor, sees, env)
 	return asFieldErrors(result.Error, text, path)
 }
 

@@ -43,7 +43,7 @@ func ValidateMutatingAdmissionPolicyUpdate(updated, old *admissionregistrationv1
 
 func validateMutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy, stored *policy, known expressions) field.ErrorList {
 	errs := validateObjectMeta(&p.ObjectMeta)
-	c, err := newChecker(p.Spec.Variables, p.Spec.ParamKind != nil, known)
+	c, err := newChecker(true, p.Spec.ParamKind != nil, known)
 	if err != nil {
 		return append(errs, field.InternalError(specPath, err))
 	}

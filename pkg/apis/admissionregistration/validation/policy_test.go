@@ -279,7 +279,7 @@ func TestBindings(t *testing.T) {
 		"params by neither": {ref(admissionregistrationv1.ParamRef{}), []string{"spec.paramRef: Required value: one of name or selector must be specified", "spec.paramRef.parameterNotFoundAction: Required"}},
 		"params by both": {ref(admissionregistrationv1.ParamRef{Name: "a/b", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "-"}}, ParameterNotFoundAction: ptr.To[admissionregistrationv1.ParameterNotFoundActionType]("x")}), []string{
 			`spec.paramRef.name: Invalid value: "a/b"`, `spec.paramRef.selector.matchLabels: Invalid value: "-"`,
-			"spec.paramRef.name: Forbidden: name and selector are mutually exclusive", "spec.paramRef.selector: Forbidden", `spec.paramRef.parameterNotFoundAction: Unsupported value: "x": supported values: "Allow", "Deny"`}},
+			"spec.paramRef.name: Forbidden: name and selector are mutually exclusive", "spec.paramRef.selector: Forbidden", `spec.paramRef.parameterNotFoundAction: Unsupported value: "x": supported values: "Deny", "Allow"`}},
 		"an empty action": {ref(admissionregistrationv1.ParamRef{Name: "a", ParameterNotFoundAction: ptr.To[admissionregistrationv1.ParameterNotFoundActionType]("")}), []string{"spec.paramRef.parameterNotFoundAction: Required"}},
 		"matched":         {func(s *spec) { s.MatchResources = &admissionregistrationv1.MatchResources{} }, []string{"spec.matchResources.matchPolicy: Required", "spec.matchResources.namespaceSelector: Required", "spec.matchResources.objectSelector: Required"}},
 	}

@@ -56,7 +56,7 @@ func ValidateValidatingAdmissionPolicyUpdate(updated, old *admissionregistration
 
 func validateValidatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy, stored *policy, known expressions) field.ErrorList {
 	errs := validateObjectMeta(&p.ObjectMeta)
-	c, err := newChecker(p.Spec.Variables, p.Spec.ParamKind != nil, known)
+	c, err := newChecker(len(p.Spec.Variables) > 0, p.Spec.ParamKind != nil, known)
 	if err != nil {
 		return append(errs, field.InternalError(specPath, err))
 	}

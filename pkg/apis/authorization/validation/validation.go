@@ -1,10 +1,13 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validation checks questions about who may do what.
+// Package validation checks the reviews of the group authorization.k8s.io. Its messages
+// are those of Kubernetes.
 package validation
 
 import (
+	"fmt"
+
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,109 +15,97 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-var specPath = field.NewPath("spec")
+var (
+	specPath     = field.NewPath("spec")
+	resourcePath = field.NewPath("spec.resourceAttributes")
+)
 
-// ValidateSubjectAccessReview checks a question about anybody.
+// ValidateSubjectAccessReview checks a review of any user's access.
 func ValidateSubjectAccessReview(review *authorizationv1.SubjectAccessReview) field.ErrorList {
-	return append(validateSubject(&review.Spec), validateMeta(review.ObjectMeta, "must be empty: a review is not kept")...)
+	return append(validateSubject(&review.Spec), validateMeta(review.ObjectMeta, "must be empty")...)
 }
 
-// ValidateSelfSubjectAccessReview checks a question of a caller about themself.
+// ValidateSelfSubjectAccessReview checks a review of the caller's own access.
 func ValidateSelfSubjectAccessReview(review *authorizationv1.SelfSubjectAccessReview) field.ErrorList {
-	return append(validateAction(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes),
-		validateMeta(review.ObjectMeta, "must be empty: a review is not kept")...)
+	errs := validateOneAction(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+	errs = append(errs, validateSelectors(review.Spec.ResourceAttributes)...)
+	return append(errs, validateMeta(review.ObjectMeta, "must be empty")...)
 }
 
-// ValidateLocalSubjectAccessReview checks a question about anybody in one namespace.
+// ValidateLocalSubjectAccessReview checks a review of any user's access in one namespace.
 func ValidateLocalSubjectAccessReview(review *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 	errs := validateSubject(&review.Spec)
 	meta := review.ObjectMeta
 	meta.Namespace = ""
-	errs = append(errs, validateMeta(meta, "must be empty except for namespace: a review is not kept")...)
+	errs = append(errs, validateMeta(meta, "must be empty except for namespace")...)
 	if action := review.Spec.ResourceAttributes; action != nil && action.Namespace != review.Namespace {
-		errs = append(errs, field.Invalid(specPath.Child("resourceAttributes", "namespace"), action.Namespace, "must be the same as metadata.namespace"))
+		errs = append(errs, field.Invalid(resourcePath.Child("namespace"), action.Namespace, "must match metadata.namespace"))
 	}
-	if review.Spec.NonResourceAttributes != nil {
-		errs = append(errs, field.Forbidden(specPath.Child("nonResourceAttributes"), "paths are in no namespace: use a SubjectAccessReview"))
-	}
-	return errs
-}
-
-// ValidateSelfSubjectRulesReview checks a question of a caller about all they may do.
-func ValidateSelfSubjectRulesReview(review *authorizationv1.SelfSubjectRulesReview) field.ErrorList {
-	var errs field.ErrorList
-	if review.Spec.Namespace == "" {
-		errs = append(errs, field.Required(specPath.Child("namespace"), "rights differ from namespace to namespace"))
+	if path := review.Spec.NonResourceAttributes; path != nil {
+		errs = append(errs, field.Invalid(specPath.Child("nonResourceAttributes"), path, "disallowed on this kind of request"))
 	}
 	return errs
 }
 
-func validateMeta(meta metav1.ObjectMeta, why string) field.ErrorList {
-	// Server-side apply and client libraries may leave these behind.
+func validateMeta(meta metav1.ObjectMeta, detail string) field.ErrorList {
+	// Set for every request with a body.
 	meta.ManagedFields = nil
 	if equality.Semantic.DeepEqual(meta, metav1.ObjectMeta{}) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("metadata"), meta, why)}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata"), meta, detail)}
 }
 
 func validateSubject(spec *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
-	errs := validateAction(spec.ResourceAttributes, spec.NonResourceAttributes)
+	errs := validateOneAction(spec.ResourceAttributes, spec.NonResourceAttributes)
 	if spec.User == "" && len(spec.Groups) == 0 {
-		errs = append(errs, field.Required(specPath.Child("user"), "at least one of user and groups must be set"))
+		errs = append(errs, field.Invalid(specPath.Child("user"), spec.User, "at least one of user or group must be specified"))
 	}
-	return errs
+	return append(errs, validateSelectors(spec.ResourceAttributes)...)
 }
 
-// validateAction checks that a question is about a resource or about a path.
-func validateAction(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {
-	const both = "exactly one of resourceAttributes and nonResourceAttributes must be set"
+// validateOneAction checks that a review is about either a resource or a path.
+func validateOneAction(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {
 	switch {
 	case resource != nil && path != nil:
-		return field.ErrorList{field.Invalid(specPath.Child("nonResourceAttributes"), path, both)}
+		return field.ErrorList{field.Invalid(specPath.Child("nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
 	case resource == nil && path == nil:
-		return field.ErrorList{field.Required(specPath.Child("resourceAttributes"), both)}
-	case resource == nil:
-		return nil
+		return field.ErrorList{field.Invalid(specPath.Child("resourceAttributes"), path, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
 	}
-	resourcePath := specPath.Child("resourceAttributes")
-	return append(validateFieldSelector(resource.FieldSelector, resourcePath.Child("fieldSelector")),
-		validateLabelSelector(resource.LabelSelector, resourcePath.Child("labelSelector"))...)
+	return nil
 }
 
-func validateFieldSelector(selector *authorizationv1.FieldSelectorAttributes, fldPath *field.Path) field.ErrorList {
-	if selector == nil {
+// validateSelectors accepts operators that it does not know: the API server of a newer
+// client may know them, and without the requirement the review is only broader.
+func validateSelectors(resource *authorizationv1.ResourceAttributes) field.ErrorList {
+	if resource == nil {
 		return nil
 	}
-	errs := validateForm(selector.RawSelector, len(selector.Requirements), fldPath)
-	// An operator of a newer client is ignored, which only makes the question broader.
-	options := metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
-	for i, requirement := range selector.Requirements {
-		errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(requirement, options, fldPath.Child("requirements").Index(i))...)
+	var errs field.ErrorList
+	if selector, path := resource.FieldSelector, resourcePath.Child("fieldSelector"); selector != nil {
+		errs = append(errs, validateForm(selector.RawSelector, len(selector.Requirements), path)...)
+		options := metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+		for i, requirement := range selector.Requirements {
+			errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(requirement, options, path.Child("requirements").Index(i))...)
+		}
+	}
+	if selector, path := resource.LabelSelector, resourcePath.Child("labelSelector"); selector != nil {
+		errs = append(errs, validateForm(selector.RawSelector, len(selector.Requirements), path)...)
+		options := metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+		for i, requirement := range selector.Requirements {
+			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(requirement, options, path.Child("requirements").Index(i))...)
+		}
 	}
 	return errs
 }
 
-func validateLabelSelector(selector *authorizationv1.LabelSelectorAttributes, fldPath *field.Path) field.ErrorList {
-	if selector == nil {
-		return nil
-	}
-	errs := validateForm(selector.RawSelector, len(selector.Requirements), fldPath)
-	options := metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
-	for i, requirement := range selector.Requirements {
-		errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(requirement, options, fldPath.Child("requirements").Index(i))...)
-	}
-	return errs
-}
-
-// validateForm checks that a selector is given in one of its two forms.
-func validateForm(raw string, requirements int, fldPath *field.Path) field.ErrorList {
+// validateForm checks that a selector has one of its two forms.
+func validateForm(raw string, requirements int, path *field.Path) field.ErrorList {
 	switch {
 	case raw != "" && requirements > 0:
-		return field.ErrorList{field.Invalid(fldPath.Child("rawSelector"), raw, "may not be set together with requirements")}
+		return field.ErrorList{field.Invalid(path.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
 	case raw == "" && requirements == 0:
-		return field.ErrorList{field.Required(fldPath.Child("requirements"), "a selector needs requirements or rawSelector")}
-	default:
-		return nil
+		return field.ErrorList{field.Required(path.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", path))}
 	}
+	return nil
 }

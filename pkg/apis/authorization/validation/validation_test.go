@@ -78,14 +78,6 @@ func TestLocalSubjectAccessReview(t *testing.T) {
 	wantFields(t, validation.ValidateLocalSubjectAccessReview(path), "spec.nonResourceAttributes")
 }
 
-func TestSelfSubjectRulesReview(t *testing.T) {
-	t.Parallel()
-	review := &authorizationv1.SelfSubjectRulesReview{}
-	wantFields(t, validation.ValidateSelfSubjectRulesReview(review), "spec.namespace")
-	review.Spec.Namespace = "a"
-	wantFields(t, validation.ValidateSelfSubjectRulesReview(review))
-}
-
 func TestSelectors(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -1,6 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package validation checks objects of the core group. What it says is what
+// kubectl users know from Kubernetes, word for word: the messages are part of
+// the API.
 package validation
 
 import (
@@ -12,6 +15,8 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 const immutableMessage = "field is immutable when `immutable` is set"
@@ -24,7 +29,7 @@ var (
 
 // ValidateConfigMap checks a new config map.
 func ValidateConfigMap(configMap *corev1.ConfigMap) field.ErrorList {
-	errs := validateObjectMeta(&configMap.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)
+	errs := metavalidation.ValidateObjectMeta(&configMap.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)
 	size := 0
 	for _, key := range sortedKeys(configMap.Data) {
 		errs = append(errs, validateDataKey(key, dataPath)...)
@@ -46,7 +51,7 @@ func ValidateConfigMap(configMap *corev1.ConfigMap) field.ErrorList {
 
 // ValidateConfigMapUpdate checks an update of a config map.
 func ValidateConfigMapUpdate(newConfigMap, oldConfigMap *corev1.ConfigMap) field.ErrorList {
-	errs := validateObjectMetaUpdate(&newConfigMap.ObjectMeta, &oldConfigMap.ObjectMeta)
+	errs := metavalidation.ValidateObjectMetaUpdate(&newConfigMap.ObjectMeta, &oldConfigMap.ObjectMeta)
 	if isTrue(oldConfigMap.Immutable) {
 		errs = append(errs, forbidUnless(isTrue(newConfigMap.Immutable), immutablePath)...)
 		errs = append(errs, forbidUnless(equality.Semantic.DeepEqual(newConfigMap.Data, oldConfigMap.Data), dataPath)...)

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 // Limits of the events that name their reporting controller.
@@ -31,7 +33,7 @@ func ValidateEventCreate(event *corev1.Event, version schema.GroupVersion) field
 	if version == corev1.SchemeGroupVersion {
 		return errs
 	}
-	errs = append(errs, validateObjectMeta(&event.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)...)
+	errs = append(errs, metavalidation.ValidateObjectMeta(&event.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)...)
 	errs = append(errs, validateEventSeries(event.Series)...)
 	if event.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
@@ -63,7 +65,7 @@ func ValidateEventUpdate(newEvent, oldEvent *corev1.Event, version schema.GroupV
 	if version == corev1.SchemeGroupVersion {
 		return errs
 	}
-	errs = append(errs, validateObjectMetaUpdate(&newEvent.ObjectMeta, &oldEvent.ObjectMeta)...)
+	errs = append(errs, metavalidation.ValidateObjectMetaUpdate(&newEvent.ObjectMeta, &oldEvent.ObjectMeta)...)
 	if !equality.Semantic.DeepEqual(newEvent.Series, oldEvent.Series) {
 		errs = append(errs, validateEventSeries(newEvent.Series)...)
 	}
@@ -78,6 +80,7 @@ func ValidateEventUpdate(newEvent, oldEvent *corev1.Event, version schema.GroupV
 		{"firstTimestamp", newEvent.FirstTimestamp, oldEvent.FirstTimestamp},
 		{"lastTimestamp", newEvent.LastTimestamp, oldEvent.LastTimestamp},
 		{"count", newEvent.Count, oldEvent.Count},
+		{"reason", newEvent.Reason, oldEvent.Reason}, // a second time, as Kubernetes does
 		{"type", newEvent.Type, oldEvent.Type},
 		{"eventTime", wireTime(newEvent.EventTime), wireTime(oldEvent.EventTime)},
 		{"action", newEvent.Action, oldEvent.Action},

@@ -161,7 +161,7 @@ func TestValidateEventUpdate(t *testing.T) {
 			name: "events changes nothing", version: eventsv1.SchemeGroupVersion, mutate: change,
 			want: []string{
 				"involvedObject: Invalid value", "reason: Invalid value", "message: Invalid value", "source: Invalid value",
-				"firstTimestamp: Invalid value", "lastTimestamp: Invalid value", "count: Invalid value", "type: Invalid value",
+				"firstTimestamp: Invalid value", "lastTimestamp: Invalid value", "count: Invalid value", "reason: Invalid value", "type: Invalid value",
 				"eventTime: Invalid value", "action: Invalid value", "related: Invalid value",
 				"reportingController: Invalid value", "reportingInstance: Invalid value",
 			},

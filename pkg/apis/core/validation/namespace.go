@@ -7,13 +7,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 var namespaceFinalizersPath = field.NewPath("spec", "finalizers")
 
 // ValidateNamespace checks a new namespace.
 func ValidateNamespace(namespace *corev1.Namespace) field.ErrorList {
-	errs := validateObjectMeta(&namespace.ObjectMeta, false, apivalidation.ValidateNamespaceName)
+	errs := metavalidation.ValidateObjectMeta(&namespace.ObjectMeta, false, apivalidation.ValidateNamespaceName)
 	for _, finalizer := range namespace.Spec.Finalizers {
 		errs = append(errs, validateNamespaceFinalizer(finalizer, namespaceFinalizersPath)...)
 	}
@@ -22,13 +24,13 @@ func ValidateNamespace(namespace *corev1.Namespace) field.ErrorList {
 
 // ValidateNamespaceUpdate checks an update of a namespace's metadata.
 func ValidateNamespaceUpdate(newNamespace, oldNamespace *corev1.Namespace) field.ErrorList {
-	errs := validateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
+	errs := metavalidation.ValidateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
 	return append(errs, ValidateNamespace(newNamespace)...)
 }
 
 // ValidateNamespaceStatusUpdate checks that the phase follows the deletion.
 func ValidateNamespaceStatusUpdate(newNamespace, oldNamespace *corev1.Namespace) field.ErrorList {
-	errs := validateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
+	errs := metavalidation.ValidateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
 	phase, path := newNamespace.Status.Phase, field.NewPath("status", "Phase")
 	switch deleted := !newNamespace.DeletionTimestamp.IsZero(); {
 	case !deleted && phase != corev1.NamespaceActive:
@@ -41,7 +43,7 @@ func ValidateNamespaceStatusUpdate(newNamespace, oldNamespace *corev1.Namespace)
 
 // ValidateNamespaceFinalizeUpdate checks an update of spec.finalizers.
 func ValidateNamespaceFinalizeUpdate(newNamespace, oldNamespace *corev1.Namespace) field.ErrorList {
-	errs := validateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
+	errs := metavalidation.ValidateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
 	for i, finalizer := range newNamespace.Spec.Finalizers {
 		errs = append(errs, validateNamespaceFinalizer(finalizer, namespaceFinalizersPath.Index(i))...)
 	}
@@ -50,5 +52,5 @@ func ValidateNamespaceFinalizeUpdate(newNamespace, oldNamespace *corev1.Namespac
 
 func validateNamespaceFinalizer(finalizer corev1.FinalizerName, path *field.Path) field.ErrorList {
 	errs := apivalidation.ValidateFinalizerName(string(finalizer), path)
-	return append(errs, validateFinalizerQualified(string(finalizer), path)...)
+	return append(errs, metavalidation.ValidateFinalizerQualified(string(finalizer), path)...)
 }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 // What a quota may limit by a name without a slash. Most of it is of pods and
@@ -54,14 +56,14 @@ var withoutValues = sets.New(
 
 // ValidateResourceQuota checks a new quota.
 func ValidateResourceQuota(quota *corev1.ResourceQuota) field.ErrorList {
-	errs := validateObjectMeta(&quota.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)
+	errs := metavalidation.ValidateObjectMeta(&quota.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)
 	return append(errs, validateQuotaSpec(&quota.Spec)...)
 }
 
 // ValidateResourceQuotaUpdate checks an update of a quota: what it counts in, its
 // scopes, stays.
 func ValidateResourceQuotaUpdate(newQuota, oldQuota *corev1.ResourceQuota) field.ErrorList {
-	errs := validateObjectMetaUpdate(&newQuota.ObjectMeta, &oldQuota.ObjectMeta)
+	errs := metavalidation.ValidateObjectMetaUpdate(&newQuota.ObjectMeta, &oldQuota.ObjectMeta)
 	errs = append(errs, validateQuotaSpec(&newQuota.Spec)...)
 	if !sets.New(newQuota.Spec.Scopes...).Equal(sets.New(oldQuota.Spec.Scopes...)) {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "scopes"), newQuota.Spec.Scopes, apivalidation.FieldImmutableErrorMsg))
@@ -72,7 +74,7 @@ func ValidateResourceQuotaUpdate(newQuota, oldQuota *corev1.ResourceQuota) field
 // ValidateResourceQuotaStatusUpdate checks an update of a quota's status. It must
 // name what it updates: usage is counted by comparing and writing.
 func ValidateResourceQuotaStatusUpdate(newQuota, oldQuota *corev1.ResourceQuota) field.ErrorList {
-	errs := validateObjectMetaUpdate(&newQuota.ObjectMeta, &oldQuota.ObjectMeta)
+	errs := metavalidation.ValidateObjectMetaUpdate(&newQuota.ObjectMeta, &oldQuota.ObjectMeta)
 	if newQuota.ResourceVersion == "" {
 		errs = append(errs, field.Required(field.NewPath("resourceVersion"), ""))
 	}

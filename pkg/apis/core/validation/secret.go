@@ -10,11 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 // ValidateSecret checks a new secret.
 func ValidateSecret(secret *corev1.Secret) field.ErrorList {
-	errs := validateObjectMeta(&secret.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)
+	errs := metavalidation.ValidateObjectMeta(&secret.ObjectMeta, true, apivalidation.NameIsDNSSubdomain)
 	size := 0
 	for _, key := range sortedKeys(secret.Data) {
 		errs = append(errs, validateDataKey(key, dataPath)...)
@@ -28,7 +30,7 @@ func ValidateSecret(secret *corev1.Secret) field.ErrorList {
 
 // ValidateSecretUpdate checks an update of a secret.
 func ValidateSecretUpdate(newSecret, oldSecret *corev1.Secret) field.ErrorList {
-	errs := validateObjectMetaUpdate(&newSecret.ObjectMeta, &oldSecret.ObjectMeta)
+	errs := metavalidation.ValidateObjectMetaUpdate(&newSecret.ObjectMeta, &oldSecret.ObjectMeta)
 	errs = append(errs, apivalidation.ValidateImmutableField(newSecret.Type, oldSecret.Type, field.NewPath("type"))...)
 	if isTrue(oldSecret.Immutable) {
 		errs = append(errs, forbidUnless(isTrue(newSecret.Immutable), immutablePath)...)
@@ -44,7 +46,7 @@ func validateSecretContent(secret *corev1.Secret) field.ErrorList {
 	case corev1.SecretTypeServiceAccountToken:
 		// The token itself is added later, by a controller.
 		if secret.Annotations[corev1.ServiceAccountNameKey] == "" {
-			return field.ErrorList{field.Required(metadataPath.Child("annotations").Key(corev1.ServiceAccountNameKey), "")}
+			return field.ErrorList{field.Required(field.NewPath("metadata").Child("annotations").Key(corev1.ServiceAccountNameKey), "")}
 		}
 	case corev1.SecretTypeDockercfg:
 		return requireJSON(secret, corev1.DockerConfigKey)

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 var (
@@ -36,15 +38,14 @@ var (
 
 // ValidateFlowSchema checks a new schema.
 func ValidateFlowSchema(schema *flowcontrolv1.FlowSchema) field.ErrorList {
-	errs := apivalidation.ValidateObjectMeta(&schema.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, metadataPath)
+	errs := metavalidation.ValidateObjectMeta(&schema.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
 	errs = append(errs, validateFlowSchema(schema)...)
 	return append(errs, ValidateFlowSchemaStatus(schema)...)
 }
 
 // ValidateFlowSchemaUpdate checks an update of a schema.
 func ValidateFlowSchemaUpdate(newSchema, oldSchema *flowcontrolv1.FlowSchema) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaUpdate(&newSchema.ObjectMeta, &oldSchema.ObjectMeta, metadataPath)
-	return append(errs, ValidateFlowSchema(newSchema)...)
+	return ValidateFlowSchema(newSchema)
 }
 
 // ValidateFlowSchemaStatus checks the status: conditions have a type, each another.
@@ -75,7 +76,7 @@ func validateFlowSchema(schema *flowcontrolv1.FlowSchema) field.ErrorList {
 	spec := &schema.Spec
 	errs := validatePrecedence(schema.Name, spec.MatchingPrecedence)
 	if method := spec.DistinguisherMethod; method != nil && !slices.Contains(distinguishers, method.Type) {
-		errs = append(errs, field.NotSupported(specPath.Child("distinguisherMethod", "type"), method.Type, distinguishers))
+		errs = append(errs, field.NotSupported(specPath.Child("distinguisherMethod", "type"), *method, distinguishers))
 	}
 	levelPath := specPath.Child("priorityLevelConfiguration", "name")
 	if level := spec.PriorityLevelConfiguration.Name; level == "" {

@@ -73,7 +73,7 @@ func TestValidateFlowSchema(t *testing.T) {
 			"spec.matchingPrecedence: Invalid value: 1: only the schema named 'exempt' may have matchingPrecedence 1",
 		}},
 		"distinguisher": {func(s *schema) { s.Spec.DistinguisherMethod.Type = "ByAge" }, []string{
-			`spec.distinguisherMethod.type: Unsupported value: "ByAge": supported values: "ByNamespace", "ByUser"`,
+			`spec.distinguisherMethod.type: Unsupported value: {"type":"ByAge"}: supported values: "ByNamespace", "ByUser"`,
 		}},
 		"no level":  {func(s *schema) { s.Spec.PriorityLevelConfiguration.Name = "" }, []string{"spec.priorityLevelConfiguration.name: Required value: must reference a priority level"}},
 		"bad level": {func(s *schema) { s.Spec.PriorityLevelConfiguration.Name = "A" }, []string{`spec.priorityLevelConfiguration.name: Invalid value: "A": a lowercase`}},

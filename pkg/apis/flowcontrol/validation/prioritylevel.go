@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/apiserver/pkg/util/shufflesharding"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 // maxQueues bounds what one level takes of memory.
@@ -29,7 +31,7 @@ var (
 
 // ValidatePriorityLevelConfiguration checks a new level.
 func ValidatePriorityLevelConfiguration(level *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
-	errs := apivalidation.ValidateObjectMeta(&level.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, metadataPath)
+	errs := metavalidation.ValidateObjectMeta(&level.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
 	// It tells v1beta3 what v1 says in the field itself.
 	if key := flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey; hasAnnotation(level, key) {
 		errs = append(errs, field.Forbidden(metadataPath.Child("annotations"), fmt.Sprintf("annotation '%s' is forbidden", key)))
@@ -41,8 +43,7 @@ func ValidatePriorityLevelConfiguration(level *flowcontrolv1.PriorityLevelConfig
 
 // ValidatePriorityLevelConfigurationUpdate checks an update of a level.
 func ValidatePriorityLevelConfigurationUpdate(newLevel, oldLevel *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaUpdate(&newLevel.ObjectMeta, &oldLevel.ObjectMeta, metadataPath)
-	return append(errs, ValidatePriorityLevelConfiguration(newLevel)...)
+	return ValidatePriorityLevelConfiguration(newLevel)
 }
 
 // ValidatePriorityLevelConfigurationStatus checks the status: conditions have a

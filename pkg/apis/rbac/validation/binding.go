@@ -9,6 +9,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 var (
@@ -18,7 +20,7 @@ var (
 
 // ValidateRoleBinding checks a new role binding.
 func ValidateRoleBinding(binding *rbacv1.RoleBinding) field.ErrorList {
-	errs := apivalidation.ValidateObjectMeta(&binding.ObjectMeta, true, validateName, metadataPath)
+	errs := metavalidation.ValidateObjectMeta(&binding.ObjectMeta, true, validateName)
 	errs = append(errs, ValidateRoleRef(binding.RoleRef, true)...)
 	return append(errs, validateSubjects(binding.Subjects, true)...)
 }
@@ -26,13 +28,13 @@ func ValidateRoleBinding(binding *rbacv1.RoleBinding) field.ErrorList {
 // ValidateRoleBindingUpdate checks an update of a role binding.
 func ValidateRoleBindingUpdate(newBinding, oldBinding *rbacv1.RoleBinding) field.ErrorList {
 	errs := ValidateRoleBinding(newBinding)
-	errs = append(errs, apivalidation.ValidateObjectMetaUpdate(&newBinding.ObjectMeta, &oldBinding.ObjectMeta, metadataPath)...)
+	errs = append(errs, metavalidation.ValidateObjectMetaUpdate(&newBinding.ObjectMeta, &oldBinding.ObjectMeta)...)
 	return append(errs, validateSameRole(newBinding.RoleRef, oldBinding.RoleRef)...)
 }
 
 // ValidateClusterRoleBinding checks a new cluster role binding.
 func ValidateClusterRoleBinding(binding *rbacv1.ClusterRoleBinding) field.ErrorList {
-	errs := apivalidation.ValidateObjectMeta(&binding.ObjectMeta, false, validateName, metadataPath)
+	errs := metavalidation.ValidateObjectMeta(&binding.ObjectMeta, false, validateName)
 	errs = append(errs, ValidateRoleRef(binding.RoleRef, false)...)
 	return append(errs, validateSubjects(binding.Subjects, false)...)
 }
@@ -40,7 +42,7 @@ func ValidateClusterRoleBinding(binding *rbacv1.ClusterRoleBinding) field.ErrorL
 // ValidateClusterRoleBindingUpdate checks an update of a cluster role binding.
 func ValidateClusterRoleBindingUpdate(newBinding, oldBinding *rbacv1.ClusterRoleBinding) field.ErrorList {
 	errs := ValidateClusterRoleBinding(newBinding)
-	errs = append(errs, apivalidation.ValidateObjectMetaUpdate(&newBinding.ObjectMeta, &oldBinding.ObjectMeta, metadataPath)...)
+	errs = append(errs, metavalidation.ValidateObjectMetaUpdate(&newBinding.ObjectMeta, &oldBinding.ObjectMeta)...)
 	return append(errs, validateSameRole(newBinding.RoleRef, oldBinding.RoleRef)...)
 }
 

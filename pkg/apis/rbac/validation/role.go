@@ -8,14 +8,14 @@ package validation
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
 var (
-	metadataPath  = field.NewPath("metadata")
 	rulesPath     = field.NewPath("rules")
 	selectorsPath = field.NewPath("aggregationRule", "clusterRoleSelectors")
 )
@@ -26,14 +26,14 @@ func validateName(name string, _ bool) []string { return content.IsPathSegmentNa
 
 // ValidateRole checks a new role.
 func ValidateRole(role *rbacv1.Role) field.ErrorList {
-	errs := apivalidation.ValidateObjectMeta(&role.ObjectMeta, true, validateName, metadataPath)
+	errs := metavalidation.ValidateObjectMeta(&role.ObjectMeta, true, validateName)
 	return append(errs, validateRules(role.Rules, true)...)
 }
 
 // ValidateRoleUpdate checks an update of a role.
 func ValidateRoleUpdate(newRole, oldRole *rbacv1.Role) field.ErrorList {
 	errs := ValidateRole(newRole)
-	return append(errs, apivalidation.ValidateObjectMetaUpdate(&newRole.ObjectMeta, &oldRole.ObjectMeta, metadataPath)...)
+	return append(errs, metavalidation.ValidateObjectMetaUpdate(&newRole.ObjectMeta, &oldRole.ObjectMeta)...)
 }
 
 // ValidateClusterRole checks a new cluster role.
@@ -47,11 +47,11 @@ func ValidateClusterRoleUpdate(newRole, oldRole *rbacv1.ClusterRole) field.Error
 	errs := validateClusterRole(newRole, metav1validation.LabelSelectorValidationOptions{
 		AllowInvalidLabelValueInSelector: len(validateSelectors(oldRole.AggregationRule, metav1validation.LabelSelectorValidationOptions{})) > 0,
 	})
-	return append(errs, apivalidation.ValidateObjectMetaUpdate(&newRole.ObjectMeta, &oldRole.ObjectMeta, metadataPath)...)
+	return append(errs, metavalidation.ValidateObjectMetaUpdate(&newRole.ObjectMeta, &oldRole.ObjectMeta)...)
 }
 
 func validateClusterRole(role *rbacv1.ClusterRole, options metav1validation.LabelSelectorValidationOptions) field.ErrorList {
-	errs := apivalidation.ValidateObjectMeta(&role.ObjectMeta, false, validateName, metadataPath)
+	errs := metavalidation.ValidateObjectMeta(&role.ObjectMeta, false, validateName)
 	errs = append(errs, validateRules(role.Rules, false)...)
 	if role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) == 0 {
 		errs = append(errs, field.Required(selectorsPath, "at least one clusterRoleSelector required if aggregationRule is non-nil"))

@@ -29,8 +29,8 @@ type Writer struct {
 	AnnexHostedResources hostingclient.HostedResourceInterface
 }
 
-// Said is the condition as it was written last, nil if there is none.
-func (w Writer) Said(hosted *hostingv1alpha1.HostedResource) *metav1.Condition {
+// Get is the condition as it was written last, nil if there is none.
+func (w Writer) Get(hosted *hostingv1alpha1.HostedResource) *metav1.Condition {
 	return meta.FindStatusCondition(hosted.Status.Conditions, w.Type)
 }
 
@@ -55,10 +55,10 @@ func (w Writer) Write(ctx context.Context, name string, condition *metav1.Condit
 	return nil
 }
 
-// Date dates a condition: since when its status is what it is, which is now unless
+// SetTransitionTime dates a condition: since when its status is what it is, which is now unless
 // before, the one that it replaces, had the same. It reports whether anything else
 // than the time is new.
-func Date(condition, before *metav1.Condition, now time.Time) (news bool) {
+func SetTransitionTime(condition, before *metav1.Condition, now time.Time) (news bool) {
 	condition.LastTransitionTime = metav1.NewTime(now)
 	if before == nil {
 		return true

@@ -43,7 +43,7 @@ func TestDate(t *testing.T) {
 			if tc.first {
 				replaces = nil
 			}
-			if news := Date(&condition, replaces, now); news != tc.wantNews {
+			if news := SetTransitionTime(&condition, replaces, now); news != tc.wantNews {
 				t.Errorf("news is %t, want %t", news, tc.wantNews)
 			}
 			if !condition.LastTransitionTime.Time.Equal(tc.wantSince) {

@@ -24,8 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -91,7 +90,7 @@ type Informers struct {
 	config      Config
 	handlers    []Handler
 	definitions []cache.DoneChecker
-	queue       *queue.Queue[struct{}]
+	queue       *framework.Queue[struct{}]
 	slots       chan struct{}
 	settled     done
 	// start runs a follower; Run sets it.
@@ -116,11 +115,11 @@ func New(config Config) (*Informers, error) {
 		followers: map[schema.GroupResource]*follower{},
 		kinds:     map[schema.GroupVersionKind]Resource{},
 	}
-	i.queue = queue.New(queue.Config[struct{}]{Name: name, Reconcile: i.reconcile})
+	i.queue = framework.NewQueue(framework.QueueConfig[struct{}]{Name: name, Reconcile: i.reconcile})
 	again := func() { i.queue.Add(struct{}{}) }
 	var err error
-	i.definitions, err = follow.All(follow.Source{
-		What:     "definitions",
+	i.definitions, err = framework.AddEventHandlers(framework.Source{
+		Name:     "definitions",
 		Informer: config.CustomResourceDefinitions.Informer(),
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { again() },
@@ -167,12 +166,12 @@ func (i *Informers) Run(ctx context.Context) {
 }
 
 // reconcile follows what is served and nothing else.
-func (i *Informers) reconcile(ctx context.Context, _ struct{}) (queue.Result, error) {
+func (i *Informers) reconcile(ctx context.Context, _ struct{}) (framework.Result, error) {
 	wanted, err := i.wanted(ctx)
 	if err != nil {
-		return queue.Result{}, err
+		return framework.Result{}, err
 	}
-	var result queue.Result
+	var result framework.Result
 	var obsolete, fresh []*follower
 	kinds := map[schema.GroupVersionKind]Resource{}
 	for _, item := range wanted {

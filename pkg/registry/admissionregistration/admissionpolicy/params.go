@@ -81,7 +81,7 @@ type reference struct {
 // checkReference wants the caller to be able to read the parameters, unless the
 // binding is stored with them.
 func (a ParamAccess) checkReference(ctx context.Context, ref, stored reference, params paramsOf) *field.Error {
-	if ref.params == nil || stored.params != nil && apiequality.Semantic.DeepEqual(ref, stored) {
+	if ref.params == nil || ref.policy == stored.policy && apiequality.Semantic.DeepEqual(ref.params, stored.params) {
 		return nil
 	}
 	caller, err := callerOf(ctx)

@@ -46,7 +46,7 @@ func (r *tokenReviewREST) Create(ctx context.Context, obj runtime.Object, valida
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("got a %T, not a TokenReview", obj))
 	}
 	if review.Spec.Token == "" {
-		return nil, apierrors.NewBadRequest("spec.token: a TokenReview needs a token")
+		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
 	if validate != nil {
 		if err := validate(ctx, review.DeepCopyObject()); err != nil {

@@ -16,7 +16,6 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/annex-dev/annex/pkg/apis/authorization/validation"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
@@ -45,8 +44,8 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	if !ok {
 		return nil, apierrors.NewBadRequest("the request has no user")
 	}
-	if errs := validation.ValidateSelfSubjectRulesReview(review); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectRulesReview").GroupKind(), "", errs)
+	if review.Spec.Namespace == "" {
+		return nil, apierrors.NewBadRequest("no namespace on request")
 	}
 	if validate != nil {
 		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
@@ -54,13 +53,12 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 		}
 	}
 	resources, paths, incomplete, err := r.rules.RulesFor(ctx, caller, review.Spec.Namespace)
-	answer := review.DeepCopy()
-	answer.Status = authorizationv1.SubjectRulesReviewStatus{
+	answer := &authorizationv1.SelfSubjectRulesReview{Status: authorizationv1.SubjectRulesReviewStatus{
 		// Clients may expect lists, so none is null.
 		ResourceRules:    make([]authorizationv1.ResourceRule, 0, len(resources)),
 		NonResourceRules: make([]authorizationv1.NonResourceRule, 0, len(paths)),
 		Incomplete:       incomplete,
-	}
+	}}
 	for _, rule := range resources {
 		answer.Status.ResourceRules = append(answer.Status.ResourceRules, authorizationv1.ResourceRule{
 			Verbs: rule.GetVerbs(), APIGroups: rule.GetAPIGroups(), Resources: rule.GetResources(), ResourceNames: rule.GetResourceNames(),

@@ -52,7 +52,7 @@ func TestCreate(t *testing.T) {
 			t.Errorf("namespace %s (-want +got):\n%s", namespace, diff)
 		}
 	}
-	if _, err := r.Create(alice, ask(""), nil, nil); !apierrors.IsInvalid(err) {
+	if _, err := r.Create(alice, ask(""), nil, nil); !apierrors.IsBadRequest(err) {
 		t.Errorf("no namespace: %v", err)
 	}
 	if _, err := r.Create(t.Context(), ask("a"), nil, nil); !apierrors.IsBadRequest(err) {

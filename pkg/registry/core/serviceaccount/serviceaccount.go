@@ -6,6 +6,7 @@ package serviceaccount
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -50,6 +51,26 @@ func newStrategy(typer runtime.ObjectTyper) strategy {
 func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) { keepSecretNames(obj) }
 
 func (strategy) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) { keepSecretNames(obj) }
+
+func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
+	return deprecations(obj.(*corev1.ServiceAccount))
+}
+
+func (strategy) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
+	if len(deprecations(old.(*corev1.ServiceAccount))) > 0 {
+		return nil
+	}
+	return deprecations(obj.(*corev1.ServiceAccount))
+}
+
+// deprecations returns the warnings about an annotation that Kubernetes has deprecated.
+func deprecations(serviceAccount *corev1.ServiceAccount) []string {
+	const annotation = "kubernetes.io/enforce-mountable-secrets"
+	if _, ok := serviceAccount.Annotations[annotation]; !ok {
+		return nil
+	}
+	return []string{fmt.Sprintf("metadata.annotations[%s]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets", annotation)}
+}
 
 // keepSecretNames drops everything but the name from references to Secrets, which are in
 // the same namespace.

@@ -93,7 +93,7 @@ func (r *TokenREST) Create(ctx context.Context, name string, obj runtime.Object,
 	now := r.now()
 	r.complete(request, serviceAccount, now)
 	if errs := validateLifetime(request); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(tokenRequestKind.GroupKind(), name, errs)
+		return nil, apierrors.NewInvalid(tokenRequestKind.GroupKind(), "", errs)
 	}
 	if validate != nil {
 		if err := validate(ctx, request.DeepCopy()); err != nil {
@@ -123,10 +123,10 @@ func checkNames(ctx context.Context, name string, request *authenticationv1.Toke
 	var errs field.ErrorList
 	path := field.NewPath("metadata")
 	if request.Name != "" && request.Name != name {
-		errs = append(errs, field.Invalid(path.Child("name"), request.Name, "must be the service account's, if it is set"))
+		errs = append(errs, field.Invalid(path.Child("name"), request.Name, "must match the service account name if specified"))
 	}
 	if namespace := genericapirequest.NamespaceValue(ctx); request.Namespace != "" && request.Namespace != namespace {
-		errs = append(errs, field.Invalid(path.Child("namespace"), request.Namespace, "must be the service account's, if it is set"))
+		errs = append(errs, field.Invalid(path.Child("namespace"), request.Namespace, "must match the service account namespace if specified"))
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(tokenRequestKind.GroupKind(), name, errs)
@@ -167,7 +167,7 @@ func (r *TokenREST) boundSecret(ctx context.Context, bound *authenticationv1.Bou
 	case kind.Group == corev1.GroupName && (kind.Kind == "Pod" || kind.Kind == "Node"):
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind a token to a %s: annex has no %ss, only Secrets can be bound to", kind.Kind, kind.Kind))
 	case kind.Group != corev1.GroupName || kind.Kind != "Secret":
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind a token to an object of type %s, only to a Secret", kind))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", kind))
 	}
 	found, err := r.secrets.Get(secretContext(ctx, bound.Name), bound.Name, &metav1.GetOptions{})
 	if err != nil {

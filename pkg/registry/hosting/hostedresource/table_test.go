@@ -54,13 +54,13 @@ func TestTable(t *testing.T) {
 				Status: hosting.HostedResourceStatus{
 					Phase: hosting.HostedResourceHosted,
 					Conditions: []metav1.Condition{
-						{Type: "DefinitionSynced", Status: metav1.ConditionFalse, Reason: "Refused"},
+						{Type: "DefinitionSynced", Status: metav1.ConditionFalse, Reason: "Rejected"},
 						{Type: "Published", Status: metav1.ConditionTrue, Reason: "Published"},
 						{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Served"},
 					},
 				},
 			},
-			want: []any{"widgets.example.com", "default", "Hosted", int64(0), "0", "36h", "0", "<none>", "<unknown>", "True", "Refused"},
+			want: []any{"widgets.example.com", "default", "Hosted", int64(0), "0", "36h", "0", "<none>", "<unknown>", "True", "Rejected"},
 		},
 	}
 	for _, test := range tests {

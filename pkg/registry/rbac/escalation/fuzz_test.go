@@ -25,17 +25,17 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
 )
 
-// world is all roles and bindings that there are.
-type world struct {
+// fixture is all roles and bindings that there are.
+type fixture struct {
 	roles               []*rbacv1.Role
 	clusterRoles        []*rbacv1.ClusterRole
 	roleBindings        []*rbacv1.RoleBinding
 	clusterRoleBindings []*rbacv1.ClusterRoleBinding
 }
 
-var _ rbac.Source = &world{}
+var _ rbac.Source = &fixture{}
 
-func (w *world) Role(_ context.Context, namespace, name string) (*rbacv1.Role, error) {
+func (w *fixture) Role(_ context.Context, namespace, name string) (*rbacv1.Role, error) {
 	for _, role := range w.roles {
 		if role.Namespace == namespace && role.Name == name {
 			return role, nil
@@ -44,7 +44,7 @@ func (w *world) Role(_ context.Context, namespace, name string) (*rbacv1.Role, e
 	return nil, apierrors.NewNotFound(rbacv1.Resource("roles"), name)
 }
 
-func (w *world) ClusterRole(_ context.Context, name string) (*rbacv1.ClusterRole, error) {
+func (w *fixture) ClusterRole(_ context.Context, name string) (*rbacv1.ClusterRole, error) {
 	for _, role := range w.clusterRoles {
 		if role.Name == name {
 			return role, nil
@@ -53,16 +53,16 @@ func (w *world) ClusterRole(_ context.Context, name string) (*rbacv1.ClusterRole
 	return nil, apierrors.NewNotFound(rbacv1.Resource("clusterroles"), name)
 }
 
-func (w *world) RoleBindings(_ context.Context, namespace string, _ user.Info) ([]*rbacv1.RoleBinding, error) {
+func (w *fixture) RoleBindings(_ context.Context, namespace string, _ user.Info) ([]*rbacv1.RoleBinding, error) {
 	return slices.DeleteFunc(slices.Clone(w.roleBindings), func(b *rbacv1.RoleBinding) bool { return b.Namespace != namespace }), nil
 }
 
-func (w *world) ClusterRoleBindings(context.Context, user.Info) ([]*rbacv1.ClusterRoleBinding, error) {
+func (w *fixture) ClusterRoleBindings(context.Context, user.Info) ([]*rbacv1.ClusterRoleBinding, error) {
 	return w.clusterRoleBindings, nil
 }
 
-// authorizer is annex's, over informers that know the world.
-func (w *world) authorizer(t *testing.T) authorizer.Authorizer {
+// authorizer is annex's, over informers that know the fixture.
+func (w *fixture) authorizer(t *testing.T) authorizer.Authorizer {
 	t.Helper()
 	kinds := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Rbac().V1()
 	rights, err := rbac.New(kinds)
@@ -90,10 +90,10 @@ func (w *world) authorizer(t *testing.T) authorizer.Authorizer {
 	return rights
 }
 
-// with is the world after a write: the object is new, or in place of the one with
+// with is the fixture after a write: the object is new, or in place of the one with
 // its name. What gathers from it does so.
-func (w *world) with(object runtime.Object) *world {
-	after := &world{
+func (w *fixture) with(object runtime.Object) *fixture {
+	after := &fixture{
 		roles: slices.Clone(w.roles), clusterRoles: slices.Clone(w.clusterRoles),
 		roleBindings: slices.Clone(w.roleBindings), clusterRoleBindings: slices.Clone(w.clusterRoleBindings),
 	}
@@ -117,7 +117,7 @@ func put[O metav1.Object](objects []O, object O) []O {
 }
 
 // gather gives roles that gather by label what the others with it have.
-func (w *world) gather() {
+func (w *fixture) gather() {
 	for i, role := range w.clusterRoles {
 		if role.AggregationRule == nil {
 			continue
@@ -133,7 +133,7 @@ func (w *world) gather() {
 	}
 }
 
-// dice make a world out of bytes. When there are no more they fall on zero.
+// dice make a fixture out of bytes. When there are no more they fall on zero.
 type dice struct{ bytes []byte }
 
 func (d *dice) roll(sides int) int {
@@ -223,9 +223,9 @@ func (d *dice) clusterRoleBinding(name string) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: d.clusterRef(), Subjects: d.subjects()}
 }
 
-// world makes some of each, and leaves some that others refer to unmade.
-func (d *dice) world() *world {
-	w := &world{}
+// fixture makes some of each, and leaves some that others refer to unmade.
+func (d *dice) fixture() *fixture {
+	w := &fixture{}
 	for _, namespace := range []string{"n0", "n1"} {
 		for i := range 2 {
 			w.roles = append(w.roles, d.role(namespace, fmt.Sprintf("r%d", i)))
@@ -252,7 +252,7 @@ type attempt struct {
 }
 
 // attempt makes a write, with what a request of that kind brings along.
-func (d *dice) attempt(w *world, guard escalation.Guard, namespace string) attempt {
+func (d *dice) attempt(w *fixture, guard escalation.Guard, namespace string) attempt {
 	switch d.roll(4) {
 	case 0:
 		role := d.role(namespace, d.one("r0", "r1", "r2"))
@@ -295,12 +295,12 @@ func bind(ref rbacv1.RoleRef, namespace string) request {
 	return request{verb: "bind", namespace: namespace, group: rbacv1.GroupName, resource: resource, named: ref.Name}
 }
 
-func (w *world) dangling(ref rbacv1.RoleRef, namespace string) bool {
+func (w *fixture) dangling(ref rbacv1.RoleRef, namespace string) bool {
 	_, err := rbac.Resolver{Source: w}.RoleRules(context.Background(), ref, namespace)
 	return err != nil
 }
 
-// FuzzNobodyGainsRights lets somebody write a role or a binding into a random world.
+// FuzzNobodyGainsRights lets somebody write a role or a binding into a random fixture.
 // What is allowed gives nobody anything that the writer did not have, there or
 // everywhere; what is refused would have.
 func FuzzNobodyGainsRights(f *testing.F) {
@@ -318,7 +318,7 @@ func FuzzNobodyGainsRights(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, bytes []byte) {
 		d := &dice{bytes}
-		before := d.world()
+		before := d.fixture()
 		rights := before.authorizer(t)
 		namespace := d.one("n0", "n1")
 		a := d.attempt(before, escalation.Guard{Authorizer: rights, Resolver: rbac.Resolver{Source: before}}, namespace)
@@ -358,7 +358,7 @@ func hasPaths(rules []rbacv1.PolicyRule) bool {
 
 // lacks returns something that rules allow in a namespace, or everywhere, and who
 // may not do there.
-func (w *world) lacks(who user.Info, rules []rbacv1.PolicyRule, namespace string) *request {
+func (w *fixture) lacks(who user.Info, rules []rbacv1.PolicyRule, namespace string) *request {
 	for _, r := range everything {
 		// Within a namespace rules about paths allow nothing.
 		if r.namespace != namespace || !naiveRules(rules, r) {
@@ -382,7 +382,7 @@ func FuzzAuthorizer(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, bytes []byte) {
-		w := (&dice{bytes}).world()
+		w := (&dice{bytes}).fixture()
 		rights := w.authorizer(t)
 		for _, who := range []user.Info{
 			&user.DefaultInfo{Name: "victim", Groups: []string{"all"}}, &user.DefaultInfo{Name: "system:serviceaccount:n0:robot", Groups: []string{"few"}},

@@ -30,10 +30,10 @@ func ref(kind, name string) rbacv1.RoleRef {
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
 }
 
-// newWorld has people with one right each: "local-…" in the namespace ns, the
+// newFixture has people with one right each: "local-…" in the namespace ns, the
 // others everywhere.
-func newWorld() *world {
-	w := &world{}
+func newFixture() *fixture {
+	w := &fixture{}
 	for name, rule := range map[string]rbacv1.PolicyRule{
 		"getter":          may("get", "", "configmaps"),
 		"root":            may("*", "*", "*"),
@@ -59,7 +59,7 @@ func newWorld() *world {
 
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFixture()
 	guard := escalation.Guard{Authorizer: w.authorizer(t), Resolver: rbac.Resolver{Source: w}}
 	meta := metav1.ObjectMeta{Name: "x"}
 	role := func(rules ...rbacv1.PolicyRule) runtime.Object { return &rbacv1.Role{ObjectMeta: meta, Rules: rules} }

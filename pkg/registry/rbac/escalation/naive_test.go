@@ -18,7 +18,7 @@ type request struct {
 	namespace, group, resource, part, named string
 }
 
-// everything is one request of each kind that the rules of a world can tell apart:
+// everything is one request of each kind that the rules of a fixture can tell apart:
 // for each place where a rule may have a wildcard there is a value that no rule has.
 var everything = func() []request {
 	var all []request
@@ -44,7 +44,7 @@ var everything = func() []request {
 
 // naive reports whether somebody may do something, by reading every binding word
 // for word. It shares nothing with what it is there to test.
-func (w *world) naive(who user.Info, r request) bool {
+func (w *fixture) naive(who user.Info, r request) bool {
 	for _, b := range w.clusterRoleBindings {
 		if naiveSubject(who, b.Subjects, "") && naiveRules(w.naiveRole(b.RoleRef, ""), r) {
 			return true
@@ -58,7 +58,7 @@ func (w *world) naive(who user.Info, r request) bool {
 	return false
 }
 
-func (w *world) naiveRole(ref rbacv1.RoleRef, namespace string) []rbacv1.PolicyRule {
+func (w *fixture) naiveRole(ref rbacv1.RoleRef, namespace string) []rbacv1.PolicyRule {
 	if ref.Kind == "Role" {
 		for _, role := range w.roles {
 			if role.Namespace == namespace && role.Name == ref.Name {

@@ -12,8 +12,7 @@ import (
 	flowcontrolv1client "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -50,23 +49,23 @@ type Config struct {
 
 // Controller keeps the objects what they should be.
 type Controller struct {
-	queue  *queue.Queue[string]
+	queue  *framework.Queue[string]
 	synced []cache.DoneChecker
 }
 
 // New returns a controller that follows the informers of config and does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
-	c := &Controller{queue: queue.New(queue.Config[string]{
+	c := &Controller{queue: framework.NewQueue(framework.QueueConfig[string]{
 		Name: ControllerName,
-		Reconcile: func(ctx context.Context, _ string) (queue.Result, error) {
-			return queue.Result{RequeueAfter: lookAgain}, Ensure(ctx, config.AnnexFlowControl)
+		Reconcile: func(ctx context.Context, _ string) (framework.Result, error) {
+			return framework.Result{RequeueAfter: lookAgain}, Ensure(ctx, config.AnnexFlowControl)
 		},
 	})}
 	var err error
-	c.synced, err = follow.All(
-		follow.Source{What: "FlowSchemas", Informer: config.FlowSchemas, Handler: c.handler()},
-		follow.Source{What: "PriorityLevelConfigurations", Informer: config.PriorityLevels, Handler: c.handler()},
+	c.synced, err = framework.AddEventHandlers(
+		framework.Source{Name: "FlowSchemas", Informer: config.FlowSchemas, Handler: c.handler()},
+		framework.Source{Name: "PriorityLevelConfigurations", Informer: config.PriorityLevels, Handler: c.handler()},
 	)
 	return c, err
 }

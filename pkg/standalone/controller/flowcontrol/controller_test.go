@@ -178,9 +178,9 @@ func TestEnsureFailures(t *testing.T) {
 		want      string // no error where empty
 	}{
 		"list":               {fail("list", "prioritylevelconfigurations", errors.New("away")), "list every PriorityLevelConfiguration: away"},
-		"create":             {fail("create", "flowschemas", errors.New("away")), "creating FlowSchema catch-all: away"},
-		"update":             {fail("update", "flowschemas", errors.New("away")), "updating FlowSchema exempt: away"},
-		"delete":             {fail("delete", "flowschemas", errors.New("away")), "deleting FlowSchema stale, which no longer is annex's: away"},
+		"create":             {fail("create", "flowschemas", errors.New("away")), "create FlowSchema catch-all: away"},
+		"update":             {fail("update", "flowschemas", errors.New("away")), "update FlowSchema exempt: away"},
+		"delete":             {fail("delete", "flowschemas", errors.New("away")), "delete FlowSchema stale, which no longer is annex's: away"},
 		"another is faster":  {fail("create", "flowschemas", apierrors.NewAlreadyExists(group, "a")), ""},
 		"another changes it": {fail("update", "flowschemas", apierrors.NewConflict(group, "a", nil)), ""},
 		"another deletes it": {fail("delete", "flowschemas", apierrors.NewNotFound(group, "a")), ""},

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 )
 
 // collector does what is to be done for what the graph queues.
@@ -31,30 +31,30 @@ type collector struct {
 
 // reconcile looks at one UID. Every pass reads the object again, so a conflict
 // needs no handling of its own: the next pass is the retry.
-func (c *collector) reconcile(ctx context.Context, uid types.UID) (queue.Result, error) {
+func (c *collector) reconcile(ctx context.Context, uid types.UID) (framework.Result, error) {
 	of, known := c.graph.item(uid)
 	switch {
 	case !known:
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	case of.Object == nil:
 		return c.verifyOwner(ctx, uid)
 	case !c.graph.mustLook(of):
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 	live, err := c.read(ctx, of)
 	if err != nil || live == nil {
 		// That it is gone will be seen.
-		return queue.Result{}, err
+		return framework.Result{}, err
 	}
 	switch {
 	case live.DeletionTimestamp == nil:
-		return queue.Result{}, c.collect(ctx, of, live)
+		return framework.Result{}, c.collect(ctx, of, live)
 	case hasFinalizer(live, metav1.FinalizerOrphanDependents):
 		return c.orphan(ctx, of, live)
 	case hasFinalizer(live, metav1.FinalizerDeleteDependents):
 		return c.awaitDependents(ctx, of, live)
 	default:
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 }
 

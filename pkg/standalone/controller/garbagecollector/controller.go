@@ -11,8 +11,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 )
 
 const (
@@ -36,7 +36,7 @@ type Config struct {
 
 // Controller collects garbage.
 type Controller struct {
-	queue     *queue.Queue[types.UID]
+	queue     *framework.Queue[types.UID]
 	informers *metadatainformers.Informers
 }
 
@@ -49,7 +49,7 @@ func New(config Config) *Controller {
 		informers:     config.Informers,
 		now:           time.Now,
 	}
-	q := queue.New(queue.Config[types.UID]{Name: ControllerName, Reconcile: c.reconcile})
+	q := framework.NewQueue(framework.QueueConfig[types.UID]{Name: ControllerName, Reconcile: c.reconcile})
 	c.graph = newGraph(config.Informers, q.Add, func(uid types.UID) { q.AddAfter(uid, settlePeriod) })
 	config.Informers.AddHandler(c.graph)
 	return &Controller{queue: q, informers: config.Informers}

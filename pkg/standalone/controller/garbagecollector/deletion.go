@@ -19,8 +19,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 )
 
 // orphansAtOnce is how many dependents of one owner are written at the same time.
@@ -28,7 +28,7 @@ const orphansAtOnce = 8
 
 // awaitDependents deletes the dependents of an object that waits for that, and lets
 // go of it when none is left that blocks it.
-func (c *collector) awaitDependents(ctx context.Context, of item, live *metav1.PartialObjectMetadata) (queue.Result, error) {
+func (c *collector) awaitDependents(ctx context.Context, of item, live *metav1.PartialObjectMetadata) (framework.Result, error) {
 	hidden, known := c.hiddenDependents(ctx, of)
 	dependents, blocking := c.graph.dependents(of.UID)
 	for _, dependent := range dependents {
@@ -38,12 +38,12 @@ func (c *collector) awaitDependents(ctx context.Context, of item, live *metav1.P
 	}
 	if known && blocking == 0 && !slices.ContainsFunc(hidden, func(dependent item) bool { return blocksDeletionOf(dependent, of.UID) }) {
 		klog.FromContext(ctx).V(2).Info("Letting go of an object without dependents", "object", of.name())
-		return queue.Result{}, c.removeFinalizer(ctx, of, live, metav1.FinalizerDeleteDependents)
+		return framework.Result{}, c.removeFinalizer(ctx, of, live, metav1.FinalizerDeleteDependents)
 	}
 	if err := c.breakCycle(ctx, of, live); err != nil {
-		return queue.Result{}, err
+		return framework.Result{}, err
 	}
-	return queue.Result{RequeueAfter: recheckPeriod}, nil
+	return framework.Result{RequeueAfter: recheckPeriod}, nil
 }
 
 // breakCycle has no owner of an object wait for it that it waits for itself.
@@ -65,10 +65,10 @@ func (c *collector) breakCycle(ctx context.Context, of item, live *metav1.Partia
 }
 
 // orphan takes an object from the owners of its dependents, and lets go of it.
-func (c *collector) orphan(ctx context.Context, of item, live *metav1.PartialObjectMetadata) (queue.Result, error) {
+func (c *collector) orphan(ctx context.Context, of item, live *metav1.PartialObjectMetadata) (framework.Result, error) {
 	dependents, known := c.hiddenDependents(ctx, of)
 	if !known {
-		return queue.Result{RequeueAfter: recheckPeriod}, nil
+		return framework.Result{RequeueAfter: recheckPeriod}, nil
 	}
 	seen, _ := c.graph.dependents(of.UID)
 	dependents = append(dependents, seen...)
@@ -77,10 +77,10 @@ func (c *collector) orphan(ctx context.Context, of item, live *metav1.PartialObj
 		failed[i] = c.disown(ctx, dependents[i], of.UID)
 	})
 	if err := errors.Join(errors.Join(failed...), ctx.Err()); err != nil {
-		return queue.Result{}, fmt.Errorf("orphan the dependents of %s: %w", of.name(), err)
+		return framework.Result{}, fmt.Errorf("orphan the dependents of %s: %w", of.name(), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Letting go of an object whose dependents stay", "object", of.name(), "dependents", len(dependents))
-	return queue.Result{}, c.removeFinalizer(ctx, of, live, metav1.FinalizerOrphanDependents)
+	return framework.Result{}, c.removeFinalizer(ctx, of, live, metav1.FinalizerOrphanDependents)
 }
 
 // disown takes one owner from an object.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // verdict is what the server says about a reference.
@@ -66,8 +66,8 @@ func isObjectNotFound(err error) bool {
 
 // verifyOwner finds out what became of an owner that nobody saw, or that was seen
 // to be deleted.
-func (c *collector) verifyOwner(ctx context.Context, uid types.UID) (queue.Result, error) {
-	var result queue.Result
+func (c *collector) verifyOwner(ctx context.Context, uid types.UID) (framework.Result, error) {
+	var result framework.Result
 	var failed []error
 	references, isGone := c.graph.references(uid)
 	for _, named := range references {

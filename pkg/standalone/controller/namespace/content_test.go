@@ -217,15 +217,15 @@ func TestDeleteAll(t *testing.T) {
 			failures:  map[string]*apierrors.StatusError{"list gadgets": unavailable, "deletecollection gizmos": unavailable},
 			want:      leftover{objects: map[schema.GroupResource]int{group("gizmos"): 1}},
 			wantErrors: []string{
-				"deleting gadgets.example.com: list objects: not yet",
-				"deleting gizmos.example.com: delete the collection: not yet",
+				"delete gadgets.example.com: list objects: not yet",
+				"delete gizmos.example.com: delete the collection: not yet",
 			},
 			wantRequests: []string{"list gadgets", "list gizmos", "deletecollection gizmos", "list widgets", "deletecollection widgets", "list widgets"},
 		},
 		"not found is not empty": {
 			resources:    []resource{served("widgets", "ldc")},
 			failures:     map[string]*apierrors.StatusError{"list widgets": notFound},
-			wantErrors:   []string{"deleting widgets.example.com: list objects: "},
+			wantErrors:   []string{"delete widgets.example.com: list objects: "},
 			wantRequests: []string{"list widgets"},
 		},
 		"not allowed is not deleted": {
@@ -233,7 +233,7 @@ func TestDeleteAll(t *testing.T) {
 			objects:      map[string][]*metav1.PartialObjectMetadata{"widgets": objects(1, nil)},
 			failures:     map[string]*apierrors.StatusError{"deletecollection widgets": notAllowed},
 			want:         leftover{objects: map[schema.GroupResource]int{group("widgets"): 1}},
-			wantErrors:   []string{"deleting widgets.example.com: delete the collection: "},
+			wantErrors:   []string{"delete widgets.example.com: delete the collection: "},
 			wantRequests: []string{"list widgets", "deletecollection widgets"},
 		},
 	} {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -57,7 +57,7 @@ type Config struct {
 
 // Controller empties the namespaces that are being deleted.
 type Controller struct {
-	queue  *queue.Queue[string]
+	queue  *framework.Queue[string]
 	synced []cache.DoneChecker
 }
 
@@ -87,7 +87,7 @@ func New(config Config) (*Controller, error) {
 		settle:          settle,
 	}
 	c := &Controller{
-		queue: queue.New(queue.Config[string]{Name: ControllerName, Reconcile: r.reconcile, MaxBackoff: maxBackoff}),
+		queue: framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile, MaxBackoff: maxBackoff}),
 	}
 	registration, err := config.Namespaces.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { c.enqueue(nil, obj) },

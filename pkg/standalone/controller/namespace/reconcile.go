@@ -14,7 +14,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/klog/v2"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -39,16 +39,16 @@ type reconciler struct {
 // reconcile takes one namespace as far towards its end as it will go today.
 // Every pass starts from the namespace as it is stored now, so a conflict needs
 // no handling of its own: the next pass is the retry.
-func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, error) {
+func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	namespace, err := r.getNamespace(ctx, name)
 	if apierrors.IsNotFound(err) {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
 	}
 	if namespace.DeletionTimestamp.IsZero() || !slices.Contains(namespace.Spec.Finalizers, corev1.FinalizerKubernetes) {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 	// Taken before anything is listed: only what was found absent after the
 	// settle period counts.
@@ -57,21 +57,21 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (queue.Result, 
 	left, failed := r.empty(ctx, namespace.Name)
 	namespace, err = r.writeStatus(ctx, namespace, left, failed)
 	if apierrors.IsNotFound(err) {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("write status of namespace %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("write status of namespace %s: %w", name, err)
 	}
 	if err := failed.err(); err != nil {
-		return queue.Result{}, fmt.Errorf("empty namespace %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("empty namespace %s: %w", name, err)
 	}
 	if !left.isEmpty() {
-		return queue.Result{RequeueAfter: recheckAfter(age, left.grace)}, nil
+		return framework.Result{RequeueAfter: recheckAfter(age, left.grace)}, nil
 	}
 	if age < r.settle {
-		return queue.Result{RequeueAfter: r.settle - age}, nil
+		return framework.Result{RequeueAfter: r.settle - age}, nil
 	}
-	return queue.Result{}, r.release(ctx, namespace)
+	return framework.Result{}, r.release(ctx, namespace)
 }
 
 // failures are the reasons for which a namespace cannot be called empty, each in

@@ -50,9 +50,9 @@ func deleted(age time.Duration, finalizers ...corev1.FinalizerName) *corev1.Name
 	}
 }
 
-// world is the reconciler's surroundings in a test: what they answer, and what
+// fixture is the reconciler's surroundings in a test: what they answer, and what
 // was done to them.
-type world struct {
+type fixture struct {
 	namespace   *corev1.Namespace
 	lists       []*metav1.APIResourceList
 	discoverErr error
@@ -68,7 +68,7 @@ type world struct {
 	finalized     *corev1.Namespace
 }
 
-func (w *world) reconciler() *reconciler {
+func (w *fixture) reconciler() *reconciler {
 	return &reconciler{
 		getNamespace: func(_ context.Context, name string) (*corev1.Namespace, error) {
 			if w.namespace == nil {
@@ -110,7 +110,7 @@ func TestReconcile(t *testing.T) {
 	active.DeletionTimestamp = nil
 
 	for name, tc := range map[string]struct {
-		world          world
+		fixture        fixture
 		wantErr        string
 		wantRequeue    time.Duration
 		wantFinalizers []corev1.FinalizerName // nil: not finalized
@@ -118,80 +118,80 @@ func TestReconcile(t *testing.T) {
 		wantTrue       []corev1.NamespaceConditionType
 	}{
 		"gone":        {wantUntouched: true},
-		"not deleted": {world: world{namespace: active}, wantUntouched: true},
+		"not deleted": {fixture: fixture{namespace: active}, wantUntouched: true},
 		"released already, held by another finalizer": {
-			world: world{namespace: deleted(time.Hour, "example.com/hold")}, wantUntouched: true,
+			fixture: fixture{namespace: deleted(time.Hour, "example.com/hold")}, wantUntouched: true,
 		},
 		"empty": {
-			world:          world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything},
+			fixture:        fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything},
 			wantFinalizers: []corev1.FinalizerName{},
 		},
 		"empty, other finalizers are kept": {
-			world:          world{namespace: deleted(time.Hour, "example.com/a", corev1.FinalizerKubernetes, "example.com/b"), lists: everything},
+			fixture:        fixture{namespace: deleted(time.Hour, "example.com/a", corev1.FinalizerKubernetes, "example.com/b"), lists: everything},
 			wantFinalizers: []corev1.FinalizerName{"example.com/a", "example.com/b"},
 		},
 		"empty, but writes from before the deletion may still arrive": {
-			world:       world{namespace: deleted(2*time.Second, corev1.FinalizerKubernetes), lists: everything},
+			fixture:     fixture{namespace: deleted(2*time.Second, corev1.FinalizerKubernetes), lists: everything},
 			wantRequeue: 3 * time.Second,
 		},
 		"contents remain": {
-			world: world{namespace: deleted(3*time.Second, corev1.FinalizerKubernetes), lists: everything,
+			fixture: fixture{namespace: deleted(3*time.Second, corev1.FinalizerKubernetes), lists: everything,
 				left: leftover{objects: map[schema.GroupResource]int{configMaps: 2}, finalizers: map[string]int{"example.com/hold": 1}}},
 			wantRequeue: 3 * time.Second,
 			wantTrue:    []corev1.NamespaceConditionType{corev1.NamespaceContentRemaining, corev1.NamespaceFinalizersRemaining},
 		},
 		"partial discovery: what is known is deleted, the namespace stays": {
-			world:    world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, discoverErr: someDiscovery},
+			fixture:  fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, discoverErr: someDiscovery},
 			wantErr:  "example.com/v1",
 			wantTrue: []corev1.NamespaceConditionType{corev1.NamespaceDeletionDiscoveryFailure},
 		},
 		"no discovery": {
-			world:    world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), discoverErr: apierrors.NewTooManyRequests("busy", 1)},
+			fixture:  fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), discoverErr: apierrors.NewTooManyRequests("busy", 1)},
 			wantErr:  "busy",
 			wantTrue: []corev1.NamespaceConditionType{corev1.NamespaceDeletionDiscoveryFailure},
 		},
 		"discovery of nothing at all": {
-			world:    world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes)},
+			fixture:  fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes)},
 			wantErr:  errNothingDiscovered.Error(),
 			wantTrue: []corev1.NamespaceConditionType{corev1.NamespaceDeletionDiscoveryFailure},
 		},
 		"definitions unknown": {
-			world:    world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, listErr: errors.New("no cache")},
+			fixture:  fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, listErr: errors.New("no cache")},
 			wantErr:  "no cache",
 			wantTrue: []corev1.NamespaceConditionType{corev1.NamespaceDeletionDiscoveryFailure},
 		},
 		"bad group version in discovery": {
-			world: world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes),
+			fixture: fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes),
 				lists: append([]*metav1.APIResourceList{apiResources("a/b/c", "widgets")}, everything...)},
 			wantErr:  "a/b/c",
 			wantTrue: []corev1.NamespaceConditionType{corev1.NamespaceDeletionGVParsingFailure},
 		},
 		"a resource that fails": {
-			world: world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything,
+			fixture: fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything,
 				contentErrs: []error{errors.New("deleting widgets.example.com: webhook is down")}},
 			wantErr:  "webhook is down",
 			wantTrue: []corev1.NamespaceConditionType{corev1.NamespaceDeletionContentFailure},
 		},
 		"status conflicts": {
-			world:   world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, statusErr: conflict},
+			fixture: fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, statusErr: conflict},
 			wantErr: "write status",
 		},
 		"gone while it was emptied": {
-			world: world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, statusErr: gone},
+			fixture: fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, statusErr: gone},
 		},
 		"gone while it was finalized": {
-			world:          world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, finalizeErr: gone},
+			fixture:        fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, finalizeErr: gone},
 			wantFinalizers: []corev1.FinalizerName{},
 		},
 		"finalizing fails": {
-			world:          world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, finalizeErr: conflict},
+			fixture:        fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, finalizeErr: conflict},
 			wantErr:        "finalize namespace team",
 			wantFinalizers: []corev1.FinalizerName{},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := tc.world
+			w := tc.fixture
 			result, err := w.reconciler().reconcile(t.Context(), "team")
 			if (err != nil) != (tc.wantErr != "") || (err != nil && !strings.Contains(err.Error(), tc.wantErr)) {
 				t.Errorf("error %v, want one with %q", err, tc.wantErr)
@@ -218,7 +218,7 @@ func TestReconcile(t *testing.T) {
 					t.Errorf("conditions that are true (-want +got):\n%s", diff)
 				}
 			}
-			if len(tc.world.lists) > 0 && w.deletions > 0 && !slices.Contains(w.asked, "configmaps") {
+			if len(tc.fixture.lists) > 0 && w.deletions > 0 && !slices.Contains(w.asked, "configmaps") {
 				t.Errorf("only %v were to be deleted; discovery lists configmaps too", w.asked)
 			}
 		})
@@ -227,7 +227,7 @@ func TestReconcile(t *testing.T) {
 
 func TestReconcileWritesStatusOnlyWhenItChanges(t *testing.T) {
 	t.Parallel()
-	w := world{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, discoverErr: someDiscovery}
+	w := fixture{namespace: deleted(time.Hour, corev1.FinalizerKubernetes), lists: everything, discoverErr: someDiscovery}
 	r := w.reconciler()
 	for range 3 {
 		if _, err := r.reconcile(t.Context(), "team"); err == nil {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // ControllerName names the controller in logs and metrics, and is the field manager
@@ -47,7 +47,7 @@ func NewCheck(annexDiscovery discovery.DiscoveryInterface) func(*admissionregist
 
 // Controller keeps the status of policies.
 type Controller struct {
-	queue  *queue.Queue[string]
+	queue  *framework.Queue[string]
 	synced cache.DoneChecker
 }
 
@@ -55,8 +55,8 @@ type Controller struct {
 // before Run.
 func New(config Config) (*Controller, error) {
 	c := &Controller{}
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: func(ctx context.Context, name string) (queue.Result, error) {
-		return queue.Result{}, reconcile(ctx, config, name)
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: func(ctx context.Context, name string) (framework.Result, error) {
+		return framework.Result{}, reconcile(ctx, config, name)
 	}})
 	registration, err := config.Policies.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,

@@ -14,7 +14,7 @@ import (
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -33,7 +33,7 @@ type Config struct {
 
 // Controller keeps the rules of aggregated roles.
 type Controller struct {
-	queue  *queue.Queue[string]
+	queue  *framework.Queue[string]
 	synced cache.DoneChecker
 }
 
@@ -41,14 +41,14 @@ type Controller struct {
 // before Run.
 func New(config Config) (*Controller, error) {
 	lister := rbaclisters.NewClusterRoleLister(config.ClusterRoles.GetIndexer())
-	c := &Controller{queue: queue.New(queue.Config[string]{
+	c := &Controller{queue: framework.NewQueue(framework.QueueConfig[string]{
 		Name: ControllerName,
-		Reconcile: func(ctx context.Context, _ string) (queue.Result, error) {
+		Reconcile: func(ctx context.Context, _ string) (framework.Result, error) {
 			roles, err := lister.List(labels.Everything())
 			if err != nil {
-				return queue.Result{}, fmt.Errorf("list cluster roles: %w", err)
+				return framework.Result{}, fmt.Errorf("list cluster roles: %w", err)
 			}
-			return queue.Result{}, aggregate(ctx, roles, config.AnnexClusterRoles)
+			return framework.Result{}, aggregate(ctx, roles, config.AnnexClusterRoles)
 		},
 	})}
 	registration, err := config.ClusterRoles.AddEventHandler(cache.ResourceEventHandlerFuncs{

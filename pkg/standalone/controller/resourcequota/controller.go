@@ -14,10 +14,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 )
 
 const (
@@ -49,7 +47,7 @@ type Config struct {
 
 // Controller keeps what quotas show true.
 type Controller struct {
-	queue  *queue.Queue[types.NamespacedName]
+	queue  *framework.Queue[types.NamespacedName]
 	quotas cache.Indexer
 	synced []cache.DoneChecker
 }
@@ -72,17 +70,17 @@ func New(config Config) (*Controller, error) {
 			_, err := config.AnnexQuotas.ResourceQuotas(quota.Namespace).UpdateStatus(ctx, quota, metav1.UpdateOptions{})
 			return err
 		},
-		state:  config.Metadata.State,
-		tally:  objects.at,
-		now:    time.Now,
-		pace:   pace.New(interval, time.Now),
-		quotas: map[types.NamespacedName]*metered{},
+		state:    config.Metadata.State,
+		tally:    objects.at,
+		now:      time.Now,
+		throttle: framework.NewThrottle(interval, time.Now),
+		quotas:   map[types.NamespacedName]*metered{},
 	}
-	c.queue = queue.New(queue.Config[types.NamespacedName]{Name: ControllerName, Reconcile: r.reconcile})
+	c.queue = framework.NewQueue(framework.QueueConfig[types.NamespacedName]{Name: ControllerName, Reconcile: r.reconcile})
 	config.Metadata.AddHandler(objects)
 	var err error
-	c.synced, err = follow.All(follow.Source{
-		What:     "ResourceQuotas",
+	c.synced, err = framework.AddEventHandlers(framework.Source{
+		Name:     "ResourceQuotas",
 		Informer: config.Quotas,
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    c.enqueue,

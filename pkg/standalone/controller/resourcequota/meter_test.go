@@ -81,9 +81,9 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// world is a namespace with one limit, in which requests and the controller act in
+// fixture is a namespace with one limit, in which requests and the controller act in
 // whatever order comes up.
-type world struct {
+type fixture struct {
 	random *rand.Rand
 	now    time.Time
 	hard   int64
@@ -107,7 +107,7 @@ type unwritten struct {
 }
 
 // act does one of the things that can happen next.
-func (w *world) act() {
+func (w *fixture) act() {
 	switch w.random.IntN(9) {
 	case 0, 1: // a create is admitted
 		if w.used < w.hard {
@@ -141,7 +141,7 @@ func (w *world) act() {
 	}
 }
 
-func (w *world) see() {
+func (w *fixture) see() {
 	if len(w.unseen) == 0 {
 		return
 	}
@@ -152,12 +152,12 @@ func (w *world) see() {
 	w.unseen = w.unseen[1:]
 }
 
-func (w *world) readQuota() {
+func (w *fixture) readQuota() {
 	shown, _ := w.meter.read(w.used, w.seen, true, w.now)
 	w.read = &unwritten{w.version, shown, w.seen}
 }
 
-func (w *world) writeQuota() {
+func (w *fixture) writeQuota() {
 	if w.read == nil {
 		return
 	}
@@ -175,7 +175,7 @@ func (w *world) writeQuota() {
 }
 
 // pass lets time go by, in which requests and watches do what they take too long for.
-func (w *world) pass(period time.Duration) {
+func (w *fixture) pass(period time.Duration) {
 	w.now = w.now.Add(period)
 	for len(w.inFlight) > 0 && w.now.Sub(w.inFlight[0]) > landingPeriod/2 {
 		w.inFlight = w.inFlight[1:]
@@ -192,7 +192,7 @@ func FuzzMeter(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		w := &world{random: rand.New(rand.NewPCG(seed, 0)), now: time.Unix(0, 0), hard: 5, meter: &meter{}}
+		w := &fixture{random: rand.New(rand.NewPCG(seed, 0)), now: time.Unix(0, 0), hard: 5, meter: &meter{}}
 		for step := range 500 {
 			w.act()
 			if there := w.stored + int64(len(w.inFlight)); there > w.hard || there > w.used {

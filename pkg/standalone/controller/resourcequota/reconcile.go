@@ -16,10 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
-	"github.com/annex-dev/annex/pkg/controller/framework/pace"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
 )
 
 // staleAgain is how soon a quota is looked at again whose objects are not being
@@ -38,7 +36,7 @@ type reconciler struct {
 	state        func(resource schema.GroupResource) (metadatainformers.State, bool)
 	tally        func(place) tally
 	now          func() time.Time
-	pace         *pace.Pace
+	throttle     *framework.Throttle
 
 	mu     sync.Mutex
 	quotas map[types.NamespacedName]*metered
@@ -46,19 +44,19 @@ type reconciler struct {
 
 // reconcile makes one quota show what is used. It reads the quota from the server:
 // what admission charged in the meantime must not be overwritten, and must be known.
-func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName) (queue.Result, error) {
-	if wait := r.pace.Wait(key.String()); wait > 0 {
-		return queue.Result{RequeueAfter: wait}, nil
+func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName) (framework.Result, error) {
+	if wait := r.throttle.Delay(key.String()); wait > 0 {
+		return framework.Result{RequeueAfter: wait}, nil
 	}
-	quota, err := follow.Found(r.getQuota(ctx, key))
+	quota, err := framework.IgnoreNotFound(r.getQuota(ctx, key))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read ResourceQuota %s: %w", key, err)
+		return framework.Result{}, fmt.Errorf("read ResourceQuota %s: %w", key, err)
 	}
 	if quota == nil {
 		r.forget(key)
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
-	r.pace.Mark(key.String())
+	r.throttle.Mark(key.String())
 	of := r.metered(key, quota.UID)
 	status, readings, again := r.status(quota, of)
 	if !apiequality.Semantic.DeepEqual(status, quota.Status) {
@@ -66,17 +64,17 @@ func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName) (q
 		updated.Status = status
 		switch err := r.updateStatus(ctx, updated); {
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-			return queue.Result{RequeueAfter: interval}, nil
+			return framework.Result{RequeueAfter: interval}, nil
 		case err != nil:
 			// Nobody knows whether that was written.
 			r.forget(key)
-			return queue.Result{}, fmt.Errorf("write the usage of ResourceQuota %s: %w", key, err)
+			return framework.Result{}, fmt.Errorf("write the usage of ResourceQuota %s: %w", key, err)
 		}
 	}
 	for _, reading := range readings {
 		reading.meter.shows(reading.used, reading.counted)
 	}
-	return queue.Result{RequeueAfter: again}, nil
+	return framework.Result{RequeueAfter: again}, nil
 }
 
 // reading is what a meter showed.
@@ -147,5 +145,5 @@ func (r *reconciler) forget(key types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.quotas, key)
-	r.pace.Forget(key.String())
+	r.throttle.Forget(key.String())
 }

@@ -22,8 +22,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // ControllerName names the controller in logs and metrics.
@@ -58,7 +57,7 @@ type Controller struct {
 	namespaces      corev1listers.NamespaceLister
 	configMaps      corev1listers.ConfigMapLister
 	caBundle        func() []byte
-	queue           *queue.Queue[string]
+	queue           *framework.Queue[string]
 	synced          []cache.DoneChecker
 	// informer knows the ConfigMaps of this name only: others may be many.
 	informer cache.SharedIndexInformer
@@ -78,15 +77,15 @@ func New(config Config) (*Controller, error) {
 			}),
 	}
 	c.configMaps = corev1listers.NewConfigMapLister(c.informer.GetIndexer())
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
 	var err error
-	c.synced, err = follow.All(
-		follow.Source{What: "namespaces", Informer: config.Namespaces, Handler: cache.ResourceEventHandlerFuncs{
+	c.synced, err = framework.AddEventHandlers(
+		framework.Source{Name: "namespaces", Informer: config.Namespaces, Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: c.enqueue,
 			// It may have been created again.
 			UpdateFunc: func(_, after any) { c.enqueue(after) },
 		}},
-		follow.Source{What: "config maps", Informer: c.informer, Handler: cache.ResourceEventHandlerFuncs{
+		framework.Source{Name: "config maps", Informer: c.informer, Handler: cache.ResourceEventHandlerFuncs{
 			UpdateFunc: func(_, after any) { c.enqueue(after) },
 			DeleteFunc: c.enqueue,
 		}},
@@ -127,22 +126,22 @@ func (c *Controller) enqueueAll() {
 }
 
 // reconcile makes the ConfigMap of a namespace as it has to be.
-func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
-	namespace, err := follow.Found(c.namespaces.Get(name))
+func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
+	namespace, err := framework.IgnoreNotFound(c.namespaces.Get(name))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
 	}
 	if namespace == nil || namespace.DeletionTimestamp != nil {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
-	found, err := follow.Found(c.configMaps.ConfigMaps(name).Get(configMapName))
+	found, err := framework.IgnoreNotFound(c.configMaps.ConfigMaps(name).Get(configMapName))
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read the config map %s/%s: %w", name, configMapName, err)
+		return framework.Result{}, fmt.Errorf("read the config map %s/%s: %w", name, configMapName, err)
 	}
 	if err := c.write(ctx, name, found); err != nil && !isSettled(err) {
-		return queue.Result{}, fmt.Errorf("write the config map %s/%s: %w", name, configMapName, err)
+		return framework.Result{}, fmt.Errorf("write the config map %s/%s: %w", name, configMapName, err)
 	}
-	return queue.Result{}, nil
+	return framework.Result{}, nil
 }
 
 func (c *Controller) write(ctx context.Context, namespace string, found *corev1.ConfigMap) error {

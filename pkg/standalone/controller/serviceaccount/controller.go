@@ -16,8 +16,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 const (
@@ -41,7 +40,7 @@ type Controller struct {
 	annexServiceAccounts corev1client.ServiceAccountsGetter
 	namespaces           corev1listers.NamespaceLister
 	serviceAccounts      corev1listers.ServiceAccountLister
-	queue                *queue.Queue[string]
+	queue                *framework.Queue[string]
 	synced               []cache.DoneChecker
 }
 
@@ -53,14 +52,14 @@ func New(config Config) (*Controller, error) {
 		namespaces:           corev1listers.NewNamespaceLister(config.Namespaces.GetIndexer()),
 		serviceAccounts:      corev1listers.NewServiceAccountLister(config.ServiceAccounts.GetIndexer()),
 	}
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
 	var err error
-	c.synced, err = follow.All(
-		follow.Source{What: "namespaces", Informer: config.Namespaces, Handler: cache.ResourceEventHandlerFuncs{
+	c.synced, err = framework.AddEventHandlers(
+		framework.Source{Name: "namespaces", Informer: config.Namespaces, Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    c.namespaceSeen,
 			UpdateFunc: func(_, after any) { c.namespaceSeen(after) },
 		}},
-		follow.Source{What: "service accounts", Informer: config.ServiceAccounts, Handler: cache.ResourceEventHandlerFuncs{DeleteFunc: c.serviceAccountGone}},
+		framework.Source{Name: "service accounts", Informer: config.ServiceAccounts, Handler: cache.ResourceEventHandlerFuncs{DeleteFunc: c.serviceAccountGone}},
 	)
 	return c, err
 }
@@ -86,23 +85,23 @@ func (c *Controller) serviceAccountGone(obj any) {
 }
 
 // reconcile makes the service account of a namespace, unless it is there.
-func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
+func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	namespace, err := c.namespaces.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read namespace %s: %w", name, err)
 	}
 	if _, err := c.serviceAccounts.ServiceAccounts(name).Get(defaultName); !apierrors.IsNotFound(err) {
-		return queue.Result{}, err
+		return framework.Result{}, err
 	}
 	serviceAccount := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: defaultName}}
 	_, err = c.annexServiceAccounts.ServiceAccounts(name).Create(ctx, serviceAccount, metav1.CreateOptions{})
 	if err == nil || isSettled(err) {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
-	return queue.Result{}, fmt.Errorf("create the service account %s/%s: %w", name, defaultName, err)
+	return framework.Result{}, fmt.Errorf("create the service account %s/%s: %w", name, defaultName, err)
 }
 
 // isSettled reports whether there is nothing left to make: the caches were behind.

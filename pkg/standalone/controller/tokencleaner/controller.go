@@ -18,8 +18,7 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/klog/v2"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/follow"
-	"github.com/annex-dev/annex/pkg/controller/framework/queue"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 // ControllerName names the controller in logs and metrics.
@@ -37,7 +36,7 @@ type Config struct {
 type Controller struct {
 	annexSecrets corev1client.SecretInterface
 	secrets      corev1listers.SecretNamespaceLister
-	queue        *queue.Queue[string]
+	queue        *framework.Queue[string]
 	synced       []cache.DoneChecker
 	now          func() time.Time
 }
@@ -50,9 +49,9 @@ func New(config Config) (*Controller, error) {
 		secrets:      corev1listers.NewSecretLister(config.Secrets.GetIndexer()).Secrets(metav1.NamespaceSystem),
 		now:          time.Now,
 	}
-	c.queue = queue.New(queue.Config[string]{Name: ControllerName, Reconcile: c.reconcile})
+	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: c.reconcile})
 	var err error
-	c.synced, err = follow.All(follow.Source{What: "secrets", Informer: config.Secrets, Handler: cache.ResourceEventHandlerFuncs{
+	c.synced, err = framework.AddEventHandlers(framework.Source{Name: "secrets", Informer: config.Secrets, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.seen,
 		UpdateFunc: func(_, after any) { c.seen(after) },
 	}})
@@ -71,36 +70,36 @@ func (c *Controller) seen(obj any) {
 }
 
 // reconcile deletes a Secret whose token has expired, or comes back when it will have.
-func (c *Controller) reconcile(ctx context.Context, name string) (queue.Result, error) {
+func (c *Controller) reconcile(ctx context.Context, name string) (framework.Result, error) {
 	secret, err := c.secrets.Get(name)
 	if apierrors.IsNotFound(err) {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 	if err != nil {
-		return queue.Result{}, fmt.Errorf("read Secret %s: %w", name, err)
+		return framework.Result{}, fmt.Errorf("read Secret %s: %w", name, err)
 	}
 	if secret.Type != bootstrapapi.SecretTypeBootstrapToken || secret.DeletionTimestamp != nil {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 	expiration := string(secret.Data[bootstrapapi.BootstrapTokenExpirationKey])
 	if expiration == "" {
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 	expires, err := time.Parse(time.RFC3339, expiration)
 	if err != nil {
 		// Such a token does not log in, and somebody may want to mend it.
 		klog.FromContext(ctx).V(2).Info("The expiration of a bootstrap token is not a time, leaving it", "secret", klog.KObj(secret), "err", err)
-		return queue.Result{}, nil
+		return framework.Result{}, nil
 	}
 	if left := expires.Sub(c.now()); left > 0 {
-		return queue.Result{RequeueAfter: left}, nil
+		return framework.Result{RequeueAfter: left}, nil
 	}
 	// Somebody who prolongs it at this moment keeps it.
 	err = c.annexSecrets.Delete(ctx, name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return queue.Result{}, fmt.Errorf("delete Secret %s of an expired bootstrap token: %w", name, err)
+		return framework.Result{}, fmt.Errorf("delete Secret %s of an expired bootstrap token: %w", name, err)
 	}
-	return queue.Result{}, nil
+	return framework.Result{}, nil
 }

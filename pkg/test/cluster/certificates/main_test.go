@@ -23,16 +23,16 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
 	// patience is how long a wait may take on a busy machine.
 	patience = time.Minute
 
-	serverName  = behind.ServiceName + "." + behind.Namespace + ".svc"
+	serverName  = annextest.ServiceName + "." + annextest.Namespace + ".svc"
 	apiService  = "v1alpha1.hosting.annex.dev"
 	defaultPath = "/apis/hosting.annex.dev/v1alpha1/stores/default"
 )
@@ -49,27 +49,20 @@ func TestMain(m *testing.M) {
 func mainClient(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
 	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return mainClient
 }
 
 func mainAggregator(t *testing.T) *aggregatorclient.Clientset {
 	t.Helper()
 	mainAggregator, err := aggregatorclient.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return mainAggregator
 }
 
 func published(t *testing.T) *apiregistrationv1.APIService {
 	t.Helper()
-	found, err := mainAggregator(t).ApiregistrationV1().APIServices().Get(t.Context(), apiService, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := expect.Get(t, mainAggregator(t).ApiregistrationV1().APIServices(), apiService)
 	return found
 }
 
@@ -86,15 +79,13 @@ type load struct {
 	failures []string
 }
 
-func startLoad(t *testing.T, installation *behind.Installation) *load {
+func startLoad(t *testing.T, installation *annextest.Installation) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel, issuers: map[string]bool{}}
 	t.Cleanup(func() { cancel(); l.running.Wait() })
 	client, err := restclient.HTTPClientFor(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	aggregator := mainAggregator(t)
 	l.repeat(ctx, func() error {
 		l.count(&l.proxied)
@@ -189,10 +180,4 @@ func handshake(ctx context.Context, address string, bundle []byte) (issuer strin
 	}
 	defer connection.Close()
 	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].Issuer.CommonName, nil
-}
-
-// eventually polls until done and fails with what was last seen.
-func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
-	t.Helper()
-	poll.UntilDone(t, what, check)
 }

@@ -23,8 +23,10 @@ import (
 	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func base64Of(content []byte) string { return base64.StdEncoding.EncodeToString(content) }
@@ -32,9 +34,7 @@ func base64Of(content []byte) string { return base64.StdEncoding.EncodeToString(
 func definitions(t *testing.T, config *restclient.Config) apiextensionsclientv1.CustomResourceDefinitionInterface {
 	t.Helper()
 	made, err := apiextensionsclient.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made.ApiextensionsV1().CustomResourceDefinitions()
 }
 
@@ -75,15 +75,13 @@ func installCRD(t *testing.T, config *restclient.Config, definition *apiextensio
 
 func deleteCRD(t *testing.T, config *restclient.Config, name string) {
 	t.Helper()
-	if err := definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
 // servedByMain waits until the main cluster itself serves version v1 of a group.
 func servedByMain(t *testing.T, group string) {
 	t.Helper()
-	eventually(t, "the main cluster serves "+group, func() (bool, string) {
+	poll.UntilDone(t, "the main cluster serves "+group, func() (bool, string) {
 		path := "/openapi/v3/apis/" + group + "/v1"
 		content, err := kube(t, mainCluster.Config).Discovery().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
 		if err != nil {
@@ -98,33 +96,25 @@ func servedByMain(t *testing.T, group string) {
 	})
 }
 
-func groupNotLetIn(t *testing.T, annex *behind.Annex) {
+func groupNotLetIn(t *testing.T, annex *annextest.Annex) {
 	const group = "letin.example.com"
 	installCRD(t, mainCluster.Config, labelled(crd("guests."+group)))
 	found := finds(t, mainCluster, "groups-rbac", "FAIL", "list/watch guests."+group)
-	finds(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "NotAllowed")
+	finds(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "Forbidden")
 	mend(t, mainCluster, found.Mend)
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	finds(t, mainCluster, "groups-rbac", "ok", group)
 }
 
 // invalidStorageVersion: the main cluster, which has no objects, lets a stored
 // version go that annex has objects of. annex keeps them and its definition.
-func invalidStorageVersion(t *testing.T, annex *behind.Annex) {
+func invalidStorageVersion(t *testing.T, annex *annextest.Annex) {
 	const group, name = "stored.example.com", "widgets.stored.example.com"
-	if err := annex.AllowGroup(t.Context(), group); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.AllowGroup(t.Context(), group))
 	installCRD(t, mainCluster.Config, labelled(crd(name, "v1", "v2")))
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	objects, err := dynamic.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	widgets := objects.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}).Namespace(metav1.NamespaceDefault)
 	widget := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": group + "/v1", "kind": "Widget", "metadata": map[string]any{"name": "one"},
@@ -145,7 +135,7 @@ func invalidStorageVersion(t *testing.T, annex *behind.Annex) {
 	finds(t, mainCluster, "resources", "ok")
 	write(`{"status":{"storedVersions":["v2"]}}`, "status")
 	write(`{"spec":{"versions":[{"name":"v2","storage":true,` + schema + `}]}}`)
-	found := finds(t, mainCluster, "resources", "FAIL", name, "DefinitionSynced", "Refused", "storedVersions")
+	found := finds(t, mainCluster, "resources", "FAIL", name, "DefinitionSynced", "Rejected", "storedVersions")
 	if found.Mend != "kubectl edit crd "+name {
 		t.Errorf("the doctor mends it with %q", found.Mend)
 	}
@@ -156,7 +146,7 @@ func invalidStorageVersion(t *testing.T, annex *behind.Annex) {
 }
 
 // wrongServicePort: annex publishes a port that its Service does not have.
-func wrongServicePort(t *testing.T, _ *behind.Annex) {
+func wrongServicePort(t *testing.T, _ *annextest.Annex) {
 	replaceService(t, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex", Namespace: namespace},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}},
@@ -165,7 +155,7 @@ func wrongServicePort(t *testing.T, _ *behind.Annex) {
 	if found.Mend != "annex serve --publish-service=annex-system/annex:443" {
 		t.Errorf("the doctor mends it with %q", found.Mend)
 	}
-	eventually(t, "the main cluster notices", func() (bool, string) {
+	poll.UntilDone(t, "the main cluster notices", func() (bool, string) {
 		r := doctor(t, mainCluster)
 		_, is := r.find("apiservice", "FAIL", "--publish-service has the wrong port", "ServicePortError")
 		return is, r.raw
@@ -173,10 +163,8 @@ func wrongServicePort(t *testing.T, _ *behind.Annex) {
 	restoreService(t)
 }
 
-func noService(t *testing.T, _ *behind.Annex) {
-	if err := kube(t, mainCluster.Config).CoreV1().Services(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+func noService(t *testing.T, _ *annextest.Annex) {
+	expect.NoError(t, kube(t, mainCluster.Config).CoreV1().Services(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}))
 	found := finds(t, mainCluster, "service", "FAIL", "there is no Service annex-system/annex")
 	if found.Mend != "kubectl apply -k artifacts/deploy/base" {
 		t.Errorf("the doctor mends it with %q", found.Mend)
@@ -203,13 +191,11 @@ func restoreService(t *testing.T) {
 	if err := services.Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	if err := mainCluster.ExternalNameService(t.Context(), namespace, "annex"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), namespace, "annex"))
 }
 
 // twoAnnexes: a group that annex serves is published by another one already.
-func twoAnnexes(t *testing.T, annex *behind.Annex) {
+func twoAnnexes(t *testing.T, annex *annextest.Annex) {
 	const group, name = "claimed.example.com", "v1.claimed.example.com"
 	port := int32(443)
 	claimed := &apiregistrationv1.APIService{
@@ -227,22 +213,16 @@ func twoAnnexes(t *testing.T, annex *behind.Annex) {
 	finds(t, mainCluster, "published", "warn", `another annex publishes as "other-system.annex"`, name)
 	finds(t, mainCluster, "resources", "FAIL", "apples."+group, "Published", "ForeignAPIService", "other-system")
 	untouched, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if untouched.Spec.Service.Namespace != "other-system" {
 		t.Errorf("annex overwrote the APIService of another: %v", untouched.Spec.Service)
 	}
-	if err := apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 }
 
 // otherAnnex is what the doctor says to who installs a second annex.
-func otherAnnex(t *testing.T, _ *behind.Annex) {
+func otherAnnex(t *testing.T, _ *annextest.Annex) {
 	r := doctor(t, mainCluster, "--publish-service=second-system/annex:443")
 	if _, is := r.find("service", "FAIL", "there is no namespace second-system"); !is {
 		t.Errorf("the doctor does not miss the namespace:\n%s", r.raw)
@@ -260,11 +240,9 @@ func otherAnnex(t *testing.T, _ *behind.Annex) {
 func TestFrontProxyRotated(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
-	behind.Start(t, cluster)
+	annextest.Start(t, cluster)
 	before, _ := healthy(t, cluster).find("front-proxy", "ok")
-	if err := cluster.RotateFrontProxyCA(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, cluster.RotateFrontProxyCA(t.Context()))
 	after, _ := healthy(t, cluster).find("front-proxy", "ok")
 	if before.Message == after.Message || after.Message == "" {
 		t.Errorf("before: %s\nafter: %s", before.Message, after.Message)
@@ -275,9 +253,7 @@ func TestFrontProxyRotated(t *testing.T) {
 func ownCluster(t *testing.T) *maincluster.Cluster {
 	t.Helper()
 	cluster, err := maincluster.Start(t.Context(), fewControllers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
 			t.Error(err)

@@ -17,21 +17,21 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const stores = "/apis/hosting.annex.dev/v1alpha1/stores/default"
 
 func TestLogins(t *testing.T) {
 	// Answers are not remembered, so that a new right is seen at once.
-	annex := behind.Start(t, mainCluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authorization-webhook-cache-unauthorized-ttl=0s")
+	annex := annextest.Start(t, mainCluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authorization-webhook-cache-unauthorized-ttl=0s")
 
 	t.Run("only annex's own kinds are served", func(t *testing.T) {
 		groups, err := kube(t, annex.AnnexConfig).Discovery().ServerGroups()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		got := sets.New[string]()
 		for _, group := range groups.Groups {
 			got.Insert(group.Name)
@@ -51,9 +51,7 @@ func TestLogins(t *testing.T) {
 	})
 
 	alice, err := mainCluster.ConfigFor("alice", "readers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	token := serviceAccount(t, mainCluster, "robot")
 	logins := map[string]*restclient.Config{
 		"certificate of the main cluster, through it": alice,
@@ -70,7 +68,7 @@ func TestLogins(t *testing.T) {
 		rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"},
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
 	for name, config := range logins {
-		eventually(t, name+", with a right", func() (bool, string) {
+		poll.UntilDone(t, name+", with a right", func() (bool, string) {
 			got, body := get(t, config, stores)
 			return got == http.StatusOK, body
 		})
@@ -86,11 +84,9 @@ func TestLogins(t *testing.T) {
 
 // TestFakedHeaders: only the front proxy may say on whose behalf a request is.
 func TestFakedHeaders(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	mallory, err := mainCluster.ConfigFor("mallory")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	config := direct(annex, mallory)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -110,7 +106,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // direct is the same login at annex's own endpoint.
-func direct(annex *behind.Annex, login *restclient.Config) *restclient.Config {
+func direct(annex *annextest.Annex, login *restclient.Config) *restclient.Config {
 	config := restclient.CopyConfig(login)
 	config.Host = annex.AnnexConfig.Host
 	config.CAFile, config.CAData = annex.AnnexConfig.CAFile, slices.Clone(annex.AnnexConfig.CAData)
@@ -139,13 +135,9 @@ func serviceAccount(t *testing.T, cluster *maincluster.Cluster, name string) *re
 		t.Fatal(err)
 	}
 	path, err := cluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return config
 }
 
@@ -156,15 +148,11 @@ func allow(t *testing.T, cluster *maincluster.Cluster, name string, subjects ...
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"hosting.annex.dev"}, Resources: []string{"stores"}, ResourceNames: []string{"default"}, Verbs: []string{"get"}},
 	}}
-	if _, err := mainKube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, mainKube.RbacV1().ClusterRoles(), role)
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   subjects,
 	}
-	if _, err := mainKube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, mainKube.RbacV1().ClusterRoleBindings(), binding)
 }

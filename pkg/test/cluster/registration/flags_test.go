@@ -13,7 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestNotReached: an annex that the main cluster does not reach publishes its own
@@ -27,14 +28,12 @@ func TestNotReached(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const group = "unreached.example.com"
-			i := behind.InstallForTest(t, mainCluster)
-			if namespace, _, _ := strings.Cut(tc.publishService, "/"); namespace != behind.Namespace {
+			i := annextest.InstallForTest(t, mainCluster)
+			if namespace, _, _ := strings.Cut(tc.publishService, "/"); namespace != annextest.Namespace {
 				allowSecondAnnex(t, namespace)
 			}
 			annex, err := i.Launch(t.TempDir(), "--publish-service="+tc.publishService)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			t.Cleanup(func() {
 				annex.Stop(t)
 				for _, name := range []string{hostingName, "v1." + group} {

@@ -17,15 +17,17 @@ import (
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/test/behind"
+	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestRegistration shares one annex among all that leaves it running.
 func TestRegistration(t *testing.T) {
-	annex := behind.Start(t, mainCluster)
+	annex := annextest.Start(t, mainCluster)
 	t.Run("order", func(t *testing.T) { testOrder(t, annex) })
 	t.Run("while it runs", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *behind.Annex){
+		for name, test := range map[string]func(*testing.T, *annextest.Annex){
 			"served through the main cluster": testServed,
 			"put right":                       testPutRight,
 			"foreign APIService":              testForeign,
@@ -44,13 +46,11 @@ func TestRegistration(t *testing.T) {
 
 // testOrder: annex's own group was available for a while before the first other
 // one was published, although that was defined at once.
-func testOrder(t *testing.T, annex *behind.Annex) {
+func testOrder(t *testing.T, annex *annextest.Annex) {
 	const group = "order.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v1"))
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex")
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	hosting := apiregistrationhelper.GetAPIServiceConditionByType(getAPIService(t, hostingName), apiregistrationv1.Available)
 	// Both times have lost their fractions of a second.
 	if first, then := hosting.LastTransitionTime, getAPIService(t, "v1."+group).CreationTimestamp; then.Sub(first.Time) < 4*time.Second {
@@ -61,20 +61,16 @@ func testOrder(t *testing.T, annex *behind.Annex) {
 
 // testServed: what is defined at annex's own endpoint is used through the main
 // cluster, kept in annex alone, and gone when its definition is.
-func testServed(t *testing.T, annex *behind.Annex) {
+func testServed(t *testing.T, annex *annextest.Annex) {
 	const group = "served.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v2", "v1beta1"))
 	for _, version := range []string{"v2", "v1beta1"} {
-		if err := annex.WaitPublished(t.Context(), group, version); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, annex.WaitPublished(t.Context(), group, version))
 	}
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1beta1")
 	through := widgets(t, mainCluster.Config, group, "v2")
 	made, err := through.Create(t.Context(), newWidget(group, "v2", "a"), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	direct, err := widgets(t, annex.AnnexConfig, group, "v1beta1").Get(t.Context(), "a", metav1.GetOptions{})
 	if err != nil || direct.GetUID() != made.GetUID() {
 		t.Errorf("annex has %v (%v), made through the main cluster was %v", direct, err, made)
@@ -89,14 +85,14 @@ func testServed(t *testing.T, annex *behind.Annex) {
 
 	undefine(t, annex.AnnexConfig, "widgets."+group)
 	for _, name := range []string{"v2." + group, "v1beta1." + group} {
-		eventually(t, name+" is gone with its definition", func() string {
+		poll.Until(t, name+" is gone with its definition", func() string {
 			if _, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return "it is there, or: " + errorText(err)
 			}
 			return ""
 		})
 	}
-	eventually(t, "the main cluster has no such resource any more", func() string {
+	poll.Until(t, "the main cluster has no such resource any more", func() string {
 		if _, err := through.List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 			return errorText(err)
 		}
@@ -105,12 +101,10 @@ func testServed(t *testing.T, annex *behind.Annex) {
 }
 
 // testPutRight: whoever edits or deletes what annex has published finds it put right.
-func testPutRight(t *testing.T, annex *behind.Annex) {
+func testPutRight(t *testing.T, annex *annextest.Annex) {
 	const group = "right.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v1"))
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	for _, name := range []string{"v1." + group, hostingName} {
 		right := getAPIService(t, name)
 		delete(right.Annotations, hostingv1alpha1.RecheckAnnotation) // annex had the main cluster look again
@@ -133,17 +127,15 @@ func testPutRight(t *testing.T, annex *behind.Annex) {
 			}
 			isPutRight(t, annex, name, what, right)
 		}
-		if err := apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}))
 		isPutRight(t, annex, name, "deleted", right)
 	}
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
 }
 
-func isPutRight(t *testing.T, annex *behind.Annex, name, what string, right *apiregistrationv1.APIService) {
+func isPutRight(t *testing.T, annex *annextest.Annex, name, what string, right *apiregistrationv1.APIService) {
 	t.Helper()
-	eventually(t, name+", "+what, func() string {
+	poll.Until(t, name+", "+what, func() string {
 		found, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -156,13 +148,11 @@ func isPutRight(t *testing.T, annex *behind.Annex, name, what string, right *api
 		return ""
 	})
 	version, group, _ := strings.Cut(name, ".")
-	if err := annex.WaitPublished(t.Context(), group, version); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, version), "%s", what)
 }
 
 // testForeign: what somebody else has published stays as it is.
-func testForeign(t *testing.T, annex *behind.Annex) {
+func testForeign(t *testing.T, annex *annextest.Annex) {
 	const group = "foreign.example.com"
 	foreign := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1." + group}}
 	foreign.Spec = apiregistrationv1.APIServiceSpec{
@@ -182,14 +172,12 @@ func testForeign(t *testing.T, annex *behind.Annex) {
 	if _, err := apiServices(t).Get(t.Context(), "v2."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("version v2 of the group was published: %s", errorText(err))
 	}
-	if err := apiServices(t).Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, apiServices(t).Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}))
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
 }
 
 // testBuiltIn: what the main cluster has compiled in cannot be taken from it.
-func testBuiltIn(t *testing.T, annex *behind.Annex) {
+func testBuiltIn(t *testing.T, annex *annextest.Annex) {
 	const group = "networking.k8s.io"
 	before := whatAnnexKeeps(t, getAPIService(t, "v1."+group))
 	crd := newDefinition(group, "v1", "v2")
@@ -206,12 +194,12 @@ func testBuiltIn(t *testing.T, annex *behind.Annex) {
 
 // testDefinedInMain: so it is with what the main cluster defines, until it does not
 // any more.
-func testDefinedInMain(t *testing.T, annex *behind.Annex) {
+func testDefinedInMain(t *testing.T, annex *annextest.Annex) {
 	const group = "both.example.com"
 	define(t, mainCluster.Config, newDefinition(group, "v1"))
 	define(t, annex.AnnexConfig, newDefinition(group, "v1", "v2"))
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "GroupInMain", "kubectl label crd widgets."+group+" annex.dev/hosted=true")
-	eventually(t, "the main cluster goes on serving it", func() string {
+	poll.Until(t, "the main cluster goes on serving it", func() string {
 		_, err := widgets(t, mainCluster.Config, group, "v1").List(t.Context(), metav1.ListOptions{})
 		return errorText(err)
 	})

@@ -29,7 +29,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
 
-	"github.com/annex-dev/annex/pkg/test/line"
+	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -81,7 +81,7 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, _ *
 		return TestServer{}, err
 	}
 	// The tests' etcd clients would speak TLS to a socket.
-	port, err := line.New(context.Background(), filepath.Join(dataDir, "etcd", "client.sock"))
+	port, err := faultproxy.New(context.Background(), filepath.Join(dataDir, "etcd", "client.sock"))
 	if err != nil {
 		return TestServer{}, err
 	}

@@ -1,0 +1,133 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiservice
+
+import (
+	"bytes"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/utils/ptr"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+const (
+	// automanagedLabel is upstream's: kube-apiserver keeps, and overwrites, what
+	// has it. The value "true" means for as long as there is a definition,
+	// "onstart" is what is built in.
+	automanagedLabel        = "kube-aggregator.kubernetes.io/automanaged"
+	automanagedContinuously = "true"
+
+	// groupPriority and versionPriority are those that kube-apiserver gives to
+	// definitions. They are the same for all versions, which are then ordered by
+	// their names as Kubernetes does it: v2, v1, v1beta1.
+	groupPriority   = 1000
+	versionPriority = 100
+)
+
+// Short names for signatures.
+type (
+	apiService = apiregistrationv1.APIService
+	hosted     = hostingv1alpha1.HostedResource
+)
+
+// hostingVersion is the group version whose APIService comes first.
+var hostingVersion = hostingv1alpha1.SchemeGroupVersion
+
+// Service is the port of a Service through which the main cluster reaches annex.
+type Service struct {
+	Namespace, Name string
+	Port            int32
+}
+
+// owner is who an APIService belongs to.
+type owner int
+
+const (
+	// none: there is no such APIService.
+	none owner = iota
+	// annex: it carries annex's label.
+	annex
+	// mainDefinitions: kube-apiserver keeps it for definitions of the main cluster.
+	mainDefinitions
+	// mainBuiltIn: the main cluster serves it itself, whatever happens.
+	mainBuiltIn
+	// foreign: it leads to a Service, and is not annex's.
+	foreign
+)
+
+// template is what annex's APIServices have in common.
+type template struct {
+	service  Service
+	caBundle []byte
+	// store is the UID of annex's Store "default".
+	store types.UID
+}
+
+func (p template) publishedBy() string {
+	return hostingv1alpha1.PublishedBy(p.service.Namespace, p.service.Name)
+}
+
+// ownerOf says whose an APIService is. One that leads to annex's Service but lacks
+// the label is foreign too: somebody made it, or took it out of annex's hands.
+func (p template) ownerOf(current *apiService) owner {
+	switch {
+	case current == nil:
+		return none
+	case current.Labels[hostingv1alpha1.PublishedByLabel] == p.publishedBy():
+		return annex
+	case current.Spec.Service != nil:
+		return foreign
+	case current.Labels[automanagedLabel] == automanagedContinuously:
+		return mainDefinitions
+	default:
+		return mainBuiltIn
+	}
+}
+
+// desired is what the APIService of a group version has to be, given the current
+// one, if any. Whoever sorts groups in discovery may: priorities are kept, as are
+// labels and annotations that mean nothing to annex.
+func (p template) desired(version schema.GroupVersion, current *apiService) *apiService {
+	wanted := &apiService{ObjectMeta: metav1.ObjectMeta{Name: apiServiceName(version)}}
+	if current != nil {
+		wanted = current.DeepCopy()
+	}
+	delete(wanted.Labels, automanagedLabel)
+	metav1.SetMetaDataLabel(&wanted.ObjectMeta, hostingv1alpha1.PublishedByLabel, p.publishedBy())
+	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, hostingv1alpha1.PublishedStoreAnnotation, string(p.store))
+	spec := &wanted.Spec
+	spec.Group, spec.Version = version.Group, version.Version
+	spec.Service = &apiregistrationv1.ServiceReference{
+		Namespace: p.service.Namespace,
+		Name:      p.service.Name,
+		Port:      ptr.To(p.service.Port),
+	}
+	spec.CABundle = bytes.Clone(p.caBundle)
+	spec.InsecureSkipTLSVerify = false
+	if spec.GroupPriorityMinimum <= 0 {
+		spec.GroupPriorityMinimum = groupPriority
+	}
+	if spec.VersionPriority <= 0 {
+		spec.VersionPriority = versionPriority
+	}
+	return wanted
+}
+
+// differs reports whether there is anything in an APIService for annex to change.
+func differs(current, wanted *apiService) bool {
+	return !equality.Semantic.DeepEqual(current.Spec, wanted.Spec) ||
+		!maps.Equal(current.Labels, wanted.Labels) ||
+		!maps.Equal(current.Annotations, wanted.Annotations)
+}
+
+// apiServiceName is the only name that an APIService of a group version may have.
+func apiServiceName(version schema.GroupVersion) string {
+	return version.Version + "." + version.Group
+}

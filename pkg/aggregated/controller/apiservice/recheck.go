@@ -1,0 +1,94 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiservice
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+const (
+	// firstRecheckDelay is how long after an APIService was first seen to be unavailable
+	// the main cluster is asked to look again; the wait doubles each time. By
+	// itself it looks again ever more seldom, and so answers 503 for up to half a
+	// minute after annex is back.
+	firstRecheckDelay = time.Second
+
+	// maxRechecks is how often it is asked. What it does not find available then
+	// has another cause than that annex was away.
+	maxRechecks = 5
+)
+
+// rechecks remembers how often the main cluster was asked to look again at the
+// APIServices that it calls unavailable.
+type rechecks struct {
+	mu   sync.Mutex
+	last map[schema.GroupVersion]recheck
+}
+
+type recheck struct {
+	count int
+	next  time.Time
+}
+
+// due reports whether to ask now and, if not, when. While it is not allowed to ask,
+// time runs all the same.
+func (n *rechecks) due(version schema.GroupVersion, allowed bool, now time.Time) (due bool, wait time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	last, known := n.last[version]
+	if !known {
+		last = recheck{next: now.Add(firstRecheckDelay)}
+		n.last[version] = last
+	}
+	switch {
+	case last.count == maxRechecks || !allowed:
+		return false, 0
+	case now.Before(last.next):
+		return false, last.next.Sub(now)
+	}
+	last.count++
+	last.next = now.Add(firstRecheckDelay << last.count)
+	n.last[version] = last
+	return true, 0
+}
+
+// forget is for an APIService that is available, or gone.
+func (n *rechecks) forget(version schema.GroupVersion) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.last, version)
+}
+
+// recheck has the main cluster look again at an APIService of annex's that it calls
+// unavailable: it does so whenever one is changed. It returns when to try again.
+func (r *reconciler) recheck(ctx context.Context, version schema.GroupVersion, current *apiService, allowed bool) (time.Duration, error) {
+	if !isUnavailable(current) {
+		r.rechecks.forget(version)
+		return 0, nil
+	}
+	now := r.now()
+	due, wait := r.rechecks.due(version, allowed, now)
+	if !due {
+		return wait, nil
+	}
+	nudged := current.DeepCopy()
+	metav1.SetMetaDataAnnotation(&nudged.ObjectMeta, hostingv1alpha1.RecheckAnnotation, now.UTC().Format(time.RFC3339))
+	err := r.update(ctx, nudged)
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("recheck APIService %s: %w", nudged.Name, err)
+	}
+	klog.FromContext(ctx).V(2).Info("Had the main cluster look again at an APIService that it calls unavailable", "apiService", nudged.Name, "err", err)
+	_, wait = r.rechecks.due(version, true, now)
+	return wait, nil
+}

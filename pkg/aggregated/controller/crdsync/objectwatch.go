@@ -1,0 +1,227 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crdsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// grace is how long a watch is kept after requests go to annex. Each server of
+	// the main cluster learns by itself that they do, some later than others.
+	grace = 10 * time.Second
+
+	// watchTimeout asks for watches longer than the main cluster would give.
+	watchTimeout = time.Hour
+)
+
+// errSwitched: it was not the main cluster itself that answered.
+var errSwitched = errors.New("the main cluster does not answer for it itself any more")
+
+// objectWatches hold the watches on the main cluster's objects.
+type objectWatches struct {
+	main dynamic.Interface
+	// isMain asks the main cluster whether it answers for a group version itself.
+	isMain func(ctx context.Context, version schema.GroupVersion) (bool, error)
+	// notify is called when a watch has news of a definition.
+	notify func(name string)
+	now    func() time.Time
+
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[string]*objectWatch
+}
+
+// objectWatch is a watch that began when there were no objects. It is one request, never
+// another: that could be answered by annex.
+type objectWatch struct {
+	stop     context.CancelFunc
+	versions []string
+	// objects are there now.
+	objects map[string]struct{}
+	ended   bool
+	// released is since when the guard is not needed any more, zero while it is.
+	released time.Time
+}
+
+// ensure makes sure that there are no objects and watches from then on, or says what
+// it sees in the watch that it began earlier.
+func (g *objectWatches) ensure(ctx context.Context, order watchRequest) observation {
+	g.mu.Lock()
+	if current, ok := g.open[order.name]; ok && !current.ended {
+		current.released = time.Time{}
+		// All versions of a resource are the same objects, so that one watch
+		// objectWatches them all.
+		current.versions = slices.Compact(slices.Sorted(slices.Values(append(current.versions, order.versions...))))
+		defer g.mu.Unlock()
+		return current.observe()
+	}
+	g.mu.Unlock()
+	return g.start(ctx, order)
+}
+
+// observations is what the guards of a group have seen, by definition.
+func (g *objectWatches) observations(group string) map[string]observation {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	seen := map[string]observation{}
+	for name, current := range g.open {
+		if groupOf(name) == group {
+			seen[name] = current.observe()
+		}
+	}
+	return seen
+}
+
+// observe must be called with the lock held.
+func (g *objectWatch) observe() observation {
+	of := observation{versions: slices.Clone(g.versions)}
+	if len(g.objects) > 0 {
+		of.object = slices.Min(slices.Collect(maps.Keys(g.objects)))
+		of.appeared = true
+	}
+	return of
+}
+
+// start lists objects and, if there are none, watches from the revision of that.
+func (g *objectWatches) start(ctx context.Context, order watchRequest) observation {
+	objects := g.main.Resource(order.resource)
+	list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return observation{err: fmt.Errorf("list %s in the main cluster: %w", order.name, err)}
+	}
+	if len(list.Items) > 0 {
+		if err := g.checkServedByMain(ctx, order); err != nil {
+			return observation{err: err}
+		}
+		return observation{object: cache.MetaObjectToName(&list.Items[0]).String(), versions: order.versions}
+	}
+	watching, stop := context.WithCancel(ctx)
+	events, err := objects.Watch(watching, metav1.ListOptions{
+		ResourceVersion: list.GetResourceVersion(),
+		TimeoutSeconds:  ptr.To(int64(watchTimeout / time.Second)),
+	})
+	if err == nil {
+		// Both were answered by the main cluster itself if it still does so: it
+		// never learns of a change before that is made.
+		if err = g.checkServedByMain(ctx, order); err != nil {
+			events.Stop()
+		}
+	}
+	if err != nil {
+		stop()
+		return observation{err: fmt.Errorf("watch %s in the main cluster: %w", order.name, err)}
+	}
+	begun := &objectWatch{stop: stop, versions: order.versions, objects: map[string]struct{}{}}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open[order.name] = begun
+	g.running.Go(func() { g.consume(watching, order.name, begun, events) })
+	return begun.observe()
+}
+
+// checkServedByMain fails unless the main cluster answers for a resource itself.
+func (g *objectWatches) checkServedByMain(ctx context.Context, order watchRequest) error {
+	is, err := g.isMain(ctx, order.resource.GroupVersion())
+	if err != nil {
+		return fmt.Errorf("check that the main cluster answers for %s itself: %w", order.resource.GroupVersion(), err)
+	}
+	if !is {
+		return fmt.Errorf("%s: %w", order.resource.GroupVersion(), errSwitched)
+	}
+	return nil
+}
+
+// consume takes in what a watch sees until it ends.
+func (g *objectWatches) consume(ctx context.Context, name string, of *objectWatch, events watch.Interface) {
+	defer of.stop()
+	defer events.Stop()
+	for {
+		event, ok := next(ctx, events)
+		if !ok || !g.record(of, event) {
+			break
+		}
+		klog.FromContext(ctx).Info("An object of the main cluster changed while its resource is taken over", "definition", name, "event", event.Type)
+		g.notify(name)
+	}
+	g.mu.Lock()
+	of.ended = true
+	g.mu.Unlock()
+	if ctx.Err() == nil {
+		klog.FromContext(ctx).V(2).Info("A watch on the main cluster's objects ended", "definition", name)
+		g.notify(name)
+	}
+}
+
+// next is the next event; it returns false if there will be none.
+func next(ctx context.Context, events watch.Interface) (watch.Event, bool) {
+	select {
+	case <-ctx.Done():
+		return watch.Event{}, false
+	case event, ok := <-events.ResultChan():
+		return event, ok
+	}
+}
+
+// record notes an event and returns false if it was the last.
+func (g *objectWatches) record(of *objectWatch, event watch.Event) bool {
+	object, ok := event.Object.(metav1.Object)
+	if !ok || event.Type == watch.Error {
+		return false
+	}
+	name := cache.MetaObjectToName(object).String()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if event.Type == watch.Deleted {
+		delete(of.objects, name)
+	} else {
+		of.objects[name] = struct{}{}
+	}
+	return true
+}
+
+// release ends those guards of a group that are not needed any more, each after
+// its grace period, and returns when to come back for the next.
+func (g *objectWatches) release(group string, isNeeded func(name string) bool) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var next time.Duration
+	for name, current := range g.open {
+		if groupOf(name) != group || isNeeded(name) {
+			continue
+		}
+		if current.released.IsZero() {
+			current.released = g.now()
+		}
+		left := grace - g.now().Sub(current.released)
+		if left <= 0 {
+			current.stop()
+			delete(g.open, name)
+			continue
+		}
+		if next == 0 || left < next {
+			next = left
+		}
+	}
+	return next
+}
+
+// wait returns once all watches have ended, which they do with the context that
+// they began with.
+func (g *objectWatches) wait() { g.running.Wait() }

@@ -1,0 +1,163 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crdsync
+
+import (
+	"fmt"
+	"strings"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+)
+
+// Reasons of the condition DefinitionSynced.
+const (
+	reasonSynced                = "Synced"
+	reasonTakingOver            = "TakingOver"
+	reasonGroupIncomplete       = "GroupIncomplete"
+	reasonGroupNotReady         = "GroupNotReady"
+	reasonObjectsExist          = "ObjectsExist"
+	reasonObjectsAppeared       = "ObjectsAppeared"
+	reasonForbidden             = "Forbidden"
+	reasonNotServed             = "NotServed"
+	reasonNotEstablished        = "NotEstablished"
+	reasonDefinedInAnnex        = "DefinedInAnnex"
+	reasonTerminating           = "Terminating"
+	reasonForeignAPIService     = "ForeignAPIService"
+	reasonDataReplaced          = "DataReplaced"
+	reasonRejected              = "Rejected"
+	reasonMainDefinitionDeleted = "MainDefinitionDeleted"
+	reasonNotLabelled           = "NotLabelled"
+)
+
+// syncStatus is what is said about following one definition.
+type syncStatus struct {
+	status          metav1.ConditionStatus
+	reason, message string
+}
+
+// notSynced is a verdict that something is not as was asked for.
+func notSynced(reason, format string, args ...any) syncStatus {
+	return syncStatus{status: metav1.ConditionFalse, reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+// pending is a verdict that it will be.
+func pending(format string, args ...any) syncStatus {
+	return syncStatus{status: metav1.ConditionUnknown, reason: reasonTakingOver, message: fmt.Sprintf(format, args...)}
+}
+
+func synced() syncStatus {
+	return syncStatus{status: metav1.ConditionTrue, reason: reasonSynced, message: "annex follows the definition in the main cluster"}
+}
+
+// needsPolling reports whether something can change the verdict that annex is not told
+// of: time, rights, or objects.
+func (v syncStatus) needsPolling() bool {
+	return v.reason == reasonObjectsExist || v.reason == reasonForbidden || v.reason == reasonTerminating
+}
+
+// labelCommand has annex follow some definitions.
+func labelCommand(names []string) string {
+	return fmt.Sprintf("kubectl label crd %s %s=true", strings.Join(names, " "), hostingv1alpha1.HostedLabel)
+}
+
+func unlabelledGroup(unlabelled []string) syncStatus {
+	return notSynced(reasonGroupIncomplete, "A group is taken over as a whole, and these definitions of it are not labelled: %s. Label them: %s",
+		strings.Join(unlabelled, ", "), labelCommand(unlabelled))
+}
+
+// partlyLabelled is about versions that stay with the main cluster while the others are
+// with annex.
+func partlyLabelled(versions, unlabelled []string) syncStatus {
+	return notSynced(reasonGroupIncomplete, "The main cluster still answers for %s: a group is taken over as a whole, and these definitions of it are not labelled: %s. Label them: %s",
+		strings.Join(versions, ", "), strings.Join(unlabelled, ", "), labelCommand(unlabelled))
+}
+
+func objectsExist(object string) syncStatus {
+	return notSynced(reasonObjectsExist, "The main cluster keeps objects of this resource, %q among them. annex has changed nothing there and takes the group over once they have been moved or deleted", object)
+}
+
+func objectsAppeared(name, object string) syncStatus {
+	return notSynced(reasonObjectsAppeared, "While the group was taken over, somebody made object %q of %s in the main cluster. The main cluster answers for the group again, and annex takes it over once that object has been moved or deleted", object, name)
+}
+
+// objectsHidden is about an object that came when annex had objects already, so
+// that giving the group back would have hidden those.
+func objectsHidden(object string) syncStatus {
+	return notSynced(reasonObjectsAppeared, "While requests were being switched to annex, somebody made object %q in the main cluster. annex had objects already and goes on answering, so that this one is not seen. Make it again; deleting this HostedResource, which deletes no object, dismisses this message", object)
+}
+
+func listForbidden(group string, names []string, err error) syncStatus {
+	role := "annex-hosted-" + group
+	return notSynced(reasonForbidden, "annex may not see whether the main cluster keeps objects of the group: %v. Allow it: kubectl create clusterrole %s --verb=list,watch --resource=%s && kubectl label clusterrole %s %s=true",
+		err, role, strings.Join(names, ","), role, hostingv1alpha1.AggregateLabel)
+}
+
+func notServed() syncStatus {
+	return notSynced(reasonNotServed, "The definition serves no version, so that annex cannot see whether the main cluster keeps objects of it")
+}
+
+// notEstablished says why the main cluster itself does not serve a definition.
+func notEstablished(crd *definition) syncStatus {
+	if names := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted); names != nil && names.Status == apiextensionsv1.ConditionFalse {
+		return notSynced(reasonNotEstablished, "The main cluster does not serve the definition: %s", names.Message)
+	}
+	return notSynced(reasonNotEstablished, "The main cluster does not serve the definition yet")
+}
+
+func definedInAnnex(name string) syncStatus {
+	return notSynced(reasonDefinedInAnnex, "annex has a definition of this name that does not come from the main cluster, and does not overwrite it. At annex's own endpoint delete it, which deletes its objects, or have it follow: kubectl annotate crd %s %s=%s",
+		name, hostingv1alpha1.DefinitionFromAnnotation, hostingv1alpha1.DefinitionFromMain)
+}
+
+func terminatingInAnnex() syncStatus {
+	return notSynced(reasonTerminating, "annex's definition is being deleted, and its objects with it. annex makes it again after that, because the main cluster has it")
+}
+
+func foreignRoute(versions []string) syncStatus {
+	return notSynced(reasonForeignAPIService, "The main cluster sends requests for %s to somebody else: see its APIServices", strings.Join(versions, ", "))
+}
+
+// dataReplaced is about versions whose objects this annex had once. Answering for them
+// with none would look as if all had been deleted.
+func dataReplaced(group string, versions []string) syncStatus {
+	var apiServices []string
+	for _, version := range versions {
+		apiServices = append(apiServices, version+"."+group)
+	}
+	return notSynced(reasonDataReplaced, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start anew without it: kubectl delete apiservice %s",
+		strings.Join(versions, ", "), strings.Join(apiServices, " "))
+}
+
+func rejected(err error) syncStatus {
+	return notSynced(reasonRejected, "annex refuses the definition of the main cluster; what annex had before stays in force: %v", err)
+}
+
+func mainDefinitionDeleted() syncStatus {
+	return notSynced(reasonMainDefinitionDeleted, "The main cluster no longer has the definition. annex keeps its own, and all objects, and goes on serving them. Make the definition again, or delete the one at annex's own endpoint, which deletes the objects")
+}
+
+// terminating is about a definition whose deletion in the main cluster waits for annex.
+func terminating(format string, args ...any) syncStatus {
+	of := notSynced(reasonTerminating, format, args...)
+	of.message = "The definition is being deleted in the main cluster. " + of.message
+	return of
+}
+
+// finalizerForbidden is about a definition that annex may not put its finalizer on.
+func finalizerForbidden(err error) syncStatus {
+	return notSynced(reasonForbidden, "annex may not put its finalizer on the definition in the main cluster, so that deleting it there would not delete the objects in annex: %v. Allow it: kubectl annex doctor --print-rbac | kubectl apply -f -", err)
+}
+
+func noLongerLabelled(name string) syncStatus {
+	return notSynced(reasonNotLabelled, "The definition in the main cluster is not labelled any more. annex keeps its own, and all objects, and follows no change. Have it follow: %s", labelCommand([]string{name}))
+}
+
+// notFollowed is about a definition whose requests go to annex, where there is none.
+func notFollowed(name string, versions []string) syncStatus {
+	return notSynced(reasonNotLabelled, "annex answers for %s of this group and has no such resource. Have annex follow its definition too: %s", strings.Join(versions, ", "), labelCommand([]string{name}))
+}

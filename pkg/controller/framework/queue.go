@@ -1,0 +1,180 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// firstBackoff and DefaultMaxBackoff bound the exponential delay before a
+	// failed key is tried again.
+	firstBackoff = 10 * time.Millisecond
+
+	// DefaultMaxBackoff is the longest a failed key waits unless a controller
+	// says otherwise.
+	DefaultMaxBackoff = 30 * time.Second
+
+	// quietFailures is how often a key may fail in a row before its error is
+	// worth an operator's attention: with the delays between them that takes
+	// about a second, as long as a conflict, or a server that is still starting,
+	// may need.
+	quietFailures = 8
+
+	// finishPeriod is how long a key that is being reconciled at shutdown may take
+	// to its end: a write that is cut short is an error to the server, and whether
+	// it was done nobody knows. It is less than a leader has, after it could not
+	// renew its lease, until another may lead.
+	finishPeriod = 2 * time.Second
+)
+
+// Result tells the loop what to do with a key that was reconciled.
+type Result struct {
+	// RequeueAfter, when positive, has the key reconciled again that much later.
+	RequeueAfter time.Duration
+}
+
+// ReconcileFunc brings what a key stands for to its desired state.
+type ReconcileFunc[K comparable] func(ctx context.Context, key K) (Result, error)
+
+// Config says how a Queue works.
+type QueueConfig[K comparable] struct {
+	// Name is the controller's: it names the logger and the queue's metrics.
+	Name string
+	// Reconcile is called for each key, never for one key twice at a time.
+	Reconcile ReconcileFunc[K]
+	// MaxBackoff replaces DefaultMaxBackoff when positive.
+	MaxBackoff time.Duration
+}
+
+// Queue holds the keys of one controller and reconciles them while it runs.
+type Queue[K comparable] struct {
+	name      string
+	reconcile ReconcileFunc[K]
+	queue     workqueue.TypedRateLimitingInterface[K]
+}
+
+// NewQueue returns a Queue that accepts keys at once and reconciles none before Run.
+func NewQueue[K comparable](config QueueConfig[K]) *Queue[K] {
+	maxBackoff := DefaultMaxBackoff
+	if config.MaxBackoff > 0 {
+		maxBackoff = config.MaxBackoff
+	}
+	return &Queue[K]{
+		name:      config.Name,
+		reconcile: config.Reconcile,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstBackoff, maxBackoff),
+			workqueue.TypedRateLimitingQueueConfig[K]{Name: config.Name},
+		),
+	}
+}
+
+// Add has key reconciled as soon as a worker is free.
+func (q *Queue[K]) Add(key K) {
+	q.queue.Add(key)
+}
+
+// AddAfter has key reconciled after a delay. Of several delays that run for the
+// same key the one that ends first counts, and the others are dropped: repeated
+// calls therefore coalesce.
+func (q *Queue[K]) AddAfter(key K, delay time.Duration) {
+	q.queue.AddAfter(key, delay)
+}
+
+// Run waits until everything in synced is done and then reconciles keys until
+// ctx is. It returns once every worker has. A Queue runs once.
+func (q *Queue[K]) Run(ctx context.Context, workers int, synced ...cache.DoneChecker) {
+	defer utilruntime.HandleCrashWithContext(ctx)
+	logger := klog.LoggerWithName(klog.FromContext(ctx), q.name)
+	ctx = klog.NewContext(ctx, logger)
+
+	working, end := outlast(ctx, finishPeriod)
+	defer end()
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer q.queue.ShutDown()
+
+	// The wait is announced at V(2) only: it is part of every start.
+	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", synced...) {
+		return
+	}
+	logger.V(2).Info("Starting workers", "workers", workers)
+	for range workers {
+		running.Go(func() { wait.UntilWithContext(ctx, func(ctx context.Context) { q.work(ctx, working) }, time.Second) })
+	}
+	<-ctx.Done()
+	logger.V(2).Info("Stopping workers")
+}
+
+// work reconciles keys until the queue is shut down.
+func (q *Queue[K]) work(ctx, working context.Context) {
+	for q.next(ctx, working) {
+	}
+}
+
+// next reconciles one key and reports whether there may be another. It begins none
+// when ctx is done, and finishes one while working is not.
+func (q *Queue[K]) next(ctx, working context.Context) bool {
+	key, shutDown := q.queue.Get()
+	if shutDown {
+		return false
+	}
+	defer q.queue.Done(key)
+	if ctx.Err() != nil {
+		// What is still queued at shutdown is found again by the next start.
+		return true
+	}
+
+	logger := klog.FromContext(ctx).WithValues("key", key)
+	started := time.Now()
+	result, err := q.reconcile(klog.NewContext(working, logger), key)
+	logger.V(4).Info("Reconciled", "duration", time.Since(started), "requeueAfter", result.RequeueAfter, "err", err)
+
+	switch {
+	case err == nil:
+		q.queue.Forget(key)
+		if result.RequeueAfter > 0 {
+			q.queue.AddAfter(key, result.RequeueAfter)
+		}
+	case ctx.Err() != nil:
+	default:
+		failures := q.queue.NumRequeues(key) + 1
+		if isLoud(failures) {
+			logger.Error(err, "Reconciling keeps failing, trying again", "failures", failures)
+		} else {
+			logger.V(2).Info("Reconciling failed, trying again", "failures", failures, "err", err)
+		}
+		q.queue.AddRateLimited(key)
+	}
+	return true
+}
+
+// outlast returns a context that is done a while after ctx is, or with cancel.
+func outlast(ctx context.Context, period time.Duration) (context.Context, context.CancelFunc) {
+	longer, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(period, end)
+		context.AfterFunc(longer, func() { timer.Stop() })
+	})
+	return longer, func() {
+		stop()
+		end()
+	}
+}
+
+// isLoud reports whether a failure in a row is one to log as an error: ever fewer
+// are, or what fails for days would fill the log.
+func isLoud(failures int) bool {
+	return failures >= quietFailures && bits.OnesCount(uint(failures)) == 1
+}

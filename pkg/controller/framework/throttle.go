@@ -1,0 +1,53 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import (
+	"sync"
+	"time"
+)
+
+// Throttle remembers when something was done last for each name.
+type Throttle struct {
+	interval time.Duration
+	now      func() time.Time
+
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// NewThrottle returns a Throttle at which nothing has been done yet.
+func NewThrottle(interval time.Duration, now func() time.Time) *Throttle {
+	return &Throttle{interval: interval, now: now, last: map[string]time.Time{}}
+}
+
+// Delay returns how long the next time for name has to wait; zero means not.
+func (t *Throttle) Delay(name string) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, known := t.last[name]
+	if !known {
+		return 0
+	}
+	left := t.interval - t.now().Sub(last)
+	if left <= 0 {
+		delete(t.last, name)
+		return 0
+	}
+	return left
+}
+
+// Mark notes that it was done for name.
+func (t *Throttle) Mark(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last[name] = t.now()
+}
+
+// Forget drops what is known of name.
+func (t *Throttle) Forget(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.last, name)
+}

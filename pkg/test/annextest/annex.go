@@ -1,0 +1,183 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annextest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"syscall"
+	"testing"
+
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/process"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// Annex is a running replica.
+type Annex struct {
+	*Installation
+	// URL is its own endpoint, and Kubeconfig the path of its administrator's
+	// kubeconfig, who needs no main cluster.
+	URL, Kubeconfig string
+	// AnnexConfig is Kubeconfig, without a limit on requests.
+	AnnexConfig *restclient.Config
+	// DataDir holds its data; launch another replica on it after Shutdown.
+	DataDir string
+	// Process is what runs if it is a process of its own.
+	Process *process.Annex
+
+	server  *testserver.Server
+	address string
+}
+
+// Start installs annex in a main cluster, runs it inside the test process on a
+// fresh data directory, waits until the main cluster proxies hosting.annex.dev to
+// it, and stops and uninstalls it when the test ends. Flags are those of `annex
+// serve`.
+func Start(t testing.TB, cluster *maincluster.Cluster, flags ...string) *Annex {
+	t.Helper()
+	return start(t, cluster, func(i *Installation) (*Annex, error) { return i.Launch(t.TempDir(), flags...) })
+}
+
+// StartProcess is Start with bin/annex as a process of its own.
+func StartProcess(t testing.TB, cluster *maincluster.Cluster, flags ...string) *Annex {
+	t.Helper()
+	return start(t, cluster, func(i *Installation) (*Annex, error) { return i.LaunchProcess(t.Context(), t.TempDir(), flags...) })
+}
+
+func start(t testing.TB, cluster *maincluster.Cluster, launch func(*Installation) (*Annex, error)) *Annex {
+	t.Helper()
+	i := InstallForTest(t, cluster)
+	annex, err := launch(i)
+	if err != nil {
+		t.Fatalf("annex did not start: %v", err)
+	}
+	t.Cleanup(func() {
+		annex.Stop(t)
+		if err := i.Uninstall(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := i.WaitHosting(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return annex
+}
+
+// InstallForTest is Install with a balancer that sends connections to the replicas
+// that run, until the test ends.
+func InstallForTest(t testing.TB, cluster *maincluster.Cluster) *Installation {
+	t.Helper()
+	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := balancer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	i, err := Install(t.Context(), cluster, balancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// Launch runs a replica inside this process, waits until it is ready, and adds it
+// to the endpoints of the Service. Shutdown has to be called.
+func (i *Installation) Launch(dataDir string, flags ...string) (*Annex, error) {
+	server, err := testserver.Launch(dataDir, append(i.Flags(), flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	annex := &Annex{
+		Installation: i, DataDir: dataDir, server: server,
+		URL: server.URL, Kubeconfig: server.Kubeconfig, AnnexConfig: server.AnnexConfig,
+	}
+	return annex.join()
+}
+
+// LaunchProcess is Launch with bin/annex as a process of its own.
+func (i *Installation) LaunchProcess(ctx context.Context, dataDir string, flags ...string) (*Annex, error) {
+	binary, err := process.Bin(ctx, "annex")
+	if err != nil {
+		return nil, err
+	}
+	started, err := process.Start(binary, dataDir, append(i.Flags(), flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	annex := &Annex{Installation: i, DataDir: dataDir, Process: started}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := started.WaitReady(ctx); err != nil {
+		started.Kill()
+		return nil, err
+	}
+	annex.URL, annex.Kubeconfig = started.URL, started.Kubeconfig
+	if annex.AnnexConfig, err = started.Config(); err != nil {
+		started.Kill()
+		return nil, err
+	}
+	return annex.join()
+}
+
+// join makes the replica an endpoint of the Service.
+func (a *Annex) join() (*Annex, error) {
+	parsed, err := url.Parse(a.URL)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read annex's URL: %w", err), a.Shutdown())
+	}
+	a.address = parsed.Host
+	a.Balancer.Add(a.address)
+	return a, nil
+}
+
+// Address is the endpoint that it is to the balancer.
+func (a *Annex) Address() string { return a.address }
+
+// Shutdown stops the replica as SIGTERM does and waits until it is gone. The
+// Service stops leading to it at the same time, as it does when a pod is deleted.
+// More calls do nothing.
+func (a *Annex) Shutdown() error {
+	a.Balancer.Remove(a.address)
+	if a.server != nil {
+		return a.server.Shutdown()
+	}
+	select {
+	case <-a.Process.Exited():
+		return nil
+	default:
+	}
+	if err := a.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("ask annex to stop: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	code, err := a.Process.Wait(ctx)
+	if err != nil {
+		a.Process.Kill()
+		return err
+	}
+	if code != 0 {
+		return fmt.Errorf("annex exited with code %d after SIGTERM: %s", code, a.Process.Stderr())
+	}
+	return nil
+}
+
+// Stop is Shutdown for a test, which fails if that does not go well.
+func (a *Annex) Stop(t testing.TB) {
+	t.Helper()
+	if err := a.Shutdown(); err != nil {
+		t.Error(err)
+	}
+	if t.Failed() && a.Process != nil {
+		t.Logf("stderr of annex:\n%s", a.Process.Stderr())
+	}
+}

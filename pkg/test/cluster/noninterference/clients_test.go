@@ -1,0 +1,245 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package noninterference
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// clients are of the main cluster or of annex's own endpoint.
+type clients struct {
+	config     *restclient.Config
+	kube       kubernetes.Interface
+	dynamic    dynamic.Interface
+	extensions apiextensionsclient.Interface
+	http       *http.Client
+}
+
+func newClients(t *testing.T, config *restclient.Config) *clients {
+	t.Helper()
+	made := &clients{config: config}
+	must := func(err error) {
+		t.Helper()
+		expect.NoError(t, err)
+	}
+	var err error
+	made.http, err = restclient.HTTPClientFor(config)
+	must(err)
+	made.kube, err = kubernetes.NewForConfigAndClient(config, made.http)
+	must(err)
+	made.dynamic, err = dynamic.NewForConfigAndClient(config, made.http)
+	must(err)
+	made.extensions, err = apiextensionsclient.NewForConfigAndClient(config, made.http)
+	must(err)
+	return made
+}
+
+// main returns clients of the main cluster's administrator.
+func main(t *testing.T) *clients {
+	t.Helper()
+	return newClients(t, mainCluster.Config)
+}
+
+// own returns clients of annex's administrator, at annex's own endpoint.
+func (s *sharedAnnex) own(t *testing.T) *clients {
+	t.Helper()
+	return newClients(t, s.annex.AnnexConfig)
+}
+
+// answer is an HTTP answer that was read to its end.
+type answer struct {
+	code   int
+	header http.Header
+	body   []byte
+}
+
+func (a answer) String() string { return fmt.Sprintf("%d %.500s", a.code, a.body) }
+
+// get reads a path. Headers come in pairs.
+func (c *clients) get(t *testing.T, path string, headers ...string) answer {
+	t.Helper()
+	got, err := get(t.Context(), c.http, c.config.Host+path, headers...)
+	expect.NoError(t, err)
+	return got
+}
+
+func get(ctx context.Context, client *http.Client, url string, headers ...string) (answer, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return answer{}, err
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return answer{response.StatusCode, response.Header, body}, err
+}
+
+var last atomic.Int64
+
+// newGroup is a group that no other test uses.
+func newGroup() string { return fmt.Sprintf("g%d.noninterference.example.com", last.Add(1)) }
+
+// newNamespace makes a namespace in the main cluster that no other test uses.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("noninterference-%d", last.Add(1))}}
+	if _, err := main(t).kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("create a namespace in the main cluster: %v", err)
+	}
+	return namespace.Name
+}
+
+const widgetSchema = `
+type: object
+properties:
+  spec:
+    type: object
+    properties:
+      color: {type: string, enum: [red, green, blue], description: The color of the paint.}
+      size: {type: integer, maximum: 100}
+  status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+`
+
+// newDefinition is a CRD of namespaced objects with one version.
+func newDefinition(t *testing.T, group, plural, kind string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	schema := &apiextensionsv1.JSONSchemaProps{}
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(widgetSchema), schema))
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group,
+			Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true,
+				Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
+				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+			}},
+		},
+	}
+}
+
+// define creates a definition and waits until it is established.
+func (c *clients) define(t *testing.T, definition *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	definitions := c.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("create definition %s: %v", definition.Name, err)
+	}
+	poll.Until(t, definition.Name+" is established", func() string {
+		found, err := definitions.Get(t.Context(), definition.Name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if !apiextensionshelpers.IsCRDConditionTrue(found, apiextensionsv1.Established) {
+			return fmt.Sprintf("%+v", found.Status.Conditions)
+		}
+		return ""
+	})
+}
+
+// widgets are Widgets that annex keeps, as seen from one namespace.
+type widgets struct {
+	group, namespace string
+}
+
+// newWidgets defines Widgets in annex and returns when the main cluster proxies
+// requests for them to annex.
+func (s *sharedAnnex) newWidgets(t *testing.T) widgets {
+	t.Helper()
+	w := widgets{group: newGroup(), namespace: newNamespace(t)}
+	s.own(t).define(t, newDefinition(t, w.group, "widgets", "Widget"))
+	expect.NoError(t, s.installation.WaitPublished(t.Context(), w.group, "v1"))
+	w.waitReachable(t)
+	return w
+}
+
+// waitReachable waits until the main cluster forwards requests: it does so a moment
+// after it says that the APIService is available. Nothing is asked of the resource
+// itself, for a test to be the first.
+func (w widgets) waitReachable(t *testing.T) {
+	t.Helper()
+	mainClients := main(t)
+	poll.Until(t, "the main cluster forwards requests for "+w.group, func() string {
+		got := mainClients.get(t, "/apis/"+w.group+"/v1")
+		if got.code != http.StatusOK || !strings.Contains(string(got.body), `"widgets"`) {
+			return got.String()
+		}
+		return ""
+	})
+}
+
+func (w widgets) resource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: w.group, Version: "v1", Resource: "widgets"}
+}
+
+// by returns somebody's client of the Widgets.
+func (w widgets) by(c *clients) dynamic.ResourceInterface {
+	return c.dynamic.Resource(w.resource()).Namespace(w.namespace)
+}
+
+// path is the path of the collection in the namespace.
+func (w widgets) path() string {
+	return fmt.Sprintf("/apis/%s/v1/namespaces/%s/widgets", w.group, w.namespace)
+}
+
+// object is a Widget.
+func (w widgets) object(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": w.group + "/v1", "kind": "Widget",
+		"metadata": map[string]any{"name": name, "namespace": w.namespace},
+		"spec":     map[string]any{"color": "red"},
+	}}
+}
+
+// create creates a Widget through the main cluster.
+func (w widgets) create(t *testing.T, name string) *unstructured.Unstructured {
+	t.Helper()
+	created, err := w.by(main(t)).Create(t.Context(), w.object(name), metav1.CreateOptions{})
+	expect.NoError(t, err, "create widget %s through the main cluster", name)
+	return created
+}
+
+// says reports what is missing in an error that should say all of the words.
+func says(err error, words ...string) string {
+	if err == nil {
+		return "no error"
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			return fmt.Sprintf("error does not say %q: %v", word, err)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,187 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package noninterference
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// Deleting a namespace of the main cluster deletes annex's objects in it, and lets
+// finalizers finish.
+func TestNamespaceDeletion(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	w := s.newWidgets(t)
+	mainClients := main(t)
+	for i := range 3 {
+		w.create(t, fmt.Sprintf("widget-%d", i))
+	}
+	held := w.object("held")
+	held.SetFinalizers([]string{"noninterference.example.com/held"})
+	if _, err := w.by(mainClients).Create(t.Context(), held, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	namespaces := mainClients.kube.CoreV1().Namespaces()
+	expect.NoError(t, namespaces.Delete(t.Context(), w.namespace, metav1.DeleteOptions{}))
+	poll.Until(t, "the namespace says what it waits for", func() string {
+		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, condition := range namespace.Status.Conditions {
+			if condition.Type == corev1.NamespaceFinalizersRemaining && condition.Status == corev1.ConditionTrue {
+				return ""
+			}
+		}
+		return fmt.Sprint(namespace.Status)
+	})
+	_, err := w.by(mainClients).Create(t.Context(), w.object("late"), metav1.CreateOptions{})
+	if problem := says(err, w.namespace, "being terminated"); problem != "" || !apierrors.IsForbidden(err) {
+		t.Errorf("create in a namespace that goes: %v", err)
+	}
+	left, err := w.by(mainClients).List(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
+	if len(left.Items) != 1 || left.Items[0].GetName() != "held" {
+		t.Errorf("left in the namespace: %v, want only what is held", left.Items)
+	}
+	left.Items[0].SetFinalizers(nil)
+	if _, err := w.by(mainClients).Update(t.Context(), &left.Items[0], metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, "the namespace goes", func() string {
+		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		return fmt.Sprint(namespace.Status, err)
+	})
+	nowhere := widgets{group: w.group, namespace: "nowhere"}
+	if _, err := nowhere.by(mainClients).Create(t.Context(), nowhere.object("any"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("create in a namespace that there is not: %v", err)
+	}
+}
+
+// The main cluster's garbage collector follows owners from its objects to annex's,
+// back, and between annex's own.
+func TestGarbageCollection(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	w := widgets{group: s.known, namespace: newNamespace(t)}
+	mainClients := main(t)
+	configMaps := mainClients.kube.CoreV1().ConfigMaps(w.namespace)
+	ofConfigMap, err := configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	expect.NoError(t, err)
+	owner := w.create(t, "owner")
+	ownedBy := func(apiVersion, kind string, object metav1.Object, name string) *unstructured.Unstructured {
+		widget := w.object(name)
+		widget.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: object.GetName(), UID: object.GetUID(), BlockOwnerDeletion: ptr.To(true)}})
+		created, err := w.by(mainClients).Create(t.Context(), widget, metav1.CreateOptions{})
+		expect.NoError(t, err)
+		return created
+	}
+	ownedBy("v1", "ConfigMap", ofConfigMap, "of-a-config-map")
+	child := ownedBy(w.group+"/v1", "Widget", owner, "of-a-widget")
+	dependent := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-a-widget", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: w.group + "/v1", Kind: "Widget", Name: child.GetName(), UID: child.GetUID()},
+	}}}
+	if _, err := configMaps.Create(t.Context(), dependent, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	unowned := w.create(t, "unowned")
+
+	expect.NoError(t, configMaps.Delete(t.Context(), "owner", metav1.DeleteOptions{}))
+	poll.Until(t, "the widget that a ConfigMap owned goes", func() string {
+		_, err := w.by(mainClients).Get(t.Context(), "of-a-config-map", metav1.GetOptions{})
+		return wantGone(err)
+	})
+	foreground := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}
+	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "owner", foreground))
+	poll.Until(t, "the widget goes, after the widget that it owned and the ConfigMap that this one owned", func() string {
+		if _, err := w.by(mainClients).Get(t.Context(), "owner", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprint("owner: ", err)
+		}
+		if _, err := w.by(mainClients).Get(t.Context(), "of-a-widget", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Fatalf("the owner went before what it owned: %v", err)
+		}
+		_, err := configMaps.Get(t.Context(), "of-a-widget", metav1.GetOptions{})
+		return wantGone(err)
+	})
+	if again, err := w.by(mainClients).Get(t.Context(), "unowned", metav1.GetOptions{}); err != nil || again.GetUID() != unowned.GetUID() {
+		t.Errorf("what nobody owned was collected: %v", err)
+	}
+}
+
+func wantGone(err error) string {
+	if apierrors.IsNotFound(err) {
+		return ""
+	}
+	return fmt.Sprint("it is still there: ", err)
+}
+
+// A quota of the main cluster on the number of Widgets holds for annex's, its usage
+// is charged at once, and the quota controller counts what went.
+func TestResourceQuota(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	w := widgets{group: s.known, namespace: newNamespace(t)}
+	mainClients := main(t)
+	counted := corev1.ResourceName("count/widgets." + w.group)
+	quotas := mainClients.kube.CoreV1().ResourceQuotas(w.namespace)
+	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{counted: resource.MustParse("2")}},
+	}, metav1.CreateOptions{})
+	expect.NoError(t, err)
+	used := func(want int64) string {
+		quota, err := quotas.Get(t.Context(), "widgets", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if used, known := quota.Status.Used[counted]; !known || used.Value() != want {
+			return fmt.Sprintf("status %+v, want %d used", quota.Status, want)
+		}
+		return ""
+	}
+	poll.Until(t, "the quota controller has looked at the quota", func() string { return used(0) })
+	poll.Until(t, "annex knows the quota", func() string {
+		tried := w.object("zeroth")
+		if _, err := w.by(mainClients).Create(t.Context(), tried, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err.Error()
+		}
+		return used(1)
+	})
+	// What the controller had to do since it started, which is to count all quotas
+	// anew, it has done once it has counted a deletion.
+	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "zeroth", metav1.DeleteOptions{}))
+	poll.Until(t, "the quota controller has counted a deletion", func() string { return used(0) })
+
+	w.create(t, "first")
+	w.create(t, "second")
+	if problem := used(2); problem != "" {
+		t.Errorf("right after the second: %s", problem)
+	}
+	_, err = w.by(mainClients).Create(t.Context(), w.object("third"), metav1.CreateOptions{})
+	if problem := says(err, "exceeded quota: widgets", string(counted)+"=1", "used: "+string(counted)+"=2", "limited: "+string(counted)+"=2"); problem != "" || !apierrors.IsForbidden(err) {
+		t.Errorf("the third: %v", err)
+	}
+	if _, err := w.by(s.own(t)).Create(t.Context(), w.object("third"), metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("the third, at annex's own endpoint: %v", err)
+	}
+	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	poll.Until(t, "the quota controller counts what is left", func() string { return used(1) })
+	w.create(t, "third")
+}

@@ -1,0 +1,56 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package noninterference
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// soon is how long the main cluster may take to have in its discovery what annex
+// serves, on a busy machine and when annex has to settle first. By itself it looks
+// once in a minute, and so takes twice as long at times.
+const soon = 30 * time.Second
+
+// TestNewKindsAreDiscovered: users find a kind as soon as it is served, also one that
+// comes into a version that is published already.
+func TestNewKindsAreDiscovered(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	own, mainClients := s.own(t), main(t)
+	discovered := func(group string, kinds int) {
+		definedAt := time.Now()
+		poll.Until(t, fmt.Sprintf("%d kinds of %s are discovered", kinds, group), func() string {
+			return isDiscovered(t, mainClients, group, kinds)
+		})
+		took := time.Since(definedAt)
+		t.Logf("%d kinds of %s were discovered after %s", kinds, group, took)
+		if took > soon {
+			t.Errorf("%d kinds of %s were discovered only after %s, want less than %s", kinds, group, took, soon)
+		}
+	}
+	var defining sync.WaitGroup
+	for range 10 {
+		group := newGroup()
+		defining.Go(func() {
+			definitions := own.extensions.ApiextensionsV1().CustomResourceDefinitions()
+			for i, kind := range []string{"Apple", "Pear"} {
+				if _, err := definitions.Create(t.Context(), newDefinition(t, group, fmt.Sprintf("kind%ds", i), kind), metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+					return
+				}
+				discovered(group, i+1)
+			}
+		})
+	}
+	defining.Wait()
+}

@@ -1,0 +1,66 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package noninterference
+
+import (
+	"bytes"
+	"net/http"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// TestMainClusterStartsAgain: a kube-apiserver that starts collects the documents of
+// all APIServices, those of groups that annex took over among them. Elsewhere that is
+// when OpenAPI breaks: hours or days after an aggregated server was installed. It
+// does not run in parallel, because it takes the main cluster away.
+func TestMainClusterStartsAgain(t *testing.T) {
+	s := running(t)
+	mainClients := main(t)
+	followed := newDefinedWidgets(t, s)
+	s.takeOver(t, followed)
+	published := s.newWidgets(t)
+	followed.create(t, "one")
+	document := "/openapi/v3/apis/" + followed.group + "/v1"
+	before := mainClients.get(t, document)
+
+	expect.NoError(t, mainCluster.StopAPIServer(t.Context()))
+	own := s.own(t)
+	poll.Until(t, "annex's own endpoint answers without the main cluster", func() string {
+		// The first list of a kind finds its cache still being filled.
+		if got := own.get(t, "/apis/"+published.group+"/v1/widgets"); got.code != http.StatusOK {
+			return got.String()
+		}
+		return ""
+	})
+	expect.NoError(t, mainCluster.StartAPIServer(t.Context()))
+	poll.Until(t, "the main cluster has collected annex's documents", func() string {
+		now := mainClients.documents(t)
+		for _, version := range []string{"hosting.annex.dev/v1alpha1", published.group + "/v1", followed.group + "/v1"} {
+			if now.index["apis/"+version] == "" {
+				return version + " is not in v3"
+			}
+		}
+		if now.paths["/apis/"+published.group+"/v1/widgets"] == nil || now.paths["/apis/"+followed.group+"/v1/widgets"] == nil {
+			return "not all is in v2"
+		}
+		return ""
+	})
+	checkUnhurt(t, s.before, mainClients.documents(t))
+	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.body, after.body) {
+		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
+	}
+	mainClients.readRepeatedly(t, "/openapi/v3/apis/apiextensions.k8s.io/v1")
+	poll.Until(t, "annex's objects are reached", func() string {
+		if _, err := followed.by(mainClients).Get(shortly(t), "one", metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}

@@ -1,0 +1,287 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package noninterference
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// webhook is a server of admission webhooks, which refuses what is blue and paints
+// what has no color.
+type webhook struct {
+	service *admissionregistrationv1.ServiceReference
+	ca      []byte
+	calls   atomic.Int64
+}
+
+// newWebhook runs one behind a Service of the main cluster.
+func newWebhook(t *testing.T, namespace string) *webhook {
+	t.Helper()
+	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), namespace, "webhook"))
+	certificate, key, err := mainCluster.ServingCertificate(namespace, "webhook")
+	expect.NoError(t, err)
+	pair, err := tls.X509KeyPair(certificate, key)
+	expect.NoError(t, err)
+	w := &webhook{ca: mainCluster.CA()}
+	server := httptest.NewUnstartedServer(w)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	port := int32(server.Listener.Addr().(*net.TCPAddr).Port)
+	w.service = &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: "webhook", Port: &port}
+	return w
+}
+
+// ServeHTTP answers a review.
+func (w *webhook) ServeHTTP(response http.ResponseWriter, r *http.Request) {
+	w.calls.Add(1)
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(response, err.Error(), http.StatusBadRequest)
+		return
+	}
+	answer := &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+	var object unstructured.Unstructured
+	if err := object.UnmarshalJSON(review.Request.Object.Raw); err != nil {
+		http.Error(response, err.Error(), http.StatusBadRequest)
+		return
+	}
+	color, _, _ := unstructured.NestedString(object.Object, "spec", "color")
+	switch {
+	case color == "blue" && strings.HasSuffix(r.URL.Path, "/validate"):
+		answer.Allowed, answer.Result = false, &metav1.Status{Message: "no blue widgets, says the webhook"}
+	case color == "" && strings.HasSuffix(r.URL.Path, "/mutate"):
+		answer.Patch, answer.PatchType = []byte(`[{"op":"add","path":"/spec/color","value":"green"}]`), ptr.To(admissionv1.PatchTypeJSONPatch)
+	}
+	review.Request, review.Response = nil, answer
+	response.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(response).Encode(review) // annex may be gone
+}
+
+func (w *webhook) client(path string) admissionregistrationv1.WebhookClientConfig {
+	service := *w.service
+	service.Path = &path
+	return admissionregistrationv1.WebhookClientConfig{Service: &service, CABundle: w.ca}
+}
+
+func rulesFor(group string) []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+	}}
+}
+
+// tryCreate creates a Widget without keeping it.
+func (w widgets) tryCreate(ctx context.Context, by *clients, color string) (*unstructured.Unstructured, error) {
+	object := w.object("tried")
+	object.Object["spec"] = map[string]any{}
+	if color != "" {
+		object.Object["spec"] = map[string]any{"color": color}
+	}
+	return w.by(by).Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+}
+
+func TestWebhooksOfTheMainCluster(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	w := s.newWidgets(t)
+	mainClients := main(t)
+	hook := newWebhook(t, w.namespace)
+	meta := metav1.ObjectMeta{Name: w.group}
+	onlyThere := &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace}}
+	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+		Name: "validate." + w.group, ClientConfig: hook.client("/validate"), Rules: rulesFor(w.group), NamespaceSelector: onlyThere,
+		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+	}}}
+	expect.Create(t, mainClients.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations(), validating)
+	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+		Name: "mutate." + w.group, ClientConfig: hook.client("/mutate"), Rules: rulesFor(w.group), NamespaceSelector: onlyThere,
+		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+	}}}
+	expect.Create(t, mainClients.kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), mutating)
+	poll.Until(t, "the validating webhook is asked", func() string {
+		_, err := w.tryCreate(t.Context(), mainClients, "blue")
+		return says(err, "validate."+w.group, "no blue widgets, says the webhook")
+	})
+	poll.Until(t, "the mutating webhook is asked", func() string {
+		created, err := w.tryCreate(t.Context(), mainClients, "")
+		if err != nil {
+			return err.Error()
+		}
+		if color, _, _ := unstructured.NestedString(created.Object, "spec", "color"); color != "green" {
+			return "the color is " + color
+		}
+		return ""
+	})
+	if _, err := w.tryCreate(t.Context(), mainClients, "red"); err != nil {
+		t.Errorf("what the webhook lets pass: %v", err)
+	}
+	// On annex's own endpoint the same rules hold.
+	if _, err := w.tryCreate(t.Context(), s.own(t), "blue"); says(err, "no blue widgets") != "" {
+		t.Errorf("at annex's own endpoint: %v", err)
+	}
+	elsewhere := widgets{group: w.group, namespace: newNamespace(t)}
+	if _, err := elsewhere.tryCreate(t.Context(), mainClients, "blue"); err != nil {
+		t.Errorf("in a namespace that the webhook does not select: %v", err)
+	}
+}
+
+func TestPoliciesOfTheMainCluster(t *testing.T) {
+	t.Parallel()
+	w := running(t).newWidgets(t)
+	mainClients := main(t)
+	policies := mainClients.kube.AdmissionregistrationV1()
+	meta := metav1.ObjectMeta{Name: w.group}
+	matches := &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: rulesFor(w.group)[0]}}}
+	must := func(err error) {
+		t.Helper()
+		expect.NoError(t, err)
+	}
+	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: matches,
+		Validations:      []admissionregistrationv1.Validation{{Expression: "object.spec.color != 'blue'", Message: "no blue widgets, says the policy"}},
+	}}, metav1.CreateOptions{})
+	must(err)
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: w.group, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+	}}, metav1.CreateOptions{})
+	must(err)
+	_, err = policies.MutatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+		MatchConstraints:   matches,
+		ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+		Mutations: []admissionregistrationv1.Mutation{{
+			PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
+			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"painted": "yes"}}}`},
+		}},
+	}}, metav1.CreateOptions{})
+	must(err)
+	_, err = policies.MutatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+		PolicyName: w.group,
+	}}, metav1.CreateOptions{})
+	must(err)
+	poll.Until(t, "the validating policy holds", func() string {
+		_, err := w.tryCreate(t.Context(), mainClients, "blue")
+		return says(err, "ValidatingAdmissionPolicy", "no blue widgets, says the policy")
+	})
+	poll.Until(t, "the mutating policy holds", func() string {
+		created, err := w.tryCreate(t.Context(), mainClients, "red")
+		if err != nil {
+			return err.Error()
+		}
+		if created.GetLabels()["painted"] != "yes" {
+			return "no label"
+		}
+		return ""
+	})
+}
+
+func TestRightsOfTheMainCluster(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	w := s.newWidgets(t)
+	user := "alice-" + w.namespace
+	config, err := mainCluster.ConfigFor(user)
+	expect.NoError(t, err)
+	through := newClients(t, config)
+	// The same certificate opens annex's own endpoint.
+	direct := restclient.CopyConfig(config)
+	direct.Host = s.annex.URL
+	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
+	direct.ServerName = s.annex.AnnexConfig.ServerName
+	for name, by := range map[string]*clients{"through the main cluster": through, "at annex's own endpoint": newClients(t, direct)} {
+		_, err := w.by(by).List(t.Context(), metav1.ListOptions{})
+		if problem := says(err, user, "cannot list resource", w.group); problem != "" || !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "widgets", Namespace: w.namespace}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{w.group}, Resources: []string{"widgets"}, Verbs: []string{"list", "create"}},
+	}}
+	rbac := main(t).kube.RbacV1()
+	if _, err := rbac.Roles(w.namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets", Namespace: w.namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "widgets"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}
+	if _, err := rbac.RoleBindings(w.namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, "the granted right holds", func() string {
+		if _, err := w.by(through).List(t.Context(), metav1.ListOptions{}); err != nil {
+			return err.Error()
+		}
+		_, err := w.tryCreate(t.Context(), through, "red")
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	if err := w.by(through).Delete(t.Context(), "any", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a right that was not granted: %v", err)
+	}
+}
+
+// flowSchemaHeader tells by which flow schema a request was ordered.
+const flowSchemaHeader = "X-Kubernetes-Pf-Flowschema-Uid"
+
+func TestFlowSchemasOfTheMainCluster(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	w := s.newWidgets(t)
+	user := "bob-" + w.namespace
+	made, err := main(t).kube.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "workload-low"},
+			MatchingPrecedence:         10,
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects: []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}}},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+					Verbs: []string{"*"}, APIGroups: []string{w.group}, Resources: []string{"*"}, Namespaces: []string{"*"},
+				}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	expect.NoError(t, err)
+	config, err := mainCluster.ConfigFor(user)
+	expect.NoError(t, err)
+	direct := restclient.CopyConfig(config)
+	direct.Host = s.annex.URL
+	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
+	direct.ServerName = s.annex.AnnexConfig.ServerName
+	by := newClients(t, direct)
+	poll.Until(t, "annex orders requests by the main cluster's flow schema", func() string {
+		got := by.get(t, w.path())
+		if uid := got.header.Get(flowSchemaHeader); uid != string(made.UID) {
+			return "flow schema " + uid + " and not " + string(made.UID) + ": " + got.String()
+		}
+		return ""
+	})
+}

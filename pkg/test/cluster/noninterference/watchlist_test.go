@@ -1,0 +1,181 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package noninterference
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+const (
+	watchList      = "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=60"
+	partialObjects = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+)
+
+// openWatchList opens a WatchList. While the cache of a resource is being filled it
+// is refused at once, with when to try again, as kube-apiserver does; all clients
+// that know WatchList do try again.
+func openWatchList(t *testing.T, c *clients, path, accept string) *http.Response {
+	t.Helper()
+	var opened *http.Response
+	poll.Until(t, "WatchList of "+path+" as "+accept, func() string {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+path+watchList, nil)
+		expect.NoError(t, err)
+		request.Header.Set("Accept", accept)
+		response, err := c.http.Do(request)
+		expect.NoError(t, err)
+		if response.StatusCode == http.StatusOK {
+			opened = response
+			return ""
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" {
+			t.Fatalf("WatchList of %s as %s: %s", path, accept, response.Status)
+		}
+		return response.Status
+	})
+	return opened
+}
+
+// initialEvents opens a WatchList through the main cluster and returns how many
+// objects came before the bookmark that says that this was all.
+func initialEvents(t *testing.T, c *clients, path, accept string) int {
+	t.Helper()
+	response := openWatchList(t, c, path, accept)
+	defer response.Body.Close()
+	// Ends a watch in which the bookmark never comes.
+	giveUp := time.AfterFunc(30*time.Second, func() { response.Body.Close() })
+	defer giveUp.Stop()
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, 10<<20)
+	objects := 0
+	for lines.Scan() {
+		var event struct {
+			Type   string
+			Object struct {
+				Kind     string
+				Metadata metav1.ObjectMeta
+			}
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatalf("WatchList of %s as %s: %v in %s", path, accept, err, lines.Bytes())
+		}
+		if strings.Contains(accept, "PartialObjectMetadata") && event.Object.Kind != "PartialObjectMetadata" {
+			t.Errorf("WatchList of %s as %s: got a %s", path, accept, event.Object.Kind)
+		}
+		switch {
+		case event.Type == "ADDED":
+			objects++
+		case event.Type == "BOOKMARK" && event.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true":
+			return objects
+		}
+	}
+	t.Fatalf("WatchList of %s as %s: no bookmark after %d objects: %v", path, accept, objects, lines.Err())
+	return 0
+}
+
+// TestWatchListThroughTheMainCluster: the bookmark comes always. A controller of the
+// main cluster that waited for it for ever would stop its work for all kinds.
+func TestWatchListThroughTheMainCluster(t *testing.T) {
+	t.Parallel()
+	s := running(t)
+	w := s.newWidgets(t)
+	mainClients := main(t)
+	ofAll := "/apis/" + w.group + "/v1/widgets"
+	// The first request for a kind comes while its cache is being filled.
+	for _, accept := range []string{"application/json", partialObjects} {
+		for path, want := range map[string]int{ofAll: 0, w.path(): 0, "/apis/hosting.annex.dev/v1alpha1/stores": 1} {
+			if got := initialEvents(t, mainClients, path, accept); got != want {
+				t.Errorf("WatchList of %s as %s: %d objects, want %d", path, accept, got, want)
+			}
+		}
+	}
+	w.create(t, "one")
+	w.create(t, "two")
+	for _, accept := range []string{"application/json", partialObjects} {
+		for _, path := range []string{ofAll, w.path()} {
+			if got := initialEvents(t, mainClients, path, accept); got != 2 {
+				t.Errorf("WatchList of %s as %s: %d objects, want 2", path, accept, got)
+			}
+		}
+	}
+	if got := initialEvents(t, mainClients, "/apis/hosting.annex.dev/v1alpha1/hostedresources", partialObjects); got == 0 {
+		t.Error("no HostedResource")
+	}
+}
+
+// listCounter counts the plain lists that are asked for.
+type listCounter struct {
+	http.RoundTripper
+	lists atomic.Int64
+}
+
+// RoundTrip sends the request.
+func (c *listCounter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet && !r.URL.Query().Has("watch") {
+		c.lists.Add(1)
+	}
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// TestReflectorsThroughTheMainCluster: client-go's own reflectors start with a
+// WatchList and do not have to fall back to a list.
+func TestReflectorsThroughTheMainCluster(t *testing.T) {
+	t.Parallel()
+	w := running(t).newWidgets(t)
+	for _, name := range []string{"one", "two", "three"} {
+		w.create(t, name)
+	}
+	counter := &listCounter{}
+	config := restclient.CopyConfig(mainCluster.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		counter.RoundTripper = next
+		return counter
+	})
+	httpClient, err := restclient.HTTPClientFor(config)
+	expect.NoError(t, err)
+	mainDynamic, err := dynamic.NewForConfigAndClient(config, httpClient)
+	expect.NoError(t, err)
+	mainMetadata, err := metadata.NewForConfigAndClient(config, httpClient)
+	expect.NoError(t, err)
+	informers := map[string]cache.SharedIndexInformer{
+		"of objects":              dynamicinformer.NewFilteredDynamicInformer(mainDynamic, w.resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+		"of objects, namespaced":  dynamicinformer.NewFilteredDynamicInformer(mainDynamic, w.resource(), w.namespace, 0, cache.Indexers{}, nil).Informer(),
+		"of metadata":             metadatainformer.NewFilteredMetadataInformer(mainMetadata, w.resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+		"of metadata, namespaced": metadatainformer.NewFilteredMetadataInformer(mainMetadata, w.resource(), w.namespace, 0, cache.Indexers{}, nil).Informer(),
+	}
+	for name, informer := range informers {
+		go informer.RunWithContext(t.Context())
+		poll.Until(t, "the informer "+name+" has synced", func() string {
+			if !informer.HasSynced() {
+				return "not yet"
+			}
+			return ""
+		})
+		if got := len(informer.GetStore().ListKeys()); got != 3 {
+			t.Errorf("the informer %s has %d objects, want 3", name, got)
+		}
+	}
+	if lists := counter.lists.Load(); lists > 0 {
+		t.Errorf("%d lists were asked for: WatchList did not do", lists)
+	}
+}

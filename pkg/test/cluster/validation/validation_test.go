@@ -1,0 +1,244 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cluster
+
+package validation
+
+import (
+	"cmp"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+//go:embed testdata
+var testdata embed.FS
+
+// group is a valid object and what is made of it.
+type group struct {
+	// Title names the object in the names of cases.
+	Title string `json:"title"`
+	// Path is where objects are created.
+	Path string `json:"path"`
+	// CreateOnly objects are not stored or cannot be updated.
+	CreateOnly bool `json:"createOnly"`
+	// Subresource is where the object is updated, if not at its own path.
+	Subresource string `json:"subresource"`
+	// Ignore are fields of responses that are not compared.
+	Ignore []string `json:"ignore"`
+	// Controlled names the servers that have a controller for the object's status.
+	Controlled []string `json:"controlled"`
+	// Object is valid.
+	Object object `json:"object"`
+	// Create has merge patches of the object, each of which makes a new object.
+	Create map[string]object `json:"create"`
+	// Update has merge patches of the object, each of which makes an update of the
+	// stored object.
+	Update map[string]object `json:"update"`
+}
+
+// TestValidation sends the same objects to both servers and compares the responses.
+// All except the objects to update are dry runs: policies and webhooks must not apply
+// to other cases.
+func TestValidation(t *testing.T) {
+	t.Cleanup(func() {
+		for i := range differences {
+			if d := &differences[i]; !d.found.Load() && !t.Failed() {
+				t.Errorf("no case differs as %q: %s", d.cases, d.reason)
+			}
+		}
+	})
+	files, err := testdata.ReadDir("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := testdata.ReadFile("testdata/" + file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var groups []group
+		if err := yaml.UnmarshalStrict(content, &groups); err != nil {
+			t.Fatalf("read %s: %v", file.Name(), err)
+		}
+		for _, g := range groups {
+			if g.Subresource == "" || g.CreateOnly {
+				t.Run(g.Title+"/create", func(t *testing.T) { testCreate(t, g) })
+			}
+			if !g.CreateOnly {
+				t.Run(g.Title+"/update", func(t *testing.T) { testUpdate(t, g) })
+			}
+		}
+	}
+}
+
+func testCreate(t *testing.T, g group) {
+	t.Parallel()
+	for name, sent := range cases(g.Object, g.Create) {
+		// The name of the group's object may be taken by testUpdate.
+		if metadata, ok := sent["metadata"].(object); ok && metadata["name"] != nil && metadata["name"] == objectName(g.Object) {
+			sent = mergePatch(sent, object{"metadata": object{"name": "new-" + objectName(g.Object)}})
+		}
+		compare(t, g, name, http.MethodPost, g.Path+"?dryRun=All", func(*server) object { return sent })
+	}
+}
+
+// testUpdate stores the object and sends updates of it.
+func testUpdate(t *testing.T, g group) {
+	t.Parallel()
+	stored := map[*server]any{}
+	for _, s := range servers {
+		created, err := s.send(t.Context(), http.MethodPost, g.Path, g.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if created.Code != http.StatusCreated {
+			t.Fatalf("%s: %s", s.name, created)
+		}
+		if slices.Contains(g.Controlled, s.name) {
+			created = s.controlled(t, g.Path+"/"+objectName(g.Object))
+		}
+		metadata := created.Body["metadata"].(object)
+		stored[s] = object{"metadata": object{"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}}
+	}
+	path := g.Path + "/" + objectName(g.Object)
+	read := g
+	if g.Controlled != nil {
+		read.Ignore = []string{"status"}
+	}
+	compare(t, read, "stored", http.MethodGet, path, func(*server) object { return nil })
+	if g.Subresource != "" {
+		path += "/" + g.Subresource
+	}
+	for name, sent := range cases(g.Object, g.Update) {
+		compare(t, g, name, http.MethodPut, path+"?dryRun=All", func(s *server) object {
+			return mergePatch(stored[s], sent)
+		})
+	}
+}
+
+// controlled waits until a controller has written the status.
+func (s *server) controlled(t *testing.T, path string) response {
+	t.Helper()
+	var last response
+	poll.UntilDone(t, "a status of "+path, func() (bool, string) {
+		var err error
+		if last, err = s.send(t.Context(), http.MethodGet, path, nil); err != nil {
+			return false, err.Error()
+		}
+		status, _ := last.Body["status"].(object)
+		return len(status) > 0, last.String()
+	})
+	return last
+}
+
+// cases returns the objects that a group makes: the object, with each of the
+// patches, and with each of the mutations.
+func cases(base object, patches map[string]object) map[string]object {
+	all := map[string]object{"unchanged": base}
+	for name, patch := range patches {
+		all[name] = mergePatch(base, patch)
+	}
+	maps.Copy(all, mutants(base))
+	return all
+}
+
+func objectName(of object) string {
+	metadata, _ := of["metadata"].(object)
+	name, _ := metadata["name"].(string)
+	return name
+}
+
+// compare sends the same request to both servers.
+func compare(t *testing.T, g group, name, method, path string, body func(*server) object) {
+	t.Helper()
+	var responses [2]response
+	for i, s := range servers {
+		received, err := s.send(t.Context(), method, path, body(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		normalize(received.Body)
+		for _, key := range g.Ignore {
+			delete(received.Body, key)
+		}
+		responses[i] = received
+	}
+	diff := gocmp.Diff(responses[0], responses[1])
+	name = strings.TrimPrefix(t.Name(), "TestValidation/") + "/" + name
+	known := differenceOf(name)
+	switch {
+	case known != nil && diff == "":
+		t.Errorf("%s: no longer differs: %s", name, known.reason)
+	case known != nil:
+		known.found.Store(true)
+	case diff != "":
+		sent, err := json.Marshal(body(servers[1]))
+		t.Errorf("%s: annex (+) differs from kube-apiserver (-): %v\n%s\nsent: %.2000s", name, err, diff, sent)
+	}
+}
+
+// normalize removes what differs from server to server and from time to time, and what
+// kube-apiserver has because its types are not those of the API.
+func normalize(body object) {
+	if metadata, ok := body["metadata"].(object); ok {
+		if metadata["generateName"] != nil {
+			delete(metadata, "name")
+		}
+		for _, key := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"} {
+			delete(metadata, key)
+		}
+	}
+	if message, ok := body["message"].(string); ok {
+		body["message"] = normalText(message)
+	}
+	details, _ := body["details"].(object)
+	if name, ok := details["name"].(string); ok {
+		details["name"] = normalText(name)
+	}
+	delete(details, "uid")
+	causes, _ := details["causes"].([]any)
+	for _, cause := range causes {
+		if cause, ok := cause.(object); ok {
+			cause["message"] = normalText(fmt.Sprint(cause["message"]))
+		}
+	}
+	slices.SortFunc(causes, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	if details["group"] == "authorization.k8s.io" {
+		delete(details, "kind") // which kube-apiserver leaves out
+	}
+}
+
+var texts = []struct {
+	pattern     *regexp.Regexp
+	replacement string
+}{
+	// Fields of objects in messages have the names of internal types.
+	{regexp.MustCompile(`((?:Invalid|Unsupported) value: )(?:[{\[].*?[}\]]+|null): `), "$1{}: "},
+	{regexp.MustCompile(`UID in [a-z ]*: [-0-9a-f]{36}`), "UID"},
+	// The causes have the rest, and in messages their order may be random.
+	{regexp.MustCompile(`(?s)( is invalid: ).*`), "$1"},
+	// A generated name has a random end.
+	{regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`), "-xxxxx"},
+	{regexp.MustCompile(`^\w*(\.authorization\.k8s\.io "" is invalid)`), "$1"},
+}
+
+func normalText(text string) string {
+	for _, t := range texts {
+		text = t.pattern.ReplaceAllString(text, t.replacement)
+	}
+	return text
+}

@@ -1,0 +1,612 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conventions
+
+// rule says what the packages that match a pattern may import. Beside that every
+// package may import the standard library.
+//
+// Patterns are paths below the module's root, or paths of other modules. An
+// element in braces matches any one element and stands for the same one in ours;
+// `...` at the end matches the path before it and everything below.
+type rule struct {
+	// packages are the packages the rule is about. The first rule that matches
+	// a package holds for it.
+	packages string
+	// duty is what these packages are for, in one sentence.
+	duty string
+	// ours are packages of this module that may be imported.
+	ours []string
+	// others are packages of other modules that may be imported.
+	others []string
+}
+
+// What several rules allow.
+var (
+	machinery = []string{"k8s.io/apimachinery/...", "k8s.io/utils/...", "k8s.io/klog/v2/..."}
+	apiTypes  = append([]string{"k8s.io/api/...", "k8s.io/apiextensions-apiserver/pkg/apis/...", "k8s.io/kube-aggregator/pkg/apis/..."}, machinery...)
+	clients   = append([]string{"k8s.io/client-go/...", "k8s.io/apiextensions-apiserver/pkg/apihelpers", "k8s.io/apiextensions-apiserver/pkg/client/...", "k8s.io/kube-aggregator/pkg/client/..."}, apiTypes...)
+	flags     = []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "k8s.io/component-base/..."}
+)
+
+// rules is the whole architecture: the rows go from what knows nothing to what
+// knows everything.
+var rules = []rule{
+	{
+		packages: "pkg/apis/{group}/fuzzer",
+		duty:     "Random objects of a group for round-trip tests.",
+		ours:     []string{"pkg/apis/{group}/..."},
+		others:   append([]string{"sigs.k8s.io/randfill"}, machinery...),
+	},
+	{
+		packages: "pkg/apis/admissionregistration/validation",
+		duty:     "Checks of policies and webhooks, expressions among them: those are compiled as the plugins do it.",
+		others: append([]string{
+			"k8s.io/apiserver/pkg/admission/plugin/...", "k8s.io/apiserver/pkg/cel/...", "k8s.io/apiserver/pkg/util/webhook", "k8s.io/client-go/util/jsonpath",
+		}, apiTypes...),
+	},
+	{
+		packages: "pkg/apis/meta/validation",
+		duty:     "Checks of metadata that groups share.",
+		others:   apiTypes,
+	},
+	{
+		packages: "pkg/apis/{group}/validation",
+		duty:     "Checks that need nothing but the object, old and new.",
+		ours:     []string{"pkg/apis/{group}", "pkg/apis/meta/validation"},
+		others:   append([]string{"k8s.io/apiserver/pkg/apis/...", "k8s.io/apiserver/pkg/util/shufflesharding", "k8s.io/component-helpers/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/apis/{group}/...",
+		duty:     "The types of a group, their registration, defaults and conversions; one group never imports another.",
+		ours:     []string{"pkg/apis/{group}/..."},
+		others:   apiTypes,
+	},
+	{
+		packages: "pkg/generated/openapi",
+		duty:     "The schemas of everything that is compiled in; machine-written.",
+		others:   append([]string{"k8s.io/kube-openapi/..."}, apiTypes...),
+		ours:     []string{"pkg/apis/..."},
+	},
+	{
+		packages: "pkg/generated/...",
+		duty:     "Clients, informers, listers and apply configurations; machine-written.",
+		ours:     []string{"pkg/apis/...", "pkg/generated/..."},
+		others:   append([]string{"sigs.k8s.io/structured-merge-diff/...", "k8s.io/kube-openapi/..."}, clients...),
+	},
+	{
+		packages: "pkg/version",
+		duty:     "annex's own version and that of the Kubernetes it is built from.",
+		others:   append([]string{"k8s.io/component-base/..."}, machinery...),
+	},
+	{
+		packages: "pkg/configfile",
+		duty:     "What configuration files have in common: being followed, and saying in which line they are wrong.",
+		others:   append([]string{"go.yaml.in/yaml/v3", "k8s.io/apiserver/pkg/util/filesystem"}, machinery...),
+	},
+	{
+		packages: "pkg/configfile/kubeconfig",
+		duty:     "How a kubeconfig leads to a webhook, and if it does not, in which line.",
+		ours:     []string{"pkg/configfile"},
+		others:   append([]string{"k8s.io/client-go/rest", "k8s.io/client-go/tools/clientcmd/..."}, machinery...),
+	},
+	{
+		packages: "pkg/datadir",
+		duty:     "The data directory: its layout, its lock and whose it is.",
+		others:   append([]string{"golang.org/x/sys/..."}, machinery...),
+	},
+	{
+		packages: "pkg/pki",
+		duty:     "The certificates and the kubeconfig that annex makes for itself.",
+		ours:     []string{"pkg/datadir"},
+		others:   append([]string{"k8s.io/client-go/...", "k8s.io/component-base/..."}, machinery...),
+	},
+	{
+		packages: "pkg/standalone/serviceaccount",
+		duty:     "Tokens of service accounts: how they are made and recognised, and what others verify them with.",
+		others:   append([]string{"gopkg.in/go-jose/go-jose.v2/...", "k8s.io/apiserver/pkg/authentication/..."}, clients...),
+	},
+	{
+		packages: "pkg/standalone/bootstraptoken",
+		duty:     "How bootstrap tokens are recognised.",
+		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/cluster-bootstrap/..."}, clients...),
+	},
+	{
+		packages: "pkg/aggregated/servingca",
+		duty:     "What annex shows to the main cluster, and what that verifies it with.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/pki"},
+		others:   append([]string{"k8s.io/apiserver/pkg/server/dynamiccertificates", "k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/storage/embeddedetcd",
+		duty:     "Starts and stops the etcd inside the process; imports no other package of annex.",
+		others: append([]string{
+			"go.etcd.io/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "github.com/prometheus/client_golang/...",
+			"k8s.io/component-base/metrics/...",
+		}, machinery...),
+	},
+	{
+		packages: "pkg/storage/embeddedetcd/etcdtest",
+		duty:     "A real etcd for the unit tests of storage.",
+		ours:     []string{"pkg/storage/embeddedetcd"},
+		others:   []string{"go.etcd.io/etcd/client/v3/kubernetes"},
+	},
+	{
+		packages: "pkg/storage/keys",
+		duty:     "The keys that annex uses in the etcd of a Store.",
+		others:   append([]string{"go.etcd.io/etcd/client/v3"}, machinery...),
+	},
+	{
+		packages: "pkg/storage/usage",
+		duty:     "How many objects and bytes each resource has in etcd.",
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/etcdclientlog",
+		duty:     "Silences upstream's etcd clients on stderr. With more imports it would be initialized too late.",
+		others:   []string{"go.etcd.io/etcd/client/pkg/v3/logutil"},
+	},
+	{
+		packages: "pkg/storage/externaletcd",
+		duty:     "Checks and clients of an etcd outside of the process.",
+		others: append([]string{
+			"github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus", "github.com/prometheus/client_golang/...",
+			"go.etcd.io/etcd/...", "go.opentelemetry.io/...", "go.uber.org/zap/...", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/pkg/storage/storagebackend", "k8s.io/component-base/...",
+		}, machinery...),
+	},
+	{
+		packages: "pkg/storage/stores",
+		duty:     "The connections to the etcd clusters of Stores, their probes, and the breaker that refuses requests.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/etcdtxn", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
+		others: append([]string{
+			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
+			"k8s.io/client-go/tools/cache", "k8s.io/component-base/metrics/...",
+		}, apiTypes...),
+	},
+	{
+		packages: "pkg/storage/encryption",
+		duty:     "What encrypts objects before etcd gets them, and the file that says so.",
+		ours:     []string{"pkg/configfile"},
+		others:   append([]string{"k8s.io/apiserver/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/backup",
+		duty:     "Backups: their format, reading an etcd into one and writing one into an etcd; knows no server.",
+		ours:     []string{"pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
+	},
+	{
+		packages: "pkg/storage/etcdtxn",
+		duty:     "Collects the parts of an etcd transaction for layers that need all of it.",
+		others:   []string{"go.etcd.io/etcd/client/v3"},
+	},
+	{
+		packages: "pkg/storage/freeze",
+		duty:     "Stops all writes of a resource in its Store, at every replica.",
+		ours:     []string{"pkg/storage/etcdtxn", "pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/limits",
+		duty:     "Enforces the limits of a HostedResource, with any number of replicas.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/etcdtxn", "pkg/storage/keys", "pkg/storage/usage", "pkg/storage/writeinfo"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/routing",
+		duty:     "The Store of each resource and the storage stack in between; the only place that builds the storage of a resource.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/storage/..."},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/..."}, clients...),
+	},
+	{
+		packages: "pkg/storage/revision",
+		duty:     "A view of an etcd client with revisions that are higher by a constant, and the key that stores it.",
+		ours:     []string{"pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/protobuf/proto", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/corruption",
+		duty:     "Which objects cannot be read: that errors name them, and that they are counted.",
+		others: append([]string{
+			"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/...", "k8s.io/component-base/metrics/...",
+		}, machinery...),
+	},
+	{
+		packages: "pkg/storage/objectsize",
+		duty:     "How large objects may be, and how many large ones are written at the same time.",
+		ours:     []string{"pkg/storage/writeinfo"},
+		others: append([]string{
+			"go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
+			"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/endpoints/request",
+			"k8s.io/apiserver/pkg/storage/...", "k8s.io/component-base/metrics/...",
+		}, machinery...),
+	},
+	{
+		packages: "pkg/storage/compression",
+		duty:     "What compresses objects before they are encrypted, and the dictionaries that it does so with.",
+		ours:     []string{"pkg/storage/keys", "pkg/storage/writeinfo"},
+		others:   append([]string{"github.com/klauspost/compress/zstd", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/writeinfo",
+		duty:     "Describes a write to all layers of the storage stack, in the context.",
+		others:   append([]string{"k8s.io/apiserver/pkg/endpoints/request", "k8s.io/apiserver/pkg/storage"}, machinery...),
+	},
+	{
+		packages: "pkg/storage/...",
+		duty:     "How objects are kept in etcd.",
+		ours:     []string{"pkg/storage/..."},
+		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/..."}, machinery...),
+	},
+	{
+		packages: "pkg/standalone/authorization/rbac",
+		duty:     "Who may do what by roles and bindings; knows no server.",
+		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/authorization/..."}, clients...),
+	},
+	{
+		packages: "pkg/registry/typed/typedtest",
+		duty:     "A real etcd for the tests of resources.",
+		ours:     []string{"pkg/storage/embeddedetcd"},
+		others:   append([]string{"go.etcd.io/...", "k8s.io/apiserver/..."}, machinery...),
+	},
+	{
+		packages: "pkg/registry/typed",
+		duty:     "The REST storage and the strategies that compiled-in resources are made from.",
+		ours:     []string{"pkg/registry/table"},
+		others:   append([]string{"k8s.io/apiserver/...", "sigs.k8s.io/structured-merge-diff/..."}, machinery...),
+	},
+	{
+		packages: "pkg/registry/table",
+		duty:     "Tables for kubectl, made from columns.",
+		others:   append([]string{"k8s.io/apiserver/..."}, machinery...),
+	},
+	{
+		packages: "pkg/registry/events/rest",
+		duty:     "The storage map of events.k8s.io, which serves the events of the core group.",
+		ours:     []string{"pkg/apis/core/...", "pkg/apis/events/...", "pkg/registry/core/event", "pkg/registry/events/...", "pkg/registry/typed", "pkg/registry/table"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/registry/rbac/escalation",
+		duty:     "Refuses roles and bindings that grant more rights than their writer has.",
+		ours:     []string{"pkg/apis/rbac/validation", "pkg/standalone/authorization/rbac", "pkg/registry/typed"},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/component-helpers/auth/rbac/validation"}, apiTypes...),
+	},
+	{
+		packages: "pkg/registry/rbac/rest",
+		duty:     "Roles and bindings: validation, tables, and the storage map, with escalation checks on writes.",
+		ours:     []string{"pkg/apis/rbac/...", "pkg/standalone/authorization/rbac", "pkg/registry/rbac/escalation", "pkg/registry/table", "pkg/registry/typed"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/registry/hosting/backup",
+		duty:     "The endpoints of backups: what may be restored, and API errors.",
+		ours:     []string{"pkg/apis/hosting", "pkg/storage/backup", "pkg/storage/objectsize"},
+		others:   append([]string{"k8s.io/apiserver/pkg/registry/rest"}, machinery...),
+	},
+	{
+		packages: "pkg/registry/{group}/rest",
+		duty:     "The storage map of a group: the REST storage of each resource.",
+		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/{group}/...", "pkg/registry/typed", "pkg/registry/table", "pkg/standalone/serviceaccount"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/registry/core/serviceaccount",
+		duty:     "ServiceAccounts and their tokens.",
+		ours:     []string{"pkg/apis/core/...", "pkg/registry/typed", "pkg/registry/table", "pkg/standalone/serviceaccount"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/registry/{group}/{resource}",
+		duty:     "Strategy, storage and table of a resource; no backend, client or other resource.",
+		ours:     []string{"pkg/apis/{group}/...", "pkg/registry/typed", "pkg/registry/table"},
+		others:   append([]string{"k8s.io/apiserver/...", "sigs.k8s.io/structured-merge-diff/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/admission/plugin/{name}",
+		duty:     "An admission plugin.",
+		ours:     []string{"pkg/apis/...", "pkg/generated/listers/...", "pkg/generated/informers/..."},
+		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
+	},
+	{
+		packages: "pkg/admission",
+		duty:     "The admission plugins, their order and which are enabled.",
+		ours:     []string{"pkg/admission/...", "pkg/apis/hosting", "pkg/configfile", "pkg/generated/..."},
+		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
+	},
+	{
+		packages: "pkg/apiserver/scheme",
+		duty:     "The scheme and codecs of everything that is compiled in.",
+		ours:     []string{"pkg/apis/{group}/install"},
+		others:   machinery,
+	},
+	{
+		packages: "pkg/apiserver/heavywrites",
+		duty:     "Receives the bodies of requests, within limits.",
+		ours:     []string{"pkg/storage/objectsize"},
+		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
+	},
+	{
+		packages: "pkg/apiserver",
+		duty:     "The chain of servers; never a controller or a command.",
+		ours: []string{
+			"pkg/apis/...", "pkg/apiserver/...", "pkg/generated/openapi", "pkg/generated/clientset/...", "pkg/generated/informers/...",
+			"pkg/registry/{group}/rest", "pkg/registry/typed", "pkg/standalone/serviceaccount", "pkg/storage/...", "pkg/version",
+		},
+		others: append([]string{
+			"github.com/prometheus/client_golang/...", "github.com/prometheus/client_model/go", "go.etcd.io/etcd/client/v3/...",
+			"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
+			"k8s.io/component-base/...",
+		}, clients...),
+	},
+	{
+		packages: "pkg/aggregated/maincluster",
+		duty:     "The connection to the cluster that annex stands behind: clients of it, and whom it lets log in and act.",
+		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
+	},
+	{
+		packages: "pkg/aggregated/discovery",
+		duty:     "Filters OpenAPI and discovery documents for the main cluster's aggregator.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/kube-openapi/..."}, clients...),
+	},
+	{
+		packages: "pkg/standalone/authentication",
+		duty:     "Who is recognised where annex stands alone, in which order; makes no token itself.",
+		ours:     []string{"pkg/configfile/..."},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/client-go/rest"}, machinery...),
+	},
+	{
+		packages: "pkg/standalone/authorization",
+		duty:     "Who may do what where annex stands alone: the authorizers, their order and their configuration.",
+		ours:     []string{"pkg/configfile/..."},
+		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
+	},
+	{
+		packages: "pkg/serving",
+		duty:     "HTTPS whose clients can be asked to go elsewhere without losing a request.",
+		others:   append([]string{"golang.org/x/net/http2", "k8s.io/apiserver/pkg/server/..."}, machinery...),
+	},
+	{
+		packages: "pkg/leader",
+		duty:     "Which one of several replicas does what only one may do.",
+		others:   append([]string{"github.com/spf13/pflag", "k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/scheduler/framework",
+		duty:     "What plugins of the scheduler see and answer, and how that becomes a decision; asks nobody.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
+		others:   machinery,
+	},
+	{
+		packages: "pkg/scheduler/plugins",
+		duty:     "The filters and scores, one in each file: pure functions.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/scheduler/framework", "pkg/storage/externaletcd"},
+		others:   machinery,
+	},
+	{
+		packages: "pkg/scheduler",
+		duty:     "Which Store each resource is placed on; a client of the API that sees no server, no etcd and no flag.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/scheduler/..."},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/controller/framework/...",
+		duty:     "What controllers share.",
+		ours:     []string{"pkg/controller/framework/...", "pkg/apis/hosting/...", "pkg/generated/..."},
+		others:   clients,
+	},
+	{
+		packages: "pkg/controller/store",
+		duty:     "The controller of Stores: their status, whose etcd cluster is whose, and when one may go.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/stores"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
+	},
+	{
+		packages: "pkg/standalone/controller/flowcontrol",
+		duty:     "The controller of flow control; the objects that every server has are upstream's.",
+		ours:     []string{"pkg/controller/framework/..."},
+		others:   append([]string{"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"}, clients...),
+	},
+	{
+		packages: "pkg/standalone/controller/policystatus",
+		duty:     "The controller of the status of policies; compiles as the admission plugin does.",
+		ours:     []string{"pkg/controller/framework/..."},
+		others:   append([]string{"k8s.io/apiserver/pkg/admission/plugin/policy/validating", "k8s.io/apiserver/pkg/cel/openapi/resolver"}, clients...),
+	},
+	{
+		packages: "pkg/standalone/controller/rbac",
+		duty:     "The default roles and bindings, and the controller of aggregated cluster roles.",
+		ours:     []string{"pkg/apis/hosting", "pkg/controller/framework/..."},
+		others:   append([]string{"k8s.io/component-helpers/auth/rbac/reconciliation"}, clients...),
+	},
+	{
+		packages: "pkg/standalone/controller/tokencleaner",
+		duty:     "The controller of expired bootstrap tokens.",
+		ours:     []string{"pkg/controller/framework/..."},
+		others:   append([]string{"k8s.io/cluster-bootstrap/..."}, clients...),
+	},
+	{
+		packages: "pkg/controller/limits",
+		duty:     "The controller that says how full the limits of HostedResources are.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/limits", "pkg/storage/usage"},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/controller/intact",
+		duty:     "The controller that says which objects of HostedResources cannot be read.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/corruption"},
+		others:   clients,
+	},
+	{
+		packages: "pkg/aggregated/controller/{name}",
+		duty:     "A controller that runs only behind a main cluster.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/..."},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/standalone/controller/{name}",
+		duty:     "A controller of the Kubernetes kinds that a standalone annex serves; kube-controller-manager runs its counterpart in a main cluster.",
+		ours:     []string{"pkg/controller/framework/..."},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/controller/{name}",
+		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/stores", "pkg/storage/usage"},
+		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
+	},
+	{
+		packages: "pkg/controller",
+		duty:     "The table of controllers, which names for each in which of the two modes it runs.",
+		ours:     []string{"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/stores", "pkg/storage/usage"},
+		others:   clients,
+	},
+	{
+		packages: "pkg/cmd/server/options",
+		duty:     "Flags of `annex serve`, one file per concern; never a controller.",
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authentication", "pkg/standalone/authorization", "pkg/standalone/bootstraptoken", "pkg/configfile/...", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/standalone/serviceaccount", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		others: append([]string{
+			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
+		}, append(flags, clients...)...),
+	},
+	{
+		packages: "pkg/cmd/server",
+		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		others: append([]string{
+			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
+		}, append(flags, clients...)...),
+	},
+	{
+		packages: "pkg/cmd/kubeconfig",
+		duty:     "`annex kubeconfig`: signs with the authority in the data directory; never the server.",
+		ours:     []string{"pkg/datadir", "pkg/pki"},
+		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/cmd/login",
+		duty:     "How commands that are clients find their server and log in.",
+		ours:     []string{"pkg/generated/..."},
+		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/cmd/etcdflags",
+		duty:     "How commands that go to an etcd themselves are told which.",
+		ours:     []string{"pkg/storage/externaletcd"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, flags...),
+	},
+	{
+		packages: "pkg/cmd/backup",
+		duty:     "`annex backup` and `annex restore`: clients of a running annex, and what fills an etcd that nobody uses.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3"}, append(flags, clients...)...),
+	},
+	{
+		packages: "pkg/cmd/decode",
+		duty:     "`annex decode`: turns a value of etcd back without annex; reads dictionaries and nothing else.",
+		ours:     []string{"pkg/cmd/etcdflags", "pkg/datadir", "pkg/storage/compression", "pkg/storage/externaletcd", "pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, machinery...)...),
+	},
+	{
+		packages: "artifacts/deploy",
+		duty:     "The manifests that programs need too; files and no code.",
+	},
+	{
+		packages: "pkg/cmd/scheduler",
+		duty:     "`annex scheduler` and `annex place`: clients of annex that choose Stores; never the server.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/...", "pkg/leader", "pkg/scheduler/..."},
+		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/cmd/doctor",
+		duty:     "`annex doctor`: a client of the main cluster that looks, explains and changes nothing; never the server.",
+		ours:     []string{"artifacts/deploy", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
+		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/cmd",
+		duty:     "The root command.",
+		ours:     []string{"pkg/cmd/...", "pkg/version"},
+		others:   append(flags, machinery...),
+	},
+	{
+		packages: ".",
+		duty:     "main: run the root command.",
+		ours:     []string{"pkg/cmd"},
+		others:   []string{"k8s.io/component-base/cli"},
+	},
+	{
+		packages: "pkg/test/testserver",
+		duty:     "Starts the whole chain inside a test, through the real flags.",
+		ours:     []string{"pkg/cmd/...", "pkg/apis/...", "pkg/generated/...", "pkg/apiserver/..."},
+		others:   append(flags, clients...),
+	},
+	{
+		packages: "pkg/test/maincluster",
+		duty:     "A real main cluster on loopback, for any aggregated API server; independent of annex.",
+		ours:     []string{"pkg/storage/embeddedetcd"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3"}, clients...),
+	},
+	{
+		packages: "pkg/test/faultproxy",
+		duty:     "A proxy with which tests cut, delay and redirect connections to a server.",
+	},
+	{
+		packages: "pkg/test/etcdcluster",
+		duty:     "An external etcd cluster whose members can be killed, cut off and slowed down; independent of annex.",
+		ours:     []string{"pkg/test/faultproxy"},
+		others:   []string{"go.etcd.io/etcd/...", "go.uber.org/zap"},
+	},
+	{
+		packages: "pkg/test/annextest",
+		duty:     "annex behind such a cluster, with the permissions of its manifests.",
+		ours:     []string{"pkg/test/maincluster", "pkg/test/process", "pkg/test/testserver", "pkg/apis/hosting/..."},
+		others:   clients,
+	},
+
+	{
+		packages: "pkg/test/upstream/testing",
+		duty:     "Starts annex as a process for tests of upstream, in place of upstream's own server.",
+		ours:     []string{"pkg/test/faultproxy", "pkg/test/process"},
+		others: append([]string{
+			"k8s.io/apiextensions-apiserver/pkg/apiserver", "k8s.io/apiextensions-apiserver/pkg/cmd/server/options",
+			"k8s.io/apiserver/pkg/server", "k8s.io/apiserver/pkg/storage/storagebackend", "k8s.io/apiserver/pkg/util/...", "k8s.io/client-go/rest",
+		}, flags...),
+	},
+	{
+		packages: "pkg/test/...",
+		duty:     "Test suites and their helpers; the end-to-end suites use processes, not packages of the server.",
+		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd"},
+		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "sigs.k8s.io/yaml"}, clients...),
+	},
+	{
+		packages: "hack/demo",
+		duty:     "What `make main-cluster` and `make demo` run: a tour of what a user could do by hand.",
+		ours:     []string{"pkg/test/annextest", "pkg/test/maincluster", "pkg/test/process"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.uber.org/zap"}, machinery...),
+	}, {
+		packages: "hack/bench",
+		duty:     "The benchmark: measures annex from outside, and what it stores in etcd.",
+		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/keys"},
+		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/apiserver/pkg/storage/value", "sigs.k8s.io/yaml"}, clients...),
+	}, {
+		packages: "hack/...",
+		duty:     "Programs for development, never part of annex.",
+		ours:     []string{"pkg/apis/...", "pkg/generated/openapi", "pkg/apiserver/scheme"},
+		others:   append([]string{"k8s.io/kube-openapi/..."}, apiTypes...),
+	},
+}
+
+// neverImported are modules that no package may import, tests included.
+var neverImported = map[string]string{
+	"k8s.io/kubernetes/...":              "annex is built from the staging modules only",
+	"github.com/stretchr/testify/...":    "tests use the standard testing package and go-cmp",
+	"github.com/onsi/...":                "tests use the standard testing package and go-cmp",
+	"gotest.tools/...":                   "tests use the standard testing package and go-cmp",
+	"github.com/pkg/errors":              "errors are wrapped with %w",
+	"k8s.io/utils/pointer":               "it is deprecated: use k8s.io/utils/ptr",
+	"sigs.k8s.io/controller-runtime/...": "controllers are written on client-go",
+}

@@ -1,0 +1,52 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctest
+
+import (
+	"regexp"
+	"strings"
+)
+
+var (
+	failure  = regexp.MustCompile(`(?m)^([Ee]rror\b|annex: |The \w+ "[^"]*" is invalid: )`)
+	reading  = regexp.MustCompile(`^(kubectl (get|auth|describe|api-resources|explain)|annex version|etcdctl get|grep|cat|tail|head|jq|ls|stat|curl) |--dry-run=server`)
+	times    = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\b`)
+	ages     = regexp.MustCompile(`(^|\s)(\d+(ms|s|m|h|d))+(\s|$)`)
+	spaces   = regexp.MustCompile(`[ \t]+`)
+	anything = "…"
+)
+
+// Fails reports whether the page shows the step failing.
+func (s Step) Fails() bool { return s.Compared && failure.MatchString(s.Output) }
+
+// Reads reports whether the step can be typed again without doing harm.
+func (s Step) Reads() bool { return s.Compared && reading.MatchString(s.Text) }
+
+// Printed reports whether a step printed what the page shows.
+func (s Step) Printed(output string) bool {
+	if !s.Compared {
+		return true
+	}
+	var pattern strings.Builder
+	pattern.WriteString(`(?s)\A`)
+	for i, part := range strings.Split(normal(s.Output), anything) {
+		if i > 0 {
+			pattern.WriteString(`.*?`)
+		}
+		pattern.WriteString(regexp.QuoteMeta(part))
+	}
+	pattern.WriteString(`\z`)
+	return regexp.MustCompile(pattern.String()).MatchString(normal(output))
+}
+
+// normal leaves out what is another at each time.
+func normal(output string) string {
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	for i, line := range lines {
+		line = times.ReplaceAllString(line, "TIME")
+		line = ages.ReplaceAllString(line, "${1}AGE$4")
+		lines[i] = strings.TrimSpace(spaces.ReplaceAllString(line, " "))
+	}
+	return strings.Join(lines, "\n")
+}

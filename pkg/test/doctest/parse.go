@@ -1,0 +1,135 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctest
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Step is one thing that a reader does.
+type Step struct {
+	// Line is where it is on the page, from 1.
+	Line int
+	// File is the file that is written with Text, or empty if Text is typed.
+	File string
+	// Text is what is typed, or the content of a file.
+	Text string
+	// Output is what Text prints, if Compared.
+	Output   string
+	Compared bool
+}
+
+// Serves reports whether the step starts annex, and not only to see it refuse.
+func (s Step) Serves() bool { return s.startsAnnex() && !s.Fails() }
+
+func (s Step) startsAnnex() bool {
+	return s.File == "" && (strings.HasPrefix(s.Text, "annex serve ") || s.Text == "annex serve")
+}
+
+var (
+	fence    = regexp.MustCompile("^```(\\S*)")
+	fileName = regexp.MustCompile("`([\\w./-]+\\.[a-z]+)`")
+	hereDoc  = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
+)
+
+// Parse finds the steps of a page.
+func Parse(page string) ([]Step, error) {
+	var steps []Step
+	var block []string
+	language, begin, inside := "", 0, false
+	var above, last []string // the paragraph, and the one before
+	for i, line := range strings.Split(page, "\n") {
+		opening := fence.FindStringSubmatch(line)
+		switch {
+		case inside && line == "```":
+			found, err := blockSteps(language, begin+1, block, last)
+			if err != nil {
+				return nil, err
+			}
+			steps, inside, block, last = append(steps, found...), false, nil, nil
+		case inside:
+			block = append(block, line)
+		case opening != nil:
+			language, begin, inside = opening[1], i+1, true
+			if len(above) > 0 {
+				last, above = above, nil
+			}
+		case strings.TrimSpace(line) == "":
+			if len(above) > 0 {
+				last, above = above, nil
+			}
+		default:
+			above = append(above, line)
+		}
+	}
+	if inside {
+		return nil, fmt.Errorf("line %d: the block has no end", begin)
+	}
+	return steps, nil
+}
+
+// blockSteps returns the steps of one block, whose first line has a number.
+func blockSteps(language string, number int, lines, paragraph []string) ([]Step, error) {
+	switch language {
+	case "sh":
+		return []Step{{Line: number, Text: strings.Join(lines, "\n")}}, nil
+	case "console":
+		return consoleSteps(number, lines)
+	}
+	names := fileName.FindAllStringSubmatch(strings.Join(paragraph, " "), -1)
+	if len(names) == 0 {
+		return nil, nil
+	}
+	return []Step{{Line: number, File: names[len(names)-1][1], Text: strings.Join(lines, "\n") + "\n"}}, nil
+}
+
+// consoleSteps tells commands from what they print.
+func consoleSteps(number int, lines []string) ([]Step, error) {
+	var steps []Step
+	var output []string
+	delimiter := "" // of the here-document that a command is in
+	for i, line := range lines {
+		command, prompted := strings.CutPrefix(line, "$ ")
+		more, continued := strings.CutPrefix(line, "> ")
+		switch last := len(steps) - 1; {
+		case delimiter != "":
+			steps[last].Text += "\n" + line
+			if strings.TrimSpace(line) == delimiter {
+				delimiter = ""
+			}
+			continue
+		case prompted:
+			steps = append(finish(steps, output), Step{Line: number + i, Text: command, Compared: true})
+			output = nil
+		case last < 0:
+			return nil, fmt.Errorf("line %d: a block of console begins with `$ `", number+i)
+		case continued && len(output) == 0:
+			steps[last].Text += "\n" + more
+		default:
+			output = append(output, line)
+			continue
+		}
+		if found := hereDoc.FindStringSubmatch(line); found != nil {
+			delimiter = found[1]
+		}
+	}
+	return finish(steps, output), nil
+}
+
+// finish gives the last step its output.
+func finish(steps []Step, output []string) []Step {
+	if len(steps) > 0 {
+		steps[len(steps)-1].Output = strings.Join(output, "\n")
+	}
+	return steps
+}
+
+// Followable reports whether a page has commands to type.
+func Followable(page string) bool {
+	steps, err := Parse(page)
+	return err != nil || slices.ContainsFunc(steps, func(s Step) bool { return s.File == "" })
+}

@@ -1,0 +1,179 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// patience is how long a step may take.
+const patience = 60 * time.Second
+
+// address is where something listens that the page starts: annex, by default at
+// 127.0.0.1:7443, or an etcd.
+var address = regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`)
+
+const annexAddress = "127.0.0.1:7443"
+
+// Run follows the page in a folder of its own and fails the test where it cannot.
+// Programs are looked for in the given folders first.
+func Run(t *testing.T, page string, path ...string) {
+	t.Helper()
+	steps, err := Parse(page)
+	expect.NoError(t, err)
+	// Sockets of annex are below it; their paths are short, names of tests are not.
+	dir, err := os.MkdirTemp("", "page-")
+	expect.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	sh, err := startShell(dir, t.TempDir(), path)
+	expect.NoError(t, err)
+	t.Cleanup(sh.close)
+	r := &reader{shell: sh, addresses: map[string]string{}}
+	for _, step := range steps {
+		r.follow(t, step)
+	}
+	r.stop(t)
+}
+
+// freeAddress is one that nobody listens at. annex needs the same after a restart,
+// because kubeconfigs name it.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	expect.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// reader does what the page says.
+type reader struct {
+	shell *shell
+	// addresses are free ones in place of those that the page names.
+	addresses map[string]string
+	serves    bool
+}
+
+// address is the free one in place of one that the page names.
+func (r *reader) address(t *testing.T, named string) string {
+	t.Helper()
+	if r.addresses[named] == "" {
+		r.addresses[named] = freeAddress(t)
+	}
+	return r.addresses[named]
+}
+
+func (r *reader) follow(t *testing.T, step Step) {
+	t.Helper()
+	free := func(named string) string { return r.address(t, named) }
+	step.Text = address.ReplaceAllStringFunc(step.Text, free)
+	step.Output = address.ReplaceAllStringFunc(step.Output, free)
+	switch {
+	case step.File != "":
+		r.write(t, step)
+	case step.Serves():
+		r.stop(t)
+		r.serve(t, step)
+	case step.Reads():
+		poll.Until(t, fmt.Sprintf("line %d: %s", step.Line, step.Text), func() string { return r.try(t, step) })
+	default:
+		if problem := r.try(t, step); problem != "" {
+			t.Fatalf("line %d: %s\n%s", step.Line, step.Text, problem)
+		}
+	}
+}
+
+func (r *reader) write(t *testing.T, step Step) {
+	t.Helper()
+	file := filepath.Join(r.shell.dir, step.File)
+	expect.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	expect.NoError(t, os.WriteFile(file, []byte(step.Text), 0o600))
+}
+
+// run types a command and waits for its end.
+func (r *reader) run(t *testing.T, text string) (output string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	output, code, err := r.shell.run(ctx, text)
+	if err != nil {
+		t.Fatalf("%v: %s\n%s", err, text, output)
+	}
+	return output, code
+}
+
+// try returns how the step differs from what the page shows.
+func (r *reader) try(t *testing.T, step Step) (problem string) {
+	t.Helper()
+	text := step.Text
+	if step.startsAnnex() {
+		text += " --secure-port=0" // it is refused, but perhaps not before it listens
+	}
+	if !step.Compared {
+		// Each of its commands has to succeed; in a shell of its own they would leave
+		// nothing behind.
+		text = "trap 'return 1' ERR\n" + text + "\ntrap - ERR"
+	}
+	output, code := r.run(t, text)
+	switch {
+	case (code != 0) != step.Fails():
+		return fmt.Sprintf("exit code %d, printed:\n%s", code, output)
+	case !step.Printed(output):
+		return fmt.Sprintf("printed:\n%s\nthe page shows:\n%s", output, step.Output)
+	}
+	return ""
+}
+
+// ready is what annex prints when it is.
+var ready = regexp.MustCompile(`(?m)^annex .* is ready at .*$`)
+
+// serve starts annex and waits until it is ready.
+func (r *reader) serve(t *testing.T, step Step) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(r.address(t, annexAddress)) // a listener gave it
+	out := filepath.Join(r.shell.own, "annex.out")
+	// The shell empties it only after it has gone on: it may say that the annex before
+	// is ready.
+	if err := os.Remove(out); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	r.run(t, fmt.Sprintf("%s --secure-port=%s >%s 2>&1 &\nannex_of_the_page=$!", step.Text, port, out))
+	r.serves = true
+	var printed string
+	poll.Until(t, fmt.Sprintf("line %d: annex is ready", step.Line), func() string {
+		content, err := os.ReadFile(out)
+		if err != nil || !ready.Match(content) {
+			return fmt.Sprint(string(content), err)
+		}
+		printed = string(content)
+		return ""
+	})
+	if step.Output != "" && !step.Printed(printed) {
+		t.Errorf("line %d: annex printed:\n%s\nthe page shows:\n%s", step.Line, printed, step.Output)
+	}
+}
+
+// stop stops annex if it runs.
+func (r *reader) stop(t *testing.T) {
+	t.Helper()
+	if !r.serves {
+		return
+	}
+	r.serves = false
+	if output, code := r.run(t, "kill -TERM $annex_of_the_page && wait $annex_of_the_page"); code != 0 {
+		t.Errorf("annex stopped with code %d: %s", code, output)
+	}
+}

@@ -1,0 +1,101 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// shell is one bash in which commands are typed one after the other, so that they
+// share variables and the working directory.
+type shell struct {
+	dir      string // its home and where it starts
+	own      string // where the shell's own files are, out of sight
+	command  *exec.Cmd
+	input    io.WriteCloser
+	statuses *bufio.Scanner
+	results  *os.File
+}
+
+// startShell starts a shell in dir with nothing of the caller's environment but
+// PATH, which begins with the given folders.
+func startShell(dir, own string, path []string) (*shell, error) {
+	results, resultsWriter, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe for a shell: %w", err)
+	}
+	defer resultsWriter.Close()
+	//nolint:noctx // it ends with close
+	command := exec.Command("bash", "--noprofile", "--norc")
+	command.Dir = dir
+	command.Env = []string{
+		"HOME=" + dir, "TMPDIR=" + own, "LANG=C.UTF-8", "USER=reader",
+		"PATH=" + strings.Join(append(path, os.Getenv("PATH")), ":"),
+	}
+	command.ExtraFiles = []*os.File{resultsWriter}
+	// A group, so that what it left running ends with it.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	input, err := command.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("make the input of a shell: %w", err)
+	}
+	if err := command.Start(); err != nil {
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	return &shell{dir: dir, own: own, command: command, input: input, results: results, statuses: bufio.NewScanner(results)}, nil
+}
+
+// run types a command and returns what it printed and its exit code. Until ctx is
+// done it may take.
+func (s *shell) run(ctx context.Context, text string) (output string, code int, err error) {
+	file := filepath.Join(s.own, "output")
+	script := filepath.Join(s.own, "script")
+	if err := os.WriteFile(script, []byte(text+"\n"), 0o600); err != nil {
+		return "", 0, fmt.Errorf("write what is typed: %w", err)
+	}
+	// Sourced, so that what it sets stays, and none of its commands reads what is
+	// typed next.
+	if _, err := fmt.Fprintf(s.input, ". %s >%s 2>&1 </dev/null; echo $? >&3\n", script, file); err != nil {
+		return "", 0, fmt.Errorf("type into the shell: %w", err)
+	}
+	done := make(chan string, 1)
+	go func() {
+		if s.statuses.Scan() {
+			done <- s.statuses.Text()
+		}
+		close(done)
+	}()
+	var status string
+	select {
+	case status = <-done:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	printed, readErr := os.ReadFile(file)
+	if err = errors.Join(err, readErr); err != nil {
+		return string(printed), 0, fmt.Errorf("run a command: %w", err)
+	}
+	if code, err = strconv.Atoi(status); err != nil {
+		return string(printed), 0, errors.New("the shell has ended")
+	}
+	return string(printed), code, nil
+}
+
+// close ends the shell and everything that was started in it.
+func (s *shell) close() {
+	_ = syscall.Kill(-s.command.Process.Pid, syscall.SIGKILL) // it may have ended
+	_ = s.input.Close()
+	_ = s.command.Wait() // it was killed
+	_ = s.results.Close()
+}
