@@ -347,6 +347,12 @@ var rules = []rule{
 		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
+		packages: "pkg/aggregated/discovery",
+		duty:     "Filters OpenAPI and discovery documents for the main cluster's aggregator.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/kube-openapi/..."}, clients...),
+	},
+	{
 		packages: "pkg/standalone/authentication",
 		duty:     "Who is recognised where annex stands alone, in which order; makes no token itself.",
 		ours:     []string{"pkg/configfile/..."},
@@ -469,7 +475,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server",
 		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),

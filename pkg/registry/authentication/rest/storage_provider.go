@@ -20,8 +20,8 @@ import (
 type StorageProvider struct {
 	typed.Serialization
 
-	// Logins say whose a token is.
-	Logins authenticator.Request
+	// Authenticator authenticates the tokens of TokenReviews.
+	Authenticator authenticator.Request
 	// Audiences are the names that annex has to issuers of tokens.
 	Audiences authenticator.Audiences
 }
@@ -30,7 +30,7 @@ type StorageProvider struct {
 func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info := p.GroupInfo(authenticationv1.GroupName)
 	info.VersionedResourcesStorageMap[authenticationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		"tokenreviews":       tokenreview.NewREST(p.Logins, p.Audiences),
+		"tokenreviews":       tokenreview.NewREST(p.Authenticator, p.Audiences),
 		"selfsubjectreviews": selfsubjectreview.NewREST(),
 	}
 	return info, nil

@@ -20,18 +20,17 @@ import (
 type StorageProvider struct {
 	typed.Serialization
 
-	// Rights decide who may do what, Rules tell what somebody may do.
-	Rights authorizer.Authorizer
-	Rules  authorizer.RuleResolver
+	Authorizer authorizer.Authorizer
+	Rules      authorizer.RuleResolver
 }
 
 // NewRESTStorage returns the group.
 func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info := p.GroupInfo(authorizationv1.GroupName)
 	info.VersionedResourcesStorageMap[authorizationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		"subjectaccessreviews":      accessreview.NewSubjectREST(p.Rights),
-		"localsubjectaccessreviews": accessreview.NewLocalREST(p.Rights),
-		"selfsubjectaccessreviews":  accessreview.NewSelfREST(p.Rights),
+		"subjectaccessreviews":      accessreview.NewSubjectREST(p.Authorizer),
+		"localsubjectaccessreviews": accessreview.NewLocalREST(p.Authorizer),
+		"selfsubjectaccessreviews":  accessreview.NewSelfREST(p.Authorizer),
 		"selfsubjectrulesreviews":   rulesreview.NewREST(p.Rules),
 	}
 	return info, nil

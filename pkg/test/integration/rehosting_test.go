@@ -18,25 +18,25 @@ import (
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 )
 
-// TestAResourceIsOnOneStore deletes a HostedResource and makes it again on another Store
+// TestHostedResourceRecreatedOnAnotherStore deletes a HostedResource and makes it again on another Store
 // while somebody writes objects: none of those that were acknowledged may be missing.
-func TestAResourceIsOnOneStore(t *testing.T) {
+func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	one, two := etcdcluster.Start(t, etcdcluster.Config{Members: 1}), etcdcluster.Start(t, etcdcluster.Config{Members: 1})
 	a.addStore(t, "one", one)
 	a.addStore(t, "two", two)
 	hosted := a.hosting.HostingV1alpha1().HostedResources()
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	first := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name, Finalizers: []string{"example.com/hold"}},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: "one"},
 	}
 	mustCreate(t, hosted, first)
 	mustDelete(t, hosted, crd.Name)
-	widgets := a.install(t, crd)
+	widgets := a.installCRD(t, crd)
 	written, stopWriting := widgets.keepWriting(t)
-	widgets.waitHosted(t, "not put to use", func(hosted *hostingv1alpha1.HostedResource) bool {
+	widgets.waitForHostedResource(t, "not put to use", func(hosted *hostingv1alpha1.HostedResource) bool {
 		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 		return hosted.Status.DefinitionUID == "" && ready != nil && ready.Reason == "Terminating"
 	})

@@ -21,7 +21,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-func TestEndpointsLeadToAnotherCluster(t *testing.T) {
+func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
@@ -35,38 +35,38 @@ func TestEndpointsLeadToAnotherCluster(t *testing.T) {
 	}
 	for reason, impostor := range impostors {
 		back := etcd.Impersonate(impostor)
-		r.wantUnavailable(t, "refused", "pinned")
-		a.waitStore(t, "pinned", metav1.ConditionFalse, reason)
+		r.waitForUnavailable(t, "refused", "pinned")
+		a.waitForStore(t, "pinned", metav1.ConditionFalse, reason)
 		if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable {
 			t.Errorf("%s: a list from another cluster: %s", reason, got)
 		}
 		// Nor after a restart, which knows of the cluster by the status alone.
 		a = a.restart(t)
 		r.annex = a
-		r.wantUnavailable(t, "refused", "pinned")
+		r.waitForUnavailable(t, "refused", "pinned")
 		found, err := impostor.Client(t).Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		expectNoError(t, err)
 		if found.Count != 0 {
 			t.Errorf("%s: %d keys were written to another cluster", reason, found.Count)
 		}
 		back()
-		r.waitWritable(t, "after")
+		r.waitForCreate(t, "after")
 		if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
 			t.Errorf("%s: there are %v", reason, got)
 		}
 	}
 }
 
-func TestCertificatesOfAStore(t *testing.T) {
+func TestStoreCertificateRotation(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
 	a.makeStore(t, "certified", etcd, time.Now().Add(-time.Minute))
-	a.waitStore(t, "certified", metav1.ConditionFalse, "expired")
-	crd := newDefinition(t, anySchema)
-	a.place(t, crd.Name, hostingv1alpha1.HostedResourceSpec{StoreName: "certified"})
-	r := a.install(t, crd)
-	r.wantUnavailable(t, "refused", "certified")
+	a.waitForStore(t, "certified", metav1.ConditionFalse, "expired")
+	crd := newCRD(t, anySchema)
+	a.createHostedResource(t, crd.Name, hostingv1alpha1.HostedResourceSpec{StoreName: "certified"})
+	r := a.installCRD(t, crd)
+	r.waitForUnavailable(t, "refused", "certified")
 
 	replaceSecret := func(notAfter time.Time) {
 		t.Helper()
@@ -76,8 +76,8 @@ func TestCertificatesOfAStore(t *testing.T) {
 		mustUpdate(t, secrets, secret)
 	}
 	replaceSecret(time.Now().Add(time.Hour))
-	a.waitStore(t, "certified", metav1.ConditionTrue, "")
-	r.waitWritable(t, "first")
+	a.waitForStore(t, "certified", metav1.ConditionTrue, "")
+	r.waitForCreate(t, "first")
 	// Rotated while in use: an open watch goes on.
 	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: r.get(t, "v1", "first").GetResourceVersion()})
 	expectNoError(t, err)
@@ -85,13 +85,13 @@ func TestCertificatesOfAStore(t *testing.T) {
 	replaceSecret(time.Now().Add(2 * time.Hour))
 	etcd.Members[0].Kill(t) // only a new connection shows a new certificate
 	etcd.Members[0].Start(t)
-	r.waitWritable(t, "second")
+	r.waitForCreate(t, "second")
 	if event := nextEvent(t, events); !strings.Contains(describe(event), "second") {
 		t.Errorf("event %s, want second", describe(event))
 	}
 }
 
-func TestAStoreRunsOutOfSpace(t *testing.T) {
+func TestStoreOutOfSpace(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{QuotaBytes: 8 << 20})
@@ -109,54 +109,54 @@ func TestAStoreRunsOutOfSpace(t *testing.T) {
 		}
 		return ""
 	})
-	a.waitStore(t, "small", metav1.ConditionFalse, "NoSpace")
+	a.waitForStore(t, "small", metav1.ConditionFalse, "NoSpace")
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[first second]" {
 		t.Errorf("of a full Store %v are read", got)
 	}
 	if err := r.in("v1").Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("delete from a full Store: %v", err)
 	}
-	wantTheRestUnaffected(t, a, r, other)
+	expectOthersServed(t, a, r, other)
 
 	// Others make room, and annex does the rest.
 	if _, err := etcd.Client(t).Delete(t.Context(), "/others", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
-	r.waitWritable(t, "after")
-	a.waitStore(t, "small", metav1.ConditionTrue, "")
+	r.waitForCreate(t, "after")
+	a.waitForStore(t, "small", metav1.ConditionTrue, "")
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after second]" {
 		t.Errorf("there are %v", got)
 	}
 }
 
-func TestResourcesThatAreNotPlaced(t *testing.T) {
+func TestUnschedulableResources(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
 	a.addStore(t, "unlabelled", etcd)
 
-	crd := newDefinition(t, anySchema)
-	a.place(t, crd.Name, hostingv1alpha1.HostedResourceSpec{
+	crd := newCRD(t, anySchema)
+	a.createHostedResource(t, crd.Name, hostingv1alpha1.HostedResourceSpec{
 		StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "archive"}},
 	})
-	r := a.install(t, crd)
-	r.wantUnavailable(t, "refused", r.name, "unlabelled")
+	r := a.installCRD(t, crd)
+	r.waitForUnavailable(t, "refused", r.name, "unlabelled")
 	poll.Until(t, "the event that says why", func() string {
 		return a.eventOf(t, r.name, "FailedScheduling", "default", "unlabelled")
 	})
 	// A resource without a Store is no reason for annex not to be ready, and goes
 	// without waiting for one.
-	unplaced := newDefinition(t, anySchema)
-	a.place(t, unplaced.Name, hostingv1alpha1.HostedResourceSpec{
+	unplaced := newCRD(t, anySchema)
+	a.createHostedResource(t, unplaced.Name, hostingv1alpha1.HostedResourceSpec{
 		StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "none"}},
 	})
-	gone := a.install(t, unplaced)
-	wantTheRestUnaffected(t, a, r, a.installOn(t, "default"))
-	gone.deleteDefinition(t)
-	gone.gone(t)
+	gone := a.installCRD(t, unplaced)
+	expectOthersServed(t, a, r, a.installOn(t, "default"))
+	gone.deleteCRD(t)
+	gone.waitForCRDDeleted(t)
 
 	a.patchStore(t, "unlabelled", `{"metadata":{"labels":{"tier":"archive"}}}`)
-	r.waitWritable(t, "first")
+	r.waitForCreate(t, "first")
 	if got := r.hosted(t).Spec.StoreName; got != "unlabelled" {
 		t.Errorf("placed on %q", got)
 	}
@@ -188,10 +188,10 @@ func (a *annex) eventOf(t *testing.T, name, reason string, words ...string) stri
 	return fmt.Sprintf("events %q", seen)
 }
 
-func TestAnUnknownStore(t *testing.T) {
+func TestResourceOnUnknownStore(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	hosted := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "nowhere"},
 	}
@@ -200,15 +200,15 @@ func TestAnUnknownStore(t *testing.T) {
 		wantError(t, err, "nowhere")
 		return
 	}
-	r := a.install(t, crd)
-	r.wantUnavailable(t, "refused", "nowhere")
+	r := a.installCRD(t, crd)
+	r.waitForUnavailable(t, "refused", "nowhere")
 	// Placed in advance on a Store that comes later.
 	a.addStore(t, "nowhere", etcdcluster.Start(t, etcdcluster.Config{Members: 1}))
-	r.waitWritable(t, "first")
+	r.waitForCreate(t, "first")
 }
 
 // A member that stands still neither answers nor refuses: nothing may hang on it.
-func TestAStoreStandsStill(t *testing.T) {
+func TestFrozenStore(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
@@ -217,14 +217,14 @@ func TestAStoreStandsStill(t *testing.T) {
 	r.create(t, "v1", "kept", "spec: {}")
 	etcd.Members[0].Freeze(t)
 	defer etcd.Members[0].Thaw(t)
-	a.waitStore(t, "still", metav1.ConditionFalse, "")
-	r.wantUnavailable(t, "refused", "still")
+	a.waitForStore(t, "still", metav1.ConditionFalse, "")
+	r.waitForUnavailable(t, "refused", "still")
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if _, err := r.in("v1").List(ctx, metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("a list of a Store that stands still: %v", err)
 	}
-	wantTheRestUnaffected(t, a, r, other)
+	expectOthersServed(t, a, r, other)
 	etcd.Members[0].Thaw(t)
-	r.waitWritable(t, "after")
+	r.waitForCreate(t, "after")
 }

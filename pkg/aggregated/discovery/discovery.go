@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package discovery
 
 import (
 	"context"
@@ -19,33 +19,33 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// discoveryPath has all groups, versions and resources in one answer.
+// discoveryPath returns all groups, versions and resources in one response.
 const discoveryPath = "/apis"
 
-// discoveryPatience is how long the aggregator is made to wait for the rest: it has
-// five seconds, and everything of annex's waits with it.
-const discoveryPatience = time.Second
+// discoveryTimeout bounds how long the aggregator waits for new definitions: its own
+// timeout is five seconds, and all groups of annex wait with it.
+const discoveryTimeout = time.Second
 
-// serveDiscovery tells the aggregator what annex serves once that is all. It asks as
-// soon as a version is published and then once a minute, and believes what it gets:
-// for that long users would not find a kind that came a moment later, and the main
-// cluster would leave its objects behind in namespaces that it deletes.
-func (a *aggregatorFilter) serveDiscovery(w http.ResponseWriter, r *http.Request) {
+// serveDiscovery serves discovery to the aggregator once it is complete. The aggregator
+// fetches it as soon as a version is published and then once a minute: for that long
+// users would not find a kind that was missing, and the main cluster would not delete
+// its objects with their namespace.
+func (a *filter) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	if !a.synced() {
-		tooEarly("annex does not know yet what it serves").writeTo(w)
+		tooEarly("the APIs of annex are not known yet").writeTo(w)
 		return
 	}
 	if missing := a.waitForDiscovery(r); missing != "" && a.starting() {
-		tooEarly("annex is starting and has yet to discover " + missing).writeTo(w)
+		tooEarly("annex is starting and discovery is missing " + missing).writeTo(w)
 		return
 	}
 	a.next.ServeHTTP(w, r)
 }
 
-// waitForDiscovery waits until discovery has all that was defined just now, for as
-// long as it may, and returns what is still missing.
-func (a *aggregatorFilter) waitForDiscovery(r *http.Request) (missing string) {
-	ctx, cancel := context.WithTimeout(r.Context(), discoveryPatience)
+// waitForDiscovery waits until discovery contains all new definitions, at most for
+// discoveryTimeout, and returns a missing one.
+func (a *filter) waitForDiscovery(r *http.Request) (missing string) {
+	ctx, cancel := context.WithTimeout(r.Context(), discoveryTimeout)
 	defer cancel()
 	for {
 		fresh := a.freshResources()
@@ -58,15 +58,15 @@ func (a *aggregatorFilter) waitForDiscovery(r *http.Request) (missing string) {
 		select {
 		case <-ctx.Done():
 			return missing
-		case <-time.After(settlingPoll):
+		case <-time.After(settlingInterval):
 		}
 	}
 }
 
 // freshResources are those of definitions that may not be in discovery yet.
-func (a *aggregatorFilter) freshResources() sets.Set[schema.GroupVersionResource] {
+func (a *filter) freshResources() sets.Set[schema.GroupVersionResource] {
 	fresh := sets.New[schema.GroupVersionResource]()
-	// A lister reads memory; it has no way to fail.
+	// A lister reads memory and cannot fail.
 	all, _ := a.definitions.List(labels.Everything())
 	for _, definition := range all {
 		if !a.maySettle(definition) || isTerminating(definition) {
@@ -81,14 +81,14 @@ func (a *aggregatorFilter) freshResources() sets.Set[schema.GroupVersionResource
 	return fresh
 }
 
-// isTerminating reports whether a definition is going away, and out of discovery
-// before it is gone.
+// isTerminating reports whether a definition is being deleted. Discovery drops it before
+// it is gone.
 func isTerminating(definition *apiextensionsv1.CustomResourceDefinition) bool {
 	return !definition.DeletionTimestamp.IsZero()
 }
 
-// discovered are the resources that annex tells of now.
-func (a *aggregatorFilter) discovered(r *http.Request) sets.Set[schema.GroupVersionResource] {
+// discovered are the resources in annex's discovery now.
+func (a *filter) discovered(r *http.Request) sets.Set[schema.GroupVersionResource] {
 	found := sets.New[schema.GroupVersionResource]()
 	inner := r.Clone(r.Context())
 	inner.Header = http.Header{"Accept": {discovery.AcceptV2}}
@@ -108,7 +108,7 @@ func (a *aggregatorFilter) discovered(r *http.Request) sets.Set[schema.GroupVers
 	return found
 }
 
-// firstMissing names a resource that is wanted and not there.
+// firstMissing names a resource of wanted that was not found.
 func firstMissing(wanted, found sets.Set[schema.GroupVersionResource]) string {
 	for resource := range wanted.Difference(found) {
 		return fmt.Sprint(resource.GroupResource(), " ", resource.Version)

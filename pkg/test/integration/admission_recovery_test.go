@@ -18,8 +18,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// everything matches all that is written, wherever it is.
-func everything() []admissionregistrationv1.RuleWithOperations {
+// allRules matches all that is written, wherever it is.
+func allRules() []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
 		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
@@ -27,21 +27,21 @@ func everything() []admissionregistrationv1.RuleWithOperations {
 }
 
 // Who installs webhooks on everything that are down, and a policy that refuses
-// everything, can remove them again; annex starts with them, and even makes what is
+// allRules, can remove them again; annex starts with them, and even makes what is
 // missing of its own objects.
-func TestAdmissionNobodyIsLockedOut(t *testing.T) {
+func TestAdmissionMatchingEverythingCanBeRemoved(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	down := newHookServer(t, allow)
+	down := newWebhookServer(t, allow)
 	client := down.client()
 	down.Close()
-	total := func(h *hook) { h.Rules, h.NamespaceSelector = everything(), nil }
-	for _, install := range []func(*testing.T, string, ...hook){a.mutate, a.validate} {
-		install(t, "down", newHook("", "down", client, total))
+	total := func(h *hook) { h.Rules, h.NamespaceSelector = allRules(), nil }
+	for _, install := range []func(*testing.T, string, ...hook){a.installMutatingWebhooks, a.installValidatingWebhooks} {
+		install(t, "down", newWebhook("", "down", client, total))
 	}
-	all := &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: everything()[0]}}}
-	a.enforce(t, "closed", policySpec(t, "validations: [{expression: 'false', message: closed}]", all), nil)
-	isRefused(t, "a configmap", func() error {
+	all := &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: allRules()[0]}}}
+	a.createPolicy(t, "closed", policySpec(t, "validations: [{expression: 'false', message: closed}]", all), nil)
+	waitForRefusal(t, "a configmap", func() error {
 		_, err := a.tryConfigMap(t, "default", "one", true)
 		return err
 	}, "connection refused")
@@ -54,12 +54,12 @@ func TestAdmissionNobodyIsLockedOut(t *testing.T) {
 			t.Errorf("%s is not there after a restart: %s", path, answer)
 		}
 	}
-	isRefused(t, "a configmap after a restart", func() error {
+	waitForRefusal(t, "a configmap after a restart", func() error {
 		_, err := b.tryConfigMap(t, "default", "one", true)
 		return err
 	}, "connection refused")
 
-	b.repair(t)
+	b.removePolicyAndWebhooks(t)
 	poll.Until(t, "everything is allowed again", func() string {
 		if _, err := b.tryConfigMap(t, "default", "one", true); err != nil {
 			return err.Error()
@@ -82,9 +82,9 @@ func (a *annex) removeStartUpObjects(t *testing.T) {
 	}
 }
 
-// repair removes the policy and the webhooks, as their administrator. The policy is
+// removePolicyAndWebhooks removes the policy and the webhooks, as their administrator. The policy is
 // first: as in Kubernetes it decides on webhooks, but not on policies.
-func (a *annex) repair(t *testing.T) {
+func (a *annex) removePolicyAndWebhooks(t *testing.T) {
 	t.Helper()
 	configurations := a.kube.AdmissionregistrationV1()
 	if err := configurations.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "closed", metav1.DeleteOptions{}); err != nil {
@@ -106,9 +106,9 @@ func (a *annex) repair(t *testing.T) {
 	}
 }
 
-// TestAdmissionThatCannotBeRead damages a policy, a binding and a webhook configuration:
+// TestUnreadableAdmissionConfiguration damages a policy, a binding and a webhook configuration:
 // writes are refused, before and after a restart, until the administrator deletes it.
-func TestAdmissionThatCannotBeRead(t *testing.T) {
+func TestUnreadableAdmissionConfiguration(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations"} {
 		t.Run(resource, func(t *testing.T) {
@@ -119,27 +119,27 @@ func TestAdmissionThatCannotBeRead(t *testing.T) {
 			refusal := "closed by a policy"
 			if resource == "validatingwebhookconfigurations" {
 				refusal = "not like that"
-				a.validate(t, "closed", newHook("default", "closed", newHookServer(t, refuse).client()))
+				a.installValidatingWebhooks(t, "closed", newWebhook("default", "closed", newWebhookServer(t, refuse).client()))
 			} else {
-				a.enforce(t, "closed", policySpec(t, "validations: [{expression: 'false', message: "+refusal+"}]", matching("default", "", "configmaps")), nil)
+				a.createPolicy(t, "closed", policySpec(t, "validations: [{expression: 'false', message: "+refusal+"}]", matchResources("default", "", "configmaps")), nil)
 			}
 			create := func() error {
 				_, err := a.tryConfigMap(t, "default", "one", true)
 				return err
 			}
-			isRefused(t, "a configmap", create, refusal)
+			waitForRefusal(t, "a configmap", create, refusal)
 
 			path := "/apis/admissionregistration.k8s.io/v1/" + resource
 			if _, err := a.etcd(t).Put(t.Context(), "/annex/"+resource+"/closed", "damaged"); err != nil {
 				t.Fatal(err)
 			}
-			a.waitUnreadable(t, path)
-			isRefused(t, "a configmap, from what is remembered", create, refusal)
+			a.waitForUnreadable(t, path)
+			waitForRefusal(t, "a configmap, from what is remembered", create, refusal)
 
 			p.Kill()
 			startProcess(t, dataDir)
 			a = servingAt(t, dataDir)
-			a.waitUnreadable(t, path)
+			a.waitForUnreadable(t, path)
 			for range 3 {
 				if err := create(); !apierrors.IsForbidden(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsInternalError(err) {
 					t.Errorf("after a restart a configmap is answered with: %v", err)
@@ -158,14 +158,14 @@ func TestAdmissionThatCannotBeRead(t *testing.T) {
 				if got := a.get(t, "/readyz"); got.code != http.StatusOK {
 					return got.String()
 				}
-				return problem(create())
+				return errorText(create())
 			})
 		})
 	}
 }
 
-// waitUnreadable waits until lists fail with an error that names the object "closed".
-func (a *annex) waitUnreadable(t *testing.T, path string) {
+// waitForUnreadable waits until lists fail with an error that names the object "closed".
+func (a *annex) waitForUnreadable(t *testing.T, path string) {
 	t.Helper()
 	poll.Until(t, path+" cannot be listed", func() string {
 		got := a.get(t, path)

@@ -34,9 +34,9 @@ properties:
   status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 `
 
-// newDefinition returns a CRD of namespaced Widgets, in a group that no other
+// newCRD returns a CRD of namespaced Widgets, in a group that no other
 // test uses, with one version v1. The schema is YAML.
-func newDefinition(t *testing.T, schema string) *apiextensionsv1.CustomResourceDefinition {
+func newCRD(t *testing.T, schema string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	group := fmt.Sprintf("g%d.example.com", lastGroup.Add(1))
 	return &apiextensionsv1.CustomResourceDefinition{
@@ -76,17 +76,17 @@ type resource struct {
 	namespace string
 }
 
-// install creates a CRD, waits until it is served and makes a namespace for the
+// installCRD creates a CRD, waits until it is served and makes a namespace for the
 // test's objects.
-func (a *annex) install(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *resource {
+func (a *annex) installCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *resource {
 	t.Helper()
 	r := &resource{annex: a, name: crd.Name, group: crd.Spec.Group, namespace: a.newNamespace(t)}
-	a.create(t, crd)
+	a.createCRD(t, crd)
 	return r
 }
 
-// create creates a CRD and waits until it is served.
-func (a *annex) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) {
+// createCRD creates a CRD and waits until it is served.
+func (a *annex) createCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	mustCreate(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd)
 	poll.Until(t, "CRD "+crd.Name+" is established", func() string {
@@ -101,8 +101,8 @@ func (a *annex) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefiniti
 	})
 }
 
-// update changes the CRD until there is no conflict with annex' own changes.
-func (r *resource) update(t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition)) {
+// updateCRD changes the CRD until there is no conflict with annex' own changes.
+func (r *resource) updateCRD(t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	t.Helper()
 	definitions := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
 	poll.Until(t, "update of CRD "+r.name, func() string {
@@ -152,7 +152,7 @@ func (r *resource) object(t *testing.T, version, name, content string) *unstruct
 	return object
 }
 
-// create creates a Widget.
+// createCRD creates a Widget.
 func (r *resource) create(t *testing.T, version, name, content string) *unstructured.Unstructured {
 	t.Helper()
 	created, err := r.in(version).Create(t.Context(), r.object(t, version, name, content), metav1.CreateOptions{})
@@ -211,8 +211,8 @@ func (r *resource) patch(t *testing.T, version, name, patch string, subresources
 	return r.in(version).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 }
 
-// deleteDefinition deletes the CRD and does not wait.
-func (r *resource) deleteDefinition(t *testing.T) {
+// deleteCRD deletes the CRD and does not wait.
+func (r *resource) deleteCRD(t *testing.T) {
 	t.Helper()
 	mustDelete(t, r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions(), r.name)
 }

@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// noise returns so many characters that compression makes little of: a quarter
+// incompressible returns so many characters that compression makes little of: a quarter
 // goes, because they are of base64.
-func noise(characters int) string {
+func incompressible(characters int) string {
 	random := rand.NewChaCha8([32]byte{})
 	data := make([]byte, characters/4*3)
 	random.Read(data)
@@ -32,13 +32,13 @@ func noise(characters int) string {
 func TestLargeObject(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "small", "spec: {}")
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: widgets.get(t, "v1", "small").GetResourceVersion()})
 	expectNoError(t, err)
 	defer events.Stop()
 
-	data := noise(8 << 20)
+	data := incompressible(8 << 20)
 	object := widgets.object(t, "v1", "large", "spec: {}")
 	object.Object["spec"] = map[string]any{"data": data}
 	created, err := widgets.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
@@ -84,7 +84,7 @@ func TestLargeObject(t *testing.T) {
 func TestTooLargeBody(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	answer := a.request(t, http.MethodPost, widgets.path("v1"), strings.Repeat(" ", 18<<20))
 	if answer.code != http.StatusRequestEntityTooLarge || !strings.Contains(string(answer.body), "the request has 18874368 bytes, the limit is 17825792") {
 		t.Errorf("got %.300s, want a 413 with the size and the limit", answer)

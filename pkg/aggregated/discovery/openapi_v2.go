@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package discovery
 
 import (
 	"encoding/json"
@@ -46,18 +46,16 @@ var mainDefinitions = sets.New(
 	"io.k8s.apimachinery.pkg.util.intstr.IntOrString",
 )
 
-// filteredV2 remembers the filtered document, because filtering reads all of the
-// whole one.
+// filteredV2 caches the filtered document, because filtering parses the whole one.
 type filteredV2 struct {
 	sync.Mutex
-	// of is the ETag of the document that it was made from, and seen describes the
-	// view that it was made with.
+	// of is the ETag of the unfiltered document, and seen the fingerprint of the view.
 	of, seen string
 	document *document
 }
 
-// collectV2 filters the document of v2, unless that has not changed.
-func (a *aggregatorFilter) collectV2(r *http.Request, seen *view) (*document, *failure) {
+// collectV2 filters the document of v2 if it has changed.
+func (a *filter) collectV2(r *http.Request, seen *view) (*document, *failure) {
 	a.v2.Lock()
 	defer a.v2.Unlock()
 	fingerprint := seen.fingerprint()
@@ -80,7 +78,7 @@ func (a *aggregatorFilter) collectV2(r *http.Request, seen *view) (*document, *f
 	return filtered, nil
 }
 
-// fingerprint is the same for views that filter alike.
+// fingerprint is equal for views that filter equally.
 func (v *view) fingerprint() string {
 	var lines []string
 	for version, defined := range v.versions {
@@ -90,7 +88,7 @@ func (v *view) fingerprint() string {
 	return strings.Join(lines, "\n")
 }
 
-// swagger is a document of v2, no deeper than filtering needs.
+// swagger is a document of v2, parsed as deeply as filtering needs.
 type swagger struct {
 	Swagger     json.RawMessage            `json:"swagger"`
 	Info        json.RawMessage            `json:"info"`
@@ -99,7 +97,7 @@ type swagger struct {
 	Parameters  map[string]json.RawMessage `json:"parameters,omitempty"`
 }
 
-// filterV2 keeps the paths of a view and what they refer to.
+// filterV2 keeps the paths of a view and the definitions they refer to.
 func filterV2(content []byte, seen *view) (*document, error) {
 	var whole swagger
 	if err := json.Unmarshal(content, &whole); err != nil {
@@ -128,10 +126,10 @@ func filterV2(content []byte, seen *view) (*document, error) {
 	return newDocument(filtered, present.Has), nil
 }
 
-// reference is what another part of a document is referred to by.
+// reference matches a reference to another part of the document.
 var reference = regexp.MustCompile(`"\$ref":\s*"#/(definitions|parameters)/([^"]+)"`)
 
-// addReferences copies what a part of a document refers to, and what that does.
+// addReferences copies everything that a part of a document refers to, recursively.
 func (s *swagger) addReferences(whole *swagger, part json.RawMessage) {
 	for _, found := range reference.FindAllSubmatch(part, -1) {
 		from, to, name := whole.Definitions, s.Definitions, string(found[2])

@@ -24,15 +24,15 @@ import (
 
 var configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
-// thing is an object of a test that owns or is owned.
-type thing struct {
+// testObject is an object of a test that owns or is owned.
+type testObject struct {
 	objects metadata.ResourceInterface
 	kind    schema.GroupVersionKind
 	meta    metav1.ObjectMeta
 }
 
 // objects is a client of an object's resource and namespace, for every kind alike.
-func (a *annex) objects(t *testing.T, of *thing) metadata.ResourceInterface {
+func (a *annex) objects(t *testing.T, of *testObject) metadata.ResourceInterface {
 	t.Helper()
 	annexMetadata, err := metadata.NewForConfigAndClient(metadata.ConfigFor(a.AnnexConfig), a.http)
 	expectNoError(t, err)
@@ -43,8 +43,8 @@ func (a *annex) objects(t *testing.T, of *thing) metadata.ResourceInterface {
 // change says what is particular to an object that is made.
 type change func(*metav1.ObjectMeta)
 
-// owned has an object owned by others, which it blocks.
-func owned(by ...*thing) change {
+// ownedBy has an object owned by others, which it blocks.
+func ownedBy(by ...*testObject) change {
 	return func(meta *metav1.ObjectMeta) {
 		for _, owner := range by {
 			meta.OwnerReferences = append(meta.OwnerReferences, owner.reference(true))
@@ -52,8 +52,8 @@ func owned(by ...*thing) change {
 	}
 }
 
-// ownedFreely has an object owned by others that do not wait for it.
-func ownedFreely(by ...*thing) change {
+// ownedWithoutBlocking has an object owned by others that do not wait for it.
+func ownedWithoutBlocking(by ...*testObject) change {
 	return func(meta *metav1.ObjectMeta) {
 		for _, owner := range by {
 			meta.OwnerReferences = append(meta.OwnerReferences, owner.reference(false))
@@ -61,10 +61,10 @@ func ownedFreely(by ...*thing) change {
 	}
 }
 
-// held keeps an object from going by itself.
-func held(meta *metav1.ObjectMeta) { meta.Finalizers = []string{heldFinalizer} }
+// withFinalizer keeps an object from going by itself.
+func withFinalizer(meta *metav1.ObjectMeta) { meta.Finalizers = []string{testFinalizer} }
 
-func (o *thing) reference(blocks bool) metav1.OwnerReference {
+func (o *testObject) reference(blocks bool) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: o.kind.GroupVersion().String(), Kind: o.kind.Kind, Name: o.meta.Name, UID: o.meta.UID,
 		BlockOwnerDeletion: ptr.To(blocks),
@@ -72,20 +72,20 @@ func (o *thing) reference(blocks bool) metav1.OwnerReference {
 }
 
 // configMap makes a ConfigMap.
-func (a *annex) configMap(t *testing.T, namespace, name string, changes ...change) *thing {
+func (a *annex) configMap(t *testing.T, namespace, name string, changes ...change) *testObject {
 	t.Helper()
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	for _, change := range changes {
 		change(&object.ObjectMeta)
 	}
 	made := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), object)
-	o := &thing{kind: configMapKind, meta: made.ObjectMeta}
+	o := &testObject{kind: configMapKind, meta: made.ObjectMeta}
 	o.objects = a.objects(t, o)
 	return o
 }
 
 // own makes a Widget, in the resource's namespace.
-func (r *resource) own(t *testing.T, name string, changes ...change) *thing {
+func (r *resource) own(t *testing.T, name string, changes ...change) *testObject {
 	t.Helper()
 	object := r.object(t, "v1", name, "spec: {}")
 	meta := metav1.ObjectMeta{Namespace: object.GetNamespace(), Name: name}
@@ -97,20 +97,20 @@ func (r *resource) own(t *testing.T, name string, changes ...change) *thing {
 	made, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
 	expectNoError(t, err, "create Widget %s", name)
 	meta.UID = made.GetUID()
-	o := &thing{kind: r.kind(), meta: meta}
+	o := &testObject{kind: r.kind(), meta: meta}
 	o.objects = r.annex.objects(t, o)
 	return o
 }
 
-func (o *thing) delete(t *testing.T, propagation metav1.DeletionPropagation) {
+func (o *testObject) delete(t *testing.T, propagation metav1.DeletionPropagation) {
 	t.Helper()
 	expectNoError(t, o.objects.Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}), "delete %s", o)
 }
 
-func (o *thing) String() string { return o.kind.Kind + " " + o.meta.Name }
+func (o *testObject) String() string { return o.kind.Kind + " " + o.meta.Name }
 
 // live reads the object, and returns nil if it is gone.
-func (o *thing) live(t *testing.T) *metav1.PartialObjectMetadata {
+func (o *testObject) live(t *testing.T) *metav1.PartialObjectMetadata {
 	t.Helper()
 	found, err := o.objects.Get(t.Context(), o.meta.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -122,7 +122,7 @@ func (o *thing) live(t *testing.T) *metav1.PartialObjectMetadata {
 	return found
 }
 
-func (o *thing) waitGone(t *testing.T) {
+func (o *testObject) waitForDeletion(t *testing.T) {
 	t.Helper()
 	poll.Until(t, fmt.Sprint(o, " is gone"), func() string {
 		if found := o.live(t); found != nil {
@@ -132,8 +132,8 @@ func (o *thing) waitGone(t *testing.T) {
 	})
 }
 
-// wantThere fails if the object is gone or is going.
-func (o *thing) wantThere(t *testing.T) {
+// expectPresent fails if the object is gone or is going.
+func (o *testObject) expectPresent(t *testing.T) {
 	t.Helper()
 	if found := o.live(t); found == nil || found.DeletionTimestamp != nil {
 		t.Errorf("%s is %+v, want it there", o, found)
@@ -141,9 +141,9 @@ func (o *thing) wantThere(t *testing.T) {
 }
 
 // release takes away the finalizer of the tests.
-func (o *thing) release(t *testing.T) {
+func (o *testObject) removeFinalizer(t *testing.T) {
 	t.Helper()
-	patch := []byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + heldFinalizer + `"]}}`)
+	patch := []byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + testFinalizer + `"]}}`)
 	kind := types.StrategicMergePatchType
 	if o.kind != configMapKind {
 		patch, kind = []byte(`{"metadata":{"finalizers":null}}`), types.MergePatchType
@@ -153,44 +153,44 @@ func (o *thing) release(t *testing.T) {
 	}
 }
 
-// fence returns when the garbage collector has done what it had to do before, or
+// waitForGarbageCollector returns when the garbage collector has done what it had to do before, or
 // nearly so: it collects something that came later.
-func (a *annex) fence(t *testing.T, namespace string) {
+func (a *annex) waitForGarbageCollector(t *testing.T, namespace string) {
 	t.Helper()
 	owner := a.configMap(t, namespace, "fence-owner")
-	fence := a.configMap(t, namespace, "fence", owned(owner))
+	fence := a.configMap(t, namespace, "fence", ownedBy(owner))
 	owner.delete(t, metav1.DeletePropagationBackground)
-	fence.waitGone(t)
+	fence.waitForDeletion(t)
 }
 
 // clusterWidgets installs Widgets without a namespace.
 func (a *annex) clusterWidgets(t *testing.T) *resource {
 	t.Helper()
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	crd.Spec.Scope = apiextensionsv1.ClusterScoped
-	a.create(t, crd)
+	a.createCRD(t, crd)
 	return &resource{annex: a, name: crd.Name, group: crd.Spec.Group}
 }
 
-func TestGarbageGoesWithItsOwners(t *testing.T) {
+func TestGarbageCollectionOfDependents(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
-	widgets, cluster := a.install(t, newDefinition(t, anySchema)), a.clusterWidgets(t)
+	widgets, cluster := a.installCRD(t, newCRD(t, anySchema)), a.clusterWidgets(t)
 	namespace := widgets.namespace
 
 	typed := a.configMap(t, namespace, "typed")
-	custom := widgets.own(t, "custom", owned(typed))
-	last := a.configMap(t, namespace, "last", owned(custom))
+	custom := widgets.own(t, "custom", ownedBy(typed))
+	last := a.configMap(t, namespace, "last", ownedBy(custom))
 	global := cluster.own(t, "global")
-	inNamespace := widgets.own(t, "in-namespace", owned(global))
-	globalToo := cluster.own(t, "global-too", owned(global))
+	inNamespace := widgets.own(t, "in-namespace", ownedBy(global))
+	globalToo := cluster.own(t, "global-too", ownedBy(global))
 	keeper := a.configMap(t, namespace, "keeper")
-	kept := widgets.own(t, "kept", owned(typed, keeper))
+	kept := widgets.own(t, "kept", ownedBy(typed, keeper))
 
 	typed.delete(t, metav1.DeletePropagationBackground)
 	global.delete(t, metav1.DeletePropagationBackground)
-	for _, object := range []*thing{typed, custom, last, global, inNamespace, globalToo} {
-		object.waitGone(t)
+	for _, object := range []*testObject{typed, custom, last, global, inNamespace, globalToo} {
+		object.waitForDeletion(t)
 	}
 	poll.Until(t, "an owner that is gone is taken away", func() string {
 		if owners := kept.live(t).OwnerReferences; len(owners) != 1 || owners[0].UID != keeper.meta.UID {
@@ -198,80 +198,80 @@ func TestGarbageGoesWithItsOwners(t *testing.T) {
 		}
 		return ""
 	})
-	kept.wantThere(t)
+	kept.expectPresent(t)
 }
 
-func TestGarbageInTheForeground(t *testing.T) {
+func TestForegroundDeletion(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	namespace := widgets.namespace
-	for name, makeOwner := range map[string]func(string) *thing{
-		"typed":  func(name string) *thing { return a.configMap(t, namespace, name) },
-		"custom": func(name string) *thing { return widgets.own(t, name) },
+	for name, makeOwner := range map[string]func(string) *testObject{
+		"typed":  func(name string) *testObject { return a.configMap(t, namespace, name) },
+		"custom": func(name string) *testObject { return widgets.own(t, name) },
 	} {
 		owner := makeOwner(name + "-owner")
-		child := widgets.own(t, name+"-child", owned(owner))
-		grandchild := a.configMap(t, namespace, name+"-grandchild", owned(child), held)
-		free := a.configMap(t, namespace, name+"-free", ownedFreely(owner), held)
+		child := widgets.own(t, name+"-child", ownedBy(owner))
+		grandchild := a.configMap(t, namespace, name+"-grandchild", ownedBy(child), withFinalizer)
+		free := a.configMap(t, namespace, name+"-free", ownedWithoutBlocking(owner), withFinalizer)
 
 		owner.delete(t, metav1.DeletePropagationForeground)
 		poll.Until(t, "all are being deleted", func() string {
-			for _, object := range []*thing{owner, child, grandchild, free} {
+			for _, object := range []*testObject{owner, child, grandchild, free} {
 				if live := object.live(t); live == nil || live.DeletionTimestamp == nil {
 					return fmt.Sprintf("%s is %+v", object, live)
 				}
 			}
 			return ""
 		})
-		for _, object := range []*thing{owner, child} {
+		for _, object := range []*testObject{owner, child} {
 			if got := object.live(t).Finalizers; !slices.Contains(got, metav1.FinalizerDeleteDependents) {
 				t.Errorf("%s has the finalizers %q", object, got)
 			}
 		}
-		grandchild.release(t)
-		for _, object := range []*thing{grandchild, child, owner} {
-			object.waitGone(t)
+		grandchild.removeFinalizer(t)
+		for _, object := range []*testObject{grandchild, child, owner} {
+			object.waitForDeletion(t)
 		}
 		if free.live(t) == nil {
 			t.Error("what blocks nothing and is held is gone")
 		}
-		free.release(t)
-		free.waitGone(t)
+		free.removeFinalizer(t)
+		free.waitForDeletion(t)
 	}
 }
 
-func TestGarbageOrphans(t *testing.T) {
+func TestOrphanDeletion(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	// One without a namespace would wait while another test has broken Widgets.
-	owners := []*thing{a.configMap(t, widgets.namespace, "typed"), widgets.own(t, "custom")}
-	var orphans []*thing
+	owners := []*testObject{a.configMap(t, widgets.namespace, "typed"), widgets.own(t, "custom")}
+	var orphans []*testObject
 	for i, owner := range owners {
 		orphans = append(orphans,
-			a.configMap(t, widgets.namespace, fmt.Sprintf("typed-orphan-%d", i), owned(owner)),
-			widgets.own(t, fmt.Sprintf("custom-orphan-%d", i), owned(owner)))
+			a.configMap(t, widgets.namespace, fmt.Sprintf("typed-orphan-%d", i), ownedBy(owner)),
+			widgets.own(t, fmt.Sprintf("custom-orphan-%d", i), ownedBy(owner)))
 		owner.delete(t, metav1.DeletePropagationOrphan)
 	}
 	for _, owner := range owners {
-		owner.waitGone(t)
+		owner.waitForDeletion(t)
 	}
-	a.fence(t, widgets.namespace)
+	a.waitForGarbageCollector(t, widgets.namespace)
 	for _, orphan := range orphans {
-		orphan.wantThere(t)
+		orphan.expectPresent(t)
 		if got := orphan.live(t).OwnerReferences; len(got) > 0 {
 			t.Errorf("%s still has the owners %v", orphan, got)
 		}
 	}
 }
 
-// TestGarbageWithOwnersThatCannotBe has references that lead nowhere, or that
+// TestGarbageCollectionWithInvalidOwners has references that lead nowhere, or that
 // nothing can be said about.
-func TestGarbageWithOwnersThatCannotBe(t *testing.T) {
+func TestGarbageCollectionWithInvalidOwners(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
-	widgets, cluster := a.install(t, newDefinition(t, anySchema)), a.clusterWidgets(t)
+	widgets, cluster := a.installCRD(t, newCRD(t, anySchema)), a.clusterWidgets(t)
 	namespace, elsewhere := widgets.namespace, a.newNamespace(t)
 	owner := widgets.own(t, "owner")
 	refer := func(change func(*metav1.OwnerReference)) change {
@@ -280,29 +280,29 @@ func TestGarbageWithOwnersThatCannotBe(t *testing.T) {
 		return func(meta *metav1.ObjectMeta) { meta.OwnerReferences = []metav1.OwnerReference{reference} }
 	}
 
-	gone := map[string]*thing{
+	gone := map[string]*testObject{
 		"UID":       a.configMap(t, namespace, "uid", refer(func(r *metav1.OwnerReference) { r.UID = "00000000-0000-0000-0000-000000000000" })),
 		"name":      a.configMap(t, namespace, "name", refer(func(r *metav1.OwnerReference) { r.Name = "another" })),
 		"kind":      a.configMap(t, namespace, "kind", refer(func(r *metav1.OwnerReference) { r.APIVersion, r.Kind = "v1", "Secret" })),
-		"namespace": a.configMap(t, elsewhere, "namespace", owned(owner)),
+		"namespace": a.configMap(t, elsewhere, "namespace", ownedBy(owner)),
 	}
-	stays := map[string]*thing{
+	stays := map[string]*testObject{
 		"unknown kind":      a.configMap(t, namespace, "unknown-kind", refer(func(r *metav1.OwnerReference) { r.Kind = "Gadget" })),
 		"unknown version":   a.configMap(t, namespace, "unknown-version", refer(func(r *metav1.OwnerReference) { r.APIVersion, r.UID = widgets.group+"/v9", "no-such" })),
 		"unknown group":     a.configMap(t, namespace, "unknown-group", refer(func(r *metav1.OwnerReference) { r.APIVersion = "nobody.example.com/v1" })),
-		"cluster-scoped":    cluster.own(t, "cluster-scoped", owned(owner)),
-		"one of two counts": a.configMap(t, namespace, "two", owned(owner, &thing{kind: widgets.kind(), meta: metav1.ObjectMeta{Name: "x", UID: "no-such"}})),
+		"cluster-scoped":    cluster.own(t, "cluster-scoped", ownedBy(owner)),
+		"one of two counts": a.configMap(t, namespace, "two", ownedBy(owner, &testObject{kind: widgets.kind(), meta: metav1.ObjectMeta{Name: "x", UID: "no-such"}})),
 	}
 	for what, object := range gone {
 		t.Log("wrong", what)
-		object.waitGone(t)
+		object.waitForDeletion(t)
 	}
-	a.fence(t, namespace)
+	a.waitForGarbageCollector(t, namespace)
 	for what, object := range stays {
 		t.Log(what)
-		object.wantThere(t)
+		object.expectPresent(t)
 	}
-	for _, dependent := range []*thing{gone["namespace"], stays["cluster-scoped"]} {
+	for _, dependent := range []*testObject{gone["namespace"], stays["cluster-scoped"]} {
 		in := dependent.meta.Namespace
 		if in == "" {
 			in = metav1.NamespaceDefault
@@ -325,40 +325,40 @@ func (r *resource) kind() schema.GroupVersionKind {
 }
 
 // Owners of a kind that comes to be served can be told apart.
-func TestGarbageOfAKindThatComesLater(t *testing.T) {
+func TestGarbageCollectionOfLaterCRD(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	later := &resource{annex: a, group: crd.Spec.Group}
 	namespace := a.newNamespace(t)
-	dependent := a.configMap(t, namespace, "dependent", owned(&thing{kind: later.kind(), meta: metav1.ObjectMeta{Name: "x", UID: "no-such"}}))
-	a.fence(t, namespace)
-	dependent.wantThere(t)
-	a.create(t, crd)
-	dependent.waitGone(t)
+	dependent := a.configMap(t, namespace, "dependent", ownedBy(&testObject{kind: later.kind(), meta: metav1.ObjectMeta{Name: "x", UID: "no-such"}}))
+	a.waitForGarbageCollector(t, namespace)
+	dependent.expectPresent(t)
+	a.createCRD(t, crd)
+	dependent.waitForDeletion(t)
 }
 
 // The objects of a definition go with it, and what they own too.
-func TestGarbageOfADefinition(t *testing.T) {
+func TestGarbageCollectionAfterCRDDeletion(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	var dependents []*thing
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	var dependents []*testObject
 	for i := range 20 {
-		dependents = append(dependents, a.configMap(t, widgets.namespace, fmt.Sprintf("dependent-%d", i), owned(widgets.own(t, fmt.Sprintf("owner-%d", i)))))
+		dependents = append(dependents, a.configMap(t, widgets.namespace, fmt.Sprintf("dependent-%d", i), ownedBy(widgets.own(t, fmt.Sprintf("owner-%d", i)))))
 	}
 	mustDelete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
 	for _, dependent := range dependents {
-		dependent.waitGone(t)
+		dependent.waitForDeletion(t)
 	}
 }
 
-func TestGarbageInCycles(t *testing.T) {
+func TestGarbageCollectionOfCycles(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
 	namespace := a.newNamespace(t)
-	cycle := func(name string, n int) []*thing {
-		var objects []*thing
+	cycle := func(name string, n int) []*testObject {
+		var objects []*testObject
 		for i := range n {
 			objects = append(objects, a.configMap(t, namespace, fmt.Sprintf("%s-%d", name, i)))
 		}
@@ -381,24 +381,24 @@ func TestGarbageInCycles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, object := range slices.Concat(one, three, both) {
-		object.waitGone(t)
+		object.waitForDeletion(t)
 	}
 	for _, object := range untouched {
-		object.wantThere(t)
+		object.expectPresent(t)
 	}
 }
 
 // A resource that cannot be read keeps only those deletions from ending that it may
 // have dependents of.
-func TestGarbageBesideABrokenResource(t *testing.T) {
+func TestGarbageCollectionWithUnreadableResource(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
-	broken := a.install(t, crd)
+	broken := a.installCRD(t, crd)
 	elsewhere := a.newNamespace(t)
 	broken.create(t, "v1", "stored-in-v1", "spec: {}")
-	broken.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	broken.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		for i := range crd.Spec.Versions {
 			crd.Spec.Versions[i].Storage = crd.Spec.Versions[i].Name == "v2"
 		}
@@ -419,18 +419,18 @@ func TestGarbageBesideABrokenResource(t *testing.T) {
 	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan} {
 		name := strings.ToLower(string(propagation))
 		owner := a.configMap(t, elsewhere, name)
-		dependent := a.configMap(t, elsewhere, name+"-dependent", owned(owner))
+		dependent := a.configMap(t, elsewhere, name+"-dependent", ownedBy(owner))
 		owner.delete(t, propagation)
-		owner.waitGone(t)
+		owner.waitForDeletion(t)
 		if propagation == metav1.DeletePropagationOrphan {
-			dependent.wantThere(t)
+			dependent.expectPresent(t)
 		} else {
-			dependent.waitGone(t)
+			dependent.waitForDeletion(t)
 		}
 	}
 	// Here it may have dependents.
 	owner := a.configMap(t, broken.namespace, "owner")
-	dependent := a.configMap(t, broken.namespace, "dependent", owned(owner))
+	dependent := a.configMap(t, broken.namespace, "dependent", ownedBy(owner))
 	owner.delete(t, metav1.DeletePropagationOrphan)
 	poll.Until(t, "an event says what the deletion waits for", func() string {
 		events, err := a.kube.CoreV1().Events(broken.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(owner.meta.UID)})
@@ -442,48 +442,48 @@ func TestGarbageBesideABrokenResource(t *testing.T) {
 	if live := owner.live(t); live == nil || !slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents) {
 		t.Errorf("the owner is %+v, want it to wait for what cannot be read", live)
 	}
-	broken.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	broken.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 	})
-	owner.waitGone(t)
-	dependent.wantThere(t)
+	owner.waitForDeletion(t)
+	dependent.expectPresent(t)
 }
 
-func TestGarbageWithItsNamespace(t *testing.T) {
+func TestGarbageCollectionInTerminatingNamespace(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	owner := widgets.own(t, "owner")
-	dependent := a.configMap(t, widgets.namespace, "dependent", owned(owner), held)
+	dependent := a.configMap(t, widgets.namespace, "dependent", ownedBy(owner), withFinalizer)
 	owner.delete(t, metav1.DeletePropagationForeground)
 	foreground := metav1.DeletePropagationForeground
 	expectNoError(t, a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{PropagationPolicy: &foreground}))
-	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, heldFinalizer)
-	dependent.release(t)
-	a.waitNamespaceGone(t, widgets.namespace)
+	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, testFinalizer)
+	dependent.removeFinalizer(t)
+	a.waitForNamespaceDeleted(t, widgets.namespace)
 	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
 		t.Errorf("etcd still holds %q", keys)
 	}
 }
 
-func TestGarbageAfterARestart(t *testing.T) {
+func TestGarbageCollectionAfterRestart(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	widgets, cluster := a.install(t, newDefinition(t, anySchema)), a.clusterWidgets(t)
+	widgets, cluster := a.installCRD(t, newCRD(t, anySchema)), a.clusterWidgets(t)
 	owner := widgets.own(t, "owner")
-	child := a.configMap(t, widgets.namespace, "child", owned(owner), held)
+	child := a.configMap(t, widgets.namespace, "child", ownedBy(owner), withFinalizer)
 	late := cluster.own(t, "late")
-	orphan := a.configMap(t, widgets.namespace, "orphan", owned(late))
+	orphan := a.configMap(t, widgets.namespace, "orphan", ownedBy(late))
 	owner.delete(t, metav1.DeletePropagationForeground)
 	late.delete(t, metav1.DeletePropagationOrphan)
 	a.Stop(t)
 
 	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
-	for _, object := range []*thing{owner, child, late, orphan} {
+	for _, object := range []*testObject{owner, child, late, orphan} {
 		object.objects = a.objects(t, object)
 	}
-	late.waitGone(t)
-	orphan.wantThere(t)
+	late.waitForDeletion(t)
+	orphan.expectPresent(t)
 	poll.Until(t, "the child is being deleted", func() string {
 		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
 			return fmt.Sprintf("%+v", live)
@@ -493,21 +493,21 @@ func TestGarbageAfterARestart(t *testing.T) {
 	if live := owner.live(t); live == nil || live.DeletionTimestamp == nil {
 		t.Errorf("the owner is %+v, want it to wait", live)
 	}
-	child.release(t)
-	child.waitGone(t)
-	owner.waitGone(t)
+	child.removeFinalizer(t)
+	child.waitForDeletion(t)
+	owner.waitForDeletion(t)
 }
 
 // The next leader ends what the last one began.
-func TestGarbageWithTheNextLeader(t *testing.T) {
+func TestGarbageCollectionAfterLeaderChange(t *testing.T) {
 	t.Parallel()
 	endpoint := startEtcd(t, nil)
 	first := startReplica(t, endpoint)
-	leader := first.waitHolder(t, "")
+	leader := first.waitForLeader(t, "")
 	second := startReplica(t, endpoint)
-	widgets := second.install(t, newDefinition(t, anySchema))
+	widgets := second.installCRD(t, newCRD(t, anySchema))
 	owner := widgets.own(t, "owner")
-	child := second.configMap(t, widgets.namespace, "child", owned(owner), held)
+	child := second.configMap(t, widgets.namespace, "child", ownedBy(owner), withFinalizer)
 	owner.delete(t, metav1.DeletePropagationForeground)
 	poll.Until(t, "the child is being deleted", func() string {
 		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
@@ -517,31 +517,31 @@ func TestGarbageWithTheNextLeader(t *testing.T) {
 	})
 	first.Stop(t)
 	// Nobody leads for a moment.
-	child.release(t)
+	child.removeFinalizer(t)
 	cause := widgets.own(t, "cause")
-	effect := second.configMap(t, widgets.namespace, "effect", owned(cause))
+	effect := second.configMap(t, widgets.namespace, "effect", ownedBy(cause))
 	cause.delete(t, metav1.DeletePropagationBackground)
-	second.waitHolder(t, leader)
-	for _, object := range []*thing{child, owner, effect} {
-		object.waitGone(t)
+	second.waitForLeader(t, leader)
+	for _, object := range []*testObject{child, owner, effect} {
+		object.waitForDeletion(t)
 	}
 }
 
-func TestGarbageStaysWithoutACollector(t *testing.T) {
+func TestGarbageCollectorDisabled(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--enable-garbage-collector=false")
-	widgets := a.install(t, newDefinition(t, anySchema))
-	var dependents []*thing
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	var dependents []*testObject
 	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan} {
 		name := strings.ToLower(string(propagation))
 		owner := widgets.own(t, name)
-		dependents = append(dependents, a.configMap(t, widgets.namespace, name, owned(owner)))
+		dependents = append(dependents, a.configMap(t, widgets.namespace, name, ownedBy(owner)))
 		owner.delete(t, propagation)
 		if live := owner.live(t); live != nil {
 			t.Errorf("%s deletion leaves %+v", propagation, live.ObjectMeta)
 		}
 	}
 	for _, dependent := range dependents {
-		dependent.wantThere(t)
+		dependent.expectPresent(t)
 	}
 }

@@ -39,7 +39,7 @@ func (a *annex) newStore(t *testing.T, name string) *hostingv1alpha1.Store {
 	return created
 }
 
-func TestStoreThroughTheClientset(t *testing.T) {
+func TestStoreClientset(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	stores := a.hosting.HostingV1alpha1().Stores()
@@ -133,7 +133,7 @@ func TestStoreApply(t *testing.T) {
 	}
 }
 
-func TestStoreDefaultStays(t *testing.T) {
+func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	stores := a.hosting.HostingV1alpha1().Stores()
@@ -210,7 +210,7 @@ func TestHostingInformers(t *testing.T) {
 	}
 }
 
-func TestHostedResourceThroughTheClientset(t *testing.T) {
+func TestHostedResourceClientset(t *testing.T) {
 	t.Parallel()
 	hosted := sharedAnnex(t).hosting.HostingV1alpha1().HostedResources()
 	const name = "plans.future.example.com"
@@ -302,7 +302,7 @@ func TestHostingKindsHaveNoProtobuf(t *testing.T) {
 	}
 }
 
-func TestOwnKindsReadAsAnyOther(t *testing.T) {
+func TestDynamicClientReadsStores(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	unstructured, err := a.dynamic.Resource(hostingv1alpha1.SchemeGroupVersion.WithResource("stores")).Get(t.Context(), "default", metav1.GetOptions{})

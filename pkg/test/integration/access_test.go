@@ -30,8 +30,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// as returns an HTTP client that logs in in another way, or not at all.
-func (a *annex) as(t *testing.T, login func(*restclient.Config)) *http.Client {
+// httpClientAs returns an HTTP client that logs in in another way, or not at all.
+func (a *annex) httpClientAs(t *testing.T, login func(*restclient.Config)) *http.Client {
 	t.Helper()
 	config := restclient.AnonymousClientConfig(a.AnnexConfig)
 	if login != nil {
@@ -42,7 +42,7 @@ func (a *annex) as(t *testing.T, login func(*restclient.Config)) *http.Client {
 	return annexHTTP
 }
 
-func token(token string) func(*restclient.Config) {
+func bearerToken(token string) func(*restclient.Config) {
 	return func(config *restclient.Config) { config.BearerToken = token }
 }
 
@@ -53,7 +53,7 @@ func clientCertificate(certPEM, keyPEM []byte) func(*restclient.Config) {
 // guardedPaths are of every server in the chain, and of none.
 func (a *annex) guardedPaths(t *testing.T) []string {
 	t.Helper()
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.names(t, "v1", metav1.ListOptions{}) // tries again while the watch cache fills
 	return []string{
 		"/", "/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/api_priority_and_fairness/dump_requests",
@@ -67,7 +67,7 @@ func (a *annex) guardedPaths(t *testing.T) []string {
 // discoveryPaths are open to everybody who is logged in, by a default role.
 var discoveryPaths = []string{"/api", "/apis", "/openapi/v2", "/openapi/v3", "/version"}
 
-func TestWhoMayDoWhat(t *testing.T) {
+func TestAccessToPaths(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	paths := a.guardedPaths(t)
@@ -79,15 +79,15 @@ func TestWhoMayDoWhat(t *testing.T) {
 		reason string
 	}{
 		"no credentials":                 {nil, http.StatusUnauthorized, http.StatusOK, "Unauthorized"},
-		"wrong token":                    {token("wrong"), http.StatusUnauthorized, http.StatusUnauthorized, "Unauthorized"},
+		"wrong token":                    {bearerToken("wrong"), http.StatusUnauthorized, http.StatusUnauthorized, "Unauthorized"},
 		"certificate of another CA":      {clientCertificate(foreign.issue(t, "admin", "system:masters")), http.StatusUnauthorized, http.StatusUnauthorized, "Unauthorized"},
-		"token of a user outside":        {token(outsiderToken), http.StatusForbidden, http.StatusOK, `User \"bob\" cannot get path \"/metrics\"`},
-		"token of a member of the group": {token(masterToken), http.StatusOK, http.StatusOK, ""},
+		"token of a user outside":        {bearerToken(outsiderToken), http.StatusForbidden, http.StatusOK, `User \"bob\" cannot get path \"/metrics\"`},
+		"token of a member of the group": {bearerToken(masterToken), http.StatusOK, http.StatusOK, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			annexHTTP := a.as(t, test.login)
+			annexHTTP := a.httpClientAs(t, test.login)
 			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
 				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.code != test.health {
 					t.Errorf("%s: %s, want %d", path, got, test.health)
@@ -112,10 +112,10 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
-func TestForbiddenNamesTheReason(t *testing.T) {
+func TestForbiddenMessage(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.as(t, token(outsiderToken)))
+	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.httpClientAs(t, bearerToken(outsiderToken)))
 	expectNoError(t, err)
 	_, err = annexKube.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
 	wantError(t, err, `secrets is forbidden: User "bob" cannot list resource "secrets" in API group "" in the namespace "default"`)
@@ -134,7 +134,7 @@ func TestImpersonation(t *testing.T) {
 		groups    string
 		code      int
 	}{
-		"an outsider as a master":     {a.as(t, token(outsiderToken)), "alice", "system:masters", http.StatusForbidden},
+		"an outsider as a master":     {a.httpClientAs(t, bearerToken(outsiderToken)), "alice", "system:masters", http.StatusForbidden},
 		"the administrator as nobody": {a.http, "bob", "builders", http.StatusForbidden},
 		"the administrator as master": {a.http, "bob", "system:masters", http.StatusOK},
 	} {
@@ -144,7 +144,7 @@ func TestImpersonation(t *testing.T) {
 		}
 	}
 	// Headers of a front proxy are not believed: annex has none.
-	got := send(t, a.as(t, nil), http.MethodGet, a.URL+"/api/v1/namespaces", "", "X-Remote-User", "admin", "X-Remote-Group", "system:masters")
+	got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+"/api/v1/namespaces", "", "X-Remote-User", "admin", "X-Remote-Group", "system:masters")
 	if got.code != http.StatusUnauthorized {
 		t.Errorf("headers of a front proxy: %s", got)
 	}
@@ -166,14 +166,14 @@ func TestClientCAFile(t *testing.T) {
 		"member":   {[]string{"people", "system:masters"}, http.StatusOK},
 		"outsider": {[]string{"people"}, http.StatusForbidden},
 	} {
-		annexHTTP := a.as(t, clientCertificate(authority.issue(t, "carol", test.groups...)))
+		annexHTTP := a.httpClientAs(t, clientCertificate(authority.issue(t, "carol", test.groups...)))
 		if got := send(t, annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", ""); got.code != test.code {
 			t.Errorf("%s: %s, want %d", name, got, test.code)
 		}
 	}
 }
 
-func TestTokenFileThatIsWrong(t *testing.T) {
+func TestInvalidTokenFile(t *testing.T) {
 	t.Parallel()
 	junk := filepath.Join(t.TempDir(), "tokens.csv")
 	expectNoError(t, os.WriteFile(junk, []byte("only-a-token\n"), 0o600))

@@ -32,15 +32,15 @@ type attacker struct {
 	*annex
 	http      *http.Client
 	namespace string
-	// treasure is what must not be in any answer.
-	treasure string
+	// secretValue is what must not be in any answer.
+	secretValue string
 }
 
 func newAttacker(t *testing.T, a *annex) *attacker {
 	t.Helper()
 	const name = "mallory"
-	m := &attacker{annex: a, http: a.as(t, token(name+"-token")), namespace: a.newNamespace(t), treasure: "x-marks-the-spot"}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "treasure", Namespace: "kube-system"}, StringData: map[string]string{"where": m.treasure}}
+	m := &attacker{annex: a, http: a.httpClientAs(t, bearerToken(name+"-token")), namespace: a.newNamespace(t), secretValue: "x-marks-the-spot"}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "treasure", Namespace: "kube-system"}, StringData: map[string]string{"where": m.secretValue}}
 	mustCreate(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
 	backups := a.newClusterRole(t, nil, rbacv1.PolicyRule{
 		Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
@@ -69,14 +69,14 @@ func newAttacker(t *testing.T, a *annex) *attacker {
 func (m *attacker) send(t *testing.T, method, path, body string, headers ...string) response {
 	t.Helper()
 	got := send(t, m.http, method, m.URL+path, body, headers...)
-	if strings.Contains(got.String(), m.treasure) {
+	if strings.Contains(got.String(), m.secretValue) {
 		t.Errorf("%s %s shows what is in a Secret", method, path)
 	}
 	return got
 }
 
-// refused sends a request that has to be refused, and returns why it was.
-func (m *attacker) refused(t *testing.T, code int, method, path, body string, headers ...string) string {
+// expectRefused sends a request that has to be refused, and returns why it was.
+func (m *attacker) expectRefused(t *testing.T, code int, method, path, body string, headers ...string) string {
 	t.Helper()
 	got := m.send(t, method, path, body, headers...)
 	if got.code != code {
@@ -97,9 +97,9 @@ func withSecret(namespace, name string) string {
 	return fmt.Sprintf(`, "tls": {"secretRef": {"namespace": %q, "name": %q}}`, namespace, name)
 }
 
-// TestStoresGiveNobodyMoreThanTheyHave attacks with the rights that annex's roles for
+// TestStoresDoNotEscalateRights attacks with the rights that annex's roles for
 // its own kinds give, as their holder.
-func TestStoresGiveNobodyMoreThanTheyHave(t *testing.T) {
+func TestStoresDoNotEscalateRights(t *testing.T) {
 	t.Parallel()
 	far := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
 	allowed := far.Endpoints()[0]
@@ -110,10 +110,10 @@ func TestStoresGiveNobodyMoreThanTheyHave(t *testing.T) {
 	widgets.create(t, "v1", "kept", "spec: {}")
 	m := newAttacker(t, a)
 
-	t.Run("addresses", m.reachesNoAddress)
-	t.Run("credentials", func(t *testing.T) { m.usesNoCredentials(t, allowed) })
-	t.Run("keys", func(t *testing.T) { m.readsNoKeys(t, allowed) })
-	t.Run("default", m.leavesDefaultAlone)
+	t.Run("addresses", m.testAddresses)
+	t.Run("credentials", func(t *testing.T) { m.testCredentials(t, allowed) })
+	t.Run("keys", func(t *testing.T) { m.testKeys(t, allowed) })
+	t.Run("default", m.testDefaultStore)
 
 	// What may be done can be done.
 	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: m.namespace}, Data: far.Authority.SecretData(t, time.Now().Add(time.Hour))}
@@ -121,17 +121,17 @@ func TestStoresGiveNobodyMoreThanTheyHave(t *testing.T) {
 	if got := m.send(t, "POST", hostingPath+"stores", storeBody("own", allowed, withSecret(own.Namespace, own.Name)+`, "keyPrefix": "/own"`)); got.code != 201 {
 		t.Errorf("a Store at an endpoint of the list, with a Secret of the author's: %s", got)
 	}
-	a.waitStore(t, "own", metav1.ConditionTrue, "")
-	a.waitStore(t, "default", metav1.ConditionTrue, "")
-	a.waitStore(t, "far", metav1.ConditionTrue, "")
+	a.waitForStore(t, "own", metav1.ConditionTrue, "")
+	a.waitForStore(t, "default", metav1.ConditionTrue, "")
+	a.waitForStore(t, "far", metav1.ConditionTrue, "")
 	if _, err := widgets.in("v1").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// reachesNoAddress tries addresses that annex can reach, and gets the same answer
+// testAddresses tries addresses that annex can reach, and gets the same answer
 // whatever there is.
-func (m *attacker) reachesNoAddress(t *testing.T) {
+func (m *attacker) testAddresses(t *testing.T) {
 	var config net.ListenConfig
 	open, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	expectNoError(t, err)
@@ -139,9 +139,9 @@ func (m *attacker) reachesNoAddress(t *testing.T) {
 	messages := map[string]bool{}
 	for _, address := range []string{open.Addr().String(), "127.0.0.1:1", "169.254.169.254:80", "localhost:2379", strings.TrimPrefix(m.URL, "https://")} {
 		for _, scheme := range []string{"http://", "https://"} {
-			message := m.refused(t, 403, "POST", hostingPath+"stores", storeBody("probe", scheme+address, ""))
+			message := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("probe", scheme+address, ""))
 			messages[strings.ReplaceAll(message, scheme+address, "ENDPOINT")] = true
-			m.refused(t, 403, "PATCH", hostingPath+"stores/far", `[{"op": "add", "path": "/spec/etcd/endpoints/-", "value": "`+scheme+address+`"}]`,
+			m.expectRefused(t, 403, "PATCH", hostingPath+"stores/far", `[{"op": "add", "path": "/spec/etcd/endpoints/-", "value": "`+scheme+address+`"}]`,
 				"Content-Type", "application/json-patch+json")
 		}
 	}
@@ -153,31 +153,31 @@ func (m *attacker) reachesNoAddress(t *testing.T) {
 		"unix://" + socket: 403, "unix:///nowhere": 403, "unix:///proc/self/root" + socket: 403,
 		"unix:///proc/self/cwd/../.." + socket: 422, "UNIX://" + socket: 422, "unix:" + socket: 422, "http://unix:1": 422,
 	} {
-		m.refused(t, code, "POST", hostingPath+"stores", storeBody("socket", endpoint, `, "keyPrefix": "/other"`))
+		m.expectRefused(t, code, "POST", hostingPath+"stores", storeBody("socket", endpoint, `, "keyPrefix": "/other"`))
 	}
 }
 
-// usesNoCredentials tries to have annex log in with a Secret that the attacker cannot
+// testCredentials tries to have annex log in with a Secret that the attacker cannot
 // get, in every way to write a Store.
-func (m *attacker) usesNoCredentials(t *testing.T, allowed string) {
+func (m *attacker) testCredentials(t *testing.T, allowed string) {
 	const secrets = hosting.NamespaceAnnexSystem
-	there := m.refused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
-	missing := m.refused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-not")))
+	there := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
+	missing := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-not")))
 	if strings.ReplaceAll(there, "etcd-far", "X") != strings.ReplaceAll(missing, "etcd-not", "X") {
 		t.Errorf("a refusal tells whether there is a Secret:\n%s\n%s", there, missing)
 	}
-	m.refused(t, 403, "POST", hostingPath+"stores?dryRun=All", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
+	m.expectRefused(t, 403, "POST", hostingPath+"stores?dryRun=All", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
 	if got := m.send(t, "POST", hostingPath+"stores", storeBody("thief", allowed, `, "keyPrefix": "/thief"`)); got.code != 201 {
 		t.Fatalf("a Store without a Secret: %s", got)
 	}
 	const reference = `{"secretRef": {"namespace": "annex-system", "name": "etcd-far"}}`
 	thief := hostingPath + "stores/thief"
-	m.refused(t, 403, "PATCH", thief, `{"spec": {"etcd": {"tls": `+reference+`}}}`, "Content-Type", "application/merge-patch+json")
-	m.refused(t, 403, "PATCH", thief, `{"spec": {"etcd": {"tls": `+reference+`}}}`, "Content-Type", "application/strategic-merge-patch+json")
-	m.refused(t, 403, "PATCH", thief, `[{"op": "add", "path": "/spec/etcd/tls", "value": `+reference+`}]`, "Content-Type", "application/json-patch+json")
+	m.expectRefused(t, 403, "PATCH", thief, `{"spec": {"etcd": {"tls": `+reference+`}}}`, "Content-Type", "application/merge-patch+json")
+	m.expectRefused(t, 403, "PATCH", thief, `{"spec": {"etcd": {"tls": `+reference+`}}}`, "Content-Type", "application/strategic-merge-patch+json")
+	m.expectRefused(t, 403, "PATCH", thief, `[{"op": "add", "path": "/spec/etcd/tls", "value": `+reference+`}]`, "Content-Type", "application/json-patch+json")
 	applied := storeBody("thief", allowed, withSecret(secrets, "etcd-far"))
-	m.refused(t, 403, "PATCH", thief+"?fieldManager=mallory&force=true", applied, "Content-Type", "application/apply-patch+yaml")
-	m.refused(t, 403, "PATCH", hostingPath+"stores/new?fieldManager=mallory", strings.ReplaceAll(applied, "thief", "new"), "Content-Type", "application/apply-patch+yaml")
+	m.expectRefused(t, 403, "PATCH", thief+"?fieldManager=mallory&force=true", applied, "Content-Type", "application/apply-patch+yaml")
+	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/new?fieldManager=mallory", strings.ReplaceAll(applied, "thief", "new"), "Content-Type", "application/apply-patch+yaml")
 	var reread any
 	expectNoError(t, json.Unmarshal([]byte(reference), &reread))
 	poll.Until(t, "a replacement is refused", func() string { // annex writes the status meanwhile
@@ -196,7 +196,7 @@ func (m *attacker) usesNoCredentials(t *testing.T, allowed string) {
 		return ""
 	})
 	// Its certificate is for the endpoints that its author chose.
-	m.refused(t, 403, "PATCH", hostingPath+"stores/far", `{"spec": {"etcd": {"endpoints": ["`+allowed+`", "`+strings.Replace(allowed, "https", "http", 1)+`"]}}}`,
+	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/far", `{"spec": {"etcd": {"endpoints": ["`+allowed+`", "`+strings.Replace(allowed, "https", "http", 1)+`"]}}}`,
 		"Content-Type", "application/merge-patch+json")
 	// What has to do with neither is free.
 	if got := m.send(t, "PATCH", hostingPath+"stores/far", `{"metadata": {"labels": {"a": "b"}}}`, "Content-Type", "application/merge-patch+json"); got.code != 200 {
@@ -204,32 +204,32 @@ func (m *attacker) usesNoCredentials(t *testing.T, allowed string) {
 	}
 }
 
-// readsNoKeys tries names and prefixes that lead to the keys of Secrets.
-func (m *attacker) readsNoKeys(t *testing.T, allowed string) {
-	m.refused(t, 422, "POST", hostingPath+"stores", storeBody("root", allowed, `, "keyPrefix": "/"`))
+// testKeys tries names and prefixes that lead to the keys of Secrets.
+func (m *attacker) testKeys(t *testing.T, allowed string) {
+	m.expectRefused(t, 422, "POST", hostingPath+"stores", storeBody("root", allowed, `, "keyPrefix": "/"`))
 	for _, name := range []string{"kube-system.secrets", "secrets.annex", "secrets.registry"} {
-		m.refused(t, 422, "POST", hostingPath+"hostedresources", hostedBody(name))
+		m.expectRefused(t, 422, "POST", hostingPath+"hostedresources", hostedBody(name))
 	}
 	for _, name := range []string{"secrets.annex.example.com", "stores.hosting.annex.dev", "apiservices.apiregistration.k8s.io"} {
 		if got := m.send(t, "POST", hostingPath+"hostedresources", hostedBody(name)); got.code != 201 {
 			t.Errorf("a HostedResource %s: %s", name, got)
 		}
-		m.refused(t, 409, "POST", hostingPath+"hostedresources/"+name+"/backup", "")
-		m.refused(t, 403, "PATCH", hostingPath+"hostedresources/"+name+"/status", `{"status": {"definitionUID": "1"}}`, "Content-Type", "application/merge-patch+json")
+		m.expectRefused(t, 409, "POST", hostingPath+"hostedresources/"+name+"/backup", "")
+		m.expectRefused(t, 403, "PATCH", hostingPath+"hostedresources/"+name+"/status", `{"status": {"definitionUID": "1"}}`, "Content-Type", "application/merge-patch+json")
 	}
-	m.refused(t, 403, "POST", hostingPath+"stores/default/backup", "")
-	m.refused(t, 403, "POST", hostingPath+"stores/default/restore?resource=kube-system.secrets", "")
+	m.expectRefused(t, 403, "POST", hostingPath+"stores/default/backup", "")
+	m.expectRefused(t, 403, "POST", hostingPath+"stores/default/restore?resource=kube-system.secrets", "")
 }
 
 func hostedBody(name string) string {
 	return fmt.Sprintf(`{"apiVersion": "hosting.annex.dev/v1alpha1", "kind": "HostedResource", "metadata": {"name": %q}, "spec": {"storeName": "default"}}`, name)
 }
 
-// leavesDefaultAlone tries to move or to remove what annex itself needs.
-func (m *attacker) leavesDefaultAlone(t *testing.T) {
+// testDefaultStore tries to move or to remove what annex itself needs.
+func (m *attacker) testDefaultStore(t *testing.T) {
 	const store = hostingPath + "stores/" + hostingv1alpha1.DefaultStoreName
-	m.refused(t, 422, "PATCH", store, `{"spec": {"embedded": null, "etcd": {"endpoints": ["http://127.0.0.1:1"]}}}`, "Content-Type", "application/merge-patch+json")
-	m.refused(t, 403, "PATCH", store+"/status", `{"status": {"clusterID": "1"}}`, "Content-Type", "application/merge-patch+json")
+	m.expectRefused(t, 422, "PATCH", store, `{"spec": {"embedded": null, "etcd": {"endpoints": ["http://127.0.0.1:1"]}}}`, "Content-Type", "application/merge-patch+json")
+	m.expectRefused(t, 403, "PATCH", store+"/status", `{"status": {"clusterID": "1"}}`, "Content-Type", "application/merge-patch+json")
 	if got := m.send(t, "DELETE", store, ""); got.code < 400 {
 		t.Errorf("the Store default is deleted: %s", got)
 	}

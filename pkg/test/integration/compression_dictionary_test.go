@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// enough is how many objects it takes to learn a dictionary.
-	enough = 80
-	// looked is how many of them, the first, are looked at and updated.
-	looked = 5
+	// trainingObjects is how many objects it takes to learn a dictionary.
+	trainingObjects = 80
+	// checkedObjects is how many of them, the first, are looked at and updated.
+	checkedObjects = 5
 )
 
 // compressedMagic begins every compressed value, for ever: it is written down here
 // once more so that a change of it is noticed.
 const compressedMagic = "\x00annex:zstd:1\x00"
 
-// write makes as many objects as a dictionary takes.
-func (r *resource) write(t *testing.T) {
+// createTrainingObjects makes as many objects as a dictionary takes.
+func (r *resource) createTrainingObjects(t *testing.T) {
 	t.Helper()
-	for i := range enough {
-		r.create(t, "v1", fmt.Sprintf("w-%d", i), wordy(i))
+	for i := range trainingObjects {
+		r.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i))
 	}
 }
 
@@ -48,9 +48,9 @@ func (r *resource) touch(t *testing.T, objects int) {
 	}
 }
 
-// learn waits for a dictionary, and has objects compressed with it. It returns where
+// trainDictionary waits for a dictionary, and has objects compressed with it. It returns where
 // the dictionary is.
-func (r *resource) learn(t *testing.T) (key string) {
+func (r *resource) trainDictionary(t *testing.T) (key string) {
 	t.Helper()
 	poll.Until(t, "there is a dictionary", func() string {
 		for key = range r.dictionaries(t) {
@@ -66,17 +66,17 @@ func (r *resource) learn(t *testing.T) (key string) {
 		}
 		return ""
 	})
-	r.touch(t, looked)
+	r.touch(t, checkedObjects)
 	return key
 }
 
 // mustRead fails unless the objects can be read, one by one and together.
 func (r *resource) mustRead(t *testing.T, when string) {
 	t.Helper()
-	if got := len(r.list(t)); got < enough {
+	if got := len(r.list(t)); got < trainingObjects {
 		t.Errorf("%s: %d objects are listed", when, got)
 	}
-	for i := range looked {
+	for i := range checkedObjects {
 		object := r.get(t, "v1", fmt.Sprintf("w-%d", i))
 		if got := field(object, "spec", "propertyNumber7", "measuredDiameter"); got != int64(7*i) {
 			t.Errorf("%s: w-%d reads %v", when, i, got)
@@ -91,7 +91,7 @@ type valueCounts struct{ plain, generic, own int }
 // brings along, and with one of the resource's own.
 func (r *resource) counts(t *testing.T) (counts valueCounts) {
 	t.Helper()
-	for i := range looked {
+	for i := range checkedObjects {
 		value := r.raw(t, fmt.Sprintf("w-%d", i))
 		_, own := compression.DictionaryID(value)
 		switch {
@@ -108,23 +108,23 @@ func (r *resource) counts(t *testing.T) (counts valueCounts) {
 	return counts
 }
 
-// TestCompressionFromPlain goes from plain values to compressed ones and back, with a
+// TestCompressionOfPlainObjects goes from plain values to compressed ones and back, with a
 // restart before each step. Nothing is rewritten but what is updated.
-func TestCompressionFromPlain(t *testing.T) {
+func TestCompressionOfPlainObjects(t *testing.T) {
 	t.Parallel()
-	widgets := startAnnex(t, "--storage-compression=None").install(t, newDefinition(t, anySchema))
-	widgets.write(t)
-	if got := widgets.counts(t); got != (valueCounts{plain: looked}) {
+	widgets := startAnnex(t, "--storage-compression=None").installCRD(t, newCRD(t, anySchema))
+	widgets.createTrainingObjects(t)
+	if got := widgets.counts(t); got != (valueCounts{plain: checkedObjects}) {
 		t.Fatalf("without compression: %+v", got)
 	}
 	small := widgets.create(t, "v1", "small", "{}")
 
 	widgets.annex = widgets.annex.restart(t)
 	widgets.mustRead(t, "before anything is rewritten")
-	if got := widgets.counts(t); got != (valueCounts{plain: looked}) {
+	if got := widgets.counts(t); got != (valueCounts{plain: checkedObjects}) {
 		t.Errorf("reading rewrote: %+v", got)
 	}
-	widgets.touch(t, enough)
+	widgets.touch(t, trainingObjects)
 	if got := widgets.counts(t); got.plain > 0 {
 		t.Errorf("after an update each that changes nothing: %+v", got)
 	}
@@ -133,24 +133,24 @@ func TestCompressionFromPlain(t *testing.T) {
 	if value := widgets.raw(t, "small"); value[0] != '{' || again.GetResourceVersion() != small.GetResourceVersion() {
 		t.Errorf("a small object was written again, as %.40q", value)
 	}
-	widgets.learn(t)
-	if got := widgets.counts(t); got != (valueCounts{own: looked}) {
+	widgets.trainDictionary(t)
+	if got := widgets.counts(t); got != (valueCounts{own: checkedObjects}) {
 		t.Errorf("with a dictionary: %+v", got)
 	}
 	widgets.mustRead(t, "with a dictionary")
-	widgets.waitExact(t)
+	widgets.waitForExactUsage(t)
 
 	widgets.annex = widgets.annex.restart(t)
 	widgets.mustRead(t, "after a restart")
-	fresh := widgets.create(t, "v1", "fresh", wordy(1))
+	fresh := widgets.create(t, "v1", "fresh", widgetContent(1))
 	if _, own := compression.DictionaryID(widgets.raw(t, fresh.GetName())); !own {
 		t.Error("the dictionary is not used after a restart")
 	}
 
 	widgets.annex = widgets.annex.restart(t, "--storage-compression=None")
 	widgets.mustRead(t, "switched off")
-	widgets.touch(t, looked)
-	if got := widgets.counts(t); got != (valueCounts{plain: looked}) {
+	widgets.touch(t, checkedObjects)
+	if got := widgets.counts(t); got != (valueCounts{plain: checkedObjects}) {
 		t.Errorf("switched off, after an update each: %+v", got)
 	}
 	if len(widgets.dictionaries(t)) != 1 {
@@ -161,41 +161,41 @@ func TestCompressionFromPlain(t *testing.T) {
 	}
 }
 
-// TestDictionariesStay deletes a definition with all of its objects. When it comes
+// TestDictionariesOutliveTheirCRD deletes a definition with all of its objects. When it comes
 // back its dictionary is still there, and used from the first object on.
-func TestDictionariesStay(t *testing.T) {
+func TestDictionariesOutliveTheirCRD(t *testing.T) {
 	t.Parallel()
-	definition := newDefinition(t, anySchema)
-	widgets := sharedAnnex(t).install(t, definition.DeepCopy())
-	widgets.write(t)
-	key := widgets.learn(t)
-	widgets.deleteDefinition(t)
-	widgets.gone(t)
-	widgets.waitNotHosted(t)
+	definition := newCRD(t, anySchema)
+	widgets := sharedAnnex(t).installCRD(t, definition.DeepCopy())
+	widgets.createTrainingObjects(t)
+	key := widgets.trainDictionary(t)
+	widgets.deleteCRD(t)
+	widgets.waitForCRDDeleted(t)
+	widgets.waitForHostedResourceDeleted(t)
 	if _, found := widgets.dictionaries(t)[key]; !found {
 		t.Fatal("the dictionary went with the definition")
 	}
-	widgets.annex.create(t, definition)
-	widgets.create(t, "v1", "w", wordy(1))
+	widgets.annex.createCRD(t, definition)
+	widgets.create(t, "v1", "w", widgetContent(1))
 	id, own := compression.DictionaryID(widgets.raw(t, "w"))
 	if !own || !strings.HasSuffix(key, "/"+strconv.FormatUint(uint64(id), 10)) {
 		t.Errorf("the first object is compressed with dictionary %d, want that at %s", id, key)
 	}
 }
 
-// TestCompressionInsideEncryption finds nothing of an object in etcd, neither in its
+// TestCompressionWithEncryption finds nothing of an object in etcd, neither in its
 // value nor in the dictionary that is made of such, and no compressed value that is
 // not encrypted.
-func TestCompressionInsideEncryption(t *testing.T) {
+func TestCompressionWithEncryption(t *testing.T) {
 	t.Parallel()
-	definition := newDefinition(t, anySchema)
+	definition := newCRD(t, anySchema)
 	flag := "--encryption-provider-config=" + writeFile(t, "encryption.yaml",
 		encryptionConfig("widgets."+definition.Spec.Group, provider("secretbox", "first"), "{identity: {}}"))
-	widgets := startAnnex(t).install(t, definition)
-	widgets.write(t)
-	key := widgets.learn(t) // of what is encrypted nothing is learned
+	widgets := startAnnex(t).installCRD(t, definition)
+	widgets.createTrainingObjects(t)
+	key := widgets.trainDictionary(t) // of what is encrypted nothing is learned
 	widgets.annex = widgets.annex.restart(t, flag)
-	widgets.touch(t, looked)
+	widgets.touch(t, checkedObjects)
 	poll.Until(t, "the dictionary is encrypted", func() string {
 		if value := widgets.dictionaries(t)[key]; !bytes.HasPrefix(value, []byte("k8s:enc:")) {
 			return fmt.Sprintf("it is %.40q", value)
@@ -218,7 +218,7 @@ func TestCompressionInsideEncryption(t *testing.T) {
 	if got := len(values["w-3"]); got*3 > len(plain) {
 		t.Errorf("an object of %d bytes takes %d", len(plain), got)
 	}
-	widgets.waitExact(t)
+	widgets.waitForExactUsage(t)
 	widgets.annex = widgets.annex.restart(t, flag)
 	widgets.mustRead(t, "after a restart")
 }
@@ -229,15 +229,15 @@ func TestCompressionOnReplicas(t *testing.T) {
 	t.Parallel()
 	endpoint := startEtcd(t, nil)
 	annexEtcd := newEtcdClient(t, clientv3.Config{Endpoints: []string{endpoint}})
-	first := startReplica(t, endpoint).install(t, newDefinition(t, anySchema))
+	first := startReplica(t, endpoint).installCRD(t, newCRD(t, anySchema))
 	second := *first
 	second.annex = startReplica(t, endpoint).annex
-	first.create(t, "v1", "before", wordy(1))
+	first.create(t, "v1", "before", widgetContent(1))
 	events, err := second.in("v1").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=after"})
 	expectNoError(t, err)
 	defer events.Stop()
-	second.create(t, "v1", "too", wordy(2))
-	first.write(t)
+	second.create(t, "v1", "too", widgetContent(2))
+	first.createTrainingObjects(t)
 	var after []byte
 	poll.Until(t, "the first replica has a dictionary", func() string {
 		if _, err := first.patch(t, "v1", "before", "{}"); err != nil {
@@ -251,26 +251,26 @@ func TestCompressionOnReplicas(t *testing.T) {
 		}
 		return ""
 	})
-	created := first.create(t, "v1", "after", wordy(3))
+	created := first.create(t, "v1", "after", widgetContent(3))
 	if event := nextEvent(t, events); !strings.Contains(describe(event), "after") {
 		t.Errorf("the watch of the second says %s", describe(event))
 	}
 	if got := second.get(t, "v1", "after"); got.GetUID() != created.GetUID() {
 		t.Errorf("the second reads %v", got)
 	}
-	if got := len(second.list(t)); got != enough+3 {
+	if got := len(second.list(t)); got != trainingObjects+3 {
 		t.Errorf("the second lists %d objects", got)
 	}
 }
 
-// TestDictionaryLost starts annex without the dictionary that some objects need, and
+// TestLostDictionary starts annex without the dictionary that some objects need, and
 // with another in its place: lists fail and name them, others can be read, and with
 // the dictionary back all is as it was.
-func TestDictionaryLost(t *testing.T) {
+func TestLostDictionary(t *testing.T) {
 	t.Parallel()
-	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
-	widgets.write(t)
-	key := widgets.learn(t)
+	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
+	widgets.createTrainingObjects(t)
+	key := widgets.trainDictionary(t)
 	id := key[strings.LastIndexByte(key, '/')+1:]
 	content := widgets.dictionaries(t)[key]
 	const lost, neighbour = "w-0", "w-10"

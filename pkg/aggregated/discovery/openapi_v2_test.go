@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package discovery
 
 import (
 	"encoding/json"
@@ -78,7 +78,7 @@ func behind() *knownMain {
 	}
 }
 
-func newV2Handler(served http.Handler, main MainAPIs) *aggregatorFilter {
+func newV2Handler(served http.Handler, main MainAPIs) *filter {
 	return newHandler(served, main,
 		newDefinition("widgets", "example.com", time.Hour), newDefinition("widget", "example.com", time.Hour), newDefinition("widgets", "foreign.example.com", time.Hour))
 }

@@ -91,7 +91,7 @@ samplingRatePerMillion: %d
 func TestTracing(t *testing.T) {
 	t.Parallel()
 	collector, endpoint := startSpanCollector(t)
-	widgets := startAnnex(t, tracingFlag(t, endpoint, 0)).install(t, newDefinition(t, anySchema))
+	widgets := startAnnex(t, tracingFlag(t, endpoint, 0)).installCRD(t, newCRD(t, anySchema))
 	const parent = "00f067aa0ba902b7"
 	traces := map[string]struct{ path, body, span string }{
 		"4bf92f3577b34da6a3ce929d0e0e4736": {
@@ -135,8 +135,8 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// TestTracingSamples traces requests that nobody asked a trace of.
-func TestTracingSamples(t *testing.T) {
+// TestTracingSampling traces requests that nobody asked a trace of.
+func TestTracingSampling(t *testing.T) {
 	t.Parallel()
 	collector, endpoint := startSpanCollector(t)
 	a := startAnnex(t, tracingFlag(t, endpoint, 1_000_000))
@@ -177,9 +177,9 @@ func TestStatusAndFlags(t *testing.T) {
 			login *http.Client
 			code  int
 		}{
-			"nobody":            {a.as(t, nil), http.StatusUnauthorized},
-			"an outsider":       {a.as(t, token(outsiderToken)), http.StatusForbidden},
-			"a monitor":         {a.as(t, token("monitor-token")), http.StatusOK},
+			"nobody":            {a.httpClientAs(t, nil), http.StatusUnauthorized},
+			"an outsider":       {a.httpClientAs(t, bearerToken(outsiderToken)), http.StatusForbidden},
+			"a monitor":         {a.httpClientAs(t, bearerToken("monitor-token")), http.StatusOK},
 			"the administrator": {a.http, http.StatusOK},
 		} {
 			if got := send(t, test.login, http.MethodGet, a.URL+path, ""); got.code != test.code {
@@ -220,9 +220,9 @@ func TestFeatureGateMetrics(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreWrong breaks each file in a way that upstream's loaders accept or
+// TestInvalidFiles breaks each file in a way that upstream's loaders accept or
 // say little about.
-func TestFilesThatAreWrong(t *testing.T) {
+func TestInvalidFiles(t *testing.T) {
 	t.Parallel()
 	const policy, tracing = "apiVersion: audit.k8s.io/v1\nkind: Policy\n", "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
 	const encryption = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n"

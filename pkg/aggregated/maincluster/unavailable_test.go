@@ -47,8 +47,8 @@ func TestOnlyAnswers(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response, err := onlyAnswers(tc.main).RoundTrip(httptest.NewRequest(http.MethodPost, "/", nil))
-			if errors.Is(err, errAway) != tc.away || (response == nil) != tc.away {
+			response, err := newReviewTransport(tc.main).RoundTrip(httptest.NewRequest(http.MethodPost, "/", nil))
+			if errors.Is(err, errUnavailable) != tc.away || (response == nil) != tc.away {
 				t.Errorf("response %v, error %v: want away %t", response, err, tc.away)
 			}
 			if tc.main.err != nil && !errors.Is(err, tc.main.err) {
@@ -58,17 +58,17 @@ func TestOnlyAnswers(t *testing.T) {
 	}
 }
 
-func TestHonestRefusals(t *testing.T) {
+func TestUnavailableStatus(t *testing.T) {
 	t.Parallel()
-	away := fmt.Errorf("%w: %w", errAway, errors.New("Post https://10.0.0.1:6443: connection refused"))
+	away := fmt.Errorf("%w: %w", errUnavailable, errors.New("Post https://10.0.0.1:6443: connection refused"))
 	tests := map[string]struct {
 		err    error // of the login
 		status int   // what the handler then answers
 		want   int
 		body   string
 	}{
-		"login not answered":         {utilerrors.NewAggregate([]error{errors.New("invalid bearer token"), away}), http.StatusUnauthorized, http.StatusServiceUnavailable, "does not answer"},
-		"rights not answered":        {away, http.StatusInternalServerError, http.StatusServiceUnavailable, "does not answer"},
+		"login not answered":         {utilerrors.NewAggregate([]error{errors.New("invalid bearer token"), away}), http.StatusUnauthorized, http.StatusServiceUnavailable, "is not responding"},
+		"rights not answered":        {away, http.StatusInternalServerError, http.StatusServiceUnavailable, "is not responding"},
 		"wrong token":                {errors.New("invalid bearer token"), http.StatusUnauthorized, http.StatusUnauthorized, "inner"},
 		"logged in in spite of it":   {away, http.StatusOK, http.StatusOK, "inner"},
 		"refused for another reason": {away, http.StatusNotFound, http.StatusNotFound, "inner"},
@@ -77,7 +77,7 @@ func TestHonestRefusals(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			logins := noteLogins(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, tc.err }))
+			logins := markingAuthenticator(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, tc.err }))
 			inner := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				_, _, _ = logins.AuthenticateRequest(req)
 				w.Header().Set("Content-Length", "5")
@@ -87,7 +87,7 @@ func TestHonestRefusals(t *testing.T) {
 			req := httptest.NewRequest(http.MethodGet, "/apis", nil)
 			req = req.WithContext(request.WithRequestInfo(req.Context(), &request.RequestInfo{}))
 			recorder := httptest.NewRecorder()
-			WithHonestRefusals(inner, serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()).ServeHTTP(recorder, req)
+			WithUnavailableStatus(inner, serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()).ServeHTTP(recorder, req)
 			if recorder.Code != tc.want || !strings.Contains(recorder.Body.String(), tc.body) {
 				t.Errorf("answered %d %q, want %d with %q", recorder.Code, recorder.Body, tc.want, tc.body)
 			}

@@ -19,10 +19,10 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// definitionIn is a definition of a resource in a group that may be compiled in.
-func definitionIn(t *testing.T, plural, group, version string) *apiextensionsv1.CustomResourceDefinition {
+// newCRDIn is a definition of a resource in a group that may be compiled in.
+func newCRDIn(t *testing.T, plural, group, version string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	crd.Name, crd.Spec.Group = plural+"."+group, group
 	crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, for a test"}
 	crd.Spec.Scope = apiextensionsv1.ClusterScoped
@@ -31,12 +31,12 @@ func definitionIn(t *testing.T, plural, group, version string) *apiextensionsv1.
 	return crd
 }
 
-func TestDefinitionsInCompiledInGroupsAreRefused(t *testing.T) {
+func TestCRDsInCompiledInGroupsAreRefused(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	groups := apiserver.CompiledInGroups()
 	for group := range groups {
-		_, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definitionIn(t, "things", group, "v9"), metav1.CreateOptions{})
+		_, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newCRDIn(t, "things", group, "v9"), metav1.CreateOptions{})
 		if !apierrors.IsInvalid(err) {
 			t.Errorf("a definition in the group %q: %v, want invalid", group, err)
 		}
@@ -44,7 +44,7 @@ func TestDefinitionsInCompiledInGroupsAreRefused(t *testing.T) {
 }
 
 // Definitions that an older version let pass are in the etcd of a data directory.
-func TestDefinitionsInCompiledInGroupsDoNoHarm(t *testing.T) {
+func TestExistingCRDsInCompiledInGroups(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--disable-admission-plugins=CompiledInGroups")
 	before := a.groupNames(t)
@@ -54,14 +54,14 @@ func TestDefinitionsInCompiledInGroupsDoNoHarm(t *testing.T) {
 	widgets := a.installOn(t, "default")
 	widgets.create(t, "v1", "kept", "spec: {}")
 	impostors := []*apiextensionsv1.CustomResourceDefinition{
-		definitionIn(t, "hostedresources", "hosting.annex.dev", "v1alpha1"),
-		definitionIn(t, "stores", "hosting.annex.dev", "v1"),
-		definitionIn(t, "customresourcedefinitions", "apiextensions.k8s.io", "v1"),
-		definitionIn(t, "apiservices", "apiregistration.k8s.io", "v1"),
-		definitionIn(t, "things", "rbac.authorization.k8s.io", "v1"),
+		newCRDIn(t, "hostedresources", "hosting.annex.dev", "v1alpha1"),
+		newCRDIn(t, "stores", "hosting.annex.dev", "v1"),
+		newCRDIn(t, "customresourcedefinitions", "apiextensions.k8s.io", "v1"),
+		newCRDIn(t, "apiservices", "apiregistration.k8s.io", "v1"),
+		newCRDIn(t, "things", "rbac.authorization.k8s.io", "v1"),
 	}
 	for _, crd := range impostors {
-		a.create(t, crd)
+		a.createCRD(t, crd)
 	}
 	if got := a.get(t, "/apis/hosting.annex.dev/v1/stores"); got.code == 200 {
 		t.Errorf("Stores are served as if they were custom resources: %s", got)

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package discovery
 
 import (
 	"encoding/json"
@@ -62,7 +62,7 @@ func TestAggregatorDiscoversAllThatIsDefined(t *testing.T) {
 				handler.started = time.Now()
 			}
 			if test.later != nil {
-				appears := time.AfterFunc(3*settlingPoll, func() { served.resources.Store(&test.later) })
+				appears := time.AfterFunc(3*settlingInterval, func() { served.resources.Store(&test.later) })
 				defer appears.Stop()
 			}
 			if got := get(handler, test.user, discoveryPath); got.Code != test.code {

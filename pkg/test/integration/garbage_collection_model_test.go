@@ -18,7 +18,7 @@ import (
 // family is objects that own each other, and a model of what becomes of them: only
 // the UIDs of the owners that each has.
 type family struct {
-	members []*thing
+	members []*testObject
 	owners  map[types.UID][]types.UID
 }
 
@@ -35,12 +35,12 @@ func newFamily(t *testing.T, widgets *resource, random *rand.Rand, name string) 
 			}
 			owners = append(owners, owner.meta.UID)
 			if random.IntN(2) == 0 {
-				changes = append(changes, owned(owner))
+				changes = append(changes, ownedBy(owner))
 			} else {
-				changes = append(changes, ownedFreely(owner))
+				changes = append(changes, ownedWithoutBlocking(owner))
 			}
 		}
-		var member *thing
+		var member *testObject
 		if name := fmt.Sprintf("%s-%d", name, i); random.IntN(2) == 0 {
 			member = widgets.own(t, name, changes...)
 		} else {
@@ -56,7 +56,7 @@ func newFamily(t *testing.T, widgets *resource, random *rand.Rand, name string) 
 // and has none left goes, who has some left loses those that went.
 func (f *family) delete(t *testing.T, random *rand.Rand) (what string) {
 	t.Helper()
-	var left []*thing
+	var left []*testObject
 	for _, member := range f.members {
 		if _, alive := f.owners[member.meta.UID]; alive {
 			left = append(left, member)
@@ -110,12 +110,12 @@ func (f *family) difference(t *testing.T) (problem string) {
 	return problem
 }
 
-// TestGarbageAgreesWithANaiveModel deletes members of random families at random, and
+// TestGarbageCollectionMatchesModel deletes members of random families at random, and
 // compares who is left.
-func TestGarbageAgreesWithANaiveModel(t *testing.T) {
+func TestGarbageCollectionMatchesModel(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	families := make([]*family, 12)
@@ -131,7 +131,7 @@ func TestGarbageAgreesWithANaiveModel(t *testing.T) {
 			poll.Until(t, fmt.Sprintf("seed %d: family %d agrees after: %s", seed, i, history[i]), func() string { return f.difference(t) })
 		}
 	}
-	a.fence(t, widgets.namespace)
+	a.waitForGarbageCollector(t, widgets.namespace)
 	for i, f := range families {
 		if problem := f.difference(t); problem != "" {
 			t.Errorf("seed %d: family %d in the end: %s after: %s", seed, i, problem, history[i])

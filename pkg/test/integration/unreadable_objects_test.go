@@ -36,8 +36,8 @@ func (r *resource) damage(t *testing.T, annexEtcd *clientv3.Client, name string)
 	}
 }
 
-// waitUnreadable waits until lists fail and name the Widgets.
-func (r *resource) waitUnreadable(t *testing.T, names ...string) {
+// waitForUnreadable waits until lists fail and name the Widgets.
+func (r *resource) waitForUnreadable(t *testing.T, names ...string) {
 	t.Helper()
 	for i, name := range names {
 		names[i] = r.namespace + "/" + name
@@ -54,8 +54,8 @@ func (r *resource) waitUnreadable(t *testing.T, names ...string) {
 	})
 }
 
-// waitNames waits until the Widgets that are listed are those.
-func (r *resource) waitNames(t *testing.T, want ...string) {
+// waitForNames waits until the Widgets that are listed are those.
+func (r *resource) waitForNames(t *testing.T, want ...string) {
 	t.Helper()
 	poll.Until(t, "the list of "+r.name, func() string {
 		list, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
@@ -80,8 +80,8 @@ func (r *resource) unsafeDelete(t *testing.T, name string) response {
 	return r.annex.request(t, http.MethodDelete, r.path("v1")+"/"+name+"?"+corruption.UnsafeDelete+"=true", "")
 }
 
-// waitIntact waits until the condition says so.
-func (r *resource) waitIntact(t *testing.T, a *annex, want string) {
+// waitForObjectsReadable waits until the condition says so.
+func (r *resource) waitForObjectsReadable(t *testing.T, a *annex, want string) {
 	t.Helper()
 	poll.Until(t, "the condition ObjectsReadable", func() string {
 		hosted, err := a.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
@@ -96,17 +96,17 @@ func (r *resource) waitIntact(t *testing.T, a *annex, want string) {
 	})
 }
 
-// informed is an informer of Widgets that counts what it was told was deleted.
-type informed struct {
+// countingInformer is an informer of Widgets that counts what it was told was deleted.
+type countingInformer struct {
 	cache.SharedIndexInformer
 	deleted atomic.Int32
 }
 
-// inform starts an informer that has synced.
-func (r *resource) inform(t *testing.T) *informed {
+// startInformer starts an informer that has synced.
+func (r *resource) startInformer(t *testing.T) *countingInformer {
 	t.Helper()
 	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(r.annex.dynamic, 0, r.namespace, nil)
-	i := &informed{SharedIndexInformer: informers.ForResource(r.gvr("v1")).Informer()}
+	i := &countingInformer{SharedIndexInformer: informers.ForResource(r.gvr("v1")).Informer()}
 	if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { i.deleted.Add(1) }}); err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +122,8 @@ func (r *resource) inform(t *testing.T) *informed {
 	return i
 }
 
-// waitHas waits until the informer has the Widgets of those names.
-func (i *informed) waitHas(t *testing.T, want string) {
+// waitForNames waits until the informer has the Widgets of those names.
+func (i *countingInformer) waitForNames(t *testing.T, want string) {
 	t.Helper()
 	poll.Until(t, "the informer", func() string {
 		var names []string
@@ -144,19 +144,19 @@ func TestCorruptObject(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	annexEtcd := a.etcd(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	for _, name := range []string{"a", "b", "c"} {
 		widgets.create(t, "v1", name, "spec: {}")
 	}
-	informer := widgets.inform(t)
+	informer := widgets.startInformer(t)
 
 	widgets.damage(t, annexEtcd, "b")
-	widgets.waitUnreadable(t, "b")
+	widgets.waitForUnreadable(t, "b")
 	_, err := widgets.in("v1").Get(t.Context(), "b", metav1.GetOptions{})
 	if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), widgets.namespace+"/b cannot be read: object not decodable") {
 		t.Errorf("read it: got %v, want why it cannot be read", err)
 	}
-	widgets.waitIntact(t, a, "False 1 object cannot be read, so lists fail. "+widgets.namespace+"/b: object not decodable")
+	widgets.waitForObjectsReadable(t, a, "False 1 object cannot be read, so lists fail. "+widgets.namespace+"/b: object not decodable")
 	widgets.create(t, "v1", "d", "spec: {}")
 	if _, err := widgets.in("v1").Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
 		t.Errorf("read another: %v", err)
@@ -181,7 +181,7 @@ func TestCorruptObject(t *testing.T) {
 	if unsafe := widgets.unsafeDelete(t, "a"); unsafe.code < 400 {
 		t.Errorf("delete one that can be read, as if it could not: got %s", unsafe)
 	}
-	informer.waitHas(t, "a,b,c")
+	informer.waitForNames(t, "a,b,c")
 	if deleted := informer.deleted.Load(); deleted > 0 {
 		t.Errorf("the informer was told of %d deletions before there was one", deleted)
 	}
@@ -189,11 +189,11 @@ func TestCorruptObject(t *testing.T) {
 	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
 		t.Fatalf("delete it: %s", unsafe)
 	}
-	widgets.waitNames(t, "a", "c", "d")
-	informer.waitHas(t, "a,c,d")
-	widgets.waitIntact(t, a, "True Every object can be read")
+	widgets.waitForNames(t, "a", "c", "d")
+	informer.waitForNames(t, "a,c,d")
+	widgets.waitForObjectsReadable(t, a, "True Every object can be read")
 	widgets.create(t, "v1", "b", "spec: {}")
-	widgets.waitNames(t, "a", "b", "c", "d")
+	widgets.waitForNames(t, "a", "b", "c", "d")
 	if err := widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Errorf("delete all: %v", err)
 	}
@@ -204,7 +204,7 @@ func TestCorruptObject(t *testing.T) {
 func TestReplicaWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	endpoint := startEtcd(t, nil)
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	file := func(keys ...string) string {
 		return writeFile(t, "encryption.yaml", encryptionConfig(crd.Name, provider("secretbox", keys...), "{identity: {}}"))
 	}
@@ -213,52 +213,52 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	first := startAnnex(t, "--etcd-servers="+endpoint, flag+ahead)
 	second := startAnnex(t, "--etcd-servers="+endpoint, flag+behind)
 
-	written := first.install(t, crd)
+	written := first.installCRD(t, crd)
 	read := *written
 	read.annex = second
 	poll.Until(t, "the other replica serves the definition", func() string {
 		_, err := read.in("v1").List(t.Context(), metav1.ListOptions{})
-		return problem(err)
+		return errorText(err)
 	})
 	read.create(t, "v1", "a", "spec: {}")
-	informer := read.inform(t)
+	informer := read.startInformer(t)
 	written.create(t, "v1", "b", "spec: {}")
 	label := []byte(`{"metadata":{"labels":{"x":"y"}}}`)
 	if _, err := written.in("v1").Patch(t.Context(), "a", types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	written.waitNames(t, "a", "b")
-	read.waitUnreadable(t, "a", "b")
+	written.waitForNames(t, "a", "b")
+	read.waitForUnreadable(t, "a", "b")
 	if err := read.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil {
 		t.Error("a replica deleted what it cannot read")
 	}
 	if metric := read.annex.get(t, "/metrics"); !strings.Contains(string(metric.body), `annex_unreadable_objects{resource="`+read.name+`"} 2`) {
 		t.Error("the metrics of the replica do not count the objects")
 	}
-	informer.waitHas(t, "a")
+	informer.waitForNames(t, "a")
 
 	key, err := os.ReadFile(ahead)
 	expectNoError(t, err)
 	mustWrite(t, behind, key)
-	read.waitNames(t, "a", "b")
-	informer.waitHas(t, "a,b")
+	read.waitForNames(t, "a", "b")
+	informer.waitForNames(t, "a,b")
 	if deleted := informer.deleted.Load(); deleted > 0 {
 		t.Errorf("the informer was told of %d deletions where nothing was deleted", deleted)
 	}
 }
 
-// TestCorruptObjectIsNotLeftBehind deletes the namespace and the definition of an
+// TestCorruptObjectBlocksDeletion deletes the namespace and the definition of an
 // object that cannot be read.
-func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
+func TestCorruptObjectBlocksDeletion(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	annexEtcd := a.etcd(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	for _, name := range []string{"a", "b", "c"} {
 		widgets.create(t, "v1", name, "spec: {}")
 	}
 	widgets.damage(t, annexEtcd, "b")
-	widgets.waitUnreadable(t, "b")
+	widgets.waitForUnreadable(t, "b")
 
 	mustDelete(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
 	poll.Until(t, "the namespace says what is in the way", func() string {
@@ -270,7 +270,7 @@ func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
 		}
 		return namespace.Status.String()
 	})
-	widgets.deleteDefinition(t)
+	widgets.deleteCRD(t)
 	poll.Until(t, "the definition says what is in the way", func() string {
 		crd := mustGet(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
 		for _, condition := range crd.Status.Conditions {
@@ -286,7 +286,7 @@ func TestCorruptObjectIsNotLeftBehind(t *testing.T) {
 	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
 		t.Fatalf("delete it: %s", unsafe)
 	}
-	widgets.gone(t)
+	widgets.waitForCRDDeleted(t)
 	poll.Until(t, "the namespace goes", func() string {
 		if _, err := a.kube.CoreV1().Namespaces().Get(t.Context(), widgets.namespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return "it is still there"

@@ -65,7 +65,7 @@ func TestObjectsNeedTheirNamespace(t *testing.T) {
 		t.Errorf("got %v, want NotFound", err)
 	}
 	wantError(t, err, `namespaces "nowhere" not found`)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.namespace = "nowhere"
 	_, err = widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "a", "spec: {}"), metav1.CreateOptions{})
 	wantError(t, err, `namespaces "nowhere" not found`)
@@ -182,13 +182,13 @@ func TestProtobuf(t *testing.T) {
 		t.Errorf("etcd holds %q, want protobuf", stored)
 	}
 	// Of a custom resource there is no protobuf.
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	if got := a.get(t, widgets.path("v1"), "Accept", runtime.ContentTypeProtobuf); got.code != http.StatusNotAcceptable {
 		t.Errorf("a custom resource as protobuf: %s, want 406", got)
 	}
 }
 
-func TestEventsThroughBothGroups(t *testing.T) {
+func TestEventsInBothGroups(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)

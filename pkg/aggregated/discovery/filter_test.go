@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package discovery
 
 import (
 	"bytes"
@@ -125,13 +125,13 @@ func (d *documents) setV3(t *testing.T, paths ...string) {
 	d.v3.Store(&content)
 }
 
-func newHandler(next http.Handler, main MainAPIs, definitions ...*apiextensionsv1.CustomResourceDefinition) *aggregatorFilter {
+func newHandler(next http.Handler, main MainAPIs, definitions ...*apiextensionsv1.CustomResourceDefinition) *filter {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for _, definition := range definitions {
 		// Adding to memory does not fail.
 		_ = indexer.Add(definition)
 	}
-	return &aggregatorFilter{
+	return &filter{
 		next:        next,
 		definitions: crdlisters.NewCustomResourceDefinitionLister(indexer),
 		synced:      func() bool { return true },
@@ -225,7 +225,7 @@ func TestAggregatorWaitsForWhatIsDefinedJustNow(t *testing.T) {
 	t.Parallel()
 	served := newDocuments(t, swagger{}, "apis/hosting.annex.dev/v1alpha1")
 	handler := newHandler(served, &knownMain{}, newDefinition("widgets", "fresh.example.com", 0))
-	appears := time.AfterFunc(3*settlingPoll, func() { served.setV3(t, "apis/fresh.example.com/v1") })
+	appears := time.AfterFunc(3*settlingInterval, func() { served.setV3(t, "apis/fresh.example.com/v1") })
 	defer appears.Stop()
 	answer := get(handler, aggregatorUser, openAPIV3Path)
 	if diff := cmp.Diff([]string{"apis/fresh.example.com/v1"}, listedPaths(t, answer)); diff != "" {

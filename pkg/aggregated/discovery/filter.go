@@ -1,7 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+// Package discovery filters OpenAPI and discovery documents for the aggregator of the
+// main cluster.
+package discovery
 
 import (
 	"bytes"
@@ -28,8 +30,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// Who kube-apiserver is when it collects OpenAPI documents from the servers behind
-// it, and when it collects what they serve.
+// User names that kube-apiserver uses to fetch OpenAPI and discovery.
 const (
 	aggregatorUser = "system:aggregator"
 	discoveryUser  = "system:kube-aggregator"
@@ -41,43 +42,47 @@ const (
 )
 
 const (
-	// settlingPeriod is how long after it was established a definition may be
-	// missing in annex's documents without being broken; startPeriod is the same for
-	// all definitions after annex was started.
+	// settlingPeriod is how long after its establishment a definition may be missing in
+	// annex's documents without being broken; startPeriod is the same for all
+	// definitions after annex was started.
 	settlingPeriod = 10 * time.Second
 	startPeriod    = 30 * time.Second
-	// settlingPatience bounds how long the aggregator is made to wait for such a
-	// definition: it looks at one server after the other.
-	settlingPatience = 2 * time.Second
-	// settlingPoll is how often the documents are looked at meanwhile.
-	settlingPoll = 50 * time.Millisecond
-	// retryAfterSeconds is told to an aggregator that comes too early.
+	// settlingTimeout bounds how long the aggregator waits for such a definition: it
+	// fetches from one server after the other.
+	settlingTimeout = 2 * time.Second
+	// settlingInterval is how often the documents are checked meanwhile.
+	settlingInterval = 50 * time.Millisecond
+	// retryAfterSeconds is sent to an aggregator whose request came too early.
 	retryAfterSeconds = "1"
 )
 
-// MainAPIs is what the main cluster serves itself.
+// MainAPIs are the APIs that the main cluster serves itself.
 type MainAPIs interface {
-	// Run follows the main cluster until ctx is done.
-	Run(ctx context.Context)
-	// HasSynced reports whether it is known.
+	// HasSynced reports whether they are known.
 	HasSynced() bool
 	// Defines returns the resources of a version that definitions of the main
 	// cluster serve, by their plural names.
 	Defines(version schema.GroupVersion) sets.Set[string]
 	// PublishedElsewhere reports whether the main cluster sends requests for a
-	// version to somebody other than annex, itself included.
+	// version to a server other than annex, itself included.
 	PublishedElsewhere(version schema.GroupVersion) bool
 }
 
-// aggregatorFilter answers the main cluster's aggregator. It gets OpenAPI documents of
-// what only annex has, because it does not expect anything else: it takes whatever
-// paths the index of v3 lists, and answers for a path that two servers list with
-// either's document; a path of v2 that begins like one of a definition of its own
-// breaks v2 for the whole cluster; and schemas that differ from its own by as much
-// as a word are added a second time under another name.
+// Filter returns a wrapper of annex's aggregator that filters the documents which the
+// main cluster's aggregator fetches. They contain only what annex alone serves, because
+// that aggregator expects nothing else: it takes all paths that the index of v3 lists,
+// and serves either document of a path that two servers list; a path of v2 that starts
+// like one of a definition of its own breaks v2 for the whole cluster; and schemas that
+// differ from its own in a single word are added again under another name.
 //
-// Everybody else gets the documents whole.
-type aggregatorFilter struct {
+// Other users get the documents whole.
+func Filter(main MainAPIs) func(http.Handler, crdinformers.CustomResourceDefinitionInformer) http.Handler {
+	return func(next http.Handler, definitions crdinformers.CustomResourceDefinitionInformer) http.Handler {
+		return newFilter(next, definitions, main)
+	}
+}
+
+type filter struct {
 	next        http.Handler
 	definitions crdlisters.CustomResourceDefinitionLister
 	// synced reports whether all definitions are known.
@@ -87,8 +92,8 @@ type aggregatorFilter struct {
 	v2      filteredV2
 }
 
-func newAggregatorFilter(next http.Handler, definitions crdinformers.CustomResourceDefinitionInformer, main MainAPIs) *aggregatorFilter {
-	return &aggregatorFilter{
+func newFilter(next http.Handler, definitions crdinformers.CustomResourceDefinitionInformer, main MainAPIs) *filter {
+	return &filter{
 		next:        next,
 		definitions: definitions.Lister(),
 		synced:      definitions.Informer().HasSynced,
@@ -97,8 +102,8 @@ func newAggregatorFilter(next http.Handler, definitions crdinformers.CustomResou
 	}
 }
 
-// ServeHTTP answers the aggregator and hands on all other requests.
-func (a *aggregatorFilter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP serves the aggregator, and passes on all other requests.
+func (a *filter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case strings.HasPrefix(path, openAPIV3Path+"/"):
 		withoutRedirect(a.next, w, r)
@@ -121,9 +126,9 @@ func isUser(r *http.Request, name string) bool {
 // collect returns a filtered document.
 type collect func(*http.Request, *view) (*document, *failure)
 
-func (a *aggregatorFilter) serveOpenAPI(w http.ResponseWriter, r *http.Request, collect collect) {
+func (a *filter) serveOpenAPI(w http.ResponseWriter, r *http.Request, collect collect) {
 	if !a.main.HasSynced() || !a.synced() {
-		tooEarly("annex does not know yet what it and the main cluster serve").writeTo(w)
+		tooEarly("the APIs of annex and the main cluster are not known yet").writeTo(w)
 		return
 	}
 	document, failure := a.settled(r, collect)
@@ -146,14 +151,14 @@ func newDocument(content []byte, has func(schema.GroupVersion) bool) *document {
 	return &document{content: content, etag: fmt.Sprintf(`"%X"`, sha256.Sum256(content)), has: has}
 }
 
-// serve also answers that nothing has changed.
+// serve returns 304 for an unchanged document.
 func (d *document) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Etag", d.etag)
 	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(d.content))
 }
 
-// failure is an answer that is no document.
+// failure is a response without a document.
 type failure struct {
 	code   int
 	header http.Header
@@ -165,11 +170,11 @@ func (f *failure) writeTo(w http.ResponseWriter) {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(f.code)
-	// The aggregator may be gone, which is its own affair.
+	// It fails only if the aggregator disconnected.
 	_, _ = w.Write(f.body)
 }
 
-// tooEarly has the aggregator keep what it has and try again.
+// tooEarly makes the aggregator keep its documents and retry.
 func tooEarly(reason string) *failure {
 	return &failure{code: http.StatusServiceUnavailable, header: http.Header{"Retry-After": {retryAfterSeconds}}, body: []byte(reason)}
 }
@@ -179,14 +184,14 @@ func internalFailure(ctx context.Context, err error) *failure {
 	return &failure{code: http.StatusInternalServerError, body: []byte(err.Error())}
 }
 
-// settled collects a document until it has all that was defined just now. A
-// version is published within milliseconds and its documents are made a moment
-// later: an aggregator that got none would look again only after a minute.
-func (a *aggregatorFilter) settled(r *http.Request, collect collect) (*document, *failure) {
-	ctx, cancel := context.WithTimeout(r.Context(), settlingPatience)
+// settled collects a document until it contains all new definitions. A version is
+// published within milliseconds and its documents are built slightly later: an
+// aggregator that got none would fetch again only after a minute.
+func (a *filter) settled(r *http.Request, collect collect) (*document, *failure) {
+	ctx, cancel := context.WithTimeout(r.Context(), settlingTimeout)
 	defer cancel()
 	for {
-		seen, err := a.look()
+		seen, err := a.compare()
 		if err != nil {
 			return nil, internalFailure(r.Context(), err)
 		}
@@ -196,23 +201,23 @@ func (a *aggregatorFilter) settled(r *http.Request, collect collect) (*document,
 		}
 		select {
 		case <-ctx.Done():
-			return nil, tooEarly("annex is still making the documents of what was defined just now")
-		case <-time.After(settlingPoll):
+			return nil, tooEarly("the documents of new definitions are not complete yet")
+		case <-time.After(settlingInterval):
 		}
 	}
 }
 
 // view is what annex serves and the main cluster does not, at one moment.
 type view struct {
-	// versions are those that the aggregator is told of; for each, the resources
-	// that the main cluster defines itself.
+	// versions are those in the filtered documents; for each, the resources that the
+	// main cluster defines itself.
 	versions map[schema.GroupVersion]sets.Set[string]
-	// fresh are the versions of definitions whose documents may still be made.
+	// fresh are the versions of definitions whose documents may be incomplete.
 	fresh []schema.GroupVersion
 }
 
-// look compares annex's definitions with the main cluster.
-func (a *aggregatorFilter) look() (*view, error) {
+// compare compares annex's definitions with the main cluster.
+func (a *filter) compare() (*view, error) {
 	all, err := a.definitions.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("list definitions: %w", err)
@@ -235,23 +240,23 @@ func (a *aggregatorFilter) look() (*view, error) {
 	return v, nil
 }
 
-// maySettle reports whether what annex says of a definition may still be made.
-func (a *aggregatorFilter) maySettle(definition *apiextensionsv1.CustomResourceDefinition) bool {
+// maySettle reports whether the documents of a definition may be incomplete.
+func (a *filter) maySettle(definition *apiextensionsv1.CustomResourceDefinition) bool {
 	established := apiextensionshelpers.FindCRDCondition(definition, apiextensionsv1.Established)
 	return established != nil && established.Status == apiextensionsv1.ConditionTrue &&
 		(a.starting() || time.Since(established.LastTransitionTime.Time) < settlingPeriod)
 }
 
-// starting reports whether annex was started just now.
-func (a *aggregatorFilter) starting() bool { return time.Since(a.started) < startPeriod }
+// starting reports whether annex started less than startPeriod ago.
+func (a *filter) starting() bool { return time.Since(a.started) < startPeriod }
 
-// ownWholly reports whether the main cluster has nothing in a version.
+// ownWholly reports whether the main cluster defines nothing in a version.
 func (v *view) ownWholly(version schema.GroupVersion) bool {
 	defined, served := v.versions[version]
 	return served && defined.Len() == 0
 }
 
-// missesNew reports whether a version is still to come.
+// missesNew reports whether a new version is missing.
 func (v *view) missesNew(found *document) bool {
 	for _, version := range v.fresh {
 		if !found.has(version) {
@@ -262,9 +267,9 @@ func (v *view) missesNew(found *document) bool {
 }
 
 // collectV3 filters the index of v3. A version of which the main cluster defines a
-// resource has a document there; a second one in the index would make its answers
-// a toss.
-func (a *aggregatorFilter) collectV3(r *http.Request, seen *view) (*document, *failure) {
+// resource has a document there; with a second one in the index the aggregator would
+// serve either.
+func (a *filter) collectV3(r *http.Request, seen *view) (*document, *failure) {
 	inner, failed := a.fetch(r, "")
 	if failed != nil {
 		return nil, failed
@@ -286,7 +291,7 @@ func (a *aggregatorFilter) collectV3(r *http.Request, seen *view) (*document, *f
 	}
 	return newDocument(content, func(version schema.GroupVersion) bool {
 		_, listed := kept.Paths[v3Path(version)]
-		// One that is left out will not come.
+		// A version that is left out will not appear.
 		return listed || !seen.ownWholly(version)
 	}), nil
 }
@@ -295,18 +300,17 @@ func v3Path(version schema.GroupVersion) string {
 	return "apis/" + version.Group + "/" + version.Version
 }
 
-// answer is a document as annex has it.
-type answer struct {
+// unfiltered is a document as annex serves it.
+type unfiltered struct {
 	content []byte
 	etag    string
-	// unchanged says that it is the one that was asked for by its ETag, and that
-	// there is no content.
+	// unchanged reports that the ETag of the request matched; content is empty then.
 	unchanged bool
 }
 
 // fetch reads a document from annex itself. With an ETag it is read only if it
 // changed.
-func (a *aggregatorFilter) fetch(r *http.Request, etag string) (*answer, *failure) {
+func (a *filter) fetch(r *http.Request, etag string) (*unfiltered, *failure) {
 	inner := r.Clone(r.Context())
 	inner.Header = http.Header{"Accept": {"application/json"}}
 	if etag != "" {
@@ -316,9 +320,9 @@ func (a *aggregatorFilter) fetch(r *http.Request, etag string) (*answer, *failur
 	a.next.ServeHTTP(writer, inner)
 	switch writer.RespCode() {
 	case http.StatusOK:
-		return &answer{content: writer.Data(), etag: writer.Header().Get("Etag")}, nil
+		return &unfiltered{content: writer.Data(), etag: writer.Header().Get("Etag")}, nil
 	case http.StatusNotModified:
-		return &answer{etag: etag, unchanged: true}, nil
+		return &unfiltered{etag: etag, unchanged: true}, nil
 	}
 	return nil, &failure{code: writer.RespCode(), header: writer.Header(), body: writer.Data()}
 }
