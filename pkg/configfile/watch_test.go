@@ -105,10 +105,10 @@ func TestWatch(t *testing.T) {
 
 func TestWatchSaysOnceThatAFileIsBroken(t *testing.T) {
 	t.Parallel()
-	var said []error
+	var recorded []error
 	w := &watcher{File: File{
 		Path:   filepath.Join(t.TempDir(), "config.yaml"),
-		Record: func(_ []byte, err error) { said = append(said, err) },
+		Record: func(_ []byte, err error) { recorded = append(recorded, err) },
 	}}
 	applies, result := 0, errors.New("a file that it names is not there")
 	w.Apply = func(context.Context, []byte) error { applies++; return result }
@@ -117,15 +117,15 @@ func TestWatchSaysOnceThatAFileIsBroken(t *testing.T) {
 	for range 3 {
 		w.check(t.Context())
 	}
-	if applies != 3 || len(said) != 1 {
-		t.Errorf("applied %d times and recorded %v, want 3 times and recorded once", applies, said)
+	if applies != 3 || len(recorded) != 1 {
+		t.Errorf("applied %d times and recorded %v, want 3 times and recorded once", applies, recorded)
 	}
 	result = nil
 	for range 3 {
 		w.check(t.Context())
 	}
-	if applies != 4 || len(said) != 2 || said[1] != nil {
-		t.Errorf("applied %d times and recorded %v, want once more and a success", applies, said)
+	if applies != 4 || len(recorded) != 2 || recorded[1] != nil {
+		t.Errorf("applied %d times and recorded %v, want once more and a success", applies, recorded)
 	}
 }
 

@@ -137,7 +137,7 @@ func TestKubeconfigRefused(t *testing.T) {
 		"no time":                  {in(dir, "--user=a", "--ttl=0s"), "--ttl 0s"},
 		"the past":                 {in(dir, "--user=a", "--ttl=-1h"), "--ttl -1h"},
 		"for ever":                 {in(dir, "--user=a", "--ttl=100000h"), "--ttl 100000h"},
-		"longer than the CA":       {in(expiring, "--user=a"), "--ttl 24h0m0s: the authority that signs expires"},
+		"longer than the CA":       {in(expiring, "--user=a"), "--ttl 24h0m0s: annex's CA expires before, on"},
 		"server without TLS":       {in(dir, "--user=a", "--server=http://127.0.0.1:7443"), "--server"},
 		"server of words":          {in(dir, "--user=a", "--server=here"), "--server"},
 		"no data dir":              {in("", "--user=a"), "--data-dir must not be empty"},
