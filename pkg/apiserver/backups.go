@@ -35,7 +35,7 @@ func (c CompletedConfig) newBackups() backups {
 	return backups{
 		store:        c.extra.Store,
 		transformers: c.generic.ResourceTransformers,
-		compress:     c.extra.Compression.Default == hostingv1alpha1.CompressionZstd,
+		compress:     c.extra.StorageLayers.DefaultCompression == hostingv1alpha1.CompressionZstd,
 	}
 }
 

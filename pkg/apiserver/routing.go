@@ -29,10 +29,8 @@ func newRouter(extra *ExtraConfig) (*routing.Router, error) {
 		LiveHostedResource: func(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error) {
 			return extra.AnnexHosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 		},
-		Cached:      cached,
-		ObjectSize:  extra.ObjectSize,
-		Compression: extra.Compression,
-		Unreadable:  extra.Unreadable,
+		Cached: cached,
+		Layers: extra.StorageLayers,
 	})
 }
 

@@ -22,7 +22,7 @@ import (
 func BenchmarkPart(b *testing.B) {
 	etcd := newEtcd(b)
 	const objects = 10_000
-	seal, text := sealed{"old", "pieces"}, strings.Repeat("x", 2400)
+	seal, text := boundTransformer{"old", "pieces"}, strings.Repeat("x", 2400)
 	for i := 0; i < objects; i += 100 {
 		var ops []clientv3.Op
 		for j := range 100 {

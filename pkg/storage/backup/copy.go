@@ -15,25 +15,24 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// ErrNotEmpty says that there are other keys where a backup is to be copied to.
-var ErrNotEmpty = errors.New("there are keys of something else already")
+// ErrNotEmpty means that the target prefix has other keys.
+var ErrNotEmpty = errors.New("there are other keys already")
 
-// Copy writes everything of a backup to an etcd that no annex uses, byte by byte and
-// under the keys that it was read from: what was encrypted stays encrypted, and opens
-// with the keys that it opened with. A note stands in the etcd from before the first
-// key until after the last, so that no annex serves half of it (see Unfinished); with
-// that note of the same backup, a copy that ended early is repeated.
+// Copy writes a backup to an etcd that no annex uses, unchanged and under the original
+// keys: values stay encrypted with their keys. A marker key exists from before the first
+// write until after the last, so that no annex serves a partial copy (see Unfinished). An
+// interrupted copy of the same backup can be repeated.
 //
-// raise is called before anything can be served; done after each batch.
+// raise is called at the end, before the marker is removed; done after each batch.
 func Copy(ctx context.Context, etcd clientv3.KV, in io.Reader, raise func(ctx context.Context, prefix string, floor int64) error, done func(Trailer)) (Header, Trailer, error) {
 	reader, err := NewReader(in)
 	if err != nil {
 		return Header{}, Trailer{}, err
 	}
 	header := reader.Header()
-	note := keys.Restore(header.Prefix)
+	marker := keys.Restore(header.Prefix)
 	id := header.Store + " " + strconv.FormatInt(header.Revision, 10) + " " + header.Created.String()
-	if err := beginCopy(ctx, etcd, header.Prefix, note, id); err != nil {
+	if err := beginCopy(ctx, etcd, header.Prefix, marker, id); err != nil {
 		return header, Trailer{}, err
 	}
 	var ops []clientv3.Op
@@ -42,13 +41,13 @@ func Copy(ctx context.Context, etcd clientv3.KV, in io.Reader, raise func(ctx co
 		if len(ops) == 0 {
 			return nil
 		}
-		// The note is compared, so that two copies cannot get into each other's way.
-		answer, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.Value(note), "=", id)).Then(ops...).Commit()
+		// The comparison prevents two concurrent copies.
+		answer, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.Value(marker), "=", id)).Then(ops...).Commit()
 		if err != nil {
 			return fmt.Errorf("write to etcd: %w", err)
 		}
 		if !answer.Succeeded {
-			return fmt.Errorf("%w: another restore began", ErrNotEmpty)
+			return fmt.Errorf("%w: another restore is running", ErrNotEmpty)
 		}
 		ops, size = ops[:0], 0
 		done(reader.Trailer())
@@ -79,15 +78,15 @@ func Copy(ctx context.Context, etcd clientv3.KV, in io.Reader, raise func(ctx co
 	if err := raise(ctx, header.Prefix, header.ResourceVersion+RevisionGap); err != nil {
 		return header, Trailer{}, fmt.Errorf("raise the resource versions: %w", err)
 	}
-	if _, err := etcd.Delete(ctx, note); err != nil {
-		return header, Trailer{}, fmt.Errorf("note that everything is restored: %w", err)
+	if _, err := etcd.Delete(ctx, marker); err != nil {
+		return header, Trailer{}, fmt.Errorf("remove the marker of the restore: %w", err)
 	}
 	return header, reader.Trailer(), nil
 }
 
-// beginCopy leaves the note, if there is nothing yet or only a part of this backup.
-func beginCopy(ctx context.Context, etcd clientv3.KV, prefix, note, id string) error {
-	found, err := etcd.Get(ctx, note)
+// beginCopy writes the marker, if the prefix is empty or has a part of this backup.
+func beginCopy(ctx context.Context, etcd clientv3.KV, prefix, marker, id string) error {
+	found, err := etcd.Get(ctx, marker)
 	if err != nil {
 		return fmt.Errorf("read etcd: %w", err)
 	}
@@ -97,28 +96,28 @@ func beginCopy(ctx context.Context, etcd clientv3.KV, prefix, note, id string) e
 		}
 		return nil
 	}
-	there, err := etcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	existing, err := etcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		return fmt.Errorf("read etcd: %w", err)
 	}
-	if there.Count > 0 {
-		return fmt.Errorf("%s: %w: %d of them", prefix, ErrNotEmpty, there.Count)
+	if existing.Count > 0 {
+		return fmt.Errorf("%s: %w: %d of them", prefix, ErrNotEmpty, existing.Count)
 	}
-	answer, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(note), "=", 0)).Then(clientv3.OpPut(note, id)).Commit()
+	answer, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(marker), "=", 0)).Then(clientv3.OpPut(marker, id)).Commit()
 	if err != nil {
 		return fmt.Errorf("write to etcd: %w", err)
 	}
 	if !answer.Succeeded {
-		return fmt.Errorf("%w: another restore began", ErrNotEmpty)
+		return fmt.Errorf("%w: another restore is running", ErrNotEmpty)
 	}
 	return nil
 }
 
-// Unfinished says which backup was not copied to its end, or nothing.
+// Unfinished returns the ID of a backup that is only partly copied, or "".
 func Unfinished(ctx context.Context, etcd clientv3.KV, prefix string) (string, error) {
 	found, err := etcd.Get(ctx, keys.Restore(prefix))
 	if err != nil {
-		return "", fmt.Errorf("look for an unfinished restore: %w", err)
+		return "", fmt.Errorf("check for an unfinished restore: %w", err)
 	}
 	if len(found.Kvs) == 0 {
 		return "", nil

@@ -10,20 +10,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// ErrUnreadable marks a value that the keys and dictionaries at hand do not open.
+// ErrUnreadable means that a value cannot be decoded with the available keys and dictionaries.
 var ErrUnreadable = errors.New("cannot be read")
 
-// ResourceOf says which object a key below the prefix is of, as "<namespace>/<name>"
-// or "<name>". Kubernetes' own kinds have no group in their keys: they are not found.
+// ResourceOf returns the resource of a key below the prefix, and its object as
+// "<namespace>/<name>" or "<name>". It supports only keys with a group, unlike those of
+// Kubernetes' own kinds.
 func ResourceOf(key string) (resource schema.GroupResource, object string, found bool) {
 	group, rest, _ := strings.Cut(key, "/")
 	plural, object, found := strings.Cut(rest, "/")
@@ -33,7 +38,7 @@ func ResourceOf(key string) (resource schema.GroupResource, object string, found
 	return schema.GroupResource{Group: group, Resource: plural}, object, true
 }
 
-// DictionaryOf says which resource a dictionary is of, by its key below the prefix.
+// DictionaryOf returns the resource of a dictionary's key below the prefix.
 func DictionaryOf(key string) (resource schema.GroupResource, found bool) {
 	below, found := strings.CutPrefix(key, strings.TrimPrefix(keys.AllDictionaries(""), keys.Root("")))
 	if !found {
@@ -43,7 +48,7 @@ func DictionaryOf(key string) (resource schema.GroupResource, found bool) {
 	return resource, found
 }
 
-// decode returns what a value holds, with an error if that is not the object of its key.
+// decode decodes a value, and checks that it is the object of its key.
 func decode(ctx context.Context, decoder value.Transformer, prefix string, record Record) ([]byte, error) {
 	plain, _, err := decoder.TransformFromStorage(ctx, record.Value, value.DefaultContext(prefix+record.Key))
 	if err == nil {
@@ -56,11 +61,9 @@ func decode(ctx context.Context, decoder value.Transformer, prefix string, recor
 	return plain, nil
 }
 
-// protobufMagic begins what is not JSON, of kinds that are compiled in. etcd and
-// encryption see to it that it is what was written.
+// protobufMagic begins objects of compiled-in kinds, which are not checked.
 var protobufMagic = []byte("k8s\x00")
 
-// checkObject makes sure that a value is the object that its key says.
 func checkObject(name string, plain []byte) error {
 	if bytes.HasPrefix(plain, protobufMagic) {
 		return nil
@@ -73,39 +76,39 @@ func checkObject(name string, plain []byte) error {
 		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(plain, &found); err != nil {
-		return errors.New("it is no object in JSON; is the key that it was encrypted with missing?")
+		return errors.New("it is not a JSON object; is its encryption key missing?")
 	}
 	if got := path.Join(found.Metadata.Namespace, found.Metadata.Name); got != name || found.Metadata.UID == "" {
-		return fmt.Errorf("the object is that of %q", got)
+		return fmt.Errorf("it is the object %q", got)
 	}
 	return nil
 }
 
-// maxPlain bounds what the values of a part are together once they are decoded. What
-// clients send is far below: parts of some MiB, or one object.
+// maxPlain bounds the total size of a part's values after decoding. Parts of well-behaved
+// clients are much smaller.
 const maxPlain = 1 << 30
 
-// ErrTooLarge marks a part whose values are too much for one request.
+// ErrTooLarge means that the values of a part are too large for one request.
 var ErrTooLarge = fmt.Errorf("the objects of the part have more than %d bytes once they are decoded: send fewer", maxPlain)
 
-// decoded is a part of which every value was decoded once. They are decoded again one
-// by one when they are written: together they may be much larger than the part.
+// decoded is a part with values that can be decoded. They are decoded again one by one when
+// they are written, because together they may be much larger than the part.
 type decoded struct {
 	header       Header
 	dictionaries []object
 	decoder      value.Transformer
 	objects      []Record
-	// unreadable are the keys of those objects that were left out.
+	// unreadable are the keys of omitted objects.
 	unreadable []string
 }
 
-// object is one of a backup, or a dictionary, decoded.
+// object is a decoded object or dictionary.
 type object struct {
 	key   string // below the root
 	value []byte
 }
 
-// decode reads a whole part, and every value of it.
+// decode reads a part and checks every value.
 func (t *Target) decode(ctx context.Context, resource schema.GroupResource, in io.Reader, skipUnreadable bool) (*decoded, error) {
 	reader, err := NewReader(in)
 	if err != nil {
@@ -146,7 +149,7 @@ func (t *Target) decodeObjects(ctx context.Context, resource schema.GroupResourc
 	size := 0
 	for _, record := range objects {
 		if found, _, _ := ResourceOf(record.Key); found != resource {
-			return fmt.Errorf("%w: %s is no object of %s", ErrDamaged, record.Key, resource)
+			return fmt.Errorf("%w: %s is not an object of %s", ErrDamaged, record.Key, resource)
 		}
 		plain, err := decode(ctx, p.decoder, p.header.Prefix, record)
 		if size += len(plain); size > maxPlain {
@@ -166,8 +169,8 @@ func (t *Target) decodeObjects(ctx context.Context, resource schema.GroupResourc
 	return nil
 }
 
-// decodeDictionaries takes the encryption from the dictionaries of a resource. One
-// that cannot be read is missed by the objects that need it.
+// decodeDictionaries decrypts the dictionaries of a resource. Objects that need an
+// unreadable one are unreadable too.
 func (t *Target) decodeDictionaries(ctx context.Context, resource schema.GroupResource, dictionaries []Record, p *decoded, skipUnreadable bool) error {
 	if t.Encryption == nil {
 		return nil
@@ -175,7 +178,7 @@ func (t *Target) decodeDictionaries(ctx context.Context, resource schema.GroupRe
 	encryption := t.Encryption(resource)
 	for _, record := range dictionaries {
 		if found, _ := DictionaryOf(record.Key); found != resource {
-			return fmt.Errorf("%w: %s is no dictionary of %s", ErrDamaged, record.Key, resource)
+			return fmt.Errorf("%w: %s is not a dictionary of %s", ErrDamaged, record.Key, resource)
 		}
 		plain, _, err := encryption.TransformFromStorage(ctx, record.Value, value.DefaultContext(p.header.Prefix+record.Key))
 		switch {
@@ -187,4 +190,38 @@ func (t *Target) decodeDictionaries(ctx context.Context, resource schema.GroupRe
 		}
 	}
 	return nil
+}
+
+// Dictionaries returns a read-only KV with the dictionaries of a backup, for decoding its
+// values. The map is by key below the prefix.
+func Dictionaries(prefix string, dictionaries map[string][]byte) clientv3.KV {
+	kv := &dictionaryKV{values: map[string][]byte{}}
+	for key, content := range dictionaries {
+		kv.values[prefix+key] = content
+	}
+	return kv
+}
+
+// dictionaryKV implements only Get.
+type dictionaryKV struct {
+	clientv3.KV
+	values map[string][]byte
+}
+
+// Get implements clientv3.KV.
+func (d *dictionaryKV) Get(_ context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	op := clientv3.OpGet(key, options...)
+	response := &clientv3.GetResponse{}
+	for _, name := range slices.Sorted(maps.Keys(d.values)) {
+		if end := string(op.RangeBytes()); name != key && (end == "" || name < key || name >= end) {
+			continue
+		}
+		kv := &mvccpb.KeyValue{Key: []byte(name)}
+		if !op.IsKeysOnly() {
+			kv.Value = d.values[name]
+		}
+		response.Kvs = append(response.Kvs, kv)
+	}
+	response.Count = int64(len(response.Kvs))
+	return response, nil
 }

@@ -28,24 +28,24 @@ func newEtcd(t testing.TB) *clientv3.Client {
 	return etcdtest.Start(t, nil).Client()
 }
 
-// sealed binds values to a secret, a whole key and a dictionary, as encryption and
-// compression do.
-type sealed struct{ secret, dictionary string }
+// boundTransformer binds values to a secret, a whole key and a dictionary, like encryption
+// and compression.
+type boundTransformer struct{ secret, dictionary string }
 
-func (s sealed) frame(data value.Context) string {
-	return s.secret + "|" + string(data.AuthenticatedData()) + "|" + s.dictionary + "|"
+func (b boundTransformer) frame(data value.Context) string {
+	return b.secret + "|" + string(data.AuthenticatedData()) + "|" + b.dictionary + "|"
 }
 
-func (s sealed) TransformFromStorage(_ context.Context, stored []byte, data value.Context) ([]byte, bool, error) {
-	plain, found := bytes.CutPrefix(stored, []byte(s.frame(data)))
+func (b boundTransformer) TransformFromStorage(_ context.Context, stored []byte, data value.Context) ([]byte, bool, error) {
+	plain, found := bytes.CutPrefix(stored, []byte(b.frame(data)))
 	if !found {
 		return nil, false, errors.New("no matching key")
 	}
 	return plain, false, nil
 }
 
-func (s sealed) TransformToStorage(_ context.Context, plain []byte, data value.Context) ([]byte, error) {
-	return append([]byte(s.frame(data)), plain...), nil
+func (b boundTransformer) TransformToStorage(_ context.Context, plain []byte, data value.Context) ([]byte, error) {
+	return append([]byte(b.frame(data)), plain...), nil
 }
 
 func widget(i int) string {
@@ -59,12 +59,12 @@ func put(t *testing.T, etcd *clientv3.Client, key, content string, options ...cl
 	}
 }
 
-// putWidgets writes n widgets below a prefix as seal seals them.
-func putWidgets(t *testing.T, etcd *clientv3.Client, prefix string, seal sealed, n int) {
+// putWidgets writes n widgets below a prefix.
+func putWidgets(t *testing.T, etcd *clientv3.Client, prefix string, transformer boundTransformer, n int) {
 	t.Helper()
 	for i := range n {
 		key := fmt.Sprintf("%sns/w%04d", keys.Objects(prefix, widgets), i)
-		stored, err := seal.TransformToStorage(t.Context(), []byte(widget(i)), value.DefaultContext(key))
+		stored, err := transformer.TransformToStorage(t.Context(), []byte(widget(i)), value.DefaultContext(key))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func contents(t *testing.T, etcd *clientv3.Client, prefix string) map[string]str
 func source(etcd *clientv3.Client, now func() time.Time) *Source {
 	return &Source{
 		Store: "fast", KV: etcd, Prefix: "/a", CreatedBy: "v1", Now: now,
-		Decoder: func(schema.GroupResource) value.Transformer { return sealed{"old", "pieces"} },
+		Decoder: func(schema.GroupResource) value.Transformer { return boundTransformer{"old", "pieces"} },
 	}
 }
 
@@ -114,8 +114,8 @@ func parts(t *testing.T, s *Source, resource *schema.GroupResource) [][]byte {
 	}
 }
 
-// impatient has every part end after its first page.
-func impatient() func() time.Time {
+// hourly makes every part end after its first page.
+func hourly() func() time.Time {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	return func() time.Time {
 		now = now.Add(time.Hour)
@@ -131,9 +131,9 @@ func target(etcd *clientv3.Client, secret string, raised *int64) *Target {
 			if !found {
 				return nil, errors.New("there is no dictionary")
 			}
-			return sealed{"old", string(dictionary)}, nil
+			return boundTransformer{"old", string(dictionary)}, nil
 		},
-		Encoder: func(schema.GroupResource) (value.Transformer, error) { return sealed{secret, "none"}, nil },
+		Encoder: func(schema.GroupResource) (value.Transformer, error) { return boundTransformer{secret, "none"}, nil },
 		Raise: func(_ context.Context, _ schema.GroupResource, floor int64) error {
 			*raised = max(*raised, floor)
 			return nil
@@ -141,28 +141,28 @@ func target(etcd *clientv3.Client, secret string, raised *int64) *Target {
 	}
 }
 
-// TestRestoreElsewhere takes a resource to another Store, with another prefix, other
-// encryption and no dictionary, part by part, twice.
-func TestRestoreElsewhere(t *testing.T) {
+// TestRestoreToOtherStore restores a resource to a Store with another prefix, encryption
+// and no dictionary, twice.
+func TestRestoreToOtherStore(t *testing.T) {
 	t.Parallel()
 	from, to := newEtcd(t), newEtcd(t)
-	putWidgets(t, from, "/a", sealed{"old", "pieces"}, 150)
+	putWidgets(t, from, "/a", boundTransformer{"old", "pieces"}, 150)
 	put(t, from, keys.Dictionary("/a", widgets, "1"), "pieces")
 	put(t, from, "/a/example.com/widgetsets/ns/no", "another resource")
 	put(t, from, keys.Store("/a"), `{"uid":"u"}`)
 
-	all := parts(t, source(from, impatient()), &widgets)
+	all := parts(t, source(from, hourly()), &widgets)
 	if len(all) < 3 {
 		t.Errorf("%d parts, want several", len(all))
 	}
 	want := map[string]string{}
 	for i := range 150 {
 		key := fmt.Sprintf("/b/example.com/widgets/ns/w%04d", i)
-		want[key] = sealed{"new", "none"}.frame(value.DefaultContext(key)) + widget(i)
+		want[key] = boundTransformer{"new", "none"}.frame(value.DefaultContext(key)) + widget(i)
 	}
 	var raised int64
 	restorer := target(to, "new", &raised)
-	// Dictionaries come in the first part; who sends parts puts them in each.
+	// Clients put the dictionaries of the first part into each.
 	whole := joined(t, all)
 	for _, step := range []struct {
 		check          bool
@@ -186,9 +186,9 @@ func TestRestoreElsewhere(t *testing.T) {
 		t.Errorf("raised to %d, want more than %d", raised, RevisionGap)
 	}
 
-	// What was written since is not overwritten, and an absent one is put back.
+	// A changed object is not overwritten, and an absent one is restored.
 	changed := "/b/example.com/widgets/ns/w0007"
-	put(t, to, changed, sealed{"new", "none"}.frame(value.DefaultContext(changed))+"{}")
+	put(t, to, changed, boundTransformer{"new", "none"}.frame(value.DefaultContext(changed))+"{}")
 	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(whole), Options{}); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "ns/w0007") {
 		t.Errorf("over another object: %v", err)
 	}
@@ -203,7 +203,7 @@ func TestRestoreElsewhere(t *testing.T) {
 	}
 }
 
-// joined makes one backup of parts.
+// joined joins parts to a backup.
 func joined(t *testing.T, all [][]byte) []byte {
 	t.Helper()
 	var header Header
@@ -224,11 +224,11 @@ func joined(t *testing.T, all [][]byte) []byte {
 	return written(t, header, records...)
 }
 
-// TestRefusedBeforeAnythingIsTouched has everything fail that can.
-func TestRefusedBeforeAnythingIsTouched(t *testing.T) {
+// TestInvalidParts: nothing is written.
+func TestInvalidParts(t *testing.T) {
 	t.Parallel()
 	from, to := newEtcd(t), newEtcd(t)
-	putWidgets(t, from, "/a", sealed{"old", "pieces"}, 3)
+	putWidgets(t, from, "/a", boundTransformer{"old", "pieces"}, 3)
 	put(t, from, keys.Dictionary("/a", widgets, "1"), "pieces")
 	good := joined(t, parts(t, source(from, time.Now), &widgets))
 	header, records, _, err := readAll(bytes.NewReader(good))
@@ -241,18 +241,18 @@ func TestRefusedBeforeAnythingIsTouched(t *testing.T) {
 		change(changed)
 		return written(t, header, changed...)
 	}
-	frame := sealed{"old", "pieces"}.frame(value.DefaultContext("/a/" + records[last].Key))
+	frame := boundTransformer{"old", "pieces"}.frame(value.DefaultContext("/a/" + records[last].Key))
 	for name, tc := range map[string]struct {
 		content []byte
 		want    string
 	}{
-		"cut":                {good[:len(good)-1], "its end is missing"},
+		"truncated":          {good[:len(good)-1], "its end is missing"},
 		"no dictionary":      {written(t, header, records[1:]...), "there is no dictionary"},
 		"another dictionary": {with(func(r []Record) { r[0].Value = []byte("other") }), "example.com/widgets/ns/w0000 cannot be read"},
 		"another key":        {with(func(r []Record) { r[last].Value = []byte("new|") }), "w0002 cannot be read"},
 		"corrupt":            {with(func(r []Record) { r[last].Value = []byte(frame + "{") }), "w0002 cannot be read"},
-		"another object":     {with(func(r []Record) { r[last].Value = []byte(frame + widget(1)) }), `the object is that of "ns/w0001"`},
-		"another resource":   {with(func(r []Record) { r[last].Key = "example.com/widgetsets/ns/a" }), "no object of widgets.example.com"},
+		"another object":     {with(func(r []Record) { r[last].Value = []byte(frame + widget(1)) }), `it is the object "ns/w0001"`},
+		"another resource":   {with(func(r []Record) { r[last].Key = "example.com/widgetsets/ns/a" }), "not an object of widgets.example.com"},
 	} {
 		for _, check := range []bool{true, false} {
 			var raised int64
@@ -267,15 +267,15 @@ func TestRefusedBeforeAnythingIsTouched(t *testing.T) {
 	}
 }
 
-// TestUnreadable backs up what cannot be read, and leaves it out when it is told to.
+// TestUnreadable backs up an unreadable object, and restores with SkipUnreadable.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	from, to := newEtcd(t), newEtcd(t)
-	putWidgets(t, from, "/a", sealed{"old", "pieces"}, 3)
+	putWidgets(t, from, "/a", boundTransformer{"old", "pieces"}, 3)
 	put(t, from, keys.Dictionary("/a", widgets, "1"), "pieces")
 	put(t, from, "/a/example.com/widgets/ns/w0001", "corrupt")
-	put(t, from, "/a/secrets/ns/of-another-kind", "never looked at")
-	whole := joined(t, parts(t, source(from, impatient()), &widgets))
+	put(t, from, "/a/secrets/ns/of-another-kind", "not decoded")
+	whole := joined(t, parts(t, source(from, hourly()), &widgets))
 	_, records, trailer, err := readAll(bytes.NewReader(whole))
 	if err != nil || trailer.Objects != 3 || trailer.Unreadable != 1 {
 		t.Fatalf("trailer %+v, %v", trailer, err)
@@ -311,14 +311,14 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// bomb makes a value of 64 MiB of each.
-type bomb struct{ sealed }
+// bomb decodes every value to 64 MiB.
+type bomb struct{ boundTransformer }
 
 func (bomb) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
 	return append(bytes.Clone(protobufMagic), make([]byte, 64<<20)...), false, nil
 }
 
-// TestBomb restores a small part whose values are very large.
+// TestBomb restores a small part with very large decoded values.
 func TestBomb(t *testing.T) {
 	t.Parallel()
 	to := newEtcd(t)
@@ -350,21 +350,21 @@ func TestReplaced(t *testing.T) {
 	mark := func(etcd *clientv3.Client, content string) { put(t, etcd, keys.Store("/a"), content) }
 	first := newEtcd(t)
 	mark(first, `{"store":"fast","uid":"u","epoch":"one"}`)
-	putWidgets(t, first, "/a", sealed{"old", "pieces"}, 20)
+	putWidgets(t, first, "/a", boundTransformer{"old", "pieces"}, 20)
 	empty := newEtcd(t)
 	mark(empty, `{"store":"fast","uid":"u","epoch":"two"}`)
 	filled := newEtcd(t)
 	mark(filled, `{"store":"fast","uid":"u","epoch":"two"}`)
-	putWidgets(t, filled, "/a", sealed{"old", "pieces"}, 30)
+	putWidgets(t, filled, "/a", boundTransformer{"old", "pieces"}, 30)
 	for name, test := range map[string]struct {
 		second   *clientv3.Client
 		replaced bool
 	}{
-		"the same":             {second: first},
-		"an empty etcd":        {second: empty, replaced: true},
-		"an etcd with as much": {second: filled, replaced: true},
+		"the same":                {second: first},
+		"an empty etcd":           {second: empty, replaced: true},
+		"an etcd with other data": {second: filled, replaced: true},
 	} {
-		s := source(first, impatient())
+		s := source(first, hourly())
 		var out bytes.Buffer
 		if err := s.Part(t.Context(), &out, Position{Resource: &widgets}); err != nil {
 			t.Fatal(err)
@@ -382,8 +382,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestTooLargeIsRefusedBefore asks an etcd that takes 1.5 MiB in a request.
-func TestTooLargeIsRefusedBefore(t *testing.T) {
+// TestCheckTooLarge checks objects against an etcd that accepts 1.5 MiB per request.
+func TestCheckTooLarge(t *testing.T) {
 	t.Parallel()
 	to := newEtcd(t)
 	var raised int64
@@ -392,7 +392,7 @@ func TestTooLargeIsRefusedBefore(t *testing.T) {
 		object := fmt.Sprintf(`{"metadata":{"name":"large","uid":"u"},"data":%q}`, strings.Repeat("x", size))
 		key := "example.com/widgets/large"
 		part := written(t, Header{Prefix: "/a/"}, Record{Kind: KindDictionary, Key: keys.Dictionary("", widgets, "1")[1:], Value: []byte("pieces")},
-			Record{Kind: KindObject, Key: key, Value: []byte(sealed{"old", "pieces"}.frame(value.DefaultContext("/a/"+key)) + object)})
+			Record{Kind: KindObject, Key: key, Value: []byte(boundTransformer{"old", "pieces"}.frame(value.DefaultContext("/a/"+key)) + object)})
 		_, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(part), Options{Check: true})
 		var refused *WriteError
 		if fits != (err == nil) || !fits && (!errors.As(err, &refused) || refused.Key != key || refused.Bytes < size) {
@@ -404,32 +404,32 @@ func TestTooLargeIsRefusedBefore(t *testing.T) {
 	}
 }
 
-// TestDictionariesAreRestored encrypts them anew, and leaves those alone that are there.
-func TestDictionariesAreRestored(t *testing.T) {
+// TestRestoreDictionaries: they are re-encrypted, and existing ones are kept.
+func TestRestoreDictionaries(t *testing.T) {
 	t.Parallel()
 	to := newEtcd(t)
 	key := "_annex/dictionaries/example.com/widgets/"
-	put(t, to, "/b/"+key+"2", "there")
-	seal := sealed{secret: "s"}
+	put(t, to, "/b/"+key+"2", "existing")
+	encryption := boundTransformer{secret: "s"}
 	stored := func(key, content string) []byte {
-		sealed, err := seal.TransformToStorage(t.Context(), []byte(content), value.DefaultContext(key))
+		encrypted, err := encryption.TransformToStorage(t.Context(), []byte(content), value.DefaultContext(key))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return sealed
+		return encrypted
 	}
 	dictionary := func(id string, content []byte) Record {
 		return Record{Kind: KindDictionary, Key: key + id, Value: content}
 	}
 	var raised int64
 	restorer := target(to, "new", &raised)
-	restorer.Encryption = func(schema.GroupResource) value.Transformer { return seal }
+	restorer.Encryption = func(schema.GroupResource) value.Transformer { return encryption }
 	header := Header{Prefix: "/a/"}
 	part := written(t, header, dictionary("1", stored("/a/"+key+"1", "one")), dictionary("2", stored("/a/"+key+"2", "two")))
 	if _, err := restorer.Restore(t.Context(), widgets, bytes.NewReader(part), Options{}); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"/b/" + key + "1": string(stored("/b/"+key+"1", "one")), "/b/" + key + "2": "there"}
+	want := map[string]string{"/b/" + key + "1": string(stored("/b/"+key+"1", "one")), "/b/" + key + "2": "existing"}
 	if diff := cmp.Diff(want, contents(t, to, "/")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -457,12 +457,12 @@ func TestDictionariesAreRestored(t *testing.T) {
 	}
 }
 
-// TestConsistent writes and compacts between parts.
+// TestConsistent deletes and compacts between parts.
 func TestConsistent(t *testing.T) {
 	t.Parallel()
 	etcd := newEtcd(t)
-	putWidgets(t, etcd, "/a", sealed{"old", "pieces"}, 40)
-	s := source(etcd, impatient())
+	putWidgets(t, etcd, "/a", boundTransformer{"old", "pieces"}, 40)
+	s := source(etcd, hourly())
 	var first, second bytes.Buffer
 	if err := s.Part(t.Context(), &first, Position{Resource: &widgets}); err != nil {
 		t.Fatal(err)
@@ -492,15 +492,15 @@ func TestConsistent(t *testing.T) {
 		t.Errorf("after compaction: %v, and %d bytes", err, second.Len())
 	}
 	if err := s.Part(t.Context(), &second, Position{Resource: &widgets, After: "somewhere/else"}); err == nil {
-		t.Error("a part begins where no part ends")
+		t.Error("a part begins at an invalid position")
 	}
 }
 
-// TestCopy brings a whole Store back, byte by byte, in spite of an interruption.
+// TestCopy copies a whole Store, after an interruption.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	from, to := newEtcd(t), newEtcd(t)
-	putWidgets(t, from, "/a", sealed{"old", "pieces"}, 300)
+	putWidgets(t, from, "/a", boundTransformer{"old", "pieces"}, 300)
 	put(t, from, keys.Dictionary("/a", widgets, "1"), "pieces")
 	put(t, from, "/a/secrets/ns/s", "k8s:enc:bytes")
 	want := contents(t, from, "/")
@@ -545,6 +545,6 @@ func TestCopy(t *testing.T) {
 		t.Errorf("at the end: unfinished %q, %v", unfinished, err)
 	}
 	if _, _, err := Copy(t.Context(), to, bytes.NewReader(whole), raise, ignore); !errors.Is(err, ErrNotEmpty) {
-		t.Errorf("over what is there: %v", err)
+		t.Errorf("to a Store with keys: %v", err)
 	}
 }

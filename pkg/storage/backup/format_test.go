@@ -85,17 +85,17 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("trailer %+v, want %+v", trailer, want)
 	}
 	if _, _, err := Verify(bytes.NewReader(written(t, sampleHeader))); err != nil {
-		t.Errorf("a backup of nothing: %v", err)
+		t.Errorf("an empty backup: %v", err)
 	}
 }
 
-// TestEveryCutAndFlip cuts a backup at every byte and changes every byte of it.
-func TestEveryCutAndFlip(t *testing.T) {
+// TestDamage truncates a backup at every byte and changes every byte.
+func TestDamage(t *testing.T) {
 	t.Parallel()
 	whole := written(t, sampleHeader, sampleRecords[0], sampleRecords[1], sampleRecords[2])
 	for n := range whole {
 		if _, _, err := Verify(bytes.NewReader(whole[:n])); !errors.Is(err, ErrTruncated) {
-			t.Errorf("cut to %d of %d bytes: %v, want that the end is missing", n, len(whole), err)
+			t.Errorf("truncated to %d of %d bytes: %v, want ErrTruncated", n, len(whole), err)
 		}
 		for _, bit := range []byte{1, 0x80} {
 			flipped := bytes.Clone(whole)
@@ -108,12 +108,12 @@ func TestEveryCutAndFlip(t *testing.T) {
 			if !known {
 				t.Errorf("byte %d changed: %v", n, err)
 			} else if strings.Contains(err.Error(), "\n") {
-				t.Errorf("byte %d changed: the error is more than a line: %q", n, err)
+				t.Errorf("byte %d changed: the error has several lines: %q", n, err)
 			}
 		}
 	}
 	if _, _, err := Verify(bytes.NewReader(append(whole, 0))); !errors.Is(err, ErrDamaged) {
-		t.Errorf("with more after the end: %v", err)
+		t.Errorf("with data after the end: %v", err)
 	}
 }
 
@@ -130,20 +130,20 @@ func TestRefuses(t *testing.T) {
 		content string
 		want    error
 	}{
-		"empty":           {"", ErrTruncated},
-		"text":            {"apiVersion: v1\n", ErrNotBackup},
-		"short text":      {"a", ErrNotBackup},
-		"copied as text":  {strings.Replace(string(written(t, sampleHeader)), "\r\n", "\n", 1), ErrNotBackup},
-		"newer":           {string(newer), ErrNewer},
-		"a large length":  {magic + "h\x00\xff\xff\xff\xff\xff\xff\xff\xff\x01", ErrDamaged},
-		"a lying length":  {magic + "h\x00\xff\xff\xff\x7f", ErrTruncated},
-		"an endless one":  {magic + "h" + strings.Repeat("\xff", 20), ErrDamaged},
-		"only a header":   {magic + "h\x00\x13{\"formatVersion\":1}", ErrTruncated},
-		"no header":       {magic + "o\x01\x00a", ErrDamaged},
-		"highest version": {header(`"resourceVersion":9223372036854775807`), ErrDamaged},
-		"below zero":      {header(`"resourceVersion":-1`), ErrDamaged},
-		"revision below":  {header(`"revision":-1`), ErrDamaged},
-		"headless header": {magic + "h\x00\x01{", ErrDamaged},
+		"empty":             {"", ErrTruncated},
+		"text":              {"apiVersion: v1\n", ErrNotBackup},
+		"short text":        {"a", ErrNotBackup},
+		"copied as text":    {strings.Replace(string(written(t, sampleHeader)), "\r\n", "\n", 1), ErrNotBackup},
+		"newer":             {string(newer), ErrNewer},
+		"a large length":    {magic + "h\x00\xff\xff\xff\xff\xff\xff\xff\xff\x01", ErrDamaged},
+		"a wrong length":    {magic + "h\x00\xff\xff\xff\x7f", ErrTruncated},
+		"an endless length": {magic + "h" + strings.Repeat("\xff", 20), ErrDamaged},
+		"only a header":     {magic + "h\x00\x13{\"formatVersion\":1}", ErrTruncated},
+		"no header":         {magic + "o\x01\x00a", ErrDamaged},
+		"highest version":   {header(`"resourceVersion":9223372036854775807`), ErrDamaged},
+		"negative version":  {header(`"resourceVersion":-1`), ErrDamaged},
+		"negative revision": {header(`"revision":-1`), ErrDamaged},
+		"invalid header":    {magic + "h\x00\x01{", ErrDamaged},
 	} {
 		if _, _, err := Verify(strings.NewReader(tc.content)); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v, want %v", name, err, tc.want)
@@ -174,17 +174,17 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-// FuzzRestore checks parts of all kinds: none makes a target panic or write.
+// FuzzRestore checks that no part makes a target panic or write.
 func FuzzRestore(f *testing.F) {
 	f.Add(written(f, Header{Prefix: "/a/"}, Record{Kind: KindDictionary, Key: "_annex/dictionaries/example.com/widgets/1", Value: []byte("d")},
 		Record{Kind: KindObject, Key: "example.com/widgets/w", Value: []byte(`{"metadata":{"name":"w","uid":"u"}}`)}))
 	f.Add(written(f, Header{Prefix: "/a/", ResourceVersion: maxResourceVersion}))
 	plain := identity.NewEncryptCheckTransformer()
 	f.Fuzz(func(t *testing.T, content []byte) {
-		// A part with a wrong checksum is refused at once: this one is right.
-		if len(content) > sumSize {
-			sum := sha256.Sum256(content[:len(content)-sumSize])
-			content = append(bytes.Clone(content[:len(content)-sumSize]), sum[:]...)
+		// Correct the checksum, or the part would be rejected.
+		if len(content) > sha256.Size {
+			sum := sha256.Sum256(content[:len(content)-sha256.Size])
+			content = append(bytes.Clone(content[:len(content)-sha256.Size]), sum[:]...)
 		}
 		target := &Target{
 			Prefix:     "/b",
@@ -200,14 +200,13 @@ func FuzzRestore(f *testing.F) {
 		}
 		for _, record := range p.objects {
 			if _, err := decode(t.Context(), p.decoder, p.header.Prefix, record); err != nil {
-				t.Errorf("what was decoded once cannot be decoded again: %v", err)
+				t.Errorf("a checked object cannot be decoded: %v", err)
 			}
 		}
 	})
 }
 
-// FuzzReader makes sure that whatever is read neither panics nor is taken for a
-// backup that was not written so.
+// FuzzReader checks that the Reader does not panic, and accepts only what a Writer writes.
 func FuzzReader(f *testing.F) {
 	f.Add(written(f, sampleHeader, sampleRecords...))
 	f.Add(written(f, sampleHeader))

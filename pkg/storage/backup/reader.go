@@ -53,11 +53,11 @@ func NewReader(in io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// Header says what the backup is of.
+// Header returns the header.
 func (r *Reader) Header() Header { return r.header }
 
-// Next returns the next record, or io.EOF after the last one of a backup that is
-// whole and undamaged. Any other error says that nothing of it is to be used.
+// Next returns the next record, or io.EOF after the last one of a complete, undamaged
+// backup. After any other error, the records before must not be used.
 func (r *Reader) Next() (Record, error) {
 	if r.done {
 		return Record{}, io.EOF
@@ -86,10 +86,10 @@ func (r *Reader) Next() (Record, error) {
 	return record, nil
 }
 
-// Trailer says how much was read.
+// Trailer returns the numbers of records read.
 func (r *Reader) Trailer() Trailer { return r.trailer }
 
-// Verify reads a whole backup and says what it has, or what is wrong with it.
+// Verify reads a whole backup.
 func Verify(in io.Reader) (Header, Trailer, error) {
 	r, err := NewReader(in)
 	if err != nil {
@@ -97,7 +97,7 @@ func Verify(in io.Reader) (Header, Trailer, error) {
 	}
 	for {
 		if _, err := r.Next(); errors.Is(err, io.EOF) && r.trailer.Continue != "" {
-			return r.header, r.trailer, fmt.Errorf("%w: this is a part of it", ErrTruncated)
+			return r.header, r.trailer, fmt.Errorf("%w: this is only a part", ErrTruncated)
 		} else if errors.Is(err, io.EOF) {
 			return r.header, r.trailer, nil
 		} else if err != nil {
@@ -123,26 +123,26 @@ func (r *Reader) readMagic() error {
 	return nil
 }
 
-// finish compares what was read with what the trailer says.
+// finish verifies the trailer.
 func (r *Reader) finish(encoded []byte) error {
 	var trailer Trailer
 	if err := json.Unmarshal(encoded, &trailer); err != nil {
 		return fmt.Errorf("%w: its end cannot be read: %w", ErrDamaged, err)
 	}
 	want := r.sum.Sum(nil)
-	got := make([]byte, sumSize)
+	got := make([]byte, sha256.Size)
 	if _, err := io.ReadFull(r.in, got); err != nil {
-		return cut(err)
+		return truncated(err)
 	}
 	if !bytes.Equal(want, got) {
 		return fmt.Errorf("%w: its checksum is wrong", ErrDamaged)
 	}
 	r.trailer.Continue = trailer.Continue
 	if trailer != r.trailer {
-		return fmt.Errorf("%w: it has %d objects and says that it has %d", ErrDamaged, r.trailer.Objects, trailer.Objects)
+		return fmt.Errorf("%w: it has %d objects, its trailer counts %d", ErrDamaged, r.trailer.Objects, trailer.Objects)
 	}
 	if _, err := r.in.ReadByte(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: something follows its end", ErrDamaged)
+		return fmt.Errorf("%w: it has data after its end", ErrDamaged)
 	}
 	r.done = true
 	return nil
@@ -151,7 +151,7 @@ func (r *Reader) finish(encoded []byte) error {
 func (r *Reader) frame() (Record, error) {
 	kind, err := r.ReadByte()
 	if err != nil {
-		return Record{}, cut(err)
+		return Record{}, truncated(err)
 	}
 	if order[Kind(kind)] == 0 {
 		return Record{}, fmt.Errorf("%w: there is no kind %q", ErrDamaged, kind)
@@ -187,23 +187,23 @@ func (r *Reader) length(limit uint64) (int64, error) {
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return 0, ErrTruncated
 	case err != nil || length > limit:
-		return 0, fmt.Errorf("%w: a length is impossible", ErrDamaged)
+		return 0, fmt.Errorf("%w: a length is too large", ErrDamaged)
 	}
 	return int64(length), nil
 }
 
-// bytes reads n bytes, and takes memory only for those that are there.
+// bytes reads n bytes, and allocates memory only for those that exist.
 func (r *Reader) bytes(n int64) ([]byte, error) {
 	var buffer bytes.Buffer
 	if _, err := io.CopyN(&buffer, r.in, n); err != nil {
-		return nil, cut(err)
+		return nil, truncated(err)
 	}
 	r.sum.Write(buffer.Bytes())
 	return buffer.Bytes(), nil
 }
 
-// cut tells a file that ends from one that cannot be read.
-func cut(err error) error {
+// truncated distinguishes the end of the file from other errors.
+func truncated(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return ErrTruncated
 	}

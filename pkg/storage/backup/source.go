@@ -20,64 +20,61 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// What etcd answers in one page is all in memory at once. Its size is not known
-// before, so pages start small and follow the size of what was seen.
+// A page is in memory at once, and its size is unknown before, so pages start small and
+// adapt to the size of the objects.
 const (
 	firstPage   = 8
 	largestPage = 500
 	pageBytes   = 2 << 20
 )
 
-// A part is small and short, so that no server or proxy on the way takes it for a
-// request that hangs.
+// Limits of a part, so that it does not exceed the timeouts of servers and proxies.
 const (
 	partBytes = 16 << 20
 	partTime  = 10 * time.Second
 )
 
-// ErrCompacted says that the revision that a backup is read at is no longer in etcd.
-var ErrCompacted = errors.New("the revision that is backed up was compacted away: reading it took longer than the history is kept")
+// ErrCompacted means that the revision of a backup was compacted.
+var ErrCompacted = errors.New("the revision of the backup was compacted: reading it took longer than etcd keeps the history")
 
-// ErrPosition says that no part of the backup begins where one is wanted.
-var ErrPosition = errors.New("a backup cannot go on")
+// ErrPosition means that no part of a backup begins at the position.
+var ErrPosition = errors.New("a backup cannot continue")
 
-// ErrReplaced says that the parts of a backup would be of different data.
-var ErrReplaced = errors.New("the data of the Store were replaced since the backup was begun: begin again")
+// ErrReplaced means that the data of the Store was replaced between two parts.
+var ErrReplaced = errors.New("the data of the Store was replaced since the backup started: start again")
 
-// Source is the etcd of a Store, to read backups from.
+// Source reads backups from the etcd of a Store.
 type Source struct {
 	// Store is its name.
 	Store string
-	// KV sees etcd's own revisions, whatever clients of a resource see.
+	// KV returns etcd's own revisions, not those of clients.
 	KV clientv3.KV
 	// Prefix is that of the Store's keys.
 	Prefix string
-	// Offset is by how much the resource versions that clients see are above etcd's
-	// revisions, for a resource, or the most for any. Nil is 0.
+	// Offset returns the difference of clients' resource versions to etcd's revisions for a
+	// resource, or the maximum of all. It may be nil.
 	Offset func(ctx context.Context, resource *schema.GroupResource) (int64, error)
-	// Decoder returns what reads values of a resource. Those that it cannot read are
-	// marked.
+	// Decoder decodes values of a resource, to mark the unreadable ones.
 	Decoder func(resource schema.GroupResource) value.Transformer
 	// CreatedBy is the version of annex.
 	CreatedBy string
-	// Now is the time.
-	Now func() time.Time
+	Now       func() time.Time
 }
 
-// Position is which part of which backup is wanted.
+// Position is that of a part of a backup.
 type Position struct {
 	// Resource is nil for the whole Store.
 	Resource *schema.GroupResource
-	// Revision is that of the first part, or 0 for the first part.
+	// Revision is that of the first part, or 0 for the first part itself.
 	Revision int64
-	// After is Continue of the part before.
+	// After is Continue of the previous part.
 	After string
 	// Data is that of the first part.
 	Data string
 }
 
-// Part writes one part of a backup. All parts have one revision. If it fails before
-// anything is written, out is untouched.
+// Part writes a part of a backup. All parts have the same revision. If reading etcd fails
+// at the start, nothing is written to out.
 func (s *Source) Part(ctx context.Context, out io.Writer, at Position) error {
 	ranges, err := s.ranges(at)
 	if err != nil {
@@ -106,9 +103,8 @@ type span struct {
 	key, end string
 }
 
-// ranges are what is left to read at a position, in the order of the format. Of
-// annex's own notes only the dictionaries are part of a backup: the others are about
-// the etcd and not about what is in it.
+// ranges returns the keys to read from a position on, in the order of the format. Of annex's
+// own keys only the dictionaries are backed up: the others describe the etcd.
 func (s *Source) ranges(at Position) ([]span, error) {
 	var all []span
 	if at.Resource != nil {
@@ -149,7 +145,6 @@ type part struct {
 	size     int
 	last     string
 	full     bool
-	// decoders are those that were needed.
 	decoders map[schema.GroupResource]value.Transformer
 }
 
@@ -173,7 +168,7 @@ func (p *part) read(ctx context.Context, r span) error {
 		for _, kv := range page.Kvs {
 			size += len(kv.Key) + len(kv.Value)
 			p.last = strings.TrimPrefix(string(kv.Key), keys.Root(p.source.Prefix))
-			// What ends by itself, as events do, would be over, or would stay for ever.
+			// Objects with a lease, such as events, would expire or never be deleted.
 			if kv.Lease != 0 {
 				continue
 			}
@@ -198,8 +193,8 @@ func (p *part) read(ctx context.Context, r span) error {
 	}
 }
 
-// isUnreadable reports whether a custom resource cannot be read now, so that somebody
-// learns it while there may be an older backup.
+// isUnreadable reports whether a custom resource cannot be read, so that users learn of it
+// while they may have an older backup.
 func (p *part) isUnreadable(ctx context.Context, record Record) (bool, error) {
 	resource, _, found := ResourceOf(record.Key)
 	if record.Kind != KindObject || !found {
@@ -214,13 +209,13 @@ func (p *part) isUnreadable(ctx context.Context, record Record) (bool, error) {
 	return err != nil, ctx.Err()
 }
 
-// nextLimit aims at pageBytes, but never far beyond what was seen to be small.
+// nextLimit aims at pageBytes, and at most doubles the page.
 func nextLimit(objects, size int) int64 {
 	fit := pageBytes / max(1, size/objects)
 	return int64(max(1, min(fit, 2*objects, largestPage)))
 }
 
-// begin writes the header once it is known which revision is read.
+// begin writes the header before the first page.
 func (p *part) begin(ctx context.Context, current int64) error {
 	if p.writer != nil {
 		return nil
@@ -259,19 +254,19 @@ func (p *part) begin(ctx context.Context, current int64) error {
 	return err
 }
 
-// data says which etcd is read, and which history of it.
+// data returns Header.Data.
 func (s *Source) data(ctx context.Context) (string, error) {
 	found, err := s.KV.Get(ctx, keys.Store(s.Prefix))
 	if err != nil {
-		return "", fmt.Errorf("read the mark of the Store: %w", err)
+		return "", fmt.Errorf("read the ownership key of the Store: %w", err)
 	}
-	var mark struct{ UID, Epoch string }
+	var ownership struct{ UID, Epoch string }
 	for _, kv := range found.Kvs {
-		if err := json.Unmarshal(kv.Value, &mark); err != nil {
-			return "", fmt.Errorf("read the mark of the Store: %w", err)
+		if err := json.Unmarshal(kv.Value, &ownership); err != nil {
+			return "", fmt.Errorf("read the ownership key of the Store: %w", err)
 		}
 	}
-	return fmt.Sprintf("%x/%s/%s", found.Header.GetClusterId(), mark.UID, mark.Epoch), nil
+	return fmt.Sprintf("%x/%s/%s", found.Header.GetClusterId(), ownership.UID, ownership.Epoch), nil
 }
 
 func (p *part) count(ctx context.Context) (int64, error) {

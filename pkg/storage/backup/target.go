@@ -17,55 +17,53 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// RevisionGap is how far above what a backup saw the resource versions of what is
-// restored are: more than a resource could be written to between the backup and its
-// loss, so that no client has seen a higher one.
+// RevisionGap is added to the resource version of a backup when it is restored. It exceeds
+// the number of writes between the backup and the loss, so that no client has seen a higher
+// resource version.
 const RevisionGap = 1_000_000_000
 
-// etcd takes 128 operations in a transaction, and by default 1.5 MiB in a request.
-// batchPlain bounds the memory of a batch, whose values may be much smaller in etcd.
+// By default etcd accepts 128 operations per transaction and 1.5 MiB per request.
+// batchPlain bounds the memory of a batch, whose values may be compressed in etcd.
 const (
 	batchObjects = 100
 	batchBytes   = 1 << 20
 	batchPlain   = 16 << 20
 )
 
-// Target is the etcd of a Store, to restore a resource to that nobody serves.
+// Target restores resources, which must not be served, to the etcd of a Store.
 type Target struct {
-	// KV sees etcd's own revisions.
+	// KV returns etcd's own revisions.
 	KV clientv3.KV
 	// Prefix is that of the Store's keys.
 	Prefix string
-	// Decoder returns what reads values of a resource as they are in a backup, with
-	// the backup's dictionaries by their keys.
+	// Decoder decodes values of a backup, with the backup's dictionaries by key.
 	Decoder func(resource schema.GroupResource, dictionaries map[string][]byte, prefix string) (value.Transformer, error)
-	// Encoder returns what writes values of a resource to the Store.
+	// Encoder encodes values for the Store.
 	Encoder func(resource schema.GroupResource) (value.Transformer, error)
-	// Encryption is what dictionaries are encrypted with. Nil leaves them behind.
+	// Encryption encrypts dictionaries. If it is nil, they are not restored.
 	Encryption func(resource schema.GroupResource) value.Transformer
-	// Raise has the resource versions of a resource be above floor from now on.
+	// Raise makes the resource versions of a resource higher than floor.
 	Raise func(ctx context.Context, resource schema.GroupResource, floor int64) error
 }
 
-// Result says what became of a part.
+// Result is that of a part.
 type Result struct {
-	// Objects is how many objects the part has.
+	// Objects is the number of objects in the part.
 	Objects int64 `json:"objects"`
-	// Found is how many of them were in the Store already, equal.
+	// Found is how many of them were equal in the Store already.
 	Found int64 `json:"found"`
-	// Present is how many objects of the resource the Store has now, those of other
-	// parts among them.
+	// Present is the number of objects of the resource in the Store now.
 	Present int64 `json:"present"`
-	// Unreadable are the keys of objects that were left out, below the prefix.
+	// Unreadable are the keys of omitted objects, below the prefix.
 	Unreadable []string `json:"unreadable,omitempty"`
 }
 
-// ErrConflict marks an object that the Store has another one in place of.
+// ErrConflict means that the Store has a different object of the same name.
 var ErrConflict = errors.New("the Store has another object in its place")
 
-// WriteError is of objects that etcd did not take.
+// WriteError is the error of objects that etcd rejected.
 type WriteError struct {
-	// Key is that of the first, Bytes the size of them all, as they are stored.
+	// Key is that of the first, Bytes the stored size of all.
 	Key   string
 	Bytes int
 	Err   error
@@ -76,20 +74,19 @@ func (e *WriteError) Error() string {
 	return fmt.Sprintf("write %s, %d bytes as it is stored: %v", e.Key, e.Bytes, e.Err)
 }
 
-// Unwrap returns what etcd says.
+// Unwrap returns the error of etcd.
 func (e *WriteError) Unwrap() error { return e.Err }
 
 // Options are those of a restore.
 type Options struct {
-	// Check has nothing written, only made sure that it could be.
+	// Check checks whether the part could be restored, and writes nothing.
 	Check bool
-	// SkipUnreadable has values that cannot be read left out.
+	// SkipUnreadable omits unreadable values.
 	SkipUnreadable bool
 }
 
-// Restore writes the objects of a part, which all belong to one resource, or checks
-// whether they could be written. Either way every value is decoded before the first
-// is written. What the Store has already is left alone if it is equal, so that a part
+// Restore writes the objects of a part, which must belong to one resource. Every value is
+// decoded before the first is written. Equal objects in the Store are kept, so that a part
 // may be sent again.
 func (t *Target) Restore(ctx context.Context, resource schema.GroupResource, in io.Reader, options Options) (Result, error) {
 	p, err := t.decode(ctx, resource, in, options.SkipUnreadable)
@@ -128,7 +125,7 @@ func (t *Target) Restore(ctx context.Context, resource schema.GroupResource, in 
 	return result, nil
 }
 
-// prepare writes what has to be there before the first object.
+// prepare raises the resource versions and writes dictionaries, before the first object.
 func (t *Target) prepare(ctx context.Context, resource schema.GroupResource, p *decoded) error {
 	if err := t.Raise(ctx, resource, p.header.ResourceVersion+RevisionGap); err != nil {
 		return fmt.Errorf("raise the resource versions of %s: %w", resource, err)
@@ -143,8 +140,8 @@ type batch struct {
 	check   bool
 	objects []object
 	encoded []string
-	size    int // of what is encoded
-	plain   int // of the objects
+	size    int // of encoded
+	plain   int // size of objects
 	found   int64
 }
 
@@ -167,8 +164,7 @@ func (b *batch) add(ctx context.Context, o object) error {
 	return nil
 }
 
-// flush writes what was collected if none of it is there, and else one by one what
-// is not.
+// flush writes the objects that do not exist, and compares those that do.
 func (b *batch) flush(ctx context.Context) error {
 	if len(b.objects) == 0 {
 		return nil
@@ -177,23 +173,23 @@ func (b *batch) flush(ctx context.Context) error {
 	for i := range all {
 		all[i] = i
 	}
-	there, err := b.put(ctx, all)
+	existing, err := b.put(ctx, all)
 	if err != nil {
 		return err
 	}
 	var absent []int
 	for i := range all {
-		if found, ok := there[i]; !ok {
+		if found, ok := existing[i]; !ok {
 			absent = append(absent, i)
 		} else if err := b.compare(ctx, b.objects[i], found); err != nil {
 			return err
 		}
 	}
-	if there != nil && len(absent) > 0 {
+	if existing != nil && len(absent) > 0 {
 		if again, err := b.put(ctx, absent); err != nil {
 			return err
 		} else if again != nil {
-			return fmt.Errorf("objects of the resource are being written by somebody else: %w", ErrConflict)
+			return fmt.Errorf("objects of the resource are being written concurrently: %w", ErrConflict)
 		}
 	}
 	clear(b.objects)
@@ -202,8 +198,8 @@ func (b *batch) flush(ctx context.Context) error {
 	return nil
 }
 
-// put writes objects if none of them is there, or returns those that are.
-func (b *batch) put(ctx context.Context, which []int) (there map[int][]byte, err error) {
+// put writes objects if none of them exists. Otherwise it returns those that do.
+func (b *batch) put(ctx context.Context, which []int) (existing map[int][]byte, err error) {
 	var absent []clientv3.Cmp
 	var puts, gets []clientv3.Op
 	for _, i := range which {
@@ -219,24 +215,24 @@ func (b *batch) put(ctx context.Context, which []int) (there map[int][]byte, err
 			return nil, err
 		}
 	}
-	answer, err := b.target.KV.Txn(ctx).If(absent...).Then(puts...).Else(gets...).Commit()
+	response, err := b.target.KV.Txn(ctx).If(absent...).Then(puts...).Else(gets...).Commit()
 	if err != nil {
 		return nil, &WriteError{Key: b.objects[which[0]].key, Bytes: b.size, Err: err}
 	}
-	if answer.Succeeded {
+	if response.Succeeded {
 		return nil, nil
 	}
-	there = map[int][]byte{}
+	existing = map[int][]byte{}
 	for n, i := range which {
-		if kvs := answer.Responses[n].GetResponseRange().Kvs; len(kvs) > 0 {
-			there[i] = kvs[0].Value
+		if kvs := response.Responses[n].GetResponseRange().Kvs; len(kvs) > 0 {
+			existing[i] = kvs[0].Value
 		}
 	}
-	return there, nil
+	return existing, nil
 }
 
-// try has etcd take a large object without writing it: only etcd knows how large a
-// request may be, and it looks at that before it looks at the condition.
+// try sends a large object with a condition that is false. etcd checks the size of requests
+// before it evaluates conditions.
 func (b *batch) try(ctx context.Context, i int) error {
 	key := b.key(b.objects[i])
 	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
@@ -246,7 +242,7 @@ func (b *batch) try(ctx context.Context, i int) error {
 	return nil
 }
 
-// compare makes sure that what is there is what would be written.
+// compare checks that the stored object equals o.
 func (b *batch) compare(ctx context.Context, o object, stored []byte) error {
 	plain, _, err := b.encoder.TransformFromStorage(ctx, stored, value.DefaultContext(b.key(o)))
 	if err != nil {
@@ -256,5 +252,22 @@ func (b *batch) compare(ctx context.Context, o object, stored []byte) error {
 		return fmt.Errorf("object %s: %w", o.key, ErrConflict)
 	}
 	b.found++
+	return nil
+}
+
+// copyDictionaries writes the dictionaries of a resource that the Store does not have,
+// encrypted for the Store, so that new values are as small as before.
+func (t *Target) copyDictionaries(ctx context.Context, resource schema.GroupResource, dictionaries []object) error {
+	for _, dictionary := range dictionaries {
+		key := keys.Root(t.Prefix) + dictionary.key
+		encrypted, err := t.Encryption(resource).TransformToStorage(ctx, dictionary.value, value.DefaultContext(key))
+		if err != nil {
+			return fmt.Errorf("encrypt dictionary %s: %w", dictionary.key, err)
+		}
+		_, err = t.KV.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, string(encrypted))).Commit()
+		if err != nil {
+			return fmt.Errorf("write dictionary %s: %w", dictionary.key, err)
+		}
+	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/storage/value"
+
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
 // trainedReplica returns a replica with a trained dictionary, and an object.
@@ -59,7 +61,7 @@ func BenchmarkTransformer(b *testing.B) {
 func BenchmarkUncompressed(b *testing.B) {
 	r := newReplica(b, nil, nil)
 	object := widget(newRandom())
-	for name, ctx := range map[string]context.Context{"client": b.Context(), "update": ForUpdate(b.Context())} {
+	for name, ctx := range map[string]context.Context{"client": b.Context(), "update": writeinfo.NewContext(b.Context(), &writeinfo.Info{Update: true})} {
 		b.Run("for="+name, func(b *testing.B) {
 			b.SetBytes(int64(len(object)))
 			for b.Loop() {

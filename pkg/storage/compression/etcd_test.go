@@ -16,6 +16,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -69,7 +70,7 @@ func (r *replica) write(t testing.TB, etcd clientv3.KV, name string, plain []byt
 func (r *replica) read(t testing.TB, name string, stored []byte) (plain []byte, stale bool) {
 	t.Helper()
 	key := "/annex/example.com/widgets/default/" + name
-	plain, stale, err := r.TransformFromStorage(ForUpdate(t.Context()), stored, value.DefaultContext(key))
+	plain, stale, err := r.TransformFromStorage(writeinfo.NewContext(t.Context(), &writeinfo.Info{Update: true}), stored, value.DefaultContext(key))
 	if err != nil {
 		t.Fatal(err)
 	}

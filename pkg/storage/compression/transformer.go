@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
 var _ value.Transformer = &resource{}
@@ -35,11 +37,6 @@ func (r *resource) TransformToStorage(ctx context.Context, data []byte, dataCtx 
 	return r.encryption().TransformToStorage(ctx, data, dataCtx)
 }
 
-type updateKey struct{}
-
-// ForUpdate returns a context for reads that a write may follow.
-func ForUpdate(ctx context.Context) context.Context { return context.WithValue(ctx, updateKey{}, true) }
-
 // TransformFromStorage decrypts and decompresses data. It is stale if it would be written
 // differently now, for example with a newer dictionary. No-op updates write stale values.
 func (r *resource) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
@@ -49,7 +46,7 @@ func (r *resource) TransformFromStorage(ctx context.Context, data []byte, dataCt
 	}
 	if !IsCompressed(data) {
 		// Only updates use stale, and computing it takes longer than the rest of a read.
-		if stale || !r.wanted() || ctx.Value(updateKey{}) == nil {
+		if stale || !r.wanted() || !writeinfo.IsUpdate(ctx) {
 			return data, stale, nil
 		}
 		// A value that does not compress is not stale, or every no-op update would be a

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
@@ -83,7 +84,7 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 	}
 	router := newRouter(t, store, manager, subject.cached)
 	factory := &genericoptions.SimpleStorageFactory{StorageConfig: etcdOptions.StorageConfig}
-	rest, err := router.Typed(etcdOptions.CreateRESTOptionsGetter(factory, nil)).GetRESTOptions(pods, newPod())
+	rest, err := router.Custom(etcdOptions.CreateRESTOptionsGetter(factory, nil), defined).GetRESTOptions(pods, newPod())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +105,17 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 	})
 }
 
+// definitionUID is that of the definition that the suite's resource would have.
+const definitionUID types.UID = "definition"
+
+func defined(string) (types.UID, bool, error) { return definitionUID, false, nil }
+
 func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager, cached bool) *routing.Router {
 	t.Helper()
 	placed := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: pods.String()},
 		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: store.Name()},
-		Status:     hostingv1alpha1.HostedResourceStatus{DefinitionUID: hostingv1alpha1.DefinitionCompiledIn},
+		Status:     hostingv1alpha1.HostedResourceStatus{DefinitionUID: definitionUID},
 	}
 	hosting := annexfake.NewClientset(placed)
 	informers := annexinformers.NewSharedInformerFactory(hosting, 0)
@@ -124,9 +130,11 @@ func newRouter(t *testing.T, store *recordedStore, manager *compression.Manager,
 		LiveHostedResource: func(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error) {
 			return hosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 		},
-		Cached:      func(schema.GroupResource) bool { return cached },
-		Compression: routing.Compression{Manager: manager, Default: hostingv1alpha1.CompressionZstd},
-		ObjectSize:  routing.ObjectSize{MaxBytes: maxObjectBytes, Budget: objectsize.NewBudget(1<<30, time.Minute)},
+		Cached: func(schema.GroupResource) bool { return cached },
+		Layers: routing.Layers{
+			MaxObjectBytes: maxObjectBytes, ObjectBudget: objectsize.NewBudget(1<<30, time.Minute),
+			Compression: manager, DefaultCompression: hostingv1alpha1.CompressionZstd,
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +176,7 @@ func openStore(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdO
 	set, err := stores.Open(t.Context(), stores.Config{
 		Default:            stores.Default{Client: client, Endpoints: config.Transport.ServerList, Prefix: config.Prefix},
 		CompactionInterval: config.CompactionInterval,
-		Measure:            compression.Measure,
+		PlainSize:          compression.PlainSize,
 	})
 	if err != nil {
 		t.Fatal(err)

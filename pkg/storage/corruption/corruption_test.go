@@ -40,22 +40,22 @@ import (
 const (
 	patience       = 60 * time.Second
 	resourcePrefix = "/example.com/widgets"
-	// interval is much longer than a test takes.
+	// interval is longer than a test.
 	interval = time.Hour
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
-// lock is a transformer with a key: what begins with another one cannot be read.
-type lock struct {
+// keyed is a transformer with a key. It cannot read values with another key.
+type keyed struct {
 	key atomic.Value
-	// trouble is what it fails with if set.
-	trouble atomic.Pointer[error]
+	// err makes it fail.
+	err atomic.Pointer[error]
 }
 
-func (l *lock) TransformFromStorage(_ context.Context, data []byte, _ value.Context) ([]byte, bool, error) {
-	if trouble := l.trouble.Load(); trouble != nil {
-		return nil, false, fmt.Errorf("decrypt: %w", *trouble)
+func (l *keyed) TransformFromStorage(_ context.Context, data []byte, _ value.Context) ([]byte, bool, error) {
+	if err := l.err.Load(); err != nil {
+		return nil, false, fmt.Errorf("decrypt: %w", *err)
 	}
 	if plain, ok := bytes.CutPrefix(data, []byte(l.key.Load().(string))); ok {
 		return plain, false, nil
@@ -63,11 +63,11 @@ func (l *lock) TransformFromStorage(_ context.Context, data []byte, _ value.Cont
 	return nil, false, errors.New("no matching key was found")
 }
 
-func (l *lock) TransformToStorage(_ context.Context, data []byte, _ value.Context) ([]byte, error) {
+func (l *keyed) TransformToStorage(_ context.Context, data []byte, _ value.Context) ([]byte, error) {
 	return append([]byte(l.key.Load().(string)), data...), nil
 }
 
-// webhook is a codec that converts with a webhook, which may be down.
+// webhook is a codec with a conversion webhook, which may be down.
 type webhook struct {
 	runtime.Codec
 	down atomic.Bool
@@ -80,7 +80,7 @@ func (w *webhook) Decode(data []byte, defaults *schema.GroupVersionKind, into ru
 	return w.Codec.Decode(data, defaults, into)
 }
 
-// counted counts the ranges that are read, and has the context of the last.
+// counted counts reads of ranges, and has the context of the last.
 type counted struct {
 	clientv3.KV
 	ranges atomic.Int64
@@ -101,24 +101,24 @@ func (c *counted) GetStream(ctx context.Context, key string, options ...clientv3
 	return c.KV.GetStream(ctx, key, options...)
 }
 
-// subject is a resource in an etcd, with a watch cache or without.
-type subject struct {
+// fixture is a resource in an etcd, with or without a watch cache.
+type fixture struct {
 	storage.Interface
 	etcd     *clientv3.Client
 	kv       *counted
-	lock     *lock
+	keyed    *keyed
 	webhook  *webhook
 	registry *Registry
 }
 
-func newSubject(t *testing.T, withCache bool) *subject {
+func newFixture(t *testing.T, withCache bool) *fixture {
 	t.Helper()
 	etcd := etcdtest.Start(t, nil)
-	s := &subject{
-		etcd: etcd.Client(), kv: &counted{KV: etcd.Client().KV}, lock: &lock{},
+	s := &fixture{
+		etcd: etcd.Client(), kv: &counted{KV: etcd.Client().KV}, keyed: &keyed{},
 		webhook: &webhook{Codec: unstructured.UnstructuredJSONScheme}, registry: NewRegistry(),
 	}
-	s.lock.key.Store("a:")
+	s.keyed.key.Store("a:")
 	newFunc := func() runtime.Object {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
 	}
@@ -138,7 +138,7 @@ func newSubject(t *testing.T, withCache bool) *subject {
 	versioner := storage.APIObjectVersioner{}
 	decoder := d.Decoder(etcd3.NewDefaultDecoder(d.Codec(), versioner))
 	raw, err := etcd3.New(annexEtcd, nil, d.Codec(), newFunc, newListFunc, "/annex", resourcePrefix, widgets,
-		d.Transformer(s.lock), etcd3.NewDefaultLeaseManagerConfig(), decoder, versioner)
+		d.Transformer(s.keyed), etcd3.NewDefaultLeaseManagerConfig(), decoder, versioner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func widget(name string) *unstructured.Unstructured {
 	}}
 }
 
-func (s *subject) create(t *testing.T, names ...string) {
+func (s *fixture) create(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		if err := s.Create(t.Context(), key(name), widget(name), nil, 0); err != nil {
@@ -189,8 +189,8 @@ func (s *subject) create(t *testing.T, names ...string) {
 	}
 }
 
-// put replaces what etcd has.
-func (s *subject) put(t *testing.T, name, value string) {
+// put writes a raw value.
+func (s *fixture) put(t *testing.T, name, value string) {
 	t.Helper()
 	if _, err := s.etcd.Put(t.Context(), "/annex"+key(name), value); err != nil {
 		t.Fatal(err)
@@ -201,8 +201,8 @@ func everything() storage.ListOptions {
 	return storage.ListOptions{Recursive: true, Predicate: storage.Everything}
 }
 
-// list returns the names of the objects, or why there is no list.
-func (s *subject) list(ctx context.Context) string {
+// list returns the names of the objects, or the error.
+func (s *fixture) list(ctx context.Context) string {
 	list := &unstructured.UnstructuredList{}
 	if err := s.GetList(ctx, resourcePrefix, everything(), list); err != nil {
 		return fmt.Sprintf("%s: %v", apierrors.ReasonForError(err), err)
@@ -214,7 +214,7 @@ func (s *subject) list(ctx context.Context) string {
 	return strings.Join(names, ",")
 }
 
-func (s *subject) waitListed(t *testing.T, want string) {
+func (s *fixture) waitListed(t *testing.T, want string) {
 	t.Helper()
 	poll.Until(t, "the list", func() string {
 		if got := s.list(t.Context()); got != want {
@@ -224,7 +224,7 @@ func (s *subject) waitListed(t *testing.T, want string) {
 	})
 }
 
-// unreadable is the message about objects that were encrypted with another key.
+// unreadableMessage is the error for objects that were encrypted with another key.
 func unreadableMessage(objects string) string {
 	one, many := "StorageReadError: widgets.example.com "+objects+" cannot be read: data from the storage is not transformable revision=0: no matching key was found; it has to be made readable, or deleted with ",
 		"StorageReadError: widgets.example.com cannot be read: "+objects+"; they have to be made readable, or deleted one by one with "
@@ -234,7 +234,7 @@ func unreadableMessage(objects string) string {
 	return one + UnsafeDelete
 }
 
-func (s *subject) waitReported(t *testing.T, want ...string) {
+func (s *fixture) waitReported(t *testing.T, want ...string) {
 	t.Helper()
 	poll.Until(t, "the objects reported as unreadable", func() string {
 		got := []string{}
@@ -245,17 +245,17 @@ func (s *subject) waitReported(t *testing.T, want ...string) {
 	})
 }
 
-func (s *subject) deleteUnsafely(ctx context.Context, name string) error {
+func (s *fixture) deleteUnsafely(ctx context.Context, name string) error {
 	return s.Delete(ctx, key(name), &unstructured.Unstructured{}, nil, rest.ValidateAllObjectFunc, nil,
 		storage.DeleteOptions{ExpectTransformOrDecodeError: true})
 }
 
-func forBoth(t *testing.T, test func(t *testing.T, s *subject)) {
+func forBoth(t *testing.T, test func(t *testing.T, s *fixture)) {
 	t.Helper()
 	for name, withCache := range map[string]bool{"cached": true, "not cached": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, newSubject(t, withCache))
+			test(t, newFixture(t, withCache))
 		})
 	}
 }
@@ -264,22 +264,22 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	damages := map[string]string{
 		"encrypted with another key": "b:" + encoded("b"),
-		"cut":                        `a:{"apiVersion":"example.com/v1","kind":"Wid`,
+		"truncated":                  `a:{"apiVersion":"example.com/v1","kind":"Wid`,
 		"empty":                      ``,
-		"of another group":           `a:{"apiVersion":"other.example.com/v1","kind":"Widget","metadata":{"name":"b"}}`,
-		"of another kind":            `a:{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"b"}}`,
+		"other group":                `a:{"apiVersion":"other.example.com/v1","kind":"Widget","metadata":{"name":"b"}}`,
+		"other kind":                 `a:{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"b"}}`,
 		"without a name":             `a:{"apiVersion":"example.com/v1","kind":"Widget"}`,
 		"without a kind":             `a:{"metadata":{"name":"b"}}`,
 	}
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			forBoth(t, func(t *testing.T, s *subject) {
+			forBoth(t, func(t *testing.T, s *fixture) {
 				s.create(t, "a", "b", "c")
 				s.waitListed(t, "a,b,c")
 				poll.Until(t, "all objects were read", func() string {
 					if !s.registry.AllRead(widgets) {
-						return "all objects were read, and that is not known"
+						return "AllRead is false"
 					}
 					return ""
 				})
@@ -294,19 +294,19 @@ func TestDamage(t *testing.T) {
 				s.waitReported(t, "default/b")
 				err := s.Get(t.Context(), key("b"), storage.GetOptions{}, &unstructured.Unstructured{})
 				if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), "default/b cannot be read: ") {
-					t.Errorf("read it: got %v, want an error that says why it cannot be read", err)
+					t.Errorf("get: %v, want an error with the reason", err)
 				}
 				err = s.GuaranteedUpdate(t.Context(), key("b"), &unstructured.Unstructured{}, false, nil, func(runtime.Object, storage.ResponseMeta) (runtime.Object, *uint64, error) {
 					return widget("b"), nil, nil
 				}, nil)
 				if err == nil {
-					t.Error("it was updated")
+					t.Error("updated")
 				}
 				if err := s.Create(t.Context(), key("b"), widget("b"), nil, 0); !storage.IsExist(err) {
-					t.Errorf("create it: got %v, want that it exists", err)
+					t.Errorf("create: %v, want AlreadyExists", err)
 				}
 				if err := s.deleteUnsafely(t.Context(), "a"); err == nil {
-					t.Error("an object that can be read was deleted as if it could not")
+					t.Error("a readable object was deleted unsafely")
 				}
 				if err := s.deleteUnsafely(t.Context(), "b"); err != nil {
 					t.Fatal(err)
@@ -320,10 +320,10 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestRecovery adds the keys that objects were encrypted with, one after the other.
+// TestRecovery makes objects readable one after the other.
 func TestRecovery(t *testing.T) {
 	t.Parallel()
-	forBoth(t, func(t *testing.T, s *subject) {
+	forBoth(t, func(t *testing.T, s *fixture) {
 		s.create(t, "a", "d")
 		s.put(t, "b", "b:"+encoded("b"))
 		s.put(t, "c", "b:"+encoded("c"))
@@ -337,11 +337,11 @@ func TestRecovery(t *testing.T) {
 	})
 }
 
-// TestWatch damages an object while it is watched: the watch ends, and has no event
-// that did not happen.
+// TestWatch damages an object while it is watched: the watch ends with an error, without
+// false events.
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	forBoth(t, func(t *testing.T, s *subject) {
+	forBoth(t, func(t *testing.T, s *fixture) {
 		s.create(t, "a", "b")
 		poll.Until(t, "the watch cache is ready", func() string {
 			if err := s.ReadinessCheck(); err != nil {
@@ -367,7 +367,7 @@ func TestWatch(t *testing.T) {
 		for event := range watched.ResultChan() {
 			if event.Type == watch.Error {
 				if err := apierrors.FromObject(event.Object); !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), "default/b cannot be read") {
-					t.Errorf("it ends with %v, want an error that names the object", err)
+					t.Errorf("ends with %v, want an error that names the object", err)
 				}
 				continue
 			}
@@ -379,57 +379,56 @@ func TestWatch(t *testing.T) {
 		poll.Until(t, "a watch of all objects is refused", func() string {
 			_, err := s.Watch(t.Context(), resourcePrefix, everything())
 			if !apierrors.IsStoreReadError(err) && s.list(t.Context()) != "" {
-				return fmt.Sprintf("a watch that begins with all objects: %v", err)
+				return fmt.Sprintf("watch with initial events: %v", err)
 			}
 			return ""
 		})
 	})
 }
 
-// TestNotDamaged has what is needed to read an object fail: that says nothing about the
-// object, which must not be deleted as a damaged one.
+// TestNotDamaged: an object is not damaged if a service that is needed to read it fails. It
+// must not be deleted.
 func TestNotDamaged(t *testing.T) {
 	t.Parallel()
 	var unavailable error = &apierrors.StatusError{ErrStatus: metav1.Status{
 		Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "the Store is not available",
 	}}
 	down := status.Error(codes.Unavailable, "the key service is down")
-	tests := map[string]func(s *subject){
-		"key service down":                func(s *subject) { s.lock.trouble.Store(&down) },
-		"Store of dictionaries is down":   func(s *subject) { s.lock.trouble.Store(&unavailable) },
-		"conversion webhook is not there": func(s *subject) { s.webhook.down.Store(true) },
+	tests := map[string]func(s *fixture){
+		"key service down":              func(s *fixture) { s.keyed.err.Store(&down) },
+		"Store of dictionaries is down": func(s *fixture) { s.keyed.err.Store(&unavailable) },
+		"conversion webhook is down":    func(s *fixture) { s.webhook.down.Store(true) },
 	}
 	for name, fail := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSubject(t, false)
+			s := newFixture(t, false)
 			s.create(t, "a", "b", "c")
 			fail(s)
 			if got := s.list(t.Context()); strings.Contains(got, ",") || strings.HasPrefix(got, "StorageReadError") {
-				t.Errorf("listed %q, want an error, and not of damaged objects", got)
+				t.Errorf("listed %q, want an error that is not StoreReadError", got)
 			}
 			if (*s.kv.last.Load()).Err() == nil {
-				t.Error("what the list reads from etcd goes on after it failed")
+				t.Error("the read from etcd continues after the list failed")
 			}
 			if err := s.Get(t.Context(), key("b"), storage.GetOptions{}, &unstructured.Unstructured{}); err == nil || apierrors.IsStoreReadError(err) {
-				t.Errorf("read one: got %v, want an error, and not of a damaged object", err)
+				t.Errorf("get: %v, want an error that is not StoreReadError", err)
 			}
 			if err := s.deleteUnsafely(t.Context(), "b"); err == nil {
-				t.Error("one that may be in order was deleted")
+				t.Error("deleted unsafely")
 			}
 			s.waitReported(t)
-			s.lock.trouble.Store(nil)
+			s.keyed.err.Store(nil)
 			s.webhook.down.Store(false)
 			s.waitListed(t, "a,b,c")
 		})
 	}
 }
 
-// TestFailingListsAreCheap has clients list, and a watch cache try to fill itself, while
-// an object cannot be read.
+// TestFailingListsAreCheap: repeated lists and watches do not read all objects.
 func TestFailingListsAreCheap(t *testing.T) {
 	t.Parallel()
-	s := newSubject(t, false)
+	s := newFixture(t, false)
 	s.create(t, "a", "c")
 	s.put(t, "b", "b:"+encoded("b"))
 	want := unreadableMessage("default/b")
@@ -446,9 +445,9 @@ func TestFailingListsAreCheap(t *testing.T) {
 		}
 	}
 	if read := s.kv.ranges.Load() - before; read > 0 {
-		t.Errorf("all objects were read %d times, want not once", read)
+		t.Errorf("all objects were read %d times, want 0", read)
 	}
-	// Another namespace has nothing to do with it.
+	// Other namespaces are not affected.
 	if err := s.GetList(t.Context(), resourcePrefix+"/other", everything(), &unstructured.UnstructuredList{}); err != nil {
 		t.Error(err)
 	}

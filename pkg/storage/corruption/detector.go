@@ -17,40 +17,39 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// defaultInterval is how often a list that is known to fail is tried in full.
+// defaultInterval is the minimum time between full attempts of a failing list.
 const defaultInterval = 10 * time.Second
 
-// Config is the resource whose objects are looked after.
+// Config configures a Detector.
 type Config struct {
 	Resource schema.GroupResource
-	// Prefix is that of the Store's keys in etcd, and ResourcePrefix that of the
-	// resource's keys below it.
+	// Prefix is that of the Store's keys, ResourcePrefix that of the resource's keys below it.
 	Prefix, ResourcePrefix string
-	// Codec is what values are decoded with.
+	// Codec decodes values.
 	Codec runtime.Codec
 	// New returns an empty object.
 	New func() runtime.Object
-	// Registry is told what cannot be read; nil where nobody asks.
+	// Registry receives the unreadable objects. It may be nil.
 	Registry *Registry
 	// Interval replaces defaultInterval when positive.
 	Interval time.Duration
 }
 
-// Detector notes which objects of a resource cannot be read. Its Transformer, Codec,
-// Decoder and Storage have to be used together.
+// Detector records the unreadable objects of a resource. Its Transformer, Codec, Decoder and
+// Storage must be used together.
 type Detector struct {
 	config Config
 
 	mu sync.Mutex
-	// unreadable has the reasons, by the keys of the storage.
+	// unreadable has reasons by storage key.
 	unreadable map[string]string
-	// failed is when a list failed last.
+	// failed is the time of the last failed list.
 	failed  time.Time
-	allRead bool // whether all objects were read at some time
+	allRead bool // all objects were read once
 	closed  bool
 }
 
-// New returns a Detector that knows of nothing. It has to be closed.
+// New returns a Detector, which must be closed.
 func New(config Config) *Detector {
 	if config.Interval <= 0 {
 		config.Interval = defaultInterval
@@ -61,7 +60,7 @@ func New(config Config) *Detector {
 	return &Detector{config: config, unreadable: map[string]string{}}
 }
 
-// Close withdraws what was reported.
+// Close removes what was reported to the Registry.
 func (d *Detector) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,16 +68,16 @@ func (d *Detector) Close() {
 	d.config.Registry.forget(d.config.Resource, d)
 }
 
-// normalized is a key as the storage is asked for it, in one spelling.
+// normalized returns a storage key in canonical form.
 func normalized(key string) string { return "/" + strings.Trim(key, "/") }
 
-// fromEtcd is the key of the storage for one in etcd.
+// fromEtcd returns the storage key of a key in etcd.
 func (d *Detector) fromEtcd(key string) string {
 	root := strings.TrimSuffix(path.Join("/", d.config.Prefix), "/")
 	return normalized(strings.TrimPrefix(key, root))
 }
 
-// object is what people call a key.
+// object returns the object of a storage key.
 func (d *Detector) object(key, reason string) Object {
 	name := strings.TrimPrefix(key, path.Join("/", d.config.ResourcePrefix)+"/")
 	namespace, inNamespace, namespaced := strings.Cut(name, "/")
@@ -88,7 +87,7 @@ func (d *Detector) object(key, reason string) Object {
 	return Object{Namespace: namespace, Name: inNamespace, Reason: reason}
 }
 
-// below returns the keys at or below a key that are known to be unreadable, in order.
+// below returns the unreadable keys at or below a key, sorted.
 func (d *Detector) below(key string) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,8 +97,8 @@ func (d *Detector) below(key string) []string {
 	})
 }
 
-// note replaces what is known of the keys that replaced reports.
-func (d *Detector) note(ctx context.Context, found map[string]string, replaced func(key string) bool) {
+// record adds found after it removes the keys that replaced selects.
+func (d *Detector) record(ctx context.Context, found map[string]string, replaced func(key string) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := maps.Clone(d.unreadable)
@@ -116,13 +115,12 @@ func (d *Detector) note(ctx context.Context, found map[string]string, replaced f
 	}
 }
 
-// forget notes that a key can be read, or is gone.
+// forget removes a key that can be read or was deleted.
 func (d *Detector) forget(ctx context.Context, key string) {
-	d.note(ctx, nil, func(known string) bool { return known == normalized(key) })
+	d.record(ctx, nil, func(known string) bool { return known == normalized(key) })
 }
 
-// NoteAllRead notes that all objects were read. What is not known to be unreadable can be
-// read.
+// NoteAllRead records that all objects were read, so that the others are readable.
 func (d *Detector) NoteAllRead() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,8 +130,7 @@ func (d *Detector) NoteAllRead() {
 	}
 }
 
-// report tells the registry what there is. The lock has to be held, so that what is
-// told last is what was last.
+// report updates the Registry. It requires d.mu, which keeps the updates in order.
 func (d *Detector) report() {
 	if d.closed {
 		return
@@ -145,7 +142,7 @@ func (d *Detector) report() {
 	d.config.Registry.set(d.config.Resource, d, report{objects: objects, allRead: d.allRead})
 }
 
-// objects are keys as people see them.
+// objects returns the objects of keys.
 func (d *Detector) objects(keys []string) []Object {
 	d.mu.Lock()
 	defer d.mu.Unlock()

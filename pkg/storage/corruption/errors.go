@@ -18,25 +18,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// UnsafeDelete is upstream's option that deletes what cannot be read. It has to be true.
+// UnsafeDelete is upstream's option for deleting unreadable objects.
 const UnsafeDelete = "ignoreStoreReadErrorWithClusterBreakingPotential"
 
-// maxNames is how many objects are named where there are many.
+// maxNames bounds the objects named in an error.
 const maxNames = 10
 
-// damageError is the error of a value that is at fault itself. It is a Status because
-// upstream ends watches with those as they are. Other errors become internal ones, after
-// which a watch cache tries the same watch again for half a minute.
+// damageError is the error of a damaged value. It is an APIStatus because upstream ends
+// watches with those unchanged. Other errors become internal errors, after which a watch
+// cache retries the same watch for half a minute.
 type damageError struct {
 	resource schema.GroupResource
-	object   string // empty where it is not known
+	object   string // may be empty
 	cause    error
 }
 
 // Error implements error.
 func (e *damageError) Error() string { return e.cause.Error() }
 
-// Unwrap returns the error of what failed to read the value.
+// Unwrap returns the cause.
 func (e *damageError) Unwrap() error { return e.cause }
 
 // Status implements apierrors.APIStatus.
@@ -58,14 +58,14 @@ func storeReadError(resource schema.GroupResource, message string) *apierrors.St
 	}}
 }
 
-// isElsewhere reports whether an error is that of a service that was asked for a key or
-// a dictionary, and not of the value.
-func isElsewhere(ctx context.Context, err error) bool {
+// isExternal reports whether an error is that of a service that provides a key or a
+// dictionary, and not of the value.
+func isExternal(ctx context.Context, err error) bool {
 	if err == nil {
 		return false
 	}
 	var ofEtcd rpctypes.EtcdError
-	var ofServer apierrors.APIStatus // as a Store that is not available has it
+	var ofServer apierrors.APIStatus // of an unavailable Store
 	if ctx.Err() != nil || errors.As(err, &ofEtcd) || errors.As(err, &ofServer) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return true
@@ -73,15 +73,15 @@ func isElsewhere(ctx context.Context, err error) bool {
 	if _, ok := status.FromError(err); ok {
 		return true
 	}
-	// Aggregates cannot be unwrapped.
+	// errors.Unwrap does not support aggregates.
 	if many, ok := err.(interface{ Errors() []error }); ok {
-		return slices.ContainsFunc(many.Errors(), func(one error) bool { return isElsewhere(ctx, one) })
+		return slices.ContainsFunc(many.Errors(), func(one error) bool { return isExternal(ctx, one) })
 	}
-	return isElsewhere(ctx, errors.Unwrap(err))
+	return isExternal(ctx, errors.Unwrap(err))
 }
 
-// unreadableCauses returns why objects cannot be read, by their keys in etcd, if a list
-// failed because of them.
+// unreadableCauses returns the reasons by key in etcd, if a list failed because of
+// unreadable objects.
 func unreadableCauses(err error) map[string]string {
 	var failed *apierrors.StatusError
 	if !errors.As(err, &failed) || failed.ErrStatus.Reason != metav1.StatusReasonStoreReadError || failed.ErrStatus.Details == nil {
@@ -96,7 +96,7 @@ func unreadableCauses(err error) map[string]string {
 	return causes
 }
 
-// reasonOf is what a message of upstream's storage says beyond the key.
+// reasonOf removes the key from a message of upstream's storage.
 func reasonOf(message string) string {
 	if _, reason, found := strings.Cut(message, "AdditionalErrorMsg: "); found {
 		return reason
@@ -104,7 +104,7 @@ func reasonOf(message string) string {
 	return message
 }
 
-// explanation is what clients are told about objects that cannot be read.
+// explanation is the message to clients about unreadable objects.
 func explanation(resource schema.GroupResource, objects []Object) string {
 	if len(objects) == 1 {
 		return fmt.Sprintf("%s %s cannot be read: %s; it has to be made readable, or deleted with %s",
@@ -114,7 +114,7 @@ func explanation(resource schema.GroupResource, objects []Object) string {
 		resource, Names(objects), UnsafeDelete)
 }
 
-// Names lists objects for people: not all, if there are many.
+// Names lists the first objects for messages.
 func Names(objects []Object) string {
 	names := make([]string, 0, maxNames)
 	for _, object := range objects[:min(len(objects), maxNames)] {

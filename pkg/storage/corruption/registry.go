@@ -23,15 +23,15 @@ var unreadable = metrics.NewGaugeVec(&metrics.GaugeOpts{
 
 var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(unreadable) })
 
-// Object is one that cannot be read.
+// Object is an unreadable object.
 type Object struct {
 	// Namespace is empty for resources that have none.
 	Namespace, Name string
-	// Reason is what reading it says.
+	// Reason is the error of reading it.
 	Reason string
 }
 
-// String is the name as people write it.
+// String returns namespace/name or name.
 func (o Object) String() string {
 	if o.Namespace == "" {
 		return o.Name
@@ -39,7 +39,7 @@ func (o Object) String() string {
 	return o.Namespace + "/" + o.Name
 }
 
-// Registry knows what cannot be read, of all resources of a process.
+// Registry has the unreadable objects of all resources of a process.
 type Registry struct {
 	mu        sync.Mutex
 	resources map[schema.GroupResource]map[*Detector]report
@@ -47,13 +47,13 @@ type Registry struct {
 	last      int
 }
 
-// report is what one detector of a resource found.
+// report is the state of a Detector.
 type report struct {
 	objects []Object
 	allRead bool
 }
 
-// NewRegistry returns a registry that knows of nothing.
+// NewRegistry returns an empty Registry.
 func NewRegistry() *Registry {
 	registerMetrics()
 	return &Registry{
@@ -62,7 +62,7 @@ func NewRegistry() *Registry {
 	}
 }
 
-// Unreadable returns the objects of a resource that cannot be read, in order.
+// Unreadable returns the unreadable objects of a resource, sorted.
 func (r *Registry) Unreadable(resource schema.GroupResource) []Object {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *Registry) Unreadable(resource schema.GroupResource) []Object {
 }
 
 func (r *Registry) unreadable(resource schema.GroupResource) []Object {
-	// Two versions of a resource see the same objects.
+	// The versions of a resource report the same objects.
 	byName := map[string]Object{}
 	for _, report := range r.resources[resource] {
 		for _, object := range report.objects {
@@ -82,8 +82,8 @@ func (r *Registry) unreadable(resource schema.GroupResource) []Object {
 	})
 }
 
-// AllRead reports whether all objects of a resource were read, so that those which
-// Unreadable does not name can be.
+// AllRead reports whether all objects of a resource were read, so that those not in
+// Unreadable are readable.
 func (r *Registry) AllRead(resource schema.GroupResource) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +95,7 @@ func (r *Registry) AllRead(resource schema.GroupResource) bool {
 	return false
 }
 
-// AddHandler has changes reported until remove is called. The handler must not
-// block.
+// AddHandler registers a handler of changes until remove is called. It must not block.
 func (r *Registry) AddHandler(handler func(schema.GroupResource)) (remove func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,12 +109,10 @@ func (r *Registry) AddHandler(handler func(schema.GroupResource)) (remove func()
 	}
 }
 
-// set replaces what one detector of a resource found.
 func (r *Registry) set(resource schema.GroupResource, from *Detector, found report) {
 	r.change(resource, func(reports map[*Detector]report) { reports[from] = found })
 }
 
-// forget removes what a detector found.
 func (r *Registry) forget(resource schema.GroupResource, from *Detector) {
 	r.change(resource, func(reports map[*Detector]report) { delete(reports, from) })
 }

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// Storage goes around upstream's, which has to be one that can delete what it cannot
-// read, and below the watch cache. Its errors name the objects.
+// Storage wraps upstream's storage below the watch cache. inner must support unsafe
+// deletion. Errors name the objects.
 func (d *Detector) Storage(inner storage.Interface) storage.Interface {
 	return &uncached{Interface: inner, d: d}
 }
@@ -32,7 +32,7 @@ func (s *uncached) Get(ctx context.Context, key string, options storage.GetOptio
 	switch {
 	case storage.IsCorruptObject(err):
 		key, reason := normalized(key), reasonOf(err.Error())
-		s.d.note(ctx, map[string]string{key: reason}, func(string) bool { return false })
+		s.d.record(ctx, map[string]string{key: reason}, func(string) bool { return false })
 		return storeReadError(s.d.config.Resource, explanation(s.d.config.Resource, []Object{s.d.object(key, reason)}))
 	case err == nil || storage.IsNotFound(err):
 		s.d.forget(ctx, key)
@@ -45,8 +45,8 @@ func (s *uncached) GetList(ctx context.Context, key string, options storage.List
 	if err := s.stillUnreadable(ctx, key, options.Recursive); err != nil {
 		return err
 	}
-	// Upstream leaves the stream of a list that fails as it is, and a watch cache lists
-	// with a context that does not end.
+	// Upstream does not close the stream of a failed list, and a watch cache lists with a
+	// context that does not end.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	err := s.Interface.GetList(ctx, key, options, list)
@@ -57,11 +57,11 @@ func (s *uncached) GetList(ctx context.Context, key string, options storage.List
 	if err != nil && len(found) == 0 {
 		return err
 	}
-	s.d.note(ctx, found, func(string) bool { return false })
-	// Those of another page, or of before, may be readable by now.
+	s.d.record(ctx, found, func(string) bool { return false })
+	// Those of other pages and earlier lists may be readable by now.
 	for _, known := range s.d.below(key) {
 		if _, again := found[known]; !again {
-			_ = s.Get(ctx, known, storage.GetOptions{}, s.d.config.New()) // notes what it finds
+			_ = s.Get(ctx, known, storage.GetOptions{}, s.d.config.New()) // updates the record
 		}
 	}
 	if err == nil {
@@ -73,13 +73,12 @@ func (s *uncached) GetList(ctx context.Context, key string, options storage.List
 	return s.d.failedList(err, key)
 }
 
-// isLastPage reports whether nothing follows a list.
 func isLastPage(list runtime.Object) bool {
 	end, err := meta.ListAccessor(list)
 	return err == nil && end.GetContinue() == ""
 }
 
-// failedList makes the error of a list say what people call the objects.
+// failedList replaces the keys in the error of a list by names.
 func (d *Detector) failedList(err error, key string) error {
 	d.mu.Lock()
 	d.failed = time.Now()
@@ -103,14 +102,14 @@ func (s *uncached) Watch(ctx context.Context, key string, options storage.ListOp
 	return s.Interface.Watch(ctx, key, options)
 }
 
-// stillUnreadable returns the error of a list that would fail as one did a moment ago.
-// Watch caches try it every second, and to read and decode all objects for that would
-// take a processor.
+// stillUnreadable returns the error of a list that would fail like a recent one. Watch
+// caches retry every second, and reading and decoding all objects each time would use a
+// whole CPU.
 func (s *uncached) stillUnreadable(ctx context.Context, key string, recursive bool) error {
 	s.d.mu.Lock()
-	lately := time.Since(s.d.failed) < s.d.config.Interval
+	recent := time.Since(s.d.failed) < s.d.config.Interval
 	s.d.mu.Unlock()
-	if !lately || !recursive {
+	if !recent || !recursive {
 		return nil
 	}
 	for _, known := range s.d.below(key) {
@@ -121,13 +120,12 @@ func (s *uncached) stillUnreadable(ctx context.Context, key string, recursive bo
 	return nil
 }
 
-// refusal is the error of a list that meets objects which are known to be unreadable.
 func (d *Detector) refusal(key string) error {
 	return storeReadError(d.config.Resource, explanation(d.config.Resource, d.objects(d.below(key))))
 }
 
-// Delete implements storage.Interface. Upstream would delete any object that it fails to
-// read now, also where that is not the object's fault.
+// Delete implements storage.Interface. Upstream would delete an object that it fails to
+// read for any reason.
 func (s *uncached) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions,
@@ -144,8 +142,8 @@ func (s *uncached) Delete(
 	return err
 }
 
-// Cached goes around the watch cache, which cannot be filled while an object cannot be
-// read. Clients would be told to come again, and do so for a long time in silence.
+// Cached wraps the watch cache, which cannot be filled while an object is unreadable.
+// Clients would get 429, and retry silently for a long time.
 func (d *Detector) Cached(inner storage.Interface) storage.Interface {
 	return &cached{Interface: inner, d: d}
 }
@@ -157,16 +155,16 @@ type cached struct {
 
 // GetList implements storage.Interface.
 func (s *cached) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
-	return s.explained(s.Interface.GetList(ctx, key, options, list))
+	return s.explain(s.Interface.GetList(ctx, key, options, list))
 }
 
 // Watch implements storage.Interface.
 func (s *cached) Watch(ctx context.Context, key string, options storage.ListOptions) (watch.Interface, error) {
 	watched, err := s.Interface.Watch(ctx, key, options)
-	return watched, s.explained(err)
+	return watched, s.explain(err)
 }
 
-func (s *cached) explained(err error) error {
+func (s *cached) explain(err error) error {
 	all := s.d.config.ResourcePrefix
 	if !apierrors.IsTooManyRequests(err) || len(s.d.below(all)) == 0 {
 		return err

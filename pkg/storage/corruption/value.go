@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
-// Upstream takes every error of a transformer or decoder for that of a corrupt object,
-// which may be deleted as one. Those here take that back where the value is not at fault.
+// Upstream treats every error of a transformer or decoder as a corrupt object, which may be
+// deleted unsafely. The wrappers here undo that unless the value itself is damaged.
 
 // Transformer marks the values that inner cannot decrypt or decompress.
 func (d *Detector) Transformer(inner value.Transformer) value.Transformer {
@@ -36,15 +36,15 @@ func (t transformer) TransformFromStorage(ctx context.Context, data []byte, data
 	if err == nil {
 		return data, stale, nil
 	}
-	if isElsewhere(ctx, err) {
+	if isExternal(ctx, err) {
 		return nil, stale, errors.Unwrap(err)
 	}
 	object := t.d.object(t.d.fromEtcd(string(dataCtx.AuthenticatedData())), "")
 	return nil, stale, &damageError{resource: t.d.config.Resource, object: object.String(), cause: err}
 }
 
-// Codec tells values that are damaged from those that could not be converted, and
-// refuses objects of another kind, which upstream's codec of custom resources takes.
+// Codec distinguishes damaged values from failed conversions. It rejects objects of another
+// kind, which upstream's codec of custom resources accepts.
 func (d *Detector) Codec() runtime.Codec { return codec{Codec: d.config.Codec, d: d} }
 
 type codec struct {
@@ -59,7 +59,7 @@ func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runti
 	if custom, ok := object.(*unstructured.Unstructured); ok && err == nil {
 		cause = c.d.check(custom.GroupVersionKind(), custom.GetName())
 	} else if _, custom := c.d.config.New().(runtime.Unstructured); custom && err != nil {
-		// To make it an object of another version may take a webhook, which may fail.
+		// The conversion webhook may have failed.
 		cause = c.d.checkEncoded(data)
 	}
 	if cause != nil {
@@ -68,7 +68,7 @@ func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runti
 	return object, kind, err
 }
 
-// checkEncoded says what is wrong with the stored object of a definition.
+// checkEncoded returns the error of a stored custom resource, if it is damaged.
 func (d *Detector) checkEncoded(data []byte) error {
 	var object metav1.PartialObjectMetadata
 	if err := json.Unmarshal(data, &object); err != nil {
@@ -91,7 +91,7 @@ func (d *Detector) check(kind schema.GroupVersionKind, name string) error {
 	return nil
 }
 
-// Decoder marks the values that inner, a decoder of the Codec, finds damaged.
+// Decoder marks damaged values. inner must decode with the Codec.
 func (d *Detector) Decoder(inner etcd3.Decoder) etcd3.Decoder {
 	return decoder{etcd3.WithCorruptObjErrorHandlingDecoder(inner)}
 }
@@ -100,16 +100,16 @@ type decoder struct{ etcd3.Decoder }
 
 // Decode implements etcd3.Decoder.
 func (d decoder) Decode(value []byte, into runtime.Object, revision int64) error {
-	return markedIfDamaged(d.Decoder.Decode(value, into, revision))
+	return markDamaged(d.Decoder.Decode(value, into, revision))
 }
 
 // DecodeListItem implements etcd3.Decoder.
 func (d decoder) DecodeListItem(ctx context.Context, data []byte, revision uint64, newItem func() runtime.Object) (runtime.Object, error) {
 	object, err := d.Decoder.DecodeListItem(ctx, data, revision, newItem)
-	return object, markedIfDamaged(err)
+	return object, markDamaged(err)
 }
 
-func markedIfDamaged(err error) error {
+func markDamaged(err error) error {
 	var damage *damageError
 	if err == nil || errors.As(err, &damage) {
 		return err

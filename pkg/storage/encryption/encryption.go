@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package encryption has objects encrypted before etcd gets them, as a file says
-// that may change while annex serves. What encrypts is upstream's; its own way of
-// following the file looks once a minute and repeats what is wrong for ever.
+// Package encryption encrypts objects in etcd as an EncryptionConfiguration file defines, and
+// reloads the file. Encryption is upstream's; upstream's reloading polls once a minute and
+// repeats errors forever.
 package encryption
 
 import (
@@ -23,122 +23,119 @@ import (
 	"github.com/annex-dev/annex/pkg/configfile"
 )
 
-// reloadHook is upstream's name of the hook that starts to follow the file.
+// reloadHook is upstream's name of the hook that starts reloading.
 const reloadHook = "start-encryption-provider-config-automatic-reload"
 
-// healthPatience is how long the KMS plugins of a new configuration have to become
-// healthy before it is refused, and healthPollInterval how often they are asked.
+// healthTimeout bounds the time until the KMS plugins of a new configuration are healthy.
 const (
-	healthPatience     = 10 * time.Second
+	healthTimeout      = 10 * time.Second
 	healthPollInterval = 100 * time.Millisecond
 )
 
-// Apply has generic encrypt what the file at path says, and follow the file if
-// reload is set. It adds the checks of KMS plugins to the readiness of generic; a
-// plugin that is away does not keep annex from starting.
+// Apply configures generic with the file at path, and optionally reloads it. It adds the
+// health checks of KMS plugins to generic's readiness. An unavailable plugin does not
+// prevent the start.
 func Apply(generic *genericapiserver.Config, path string, reload bool) error {
-	f := &follower{path: path, reload: reload, serverID: generic.APIServerID, drained: generic.DrainedNotify()}
+	r := &reloader{path: path, reload: reload, serverID: generic.APIServerID, drained: generic.DrainedNotify()}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("read the configuration of encryption: %w", err)
+		return fmt.Errorf("read the encryption configuration: %w", err)
 	}
-	first, err := f.load(data)
+	first, err := r.load(data)
 	if err != nil {
 		return err
 	}
-	f.hash = first.EncryptionFileContentHash
-	metrics.RecordEncryptionConfigLastConfigInfo(f.serverID, f.hash)
+	r.hash = first.EncryptionFileContentHash
+	metrics.RecordEncryptionConfigLastConfigInfo(r.serverID, r.hash)
 	checks := first.HealthChecks
 	if reload {
-		// It stands for the plugins of the configuration that is in force.
-		f.transformers = encryptionconfig.NewDynamicTransformers(first.Transformers, checks[0], first.close, first.KMSCloseGracePeriod)
-		generic.ResourceTransformers, checks = f.transformers, []healthz.HealthChecker{f.transformers}
-		if err := generic.AddPostStartHook(reloadHook, f.start(data)); err != nil {
-			return fmt.Errorf("follow the configuration of encryption: %w", err)
+		// The dynamic transformers are the check of the current plugins, too.
+		r.transformers = encryptionconfig.NewDynamicTransformers(first.Transformers, checks[0], first.close, first.KMSCloseGracePeriod)
+		generic.ResourceTransformers, checks = r.transformers, []healthz.HealthChecker{r.transformers}
+		if err := generic.AddPostStartHook(reloadHook, r.start(data)); err != nil {
+			return fmt.Errorf("reload the encryption configuration: %w", err)
 		}
 	} else {
 		generic.ResourceTransformers = encryptionconfig.StaticTransformers(first.Transformers)
 	}
-	// Not the liveness: a restart brings no plugin back.
+	// Not liveness: a restart does not help.
 	generic.HealthzChecks = append(generic.HealthzChecks, checks...)
 	generic.ReadyzChecks = append(generic.ReadyzChecks, checks...)
 	return nil
 }
 
-// follower puts changes of the file into force.
-type follower struct {
+// reloader applies changes of the file.
+type reloader struct {
 	path     string
 	reload   bool
 	serverID string
-	// drained is closed when nothing is read or written any more.
+	// drained is closed after the last request.
 	drained <-chan struct{}
 
 	transformers *encryptionconfig.DynamicTransformers
-	// hash is that of the configuration in force.
+	// hash is that of the current configuration.
 	hash string
 }
 
-// loaded is a configuration with the connections to its KMS plugins, which live
-// until close is called or annex stops.
+// loaded is a configuration. close closes the connections to its KMS plugins.
 type loaded struct {
 	*encryptionconfig.EncryptionConfiguration
 	close context.CancelFunc
 }
 
-// load reads the file again; data is what it holds, to find lines in.
-func (f *follower) load(data []byte) (*loaded, error) {
-	ctx, cancel := context.WithCancel(wait.ContextForChannel(f.drained))
-	config, err := encryptionconfig.LoadEncryptionConfig(ctx, f.path, f.reload, f.serverID)
+// load reads the file. data is its content, for line numbers in errors.
+func (r *reloader) load(data []byte) (*loaded, error) {
+	ctx, cancel := context.WithCancel(wait.ContextForChannel(r.drained))
+	config, err := encryptionconfig.LoadEncryptionConfig(ctx, r.path, r.reload, r.serverID)
 	if err != nil {
 		cancel()
-		return nil, configfile.Explain(f.path, data, err)
+		return nil, configfile.Explain(r.path, data, err)
 	}
 	return &loaded{EncryptionConfiguration: config, close: cancel}, nil
 }
 
-func (f *follower) start(data []byte) genericapiserver.PostStartHookFunc {
+func (r *reloader) start(data []byte) genericapiserver.PostStartHookFunc {
 	return func(hook genericapiserver.PostStartHookContext) error {
 		ctx := klog.NewContext(hook, klog.LoggerWithName(klog.FromContext(hook), "encryption"))
-		go configfile.Watch(ctx, configfile.File{Path: f.path, Loaded: data, Apply: f.apply, Record: f.record})
+		go configfile.Watch(ctx, configfile.File{Path: r.path, Loaded: data, Apply: r.apply, Record: r.record})
 		return nil
 	}
 }
 
-// apply puts the file into force, for writes at once and for reads as they come.
-func (f *follower) apply(ctx context.Context, data []byte) error {
-	next, err := f.load(data)
+func (r *reloader) apply(ctx context.Context, data []byte) error {
+	next, err := r.load(data)
 	if err != nil {
 		return err
 	}
-	if next.EncryptionFileContentHash == f.hash {
+	if next.EncryptionFileContentHash == r.hash {
 		next.close() // changed and changed back
 		return nil
 	}
-	check := next.HealthChecks[0] // there is one in all when reloading
-	if err := waitHealthy(ctx, check, max(healthPatience, next.KMSCloseGracePeriod)); err != nil {
+	check := next.HealthChecks[0] // with reloading there is one
+	if err := waitHealthy(ctx, check, max(healthTimeout, next.KMSCloseGracePeriod)); err != nil {
 		next.close()
-		return configfile.Explain(f.path, data, err)
+		return configfile.Explain(r.path, data, err)
 	}
-	f.transformers.Set(next.Transformers, next.close, check, next.KMSCloseGracePeriod)
-	f.hash = next.EncryptionFileContentHash
+	r.transformers.Set(next.Transformers, next.close, check, next.KMSCloseGracePeriod)
+	r.hash = next.EncryptionFileContentHash
 	return nil
 }
 
-func (f *follower) record(_ []byte, err error) {
+func (r *reloader) record(_ []byte, err error) {
 	if err != nil {
-		metrics.RecordEncryptionConfigAutomaticReloadFailure(f.serverID)
+		metrics.RecordEncryptionConfigAutomaticReloadFailure(r.serverID)
 		return
 	}
-	metrics.RecordEncryptionConfigAutomaticReloadSuccess(f.serverID, f.hash)
+	metrics.RecordEncryptionConfigAutomaticReloadSuccess(r.serverID, r.hash)
 }
 
-// waitHealthy waits for KMS plugins that nobody has asked yet.
-func waitHealthy(ctx context.Context, check healthz.HealthChecker, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// waitHealthy waits for new KMS plugins.
+func waitHealthy(ctx context.Context, check healthz.HealthChecker, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz/"+check.Name(), nil)
 	if err != nil {
-		return fmt.Errorf("ask for the health of KMS plugins: %w", err)
+		return fmt.Errorf("check the health of KMS plugins: %w", err)
 	}
 	var unhealthy error
 	err = wait.PollUntilContextCancel(ctx, healthPollInterval, true, func(context.Context) (bool, error) {

@@ -45,10 +45,10 @@ func TestApply(t *testing.T) {
 		}
 		_, follows := generic.PostStartHooks[reloadHook]
 		if follows != reload || generic.ResourceTransformers == nil {
-			t.Errorf("reload %t: follows the file: %t, transformers: %v", reload, follows, generic.ResourceTransformers)
+			t.Errorf("reload %t: hook %t, transformers %v", reload, follows, generic.ResourceTransformers)
 		}
 		if added := len(generic.ReadyzChecks) - readiness; len(generic.LivezChecks) != liveness || reload != (added == 1) {
-			t.Errorf("reload %t: %d checks of readiness, %d of liveness", reload, added, len(generic.LivezChecks)-liveness)
+			t.Errorf("reload %t: %d readiness checks, %d liveness checks", reload, added, len(generic.LivezChecks)-liveness)
 		}
 	}
 }
@@ -56,12 +56,12 @@ func TestApply(t *testing.T) {
 func TestApplyRefuses(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ replace, by, want string }{
-		"short key":      {"a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=", "c2hvcnQ=", `:6: resources[0].providers[0].secretbox.keys[0].secret: Invalid value: "REDACTED"`},
-		"typing error":   {"secretbox", "secretBox", ":6: resources[0].providers[0].secretBox: unknown field"},
-		"no providers":   {"  providers:\n  - secretbox", "  providers: []\n  #", ":5: resources[0].providers: Required value"},
-		"masked":         {"- resources: [", "- {resources: ['*.*'], providers: [{identity: {}}]}\n- resources: [", `:5: resources[1].resources[0]: `},
-		"another kind":   {"EncryptionConfiguration", "OtherConfiguration", `:2: kind: there is no kind "OtherConfiguration"`},
-		"nothing at all": {config, "", "is empty"},
+		"short key":     {"a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=", "c2hvcnQ=", `:6: resources[0].providers[0].secretbox.keys[0].secret: Invalid value: "REDACTED"`},
+		"unknown field": {"secretbox", "secretBox", ":6: resources[0].providers[0].secretBox: unknown field"},
+		"no providers":  {"  providers:\n  - secretbox", "  providers: []\n  #", ":5: resources[0].providers: Required value"},
+		"masked":        {"- resources: [", "- {resources: ['*.*'], providers: [{identity: {}}]}\n- resources: [", `:5: resources[1].resources[0]: `},
+		"other kind":    {"EncryptionConfiguration", "OtherConfiguration", `:2: kind: there is no kind "OtherConfiguration"`},
+		"empty":         {config, "", "is empty"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestApplyRefuses(t *testing.T) {
 				t.Errorf("got %v, want %s%s", err, path, test.want)
 			}
 			if generic.ResourceTransformers != nil {
-				t.Error("it encrypts with what it refused")
+				t.Error("the transformers of a refused configuration are set")
 			}
 		})
 	}
@@ -89,10 +89,10 @@ func TestWaitHealthy(t *testing.T) {
 		return nil
 	})
 	if err := waitHealthy(t.Context(), late, time.Minute); err != nil {
-		t.Errorf("a plugin that comes late: %v", err)
+		t.Errorf("a late plugin: %v", err)
 	}
 	never := healthz.NamedCheck("never", func(*http.Request) error { return errors.New("connection refused") })
 	if err := waitHealthy(t.Context(), never, time.Millisecond); err == nil || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("a plugin that is away: %v", err)
+		t.Errorf("an unavailable plugin: %v", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/usage"
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
 // countTimeout is how long a write waits for the count of what was written before.
@@ -72,7 +73,7 @@ func newEnforcer(config Config) *enforcer {
 
 // commit makes a write, or returns why it is forbidden.
 func (e *enforcer) commit(ctx context.Context, w write) (*clientv3.TxnResponse, error) {
-	if isExempt(ctx) || !w.mayGrow(e.Limits()) {
+	if isExempt(writeinfo.FromContext(ctx)) || !w.mayGrow(e.Limits()) {
 		return w.commit(ctx, e.KV)
 	}
 	select {
@@ -98,6 +99,13 @@ func (e *enforcer) commit(ctx context.Context, w write) (*clientv3.TxnResponse, 
 			return r, err
 		}
 	}
+}
+
+// isExempt reports whether limits do not apply to a write that may add some bytes: updates
+// of the status, by which controllers report, and those of objects that are being deleted,
+// which is how room is made.
+func isExempt(info *writeinfo.Info) bool {
+	return info != nil && (info.Status || info.Terminating)
 }
 
 // catchUp has everything counted that the fence does not keep from changing.

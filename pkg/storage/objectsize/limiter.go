@@ -1,9 +1,16 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package objectsize bounds the size of objects, and the memory for concurrent writes of
+// large ones.
+//
+// A write has two limits: annex's, for the encoded object, and that of the Store's etcd, for
+// the compressed and encrypted value. The Transformer records both sizes, and the Storage
+// reports them in errors.
 package objectsize
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,59 +21,44 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/utils/lru"
+
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
-// Config is what the objects of a resource may take.
+// Config configures a Limiter.
 type Config struct {
 	Resource schema.GroupResource
-	// Store is the name of the Store that the resource is in.
+	// Store is the name of the resource's Store.
 	Store string
 	// Prefix is that of the Store's keys.
 	Prefix string
-	// MaxBytes is the size of the largest object as it is encoded, before
-	// compression.
+	// MaxBytes bounds the size of an encoded object before compression.
 	MaxBytes int64
-	// Budget is shared by all resources; nil bounds nothing.
+	// Budget is shared by all resources. It may be nil.
 	Budget *Budget
 }
 
-// Limiter bounds the objects of one resource. Its Transformer and Storage have to
-// be used together.
+// Limiter bounds the objects of a resource. Its Transformer and Storage must be used together,
+// inside writeinfo.Storage.
 type Limiter struct {
 	config Config
 	heavy  heavy
 }
 
-// NewLimiter returns a limiter that has seen no object yet.
+// NewLimiter returns a Limiter.
 func NewLimiter(config Config) *Limiter {
 	return &Limiter{config: config, heavy: newHeavy(config.Prefix)}
 }
 
 var errTooLarge = errors.New("larger than --max-object-bytes")
 
-// sizes are those of the object that a write has come to; of the last, where it
-// had to try again.
-type sizes struct {
-	plain, stored int
-	// leaving is an object that is being deleted. It may be written whatever its
-	// size, or it would never get rid of its finalizers once the limit is lowered.
-	leaving bool
-}
-
-type sizesKey struct{}
-
-func sizesFrom(ctx context.Context) *sizes {
-	found, _ := ctx.Value(sizesKey{}).(*sizes)
-	return found
-}
-
-// Transformer puts the limit around what compresses and encrypts values.
+// Transformer wraps the compression and encryption of values.
 func (l *Limiter) Transformer(inner value.Transformer) value.Transformer {
 	return &transformer{Transformer: inner, limiter: l}
 }
@@ -82,13 +74,15 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 	if err != nil {
 		return nil, err
 	}
-	t.limiter.heavy.note(dataCtx, len(data))
-	found := sizesFrom(ctx)
-	if found == nil {
+	t.limiter.heavy.record(dataCtx, len(data))
+	info := writeinfo.FromContext(ctx)
+	if info == nil {
 		return stored, nil
 	}
-	found.plain, found.stored = len(data), len(stored)
-	if int64(len(data)) > t.limiter.config.MaxBytes && !found.leaving {
+	info.PlainBytes, info.StoredBytes = len(data), len(stored)
+	// A terminating object is written whatever its size: otherwise it could never lose its
+	// finalizers once the limit is lowered.
+	if int64(len(data)) > t.limiter.config.MaxBytes && !info.Terminating {
 		return nil, errTooLarge
 	}
 	return stored, nil
@@ -98,13 +92,13 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 func (t *transformer) TransformFromStorage(ctx context.Context, stored []byte, dataCtx value.Context) ([]byte, bool, error) {
 	data, stale, err := t.Transformer.TransformFromStorage(ctx, stored, dataCtx)
 	if err == nil {
-		t.limiter.heavy.note(dataCtx, len(data))
+		t.limiter.heavy.record(dataCtx, len(data))
 	}
 	return data, stale, err
 }
 
-// Storage has writes that are too large refused with both sizes, and those of
-// large objects wait for their part of the budget.
+// Storage reports refused writes with both sizes, and makes updates of large objects wait for
+// the budget.
 func (l *Limiter) Storage(inner storage.Interface) storage.Interface {
 	return &limited{Interface: inner, limiter: l}
 }
@@ -114,16 +108,13 @@ type limited struct {
 	limiter *Limiter
 }
 
-// Create implements storage.Interface. The budget is not asked: the request has
-// brought the object along and has its part.
+// Create implements storage.Interface. The request already has a reservation for the object.
 func (s *limited) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	found := &sizes{}
-	ctx = context.WithValue(ctx, sizesKey{}, found)
-	return s.limiter.explain(s.Interface.Create(ctx, key, obj, out, ttl), key, found)
+	return s.limiter.explain(ctx, s.Interface.Create(ctx, key, obj, out, ttl), key)
 }
 
-// GuaranteedUpdate implements storage.Interface. A small patch of a large object
-// takes as much memory as writing all of it.
+// GuaranteedUpdate implements storage.Interface. A small patch of a large object takes as much
+// memory as writing all of it.
 func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cached runtime.Object) error {
 	if budget := s.limiter.config.Budget; budget != nil {
@@ -133,22 +124,12 @@ func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination 
 		}
 		defer release()
 	}
-	found := &sizes{}
-	update := func(input runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		output, ttl, err := tryUpdate(input, res)
-		if object, accessErr := meta.Accessor(output); err == nil && accessErr == nil {
-			found.leaving = object.GetDeletionTimestamp() != nil
-		}
-		return output, ttl, err
-	}
-	ctx = context.WithValue(ctx, sizesKey{}, found)
-	err := s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
-	return s.limiter.explain(err, key, found)
+	err := s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
+	return s.limiter.explain(ctx, err, key)
 }
 
-// explain turns a refusal for size into one that says so to whoever wrote the
-// object.
-func (l *Limiter) explain(err error, key string, found *sizes) error {
+// explain converts errors about sizes to 413 with both sizes.
+func (l *Limiter) explain(ctx context.Context, err error, key string) error {
 	var limit string
 	switch {
 	case err == nil:
@@ -160,19 +141,53 @@ func (l *Limiter) explain(err error, key string, found *sizes) error {
 	default:
 		return err
 	}
-	resource, name := l.config.Resource, path.Base(key)
+	resource, name, info := l.config.Resource, path.Base(key), cmp.Or(writeinfo.FromContext(ctx), &writeinfo.Info{})
 	refusal := apierrors.NewRequestEntityTooLargeError(
-		fmt.Sprintf("%s %q has %d bytes, %d bytes as it is stored: %s", resource, name, found.plain, found.stored, limit))
+		fmt.Sprintf("%s %q has %d bytes, %d bytes as it is stored: %s", resource, name, info.PlainBytes, info.StoredBytes, limit))
 	refusal.ErrStatus.Details = &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: name}
 	return refusal
 }
 
-// RefusedByEtcd reports whether etcd, or what is between, found a request too
-// large: etcd itself has an error for that, gRPC on either side another.
+// RefusedByEtcd reports whether etcd or gRPC refused a request as too large.
 func RefusedByEtcd(err error) bool {
 	if err.Error() == rpctypes.ErrRequestTooLarge.Error() {
 		return true
 	}
 	refusal, ok := status.FromError(err)
 	return ok && refusal.Code() == codes.ResourceExhausted && strings.Contains(refusal.Message(), "message larger than max")
+}
+
+// maxHeavy bounds the large objects per resource in heavy.
+const maxHeavy = 10000
+
+// heavy has the sizes of large objects, so that memory is acquired before one is read for an
+// update. An evicted object is added again by the next read.
+type heavy struct {
+	prefix string
+	sizes  *lru.Cache // of int, by key without prefix
+}
+
+func newHeavy(prefix string) heavy {
+	return heavy{prefix: strings.Trim(prefix, "/"), sizes: lru.New(maxHeavy)}
+}
+
+// record records the size of a value that is read or written.
+func (h *heavy) record(dataCtx value.Context, size int) {
+	if size < HeavyBytes && h.sizes.Len() == 0 {
+		return
+	}
+	key := strings.TrimPrefix(strings.Trim(string(dataCtx.AuthenticatedData()), "/"), h.prefix+"/")
+	if size < HeavyBytes {
+		h.sizes.Remove(key)
+	} else {
+		h.sizes.Add(key, size)
+	}
+}
+
+// size returns 0 for objects that are not large.
+func (h *heavy) size(key string) int64 {
+	if size, ok := h.sizes.Get(strings.Trim(key, "/")); ok {
+		return int64(size.(int))
+	}
+	return 0
 }

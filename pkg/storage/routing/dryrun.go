@@ -12,8 +12,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/limits"
 )
 
-// WithDryRunLimits adds to admission what otherwise only a write finds out, and a dry run
-// would not: that there is no room below the limits of the resource.
+// WithDryRunLimits refuses dry runs of creates that would exceed the limits of the resource.
+// Otherwise only a real write is checked against them.
 func (r *Router) WithDryRunLimits(next admission.Interface) admission.Interface {
 	return dryRunAdmission{router: r, next: next}
 }
@@ -58,7 +58,7 @@ func (d dryRunAdmission) Validate(ctx context.Context, attributes admission.Attr
 	return d.checkLimits(attributes)
 }
 
-// checkLimits is what a write would be told, if that can be known now.
+// checkLimits returns the error that a create would get, if that can be known now.
 func (d dryRunAdmission) checkLimits(attributes admission.Attributes) error {
 	resource := attributes.GetResource().GroupResource()
 	hosted, err := d.router.routes.hosted.Get(resource.String())
@@ -72,7 +72,7 @@ func (d dryRunAdmission) checkLimits(attributes admission.Attributes) error {
 	if of.None() || hosted.Spec.StoreName == "" {
 		return nil
 	}
-	store, err := d.router.store(hosted.Spec.StoreName)
+	store, err := d.router.config.Store(hosted.Spec.StoreName)
 	if err != nil {
 		return storeUnavailable(hosted.Spec.StoreName, err)
 	}

@@ -15,21 +15,19 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// retryAfterSeconds is when to ask again for a resource that is about to be placed.
-// Nothing else says when to ask again: clients would do so by themselves for a
-// while, and whoever waits for them would not see why. After a write they even must
-// not, because it may have been done.
+// retryAfterSeconds is the Retry-After of a resource that is about to be placed. No other
+// error has one: clients would retry silently for a while, and a write that may have been
+// done must not be retried.
 const retryAfterSeconds = 1
 
-// notPlacedError is a resource that has no Store.
+// notPlacedError is the error of a resource without a Store.
 type notPlacedError struct {
 	resource schema.GroupResource
 	why      string
-	// final says that waiting does not help: something has to be changed.
+	// final is set if waiting does not help.
 	final bool
 }
 
-// notPlaced returns an error of a resource that has no Store.
 func notPlaced(resource schema.GroupResource, why string, final bool) error {
 	return &notPlacedError{resource: resource, why: why, final: final}
 }
@@ -39,7 +37,7 @@ func (e *notPlacedError) Error() string {
 	return fmt.Sprintf("hostedresource %s %s", e.resource, e.why)
 }
 
-// status is the error as clients get it.
+// status returns the error for clients.
 func (e *notPlacedError) status() error {
 	details := &metav1.StatusDetails{Group: hostingv1alpha1.SchemeGroupVersion.Group, Kind: "hostedresources", Name: e.resource.String()}
 	if !e.final {
@@ -48,8 +46,8 @@ func (e *notPlacedError) status() error {
 	return unavailable(e.Error(), details)
 }
 
-// storeUnavailable is the error of a Store that cannot be used, as clients get it.
-// Stores say it in that form themselves.
+// storeUnavailable returns the error of an unavailable Store for clients. Stores themselves
+// return an API status, which stays as it is.
 func storeUnavailable(store string, reason error) error {
 	var known apierrors.APIStatus
 	if errors.As(reason, &known) {

@@ -134,8 +134,8 @@ func newFixture(t *testing.T, stores ...*fakeStore) *fixture {
 		LiveHostedResource: func(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error) {
 			return w.annex.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
 		},
-		Cached:     func(resource schema.GroupResource) bool { return resource == widgets },
-		ObjectSize: ObjectSize{MaxBytes: 1 << 20, Budget: objectsize.NewBudget(1<<24, time.Second)},
+		Cached: func(resource schema.GroupResource) bool { return resource == widgets },
+		Layers: Layers{MaxObjectBytes: 1 << 20, ObjectBudget: objectsize.NewBudget(1<<24, time.Second)},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,37 +15,34 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
-
-	"github.com/annex-dev/annex/pkg/storage/compression"
 )
 
 const (
-	// placementTimeout is how long a request waits for a Store to be chosen, which
-	// takes milliseconds if there is one.
+	// placementTimeout is how long a request waits for the scheduler, which takes
+	// milliseconds if a Store fits.
 	placementTimeout = 2 * time.Second
-	// prepareTimeout bounds what the storage of annex's own kinds may need of etcd
-	// when it is made.
+	// prepareTimeout bounds the requests to etcd that create the storage of annex's own kinds.
 	prepareTimeout = 30 * time.Second
-	// prepareInterval is how often the storage of others is tried to be made.
+	// prepareInterval is how often it is tried to create the storage of other kinds.
 	prepareInterval = time.Second
 )
 
 var errDestroyed = errors.New("the storage has been closed")
 
-// lazyStorage is the storage of a resource. It finds its Store when it is first used, and
-// begins again if the data of the Store are replaced or the resource is elsewhere.
+// lazyStorage is the storage of a resource. It builds a backend in the Store of the resource
+// when it is first used, and another when the resource or the data of the Store are replaced.
 type lazyStorage struct {
 	route  route
 	store  func(name string) (Store, error)
 	config storageConfig
 
-	// building is held by who makes or destroys the backend. Unlike a mutex it lets
-	// others give up.
+	// building is the lock for creating and destroying the backend. Unlike a mutex it can be
+	// waited for with a context.
 	building  chan struct{}
 	backend   atomic.Pointer[backend]
 	destroyed bool
 
-	// preparing is what prepareSoon started, and stopPreparing ends it.
+	// preparing is the goroutine of prepareInBackground, and stopPreparing ends it.
 	preparing     sync.WaitGroup
 	stopPreparing func()
 }
@@ -56,7 +53,7 @@ func newLazyStorage(to route, store func(string) (Store, error), recipe storageC
 	return &lazyStorage{route: to, store: store, config: recipe, building: make(chan struct{}, 1), stopPreparing: func() {}}
 }
 
-// prepare makes the backend before it is used.
+// prepare builds the backend before it is used.
 func (s *lazyStorage) prepare() error {
 	ctx, cancel := context.WithTimeout(context.Background(), prepareTimeout)
 	defer cancel()
@@ -64,10 +61,10 @@ func (s *lazyStorage) prepare() error {
 	return err
 }
 
-// prepareInBackground has the backend made as soon as there is a Store for it, and anew when
-// there is another in its place or the resource is elsewhere: watches of the old one end. Upstream makes
-// all versions of a custom resource when one is asked for, and so their watch caches
-// begin at the same time: who has a resource version from one can watch another.
+// prepareInBackground builds the backend as soon as there is a Store for it, and a new one
+// when the resource or the data of the Store are replaced, which ends the watches of the old
+// one. Upstream creates the storage of all versions of a custom resource together, so their
+// watch caches start at the same time, and a resource version of one is valid in the others.
 func (s *lazyStorage) prepareInBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopPreparing = cancel
@@ -100,7 +97,7 @@ func (s *lazyStorage) waitPlaced(ctx context.Context) bool {
 	return false
 }
 
-// waitRerouted returns when the backend is no longer the one to use.
+// waitRerouted returns when the backend is no longer current.
 func (s *lazyStorage) waitRerouted(ctx context.Context, made *backend) {
 	for ctx.Err() == nil {
 		changed := s.route.changed()
@@ -115,14 +112,14 @@ func (s *lazyStorage) waitRerouted(ctx context.Context, made *backend) {
 	}
 }
 
-// isCurrent reports whether a backend is where the route leads now. A HostedResource
-// that was made again may name another Store: what is in this one is not found there.
+// isCurrent reports whether the route leads to a backend. A HostedResource that was created
+// again may name another Store, which does not have the objects of this one.
 func (s *lazyStorage) isCurrent(made *backend) bool {
 	at, err := s.route.find()
 	return err == nil && made.location == at && !made.isStale()
 }
 
-// getBackend returns the backend. The first caller makes it.
+// getBackend returns the current backend. The first caller builds it.
 func (s *lazyStorage) getBackend(ctx context.Context) (*backend, error) {
 	if made := s.backend.Load(); made != nil && s.isCurrent(made) {
 		return made, nil
@@ -163,8 +160,7 @@ func (s *lazyStorage) getBackend(ctx context.Context) (*backend, error) {
 	return made, nil
 }
 
-// find returns the Store of the resource and waits for one to be chosen, but not for
-// long.
+// find returns the location of the resource. It waits for placementTimeout until there is one.
 func (s *lazyStorage) find(ctx context.Context) (location, error) {
 	var giveUp <-chan time.Time
 	for {
@@ -193,7 +189,7 @@ func (s *lazyStorage) find(ctx context.Context) (location, error) {
 	}
 }
 
-// destroy closes the backend, if there is one, and keeps another from being made.
+// destroy closes the backend and prevents the creation of another.
 func (s *lazyStorage) destroy() {
 	s.stopPreparing()
 	s.preparing.Wait()
@@ -205,8 +201,7 @@ func (s *lazyStorage) destroy() {
 	}
 }
 
-// do calls the backend for what etcd has to answer. If that is known to be down it
-// is not asked.
+// do calls the backend for requests that need etcd, unless the Store is unavailable.
 func (s *lazyStorage) do(ctx context.Context, call func(storage.Interface) error) error {
 	b, err := s.getBackend(ctx)
 	if err != nil {
@@ -218,7 +213,7 @@ func (s *lazyStorage) do(ctx context.Context, call func(storage.Interface) error
 	return call(b.Interface)
 }
 
-// read calls the backend for what the watch cache can answer while etcd is down.
+// read calls the backend for requests that the watch cache can serve without etcd.
 func (s *lazyStorage) read(ctx context.Context, call func(storage.Interface) error) error {
 	b, err := s.getBackend(ctx)
 	if err != nil {
@@ -231,7 +226,7 @@ func (s *lazyStorage) read(ctx context.Context, call func(storage.Interface) err
 }
 
 // Versioner implements storage.Interface.
-func (s *lazyStorage) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
+func (s *lazyStorage) Versioner() storage.Versioner { return versioner }
 
 // Create implements storage.Interface.
 func (s *lazyStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
@@ -253,7 +248,6 @@ func (s *lazyStorage) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
-	ctx, update = exemptFromLimits(compression.ForUpdate(ctx), update)
 	return s.do(ctx, func(b storage.Interface) error {
 		return b.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	})
@@ -280,9 +274,9 @@ func (s *lazyStorage) GetList(ctx context.Context, key string, options storage.L
 	return s.read(ctx, call)
 }
 
-// isEmpty answers for who deletes the objects of a definition, one that was never
-// placed: there are none, and the definition must not wait for a Store to be chosen.
-// Requests of clients are refused instead, there is no resource version to give.
+// isEmpty reports whether a resource was never placed while its definition is being deleted:
+// the finalizer of the definition must not wait for a Store. Requests of clients are refused
+// instead, because there is no resource version to return.
 func (s *lazyStorage) isEmpty(ctx context.Context) bool {
 	if _, ofClient := request.RequestInfoFrom(ctx); ofClient || s.backend.Load() != nil {
 		return false
@@ -308,21 +302,19 @@ func (s *lazyStorage) Watch(ctx context.Context, key string, options storage.Lis
 	return watcher, err
 }
 
-// Stats implements storage.Interface. It is asked for now and then in the
-// background, and waits for nothing.
+// Stats implements storage.Interface. Upstream calls it periodically, so it does not wait.
 func (s *lazyStorage) Stats(ctx context.Context) (storage.Stats, error) {
 	b := s.backend.Load()
 	if b == nil {
 		return storage.Stats{}, storage.ErrStorageNotReady
 	}
 	if down := b.store.Available(); down != nil {
-		return storage.Stats{}, fmt.Errorf("count what store %q holds: %w", b.store.Name(), down)
+		return storage.Stats{}, fmt.Errorf("count the objects in store %q: %w", b.store.Name(), down)
 	}
 	return b.Stats(ctx)
 }
 
-// ReadinessCheck implements storage.Interface. Only what is pinned is waited for:
-// annex is ready without the others.
+// ReadinessCheck implements storage.Interface. Only pinned resources delay /readyz.
 func (s *lazyStorage) ReadinessCheck() error {
 	b := s.backend.Load()
 	if b == nil {

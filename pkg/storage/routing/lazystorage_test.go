@@ -64,22 +64,6 @@ func TestEveryResourceGoesToItsStore(t *testing.T) {
 	}
 }
 
-func TestTypedResourcesAreRoutedToo(t *testing.T) {
-	t.Parallel()
-	two := startStore(t, "two")
-	w := newFixture(t, two)
-	w.place(t, placedOn("two", hostingv1alpha1.DefinitionCompiledIn))
-	if err := create(t.Context(), w.storageOf(t, w.Typed(plainOptions{}), widgets), widgetKey); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]schema.GroupResource{widgets}, w.TypedResources()); diff != "" {
-		t.Errorf("typed resources (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"/of-two/example.com/widgets/ns/a"}, two.keys(t)); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
-	}
-}
-
 // TestRefusedUntilPlaced looks at the states of a HostedResource in which nothing is
 // to be read or written.
 func TestRefusedUntilPlaced(t *testing.T) {

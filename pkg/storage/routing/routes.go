@@ -22,29 +22,29 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/limits"
 )
 
-// LiveFunc asks the server for a HostedResource.
+// LiveFunc reads a HostedResource from the server.
 type LiveFunc func(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error)
 
 // route leads to the Store of a resource.
 type route interface {
-	// find returns where the resource is, or an error from notPlaced.
+	// find returns the location of the resource, or an error from notPlaced.
 	find() (location, error)
-	// changed returns a channel that is closed when find may say something else, or
-	// nil if it never will. To miss nothing, it is called before find.
+	// changed returns a channel that is closed when the result of find may have changed, or
+	// nil if it never changes. It is called before find, so that no change is missed.
 	changed() <-chan struct{}
-	// limits are those of the moment.
+	// limits returns the current limits.
 	limits() limits.Limits
 }
 
-// location is where a resource is. Two places are the same if the objects are.
+// location identifies the objects of a resource: equal locations have the same objects.
 type location struct {
 	// store is the name of the Store.
 	store string
-	// hosted is the UID of the HostedResource that says so; empty if none does.
+	// hosted is the UID of the HostedResource; empty for pinned resources.
 	hosted types.UID
 }
 
-// routes reads the routes of all resources off HostedResources.
+// routes reads the routes of all resources from HostedResources.
 type routes struct {
 	hosted hostinglisters.HostedResourceLister
 	live   LiveFunc
@@ -72,8 +72,8 @@ func newRoutes(informer hostinginformers.HostedResourceInformer, live LiveFunc) 
 	return r, nil
 }
 
-// isRerouted reports whether find may say something else after an update. Most updates
-// are of numbers in the status.
+// isRerouted reports whether an update may change the result of find. Most updates only
+// change numbers in the status.
 func isRerouted(old, updated *hostingv1alpha1.HostedResource) bool {
 	return old.UID != updated.UID || old.Spec.StoreName != updated.Spec.StoreName ||
 		old.Status.DefinitionUID != updated.Status.DefinitionUID ||
@@ -82,8 +82,8 @@ func isRerouted(old, updated *hostingv1alpha1.HostedResource) bool {
 			meta.FindStatusCondition(updated.Status.Conditions, hostingv1alpha1.HostedResourceScheduled))
 }
 
-// broadcast wakes the storage of all resources. It happens seldom: when a resource is
-// made, placed or deleted.
+// broadcast wakes the storage of all resources. That is rare: when a HostedResource is
+// created, placed or deleted.
 func (r *routes) broadcast() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,12 +100,7 @@ func (r *routes) changed() <-chan struct{} {
 	return r.change
 }
 
-// of returns the route of a resource, for one definition of it.
-func (r *routes) of(resource schema.GroupResource, definition types.UID) *hostedRoute {
-	return &hostedRoute{routes: r, resource: resource, definition: definition, terminating: func() bool { return false }}
-}
-
-// hostedRoute is the route that a HostedResource describes.
+// hostedRoute is the route that a HostedResource sets, for one definition of the resource.
 type hostedRoute struct {
 	*routes
 	resource   schema.GroupResource
@@ -139,12 +134,12 @@ func (p *hostedRoute) find() (location, error) {
 func (p *hostedRoute) limits() limits.Limits {
 	hosted, err := p.hosted.Get(p.resource.String())
 	if err != nil {
-		return limits.Unlimited() // nothing says otherwise
+		return limits.Unlimited()
 	}
 	return limits.Of(hosted)
 }
 
-// unscheduled says why a resource has no Store.
+// unscheduled returns why a resource has no Store.
 func unscheduled(resource schema.GroupResource, hosted *hostingv1alpha1.HostedResource) error {
 	scheduled := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceScheduled)
 	if scheduled == nil || scheduled.Status != metav1.ConditionFalse {
@@ -153,9 +148,9 @@ func unscheduled(resource schema.GroupResource, hosted *hostingv1alpha1.HostedRe
 	return notPlaced(resource, "has no Store: "+scheduled.Message, true)
 }
 
-// neverPlaced reports whether the resource certainly has no objects, because its
-// definition is on its way out and it has no Store even now. It asks the server: who
-// takes an old answer for the truth leaves objects behind.
+// neverPlaced reports whether the resource certainly has no objects: its definition is being
+// deleted, and it still has no Store. It asks the server, because a stale cache would leave
+// objects behind.
 func (p *hostedRoute) neverPlaced(ctx context.Context) bool {
 	if !p.terminating() {
 		return false

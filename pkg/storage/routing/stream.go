@@ -12,15 +12,15 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// streamKey is the header that tells the streams of a client apart.
+// streamKey is the header by which etcd's client tells streams apart.
 const streamKey = "annex-stream"
 
-// streams counts them: two versions of a resource have a stream each.
+// streams numbers them: each version of a resource has a stream.
 var streams atomic.Int64
 
-// stream is a Watcher with a stream of its own to etcd. All watches of a client
-// with the same headers share a stream, where one waits while etcd sends the events
-// of another, and all are told of the progress that one asks for.
+// stream is a Watcher with a stream of its own to etcd. All watches of a client with the same
+// headers share a stream: one waits while etcd sends the events of another, and all receive
+// the progress notifications that one requests.
 type stream struct {
 	clientv3.Watcher
 	kv   clientv3.KV
@@ -31,9 +31,8 @@ func newStream(watcher clientv3.Watcher, kv clientv3.KV, resource string) client
 	return stream{Watcher: watcher, kv: kv, name: fmt.Sprintf("%s/%d", resource, streams.Add(1))}
 }
 
-// Watch implements clientv3.Watcher. It takes events in parts: etcd sends a watch that
-// lags up to a thousand at once, which are more than fit into a message if they are
-// large, and the watch would fail again and again.
+// Watch implements clientv3.Watcher. It accepts fragments: etcd sends up to a thousand events
+// at once to a watch that lags, and large ones would not fit into one message.
 func (s stream) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
 	answers := s.Watcher.Watch(s.context(ctx), key, append(options, clientv3.WithFragment())...)
 	completed := make(chan clientv3.WatchResponse)
@@ -51,9 +50,9 @@ func (s stream) Watch(ctx context.Context, key string, options ...clientv3.OpOpt
 	return completed
 }
 
-// complete adds to events what was there before, where it is missing. etcd begins to send
-// the events of a watch before it has noted that they are to come with it (recvLoop in
-// its v3rpc), and the watch would fail at them. What was compacted stays missing.
+// complete adds the previous value to events that lack it, at which the watch would fail: etcd
+// starts to send the events of a watch before it has recorded that they need it (recvLoop in
+// its v3rpc). A compacted value stays missing.
 func (s stream) complete(ctx context.Context, events []*clientv3.Event) {
 	for _, event := range events {
 		if event.IsCreate() || event.PrevKv != nil {
@@ -71,7 +70,7 @@ func (s stream) RequestProgress(ctx context.Context) error {
 	return s.Watcher.RequestProgress(s.context(ctx))
 }
 
-// Close leaves the Watcher alone, which others use too.
+// Close does not close the Watcher, which is shared.
 func (stream) Close() error { return nil }
 
 func (s stream) context(ctx context.Context) context.Context {

@@ -119,7 +119,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/embeddedetcd",
-		duty:     "The life of the etcd inside the process; knows nothing of ours.",
+		duty:     "Starts and stops the etcd inside the process; imports no other package of annex.",
 		others: append([]string{
 			"go.etcd.io/...", "go.uber.org/zap/...", "google.golang.org/grpc/...", "github.com/prometheus/client_golang/...",
 			"k8s.io/component-base/metrics/...",
@@ -133,7 +133,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/keys",
-		duty:     "Under which keys annex keeps what in the etcd of a Store.",
+		duty:     "The keys that annex uses in the etcd of a Store.",
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, machinery...),
 	},
 	{
@@ -143,12 +143,12 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/etcdclientlog",
-		duty:     "Keeps upstream's etcd clients off stderr. Anything more it imported would have it initialized too late.",
+		duty:     "Silences upstream's etcd clients on stderr. With more imports it would be initialized too late.",
 		others:   []string{"go.etcd.io/etcd/client/pkg/v3/logutil"},
 	},
 	{
 		packages: "pkg/storage/externaletcd",
-		duty:     "Whether an etcd that somebody else runs can be used.",
+		duty:     "Checks and clients of an etcd outside of the process.",
 		others: append([]string{
 			"github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus", "github.com/prometheus/client_golang/...",
 			"go.etcd.io/etcd/...", "go.opentelemetry.io/...", "go.uber.org/zap/...", "google.golang.org/grpc/...",
@@ -157,7 +157,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/stores",
-		duty:     "The connections to the etcds that Stores name, and whether requests may pass.",
+		duty:     "The connections to the etcd clusters of Stores, their probes, and the breaker that refuses requests.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/storage/etcdtxn", "pkg/storage/externaletcd", "pkg/storage/keys", "pkg/storage/revision", "pkg/storage/usage"},
 		others: append([]string{
 			"go.etcd.io/etcd/...", "go.opentelemetry.io/otel/trace", "go.uber.org/zap", "google.golang.org/grpc/...", "k8s.io/apiserver/pkg/storage/...",
@@ -178,7 +178,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/etcdtxn",
-		duty:     "The parts of an etcd transaction, for layers that need all of it.",
+		duty:     "Collects the parts of an etcd transaction for layers that need all of it.",
 		others:   []string{"go.etcd.io/etcd/client/v3"},
 	},
 	{
@@ -189,19 +189,19 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/limits",
-		duty:     "Keeps a resource below the limits of its HostedResource, at any number of replicas.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/etcdtxn", "pkg/storage/keys", "pkg/storage/usage"},
+		duty:     "Enforces the limits of a HostedResource, with any number of replicas.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/storage/etcdtxn", "pkg/storage/keys", "pkg/storage/usage", "pkg/storage/writeinfo"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/routing",
-		duty:     "Which Store each resource is in, and what lies between the resource and that; the only place that makes a resource's storage.",
+		duty:     "The Store of each resource and the storage stack in between; the only place that builds the storage of a resource.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/storage/..."},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...", "k8s.io/apiserver/..."}, clients...),
 	},
 	{
 		packages: "pkg/storage/revision",
-		duty:     "A view of an etcd client in which revisions are higher by a constant, and where that is kept.",
+		duty:     "A view of an etcd client with revisions that are higher by a constant, and the key that stores it.",
 		ours:     []string{"pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/protobuf/proto", "k8s.io/apiserver/pkg/storage/..."}, machinery...),
 	},
@@ -216,6 +216,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/objectsize",
 		duty:     "How large objects may be, and how many large ones are written at the same time.",
+		ours:     []string{"pkg/storage/writeinfo"},
 		others: append([]string{
 			"go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
 			"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/endpoints/request",
@@ -225,8 +226,13 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/compression",
 		duty:     "What compresses objects before they are encrypted, and the dictionaries that it does so with.",
-		ours:     []string{"pkg/storage/keys"},
+		ours:     []string{"pkg/storage/keys", "pkg/storage/writeinfo"},
 		others:   append([]string{"github.com/klauspost/compress/zstd", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
+	},
+	{
+		packages: "pkg/storage/writeinfo",
+		duty:     "Describes a write to all layers of the storage stack, in the context.",
+		others:   append([]string{"k8s.io/apiserver/pkg/endpoints/request", "k8s.io/apiserver/pkg/storage"}, machinery...),
 	},
 	{
 		packages: "pkg/storage/...",
@@ -339,6 +345,12 @@ var rules = []rule{
 		packages: "pkg/aggregated/maincluster",
 		duty:     "The connection to the cluster that annex stands behind: clients of it, and whom it lets log in and act.",
 		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
+	},
+	{
+		packages: "pkg/aggregated/discovery",
+		duty:     "Filters OpenAPI and discovery documents for the main cluster's aggregator.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/kube-openapi/..."}, clients...),
 	},
 	{
 		packages: "pkg/standalone/authentication",
@@ -463,7 +475,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server",
 		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),

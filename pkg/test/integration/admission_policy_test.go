@@ -21,8 +21,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// matching matches resources of a group in a namespace.
-func matching(namespace, group string, resources ...string) *admissionregistrationv1.MatchResources {
+// matchResources matches resources of a group in a namespace.
+func matchResources(namespace, group string, resources ...string) *admissionregistrationv1.MatchResources {
 	return &admissionregistrationv1.MatchResources{
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
 		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
@@ -41,8 +41,8 @@ func policySpec(t *testing.T, manifest string, match *admissionregistrationv1.Ma
 	return spec
 }
 
-// enforce makes a policy and its binding.
-func (a *annex) enforce(t *testing.T, name string, spec admissionregistrationv1.ValidatingAdmissionPolicySpec, params *admissionregistrationv1.ParamRef, actions ...admissionregistrationv1.ValidationAction) {
+// createPolicy makes a policy and its binding.
+func (a *annex) createPolicy(t *testing.T, name string, spec admissionregistrationv1.ValidatingAdmissionPolicySpec, params *admissionregistrationv1.ParamRef, actions ...admissionregistrationv1.ValidationAction) {
 	t.Helper()
 	annexPolicies := a.kube.AdmissionregistrationV1()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
@@ -59,9 +59,9 @@ func (a *annex) enforce(t *testing.T, name string, spec admissionregistrationv1.
 	t.Cleanup(func() { deleteQuietly(t, annexPolicies.ValidatingAdmissionPolicyBindings().Delete, name) })
 }
 
-// isRefused waits until a dry run is refused with all of the words: policies come
+// waitForRefusal waits until a dry run is refused with all of the words: policies come
 // into force within about a second.
-func isRefused(t *testing.T, what string, try func() error, words ...string) {
+func waitForRefusal(t *testing.T, what string, try func() error, words ...string) {
 	t.Helper()
 	poll.Until(t, what+" is refused", func() string {
 		err := try()
@@ -77,11 +77,11 @@ func isRefused(t *testing.T, what string, try func() error, words ...string) {
 	})
 }
 
-func TestAdmissionPolicyRefuses(t *testing.T) {
+func TestAdmissionPolicyDenies(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	a.enforce(t, namespace, policySpec(t, `
+	a.createPolicy(t, namespace, policySpec(t, `
 matchConditions:
 - {name: not-spared, expression: "request.name != 'spared'"}
 variables:
@@ -92,7 +92,7 @@ validations:
   messageExpression: "'it has ' + string(variables.size) + ' keys in ' + namespaceObject.metadata.name"
   reason: RequestEntityTooLarge
 - {expression: "!('secret' in object.data)", message: that belongs into a secret}
-`, matching(namespace, "", "configmaps")), nil)
+`, matchResources(namespace, "", "configmaps")), nil)
 	try := func(name string, keys ...string) func() error {
 		return func() error {
 			_, err := a.tryConfigMap(t, namespace, name, true, func(c *corev1.ConfigMap) {
@@ -104,7 +104,7 @@ validations:
 			return err
 		}
 	}
-	isRefused(t, "a large one", try("large", "a", "b", "c"), "ValidatingAdmissionPolicy '"+namespace+"'", "it has 3 keys in "+namespace)
+	waitForRefusal(t, "a large one", try("large", "a", "b", "c"), "ValidatingAdmissionPolicy '"+namespace+"'", "it has 3 keys in "+namespace)
 	if err := try("large", "a", "b", "c")(); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("%v does not have the reason that the policy gives", err)
 	}
@@ -133,16 +133,16 @@ validations:
 - {expression: "object.metadata.name != 'refused'", message: by name}
 - {expression: "object.data['missing'] == 'x'"}
 `
-	a.enforce(t, strict, policySpec(t, fmt.Sprintf(spec, "Fail"), matching(strict, "", "configmaps")), nil)
-	a.enforce(t, lenient, policySpec(t, fmt.Sprintf(spec, "Ignore"), matching(lenient, "", "configmaps")), nil)
+	a.createPolicy(t, strict, policySpec(t, fmt.Sprintf(spec, "Fail"), matchResources(strict, "", "configmaps")), nil)
+	a.createPolicy(t, lenient, policySpec(t, fmt.Sprintf(spec, "Ignore"), matchResources(lenient, "", "configmaps")), nil)
 	try := func(namespace, name string) func() error {
 		return func() error {
 			_, err := a.tryConfigMap(t, namespace, name, true)
 			return err
 		}
 	}
-	isRefused(t, "one that cannot be evaluated", try(strict, "one"), "no such key: missing")
-	isRefused(t, "one that is refused", try(lenient, "refused"), "by name")
+	waitForRefusal(t, "one that cannot be evaluated", try(strict, "one"), "no such key: missing")
+	waitForRefusal(t, "one that is refused", try(lenient, "refused"), "by name")
 	if err := try(lenient, "one")(); err != nil {
 		t.Errorf("a failure that is to be ignored: %v", err)
 	}
@@ -152,7 +152,7 @@ func TestAdmissionPolicyParams(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	limits := a.install(t, newDefinition(t, "type: object\nproperties: {spec: {type: object, properties: {max: {type: integer}}}}\n"))
+	limits := a.installCRD(t, newCRD(t, "type: object\nproperties: {spec: {type: object, properties: {max: {type: integer}}}}\n"))
 	limits.create(t, "v1", "limit", "spec: {max: 1}")
 	if _, err := a.tryConfigMap(t, namespace, "limit", false, func(c *corev1.ConfigMap) { c.Data = map[string]string{"max": "1"} }); err != nil {
 		t.Fatal(err)
@@ -170,20 +170,20 @@ func TestAdmissionPolicyParams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			guarded, unguarded := a.newNamespace(t), a.newNamespace(t)
-			spec := policySpec(t, fmt.Sprintf("validations: [{expression: %q, message: too many}]", params.expression), matching(guarded, "", "configmaps"))
+			spec := policySpec(t, fmt.Sprintf("validations: [{expression: %q, message: too many}]", params.expression), matchResources(guarded, "", "configmaps"))
 			spec.ParamKind = params.kind
-			a.enforce(t, guarded, spec, &admissionregistrationv1.ParamRef{Name: "limit", Namespace: params.namespace, ParameterNotFoundAction: deny})
+			a.createPolicy(t, guarded, spec, &admissionregistrationv1.ParamRef{Name: "limit", Namespace: params.namespace, ParameterNotFoundAction: deny})
 			missing := *spec.DeepCopy()
-			missing.MatchConstraints = matching(unguarded, "", "configmaps")
-			a.enforce(t, unguarded, missing, &admissionregistrationv1.ParamRef{Name: "not-there", Namespace: params.namespace, ParameterNotFoundAction: deny})
-			isRefused(t, "two keys", func() error {
+			missing.MatchConstraints = matchResources(unguarded, "", "configmaps")
+			a.createPolicy(t, unguarded, missing, &admissionregistrationv1.ParamRef{Name: "not-there", Namespace: params.namespace, ParameterNotFoundAction: deny})
+			waitForRefusal(t, "two keys", func() error {
 				_, err := a.tryConfigMap(t, guarded, "two", true, func(c *corev1.ConfigMap) { c.Data["b"] = "c" })
 				return err
 			}, "too many")
 			if _, err := a.tryConfigMap(t, guarded, "one", true); err != nil {
 				t.Errorf("one key: %v", err)
 			}
-			isRefused(t, "what has no parameters", func() error {
+			waitForRefusal(t, "what has no parameters", func() error {
 				_, err := a.tryConfigMap(t, unguarded, "one", true)
 				return err
 			}, "no params found for policy binding with `Deny` parameterNotFoundAction")
@@ -192,16 +192,16 @@ func TestAdmissionPolicyParams(t *testing.T) {
 }
 
 // Expressions can ask what the caller may do.
-func TestAdmissionPolicyAsksForRights(t *testing.T) {
+func TestAdmissionPolicyAuthorizerChecks(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	a.enforce(t, namespace, policySpec(t, `
+	a.createPolicy(t, namespace, policySpec(t, `
 validations:
 - expression: "authorizer.group('').resource('secrets').namespace(request.namespace).check('list').allowed()"
   messageExpression: "request.userInfo.username + ' may not see secrets'"
   reason: Forbidden
-`, matching(namespace, "", "configmaps")), nil)
+`, matchResources(namespace, "", "configmaps")), nil)
 	a.grantCore(t, namespace, "carol", "configmaps")
 	a.grantCore(t, namespace, "dave", "configmaps", "secrets")
 	try := func(name string) response {
@@ -237,12 +237,12 @@ func TestAdmissionPolicyActions(t *testing.T) {
 	rules := writeFile(t, "policy.yaml", []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata, resources: [{group: '', resources: [configmaps]}]}]\n"))
 	a := startAnnex(t, "--audit-policy-file="+rules, "--audit-log-path="+auditLog)
 	namespace := a.newNamespace(t)
-	a.enforce(t, namespace, policySpec(t, `
+	a.createPolicy(t, namespace, policySpec(t, `
 validations:
 - {expression: "!object.metadata.name.startsWith('odd')", message: that is odd}
 auditAnnotations:
 - {key: owner, valueExpression: "'owned by ' + object.metadata.?labels['owner'].orValue('nobody')"}
-`, matching(namespace, "", "configmaps")), nil, admissionregistrationv1.Warn, admissionregistrationv1.Audit)
+`, matchResources(namespace, "", "configmaps")), nil, admissionregistrationv1.Warn, admissionregistrationv1.Audit)
 	poll.Until(t, "an odd one is warned of", func() string {
 		answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"odd"}}`)
 		if warnings := answer.header.Values("Warning"); answer.code != http.StatusCreated || len(warnings) != 1 || !strings.Contains(warnings[0], "that is odd") {
@@ -264,13 +264,13 @@ auditAnnotations:
 	})
 }
 
-func TestAdmissionPolicyTypesAreChecked(t *testing.T) {
+func TestAdmissionPolicyTypeChecking(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	policies := a.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: a.newNamespace(t)},
-		Spec:       policySpec(t, "validations: [{expression: 'object.data.size() > 0'}, {expression: 'object.dat.size() > 0'}]", matching("nowhere", "", "configmaps")),
+		Spec:       policySpec(t, "validations: [{expression: 'object.data.size() > 0'}, {expression: 'object.dat.size() > 0'}]", matchResources("nowhere", "", "configmaps")),
 	}
 	policy = mustCreate(t, policies, policy)
 	t.Cleanup(func() { deleteQuietly(t, policies.Delete, policy.Name) })
@@ -299,10 +299,10 @@ func TestAdmissionPolicyTypesAreChecked(t *testing.T) {
 	checked(2, 0)
 }
 
-func TestAdmissionPolicyChangesObjects(t *testing.T) {
+func TestMutatingAdmissionPolicy(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, "type: object\nproperties: {spec: {type: object, properties: {size: {type: integer}, tags: {type: array, items: {type: string}, x-kubernetes-list-type: set}}}}\n"))
+	widgets := a.installCRD(t, newCRD(t, "type: object\nproperties: {spec: {type: object, properties: {size: {type: integer}, tags: {type: array, items: {type: string}, x-kubernetes-list-type: set}}}}\n"))
 	annexPolicies := a.kube.AdmissionregistrationV1()
 	for name, test := range map[string]struct {
 		group, resource string
@@ -326,7 +326,7 @@ func TestAdmissionPolicyChangesObjects(t *testing.T) {
 			}
 			policy := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: own}, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 				ParamKind:        &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
-				MatchConstraints: matching(test.namespace, test.group, test.resource), Mutations: []admissionregistrationv1.Mutation{test.mutation},
+				MatchConstraints: matchResources(test.namespace, test.group, test.resource), Mutations: []admissionregistrationv1.Mutation{test.mutation},
 				ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 			}}
 			mustCreate(t, annexPolicies.MutatingAdmissionPolicies(), policy)

@@ -31,20 +31,20 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// answerReview answers an admission review, or does something else.
-type answerReview func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview)
+// reviewHandler answers an admission review, or does something else.
+type reviewHandler func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview)
 
-// hookServer is a webhook behind TLS. It notes what it is asked.
-type hookServer struct {
+// webhookServer is a webhook behind TLS. It notes what it is asked.
+type webhookServer struct {
 	*httptest.Server
 
 	mu       sync.Mutex
 	requests []admissionv1.AdmissionRequest
 }
 
-func newHookServer(t *testing.T, answer answerReview) *hookServer {
+func newWebhookServer(t *testing.T, answer reviewHandler) *webhookServer {
 	t.Helper()
-	s := &hookServer{}
+	s := &webhookServer{}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		review := &admissionv1.AdmissionReview{}
 		if err := json.NewDecoder(r.Body).Decode(review); err != nil || review.Request == nil {
@@ -66,13 +66,13 @@ func newHookServer(t *testing.T, answer answerReview) *hookServer {
 }
 
 // client is how a configuration names the server.
-func (s *hookServer) client() admissionregistrationv1.WebhookClientConfig {
+func (s *webhookServer) client() admissionregistrationv1.WebhookClientConfig {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(s.URL + "/review"), CABundle: authority}
 }
 
 // asked returns the requests about an object, in their order.
-func (s *hookServer) asked(name string) []admissionv1.AdmissionRequest {
+func (s *webhookServer) requestsFor(name string) []admissionv1.AdmissionRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.requests), func(r admissionv1.AdmissionRequest) bool { return r.Name != name })
@@ -89,16 +89,16 @@ func respond(w http.ResponseWriter, review *admissionv1.AdmissionReview, respons
 
 // The webhooks that are right.
 var (
-	allow answerReview = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+	allow reviewHandler = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
 		respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"seen by a webhook"}})
 	}
-	refuse answerReview = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+	refuse reviewHandler = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
 		respond(w, review, admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "not like that", Code: http.StatusTeapot}})
 	}
 )
 
 // patchWith returns a webhook that changes what it is asked about.
-func patchWith(patch string) answerReview {
+func patchWith(patch string) reviewHandler {
 	return func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
 		respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)})
 	}
@@ -107,22 +107,22 @@ func patchWith(patch string) answerReview {
 // The webhooks that are wrong, or are not there.
 var (
 	// slow answers when the caller has gone.
-	slow answerReview = func(_ http.ResponseWriter, r *http.Request, _ *admissionv1.AdmissionReview) { <-r.Context().Done() }
+	slow reviewHandler = func(_ http.ResponseWriter, r *http.Request, _ *admissionv1.AdmissionReview) { <-r.Context().Done() }
 	// otherUID answers another question.
-	otherUID answerReview = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+	otherUID reviewHandler = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
 		respond(w, review, admissionv1.AdmissionResponse{UID: types.UID("another"), Allowed: true})
 	}
-	notJSON answerReview = func(w http.ResponseWriter, _ *http.Request, _ *admissionv1.AdmissionReview) {
+	notJSON reviewHandler = func(w http.ResponseWriter, _ *http.Request, _ *admissionv1.AdmissionReview) {
 		fmt.Fprint(w, "<html>It works!</html>")
 	}
-	noResponse answerReview = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+	noResponse reviewHandler = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
 		_ = json.NewEncoder(w).Encode(&admissionv1.AdmissionReview{TypeMeta: review.TypeMeta})
 	}
-	otherVersion answerReview = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+	otherVersion reviewHandler = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
 		review.APIVersion = "admission.k8s.io/v1beta1"
 		respond(w, review, admissionv1.AdmissionResponse{Allowed: true})
 	}
-	broken answerReview = func(w http.ResponseWriter, _ *http.Request, _ *admissionv1.AdmissionReview) {
+	broken reviewHandler = func(w http.ResponseWriter, _ *http.Request, _ *admissionv1.AdmissionReview) {
 		http.Error(w, "out of order", http.StatusInternalServerError)
 	}
 )
@@ -130,7 +130,7 @@ var (
 // hook is a webhook on the configmaps of a namespace, for both kinds.
 type hook = admissionregistrationv1.MutatingWebhook
 
-func newHook(namespace, name string, client admissionregistrationv1.WebhookClientConfig, changes ...func(*hook)) hook {
+func newWebhook(namespace, name string, client admissionregistrationv1.WebhookClientConfig, changes ...func(*hook)) hook {
 	h := hook{
 		Name: name + ".hook.example.com", ClientConfig: client, AdmissionReviewVersions: []string{"v1"},
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
@@ -146,11 +146,11 @@ func newHook(namespace, name string, client admissionregistrationv1.WebhookClien
 	return h
 }
 
-func ignoring(h *hook)  { h.FailurePolicy = ptr.To(admissionregistrationv1.Ignore) }
-func impatient(h *hook) { h.TimeoutSeconds = ptr.To[int32](1) }
+func ignoreFailures(h *hook) { h.FailurePolicy = ptr.To(admissionregistrationv1.Ignore) }
+func shortTimeout(h *hook)   { h.TimeoutSeconds = ptr.To[int32](1) }
 
-// mutate installs webhooks that may change objects.
-func (a *annex) mutate(t *testing.T, name string, hooks ...hook) {
+// installMutatingWebhooks installs webhooks that may change objects.
+func (a *annex) installMutatingWebhooks(t *testing.T, name string, hooks ...hook) {
 	t.Helper()
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: hooks}
 	configurations := a.kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
@@ -158,8 +158,8 @@ func (a *annex) mutate(t *testing.T, name string, hooks ...hook) {
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
 
-// validate installs webhooks that may only refuse.
-func (a *annex) validate(t *testing.T, name string, hooks ...hook) {
+// installValidatingWebhooks installs webhooks that may only refuse.
+func (a *annex) installValidatingWebhooks(t *testing.T, name string, hooks ...hook) {
 	t.Helper()
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, h := range hooks {
@@ -196,13 +196,13 @@ func (a *annex) tryConfigMap(t *testing.T, namespace, name string, dryRun bool, 
 	return a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, options)
 }
 
-// inForce waits until annex asks a webhook of the same configuration as those that
+// waitForWebhooks waits until annex asks a webhook of the same configuration as those that
 // are tested: watching brings them to it soon, not at once.
-func (a *annex) inForce(t *testing.T, namespace string, sentinel *hookServer) {
+func (a *annex) waitForWebhooks(t *testing.T, namespace string, sentinel *webhookServer) {
 	t.Helper()
 	poll.Until(t, "the webhooks come into force", func() string {
 		_, err := a.tryConfigMap(t, namespace, "sentinel", true)
-		if len(sentinel.asked("sentinel")) == 0 {
+		if len(sentinel.requestsFor("sentinel")) == 0 {
 			return fmt.Sprintf("it is not asked; creating: %v", err)
 		}
 		return ""
@@ -211,7 +211,7 @@ func (a *annex) inForce(t *testing.T, namespace string, sentinel *hookServer) {
 
 // failure is a webhook that does not answer as it should.
 type failure struct {
-	answer answerReview
+	answer reviewHandler
 	// client replaces that of the server.
 	client func(t *testing.T) admissionregistrationv1.WebhookClientConfig
 	// want is what is said where the webhook must not fail.
@@ -233,12 +233,12 @@ func failures() map[string]failure {
 			respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Patch: []byte("[]")})
 		}, want: []string{"webhook returned response.patch but not response.patchType"}, mutating: true},
 		"down": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
-			server := newHookServer(t, allow)
+			server := newWebhookServer(t, allow)
 			server.Close()
 			return server.client()
 		}, want: []string{"failed calling webhook", "connection refused"}},
 		"with the certificate of another": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
-			client := newHookServer(t, allow).client()
+			client := newWebhookServer(t, allow).client()
 			client.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: newAuthority(t).certificate.Raw})
 			return client
 		}, want: []string{"failed calling webhook", "x509: certificate signed by unknown authority"}},
@@ -248,11 +248,11 @@ func failures() map[string]failure {
 	}
 }
 
-func TestAdmissionWebhooksThatFail(t *testing.T) {
+func TestAdmissionWebhookFailures(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	for name, failure := range failures() {
-		for kind, install := range map[string]func(*testing.T, string, ...hook){"validating": a.validate, "mutating": a.mutate} {
+		for kind, install := range map[string]func(*testing.T, string, ...hook){"validating": a.installValidatingWebhooks, "mutating": a.installMutatingWebhooks} {
 			if failure.mutating && kind != "mutating" {
 				continue
 			}
@@ -262,14 +262,14 @@ func TestAdmissionWebhooksThatFail(t *testing.T) {
 					if failure.client != nil {
 						return failure.client(t)
 					}
-					return newHookServer(t, failure.answer).client()
+					return newWebhookServer(t, failure.answer).client()
 				}()
-				sentinel := newHookServer(t, allow)
+				sentinel := newWebhookServer(t, allow)
 				// First the sentinel: it is asked even where the next one fails.
 				strict, lenient := a.newNamespace(t), a.newNamespace(t)
-				install(t, strict, newHook(strict, "sentinel", sentinel.client()), newHook(strict, "tested", client, impatient))
-				install(t, lenient, newHook(lenient, "sentinel", sentinel.client()), newHook(lenient, "tested", client, impatient, ignoring))
-				a.inForce(t, strict, sentinel)
+				install(t, strict, newWebhook(strict, "sentinel", sentinel.client()), newWebhook(strict, "tested", client, shortTimeout))
+				install(t, lenient, newWebhook(lenient, "sentinel", sentinel.client()), newWebhook(lenient, "tested", client, shortTimeout, ignoreFailures))
+				a.waitForWebhooks(t, strict, sentinel)
 				_, err := a.tryConfigMap(t, strict, "one", false)
 				wantError(t, err, failure.want...)
 				if !apierrors.IsInternalError(err) {
@@ -277,7 +277,7 @@ func TestAdmissionWebhooksThatFail(t *testing.T) {
 				}
 				poll.Until(t, "the other webhooks come into force", func() string {
 					_, err := a.tryConfigMap(t, lenient, "other", true)
-					if len(sentinel.asked("other")) == 0 {
+					if len(sentinel.requestsFor("other")) == 0 {
 						return fmt.Sprintf("not asked; creating: %v", err)
 					}
 					return ""
@@ -290,20 +290,20 @@ func TestAdmissionWebhooksThatFail(t *testing.T) {
 	}
 }
 
-func TestAdmissionWebhooksThatAreRight(t *testing.T) {
+func TestAdmissionWebhookDecisions(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	seen := newHookServer(t, allow)
-	choosy := newHookServer(t, func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview) {
+	seen := newWebhookServer(t, allow)
+	choosy := newWebhookServer(t, func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview) {
 		if strings.HasPrefix(review.Request.Name, "bad") || review.Request.Operation == admissionv1.Delete {
 			refuse(w, r, review)
 			return
 		}
 		allow(w, r, review)
 	})
-	a.validate(t, namespace, newHook(namespace, "seen", seen.client()), newHook(namespace, "choosy", choosy.client()))
-	a.inForce(t, namespace, seen)
+	a.installValidatingWebhooks(t, namespace, newWebhook(namespace, "seen", seen.client()), newWebhook(namespace, "choosy", choosy.client()))
+	a.waitForWebhooks(t, namespace, seen)
 
 	_, err := a.tryConfigMap(t, namespace, "bad", false)
 	wantError(t, err, `admission webhook "choosy.hook.example.com" denied the request: not like that`)
@@ -316,7 +316,7 @@ func TestAdmissionWebhooksThatAreRight(t *testing.T) {
 	}
 	err = a.kube.CoreV1().ConfigMaps(namespace).Delete(t.Context(), "good", metav1.DeleteOptions{})
 	wantError(t, err, "not like that")
-	asked := seen.asked("good")
+	asked := seen.requestsFor("good")
 	if len(asked) != 2 {
 		t.Fatalf("asked %d times about one that was made and nearly deleted, want twice", len(asked))
 	}
@@ -330,29 +330,29 @@ func TestAdmissionWebhooksThatAreRight(t *testing.T) {
 
 // Dry runs are asked about too, and said to be ones: a webhook that would leave
 // side effects could not have been installed.
-func TestAdmissionWebhooksAndDryRun(t *testing.T) {
+func TestAdmissionWebhookDryRun(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	server := newHookServer(t, allow)
-	a.validate(t, namespace, newHook(namespace, "none", server.client(), func(h *hook) {
+	server := newWebhookServer(t, allow)
+	a.installValidatingWebhooks(t, namespace, newWebhook(namespace, "none", server.client(), func(h *hook) {
 		h.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassNoneOnDryRun)
 	}))
-	a.inForce(t, namespace, server)
+	a.waitForWebhooks(t, namespace, server)
 	for _, dryRun := range []bool{true, false} {
 		if _, err := a.tryConfigMap(t, namespace, "one", dryRun); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var said []bool
-	for _, request := range server.asked("one") {
+	for _, request := range server.requestsFor("one") {
 		said = append(said, *request.DryRun)
 	}
 	if diff := cmp.Diff([]bool{true, false}, said); diff != "" {
 		t.Errorf("whether it was said to be a dry run (-want +got):\n%s", diff)
 	}
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-some"}, Webhooks: []hook{
-		newHook(namespace, "some", server.client(), func(h *hook) { h.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassSome) })}}
+		newWebhook(namespace, "some", server.client(), func(h *hook) { h.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassSome) })}}
 	_, err := a.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), configuration, metav1.CreateOptions{})
 	wantError(t, err, `webhooks[0].sideEffects: Unsupported value: "Some"`)
 }
@@ -363,24 +363,24 @@ func TestAdmissionWebhookMatchConditions(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	sentinel, chosen := newHookServer(t, allow), newHookServer(t, refuse)
+	sentinel, chosen := newWebhookServer(t, allow), newWebhookServer(t, refuse)
 	conditions := func(conditions ...admissionregistrationv1.MatchCondition) func(*hook) {
 		return func(h *hook) { h.MatchConditions = conditions }
 	}
 	labelled := admissionregistrationv1.MatchCondition{Name: "labelled", Expression: "object.metadata.labels['check'] == 'yes'"}
-	a.validate(t, namespace,
-		newHook(namespace, "sentinel", sentinel.client()),
-		newHook(namespace, "named", chosen.client(), conditions(
+	a.installValidatingWebhooks(t, namespace,
+		newWebhook(namespace, "sentinel", sentinel.client()),
+		newWebhook(namespace, "named", chosen.client(), conditions(
 			admissionregistrationv1.MatchCondition{Name: "named", Expression: "request.name.startsWith('chosen')"},
 			admissionregistrationv1.MatchCondition{Name: "not-spared", Expression: "request.name != 'chosen-not'"})),
-		newHook(namespace, "strict", newHookServer(t, allow).client(), conditions(labelled), func(h *hook) {
+		newWebhook(namespace, "strict", newWebhookServer(t, allow).client(), conditions(labelled), func(h *hook) {
 			h.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"strict": "yes"}}
 			h.MatchConditions[0].Expression = "object.data['missing'] == 'yes'"
 		}),
-		newHook(namespace, "lenient", chosen.client(), conditions(labelled), ignoring, func(h *hook) {
+		newWebhook(namespace, "lenient", chosen.client(), conditions(labelled), ignoreFailures, func(h *hook) {
 			h.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"lenient": "yes"}}
 		}))
-	a.inForce(t, namespace, sentinel)
+	a.waitForWebhooks(t, namespace, sentinel)
 	label := func(key string) func(*corev1.ConfigMap) {
 		return func(c *corev1.ConfigMap) { c.Labels = map[string]string{key: "yes"} }
 	}
@@ -405,11 +405,11 @@ func TestAdmissionWebhookMatchConditions(t *testing.T) {
 	}
 }
 
-func TestAdmissionWebhooksThatChangeObjects(t *testing.T) {
+func TestMutatingAdmissionWebhook(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	for name, test := range map[string]struct {
-		answer answerReview
+		answer reviewHandler
 		want   []string // empty if the change is taken
 	}{
 		"right":                 {patchWith(`[{"op":"add","path":"/data/added","value":"yes"}]`), nil},
@@ -420,11 +420,11 @@ func TestAdmissionWebhooksThatChangeObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			namespace := a.newNamespace(t)
-			server := newHookServer(t, test.answer)
+			server := newWebhookServer(t, test.answer)
 			// That a patch is bad is said whether or not failures are ignored: the
 			// webhook did answer.
-			a.mutate(t, namespace, newHook(namespace, "tested", server.client(), ignoring))
-			a.inForce(t, namespace, server)
+			a.installMutatingWebhooks(t, namespace, newWebhook(namespace, "tested", server.client(), ignoreFailures))
+			a.waitForWebhooks(t, namespace, server)
 			created, err := a.tryConfigMap(t, namespace, "one", false)
 			if test.want != nil {
 				wantError(t, err, test.want...)
@@ -442,8 +442,8 @@ func TestAdmissionWebhookReinvocation(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	first, never := newHookServer(t, allow), newHookServer(t, allow)
-	second := newHookServer(t, func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview) {
+	first, never := newWebhookServer(t, allow), newWebhookServer(t, allow)
+	second := newWebhookServer(t, func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview) {
 		if strings.Contains(string(review.Request.Object.Raw), `"second"`) {
 			allow(w, r, review)
 			return
@@ -451,17 +451,17 @@ func TestAdmissionWebhookReinvocation(t *testing.T) {
 		patchWith(`[{"op":"add","path":"/data/second","value":"yes"}]`)(w, r, review)
 	})
 	again := func(h *hook) { h.ReinvocationPolicy = ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy) }
-	a.mutate(t, namespace, newHook(namespace, "first", first.client(), again), newHook(namespace, "never", never.client()), newHook(namespace, "second", second.client(), again))
-	a.inForce(t, namespace, second)
+	a.installMutatingWebhooks(t, namespace, newWebhook(namespace, "first", first.client(), again), newWebhook(namespace, "never", never.client()), newWebhook(namespace, "second", second.client(), again))
+	a.waitForWebhooks(t, namespace, second)
 	created, err := a.tryConfigMap(t, namespace, "one", false)
 	if err != nil || created.Data["second"] != "yes" {
 		t.Fatalf("created %v, error %v", created, err)
 	}
-	got := map[string]int{"first": len(first.asked("one")), "never": len(never.asked("one")), "second": len(second.asked("one"))}
+	got := map[string]int{"first": len(first.requestsFor("one")), "never": len(never.requestsFor("one")), "second": len(second.requestsFor("one"))}
 	if diff := cmp.Diff(map[string]int{"first": 2, "never": 1, "second": 1}, got); diff != "" {
 		t.Errorf("how often each was asked (-want +got):\n%s", diff)
 	}
-	if requests := first.asked("one"); !strings.Contains(string(requests[1].Object.Raw), `"second"`) {
+	if requests := first.requestsFor("one"); !strings.Contains(string(requests[1].Object.Raw), `"second"`) {
 		t.Errorf("asked again about %s, want what the second added", requests[1].Object.Raw)
 	}
 }

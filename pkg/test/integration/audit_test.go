@@ -66,8 +66,8 @@ func auditEvents(t *testing.T, log []byte) []auditv1.Event {
 	return events
 }
 
-// about describes what was requested: verb, resource and name, or the path.
-func about(event auditv1.Event) string {
+// describeAudit describes what was requested: verb, resource and name, or the path.
+func describeAudit(event auditv1.Event) string {
 	if event.ObjectRef == nil {
 		return event.Verb + " " + event.RequestURI
 	}
@@ -79,7 +79,7 @@ func eventAbout(t *testing.T, events []auditv1.Event, what string, stage auditv1
 	t.Helper()
 	var found []auditv1.Event
 	for _, event := range events {
-		if about(event) == what && event.Stage == stage {
+		if describeAudit(event) == what && event.Stage == stage {
 			found = append(found, event)
 		}
 	}
@@ -108,7 +108,7 @@ func (a *annex) createSecret(t *testing.T, namespace, name, text string) *corev1
 // compiled-in kinds of Kubernetes and of annex, of custom resources and of paths.
 func TestAuditLevels(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	flags, log := auditFlags(t, `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -122,7 +122,7 @@ rules:
 - {level: Metadata, nonResourceURLs: [/version]}
 - {level: None}
 `)
-	widgets := startAnnex(t, flags...).install(t, crd)
+	widgets := startAnnex(t, flags...).installCRD(t, crd)
 	a := widgets.annex
 	const text = "some-text"
 	a.createSecret(t, widgets.namespace, "s", text)
@@ -142,7 +142,7 @@ rules:
 	events := auditEvents(t, readFile(t, log))
 	for _, event := range events {
 		if event.ObjectRef != nil && event.ObjectRef.Resource == "namespaces" || event.RequestURI == "/apis" {
-			t.Errorf("what the policy leaves out is in the log: %s", about(event))
+			t.Errorf("what the policy leaves out is in the log: %s", describeAudit(event))
 		}
 	}
 	tests := map[string]struct {
@@ -189,13 +189,13 @@ func fileMode(t *testing.T, path string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-// TestAuditOfRefusals finds in the log what was refused, by whatever refused it.
-func TestAuditOfRefusals(t *testing.T) {
+// TestAuditOfRefusedRequests finds in the log what was refused, by whatever refused it.
+func TestAuditOfRefusedRequests(t *testing.T) {
 	t.Parallel()
 	flags, log := auditFlags(t, auditEverything)
 	tokens := writeFile(t, "tokens.csv", []byte(tokenFile))
 	a := startAnnex(t, append(flags, "--token-auth-file="+tokens)...)
-	crowdedOut := a.crowdOut(t, "bob", "events")
+	crowdedOut := a.exhaustPriorityLevel(t, "bob", "events")
 	refused := map[types.UID]struct {
 		login        func(*http.Client) *http.Client
 		method, path string
@@ -203,11 +203,11 @@ func TestAuditOfRefusals(t *testing.T) {
 		code         int32
 		user, reason string
 	}{
-		"unknown": {code: 401, method: "GET", path: "/api/v1/namespaces", login: func(*http.Client) *http.Client { return a.as(t, token("wrong")) }},
-		"nobody":  {code: 401, method: "DELETE", path: "/api/v1/namespaces/default", login: func(*http.Client) *http.Client { return a.as(t, nil) }},
+		"unknown": {code: 401, method: "GET", path: "/api/v1/namespaces", login: func(*http.Client) *http.Client { return a.httpClientAs(t, bearerToken("wrong")) }},
+		"nobody":  {code: 401, method: "DELETE", path: "/api/v1/namespaces/default", login: func(*http.Client) *http.Client { return a.httpClientAs(t, nil) }},
 		"outsider": {
 			code: 403, method: "GET", path: "/api/v1/namespaces/default/secrets/s", user: "bob", reason: "forbid",
-			login: func(*http.Client) *http.Client { return a.as(t, token(outsiderToken)) },
+			login: func(*http.Client) *http.Client { return a.httpClientAs(t, bearerToken(outsiderToken)) },
 		},
 		"admission": {
 			code: 422, method: "POST", path: "/apis/apiregistration.k8s.io/v1/apiservices", user: "annex-admin", reason: "allow",
@@ -234,12 +234,12 @@ func TestAuditOfRefusals(t *testing.T) {
 		events[event.AuditID] = event
 	}
 	if event := events[crowdedOut]; event.ResponseStatus == nil || event.ResponseStatus.Code != http.StatusTooManyRequests || event.User.Username != "bob" {
-		t.Errorf("flow control: the log says %+v of %s by %q", event.ResponseStatus, about(event), event.User.Username)
+		t.Errorf("flow control: the log says %+v of %s by %q", event.ResponseStatus, describeAudit(event), event.User.Username)
 	}
 	for id, request := range refused {
 		event := events[id]
 		if event.ResponseStatus == nil || event.ResponseStatus.Code != request.code || event.User.Username != request.user || event.RequestURI != request.path {
-			t.Errorf("%s: the log says %+v of %s by %q", id, event.ResponseStatus, about(event), event.User.Username)
+			t.Errorf("%s: the log says %+v of %s by %q", id, event.ResponseStatus, describeAudit(event), event.User.Username)
 		}
 		if got := event.Annotations["authorization.k8s.io/decision"]; got != request.reason {
 			t.Errorf("%s: the decision is %q, want %q", id, got, request.reason)
@@ -250,9 +250,9 @@ func TestAuditOfRefusals(t *testing.T) {
 	}
 }
 
-// crowdOut has flow control serve a user one request for a resource at a time, and
+// exhaustPriorityLevel has flow control serve a user one request for a resource at a time, and
 // returns the audit id of one that was answered with 429.
-func (a *annex) crowdOut(t *testing.T, user, resource string) types.UID {
+func (a *annex) exhaustPriorityLevel(t *testing.T, user, resource string) types.UID {
 	t.Helper()
 	closed := &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "closed"},
@@ -281,7 +281,7 @@ func (a *annex) crowdOut(t *testing.T, user, resource string) types.UID {
 		},
 	}
 	mustCreate(t, flows.FlowSchemas(), schema)
-	login := a.as(t, token(outsiderToken))
+	login := a.httpClientAs(t, bearerToken(outsiderToken))
 	var refused atomic.Pointer[types.UID]
 	var sent atomic.Int64
 	poll.Until(t, user+" is crowded out", func() string {
@@ -354,9 +354,9 @@ func TestAuditLogWithoutRotation(t *testing.T) {
 	}
 }
 
-// TestAuditStop ends annex while requests are under way. Each that was answered
+// TestAuditFlushesOnShutdown ends annex while requests are under way. Each that was answered
 // is in the log and was sent to the webhook, although both wait for more to come.
-func TestAuditStop(t *testing.T) {
+func TestAuditFlushesOnShutdown(t *testing.T) {
 	t.Parallel()
 	collector := startAuditCollector(t, nil)
 	flags, log := auditFlags(t, auditEverything)
@@ -394,10 +394,10 @@ func TestAuditStop(t *testing.T) {
 	writers.Wait()
 	logged, sent := map[string]bool{}, map[string]bool{}
 	for _, event := range auditEvents(t, readFile(t, log)) {
-		logged[about(event)] = true
+		logged[describeAudit(event)] = true
 	}
 	for _, event := range collector.events() {
-		sent[about(event)] = true
+		sent[describeAudit(event)] = true
 	}
 	answered.Range(func(key, _ any) bool {
 		if what := key.(string); !logged[what] || !sent[what] {
@@ -429,7 +429,7 @@ func TestAuditWebhook(t *testing.T) {
 	poll.Until(t, "both are sent", func() string {
 		n := 0
 		for _, event := range collector.events() {
-			if what := about(event); what == "create configmaps small" || what == "create configmaps large" {
+			if what := describeAudit(event); what == "create configmaps small" || what == "create configmaps large" {
 				n++
 			}
 		}

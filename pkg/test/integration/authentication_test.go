@@ -28,8 +28,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// everyLogin is an annex that callers can log in to in every way that files give.
-type everyLogin struct {
+// authenticators is an annex that callers can log in to in every way that files give.
+type authenticators struct {
 	*annex
 	config  string // the file
 	issuer  *oidcissuer.Issuer
@@ -39,9 +39,9 @@ type everyLogin struct {
 
 const webhookToken = "known-to-the-webhook"
 
-func startEveryLogin(t *testing.T) *everyLogin {
+func startWithAllAuthenticators(t *testing.T) *authenticators {
 	t.Helper()
-	e := &everyLogin{issuer: oidcissuer.New(t), users: newAuthority(t), proxies: newAuthority(t)}
+	e := &authenticators{issuer: oidcissuer.New(t), users: newAuthority(t), proxies: newAuthority(t)}
 	e.config = writeFile(t, "authentication.yaml", []byte(issuersConfig(e.issuer)))
 	e.annex = startAnnex(t,
 		"--token-auth-file="+writeFile(t, "tokens.csv", []byte(tokenFile)),
@@ -96,7 +96,7 @@ func startTokenWebhook(t *testing.T) string {
 // whoami is the user as annex sees it, or the status code that refuses it.
 func (a *annex) whoami(t *testing.T, login func(*restclient.Config), headers ...string) string {
 	t.Helper()
-	got := send(t, a.as(t, login), http.MethodPost, a.URL+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+	got := send(t, a.httpClientAs(t, login), http.MethodPost, a.URL+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`, headers...)
 	if got.code != http.StatusCreated {
 		return fmt.Sprint(got.code)
@@ -106,16 +106,16 @@ func (a *annex) whoami(t *testing.T, login func(*restclient.Config), headers ...
 	return review.Status.UserInfo.Username + " " + strings.Join(review.Status.UserInfo.Groups, ",")
 }
 
-func TestAuthenticationOfEveryKind(t *testing.T) {
+func TestAuthenticationMethods(t *testing.T) {
 	t.Parallel()
-	e := startEveryLogin(t)
+	e := startWithAllAuthenticators(t)
 	masters := map[string]any{"groups": []string{"system:masters"}}
 	with := func(name string, value any) map[string]any {
 		return map[string]any{"groups": []string{"system:masters"}, name: value}
 	}
 	foreign := oidcissuer.New(t)
 	poll.Until(t, "the issuer's keys", func() string {
-		if got := e.whoami(t, token(e.issuer.Token(t, masters))); got == "401" {
+		if got := e.whoami(t, bearerToken(e.issuer.Token(t, masters))); got == "401" {
 			return got
 		}
 		return ""
@@ -124,7 +124,7 @@ func TestAuthenticationOfEveryKind(t *testing.T) {
 	carol := clientCertificate(e.users.issue(t, "carol", "system:masters"))
 	carolWithToken := func(config *restclient.Config) {
 		carol(config)
-		token(webhookToken)(config)
+		bearerToken(webhookToken)(config)
 	}
 	const asMaster = " system:masters,system:authenticated"
 	for name, test := range map[string]struct {
@@ -132,21 +132,21 @@ func TestAuthenticationOfEveryKind(t *testing.T) {
 		headers []string
 		want    string
 	}{
-		"static token":             {login: token(masterToken), want: "alice" + asMaster},
+		"static token":             {login: bearerToken(masterToken), want: "alice" + asMaster},
 		"client certificate":       {login: carol, want: "carol" + asMaster},
 		"front proxy":              {login: proxy, headers: []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}, want: "dora" + asMaster},
 		"front proxy for nobody":   {login: proxy, want: "401"},
 		"not the front proxy":      {login: clientCertificate(e.proxies.issue(t, "mallory")), headers: []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}, want: "401"},
 		"headers and own name":     {login: carol, headers: []string{"X-Remote-User", "dora"}, want: "carol" + asMaster},
 		"headers and nothing":      {headers: []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}, want: "401"},
-		"JWT":                      {login: token(e.issuer.Token(t, masters)), want: "jwt:alice" + asMaster},
-		"JWT that expired":         {login: token(e.issuer.Token(t, with("exp", time.Now().Add(-time.Minute).Unix()))), want: "401"},
-		"JWT for another audience": {login: token(e.issuer.Token(t, with("aud", "vault"))), want: "401"},
-		"JWT of a foreign issuer":  {login: token(foreign.Token(t, masters)), want: "401"},
-		"JWT of a foreign key":     {login: token(foreign.Token(t, with("iss", e.issuer.URL))), want: "401"},
-		"JWT that nobody signed":   {login: token(e.issuer.Unsigned(t)), want: "401"},
-		"webhook":                  {login: token(webhookToken), want: "of-the-webhook" + asMaster},
-		"token of nobody":          {login: token("6f1ed002"), want: "401"},
+		"JWT":                      {login: bearerToken(e.issuer.Token(t, masters)), want: "jwt:alice" + asMaster},
+		"JWT that expired":         {login: bearerToken(e.issuer.Token(t, with("exp", time.Now().Add(-time.Minute).Unix()))), want: "401"},
+		"JWT for another audience": {login: bearerToken(e.issuer.Token(t, with("aud", "vault"))), want: "401"},
+		"JWT of a foreign issuer":  {login: bearerToken(foreign.Token(t, masters)), want: "401"},
+		"JWT of a foreign key":     {login: bearerToken(foreign.Token(t, with("iss", e.issuer.URL))), want: "401"},
+		"JWT that nobody signed":   {login: bearerToken(e.issuer.Unsigned(t)), want: "401"},
+		"webhook":                  {login: bearerToken(webhookToken), want: "of-the-webhook" + asMaster},
+		"token of nobody":          {login: bearerToken("6f1ed002"), want: "401"},
 		"nothing":                  {want: "401"},
 		"the first decides":        {login: carolWithToken, want: "carol" + asMaster},
 	} {
@@ -164,7 +164,7 @@ func TestAuthenticationOfEveryKind(t *testing.T) {
 // What the configuration opens is open, and nothing else, not even what is by default.
 // What callers may do there is up to authorization.
 func testOpenPaths(t *testing.T, a *annex) {
-	nobody := a.as(t, nil)
+	nobody := a.httpClientAs(t, nil)
 	for path, want := range map[string][]int{
 		"/readyz":  {http.StatusOK},
 		"/version": {http.StatusOK, http.StatusForbidden},
@@ -177,12 +177,12 @@ func testOpenPaths(t *testing.T, a *annex) {
 			t.Errorf("%s: %s, want %d", path, got, want)
 		}
 	}
-	if got := send(t, a.as(t, token("6f1ed002")), http.MethodGet, a.URL+"/readyz", ""); got.code != http.StatusUnauthorized {
+	if got := send(t, a.httpClientAs(t, bearerToken("6f1ed002")), http.MethodGet, a.URL+"/readyz", ""); got.code != http.StatusUnauthorized {
 		t.Errorf("a token of nobody on an open path: %s", got)
 	}
 }
 
-func testTokenReviews(t *testing.T, e *everyLogin) {
+func testTokenReviews(t *testing.T, e *authenticators) {
 	for name, test := range map[string]struct {
 		token string
 		user  string // empty for nobody
@@ -207,7 +207,7 @@ func testTokenReviews(t *testing.T, e *everyLogin) {
 	}
 	_, err := e.kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{}, metav1.CreateOptions{})
 	wantError(t, err, "token is required")
-	got := send(t, e.as(t, token(outsiderToken)), http.MethodPost, e.URL+"/apis/authentication.k8s.io/v1/tokenreviews",
+	got := send(t, e.httpClientAs(t, bearerToken(outsiderToken)), http.MethodPost, e.URL+"/apis/authentication.k8s.io/v1/tokenreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+masterToken+`"}}`)
 	if got.code != http.StatusForbidden {
 		t.Errorf("anybody may ask whose a token is: %s", got)
@@ -223,7 +223,7 @@ func TestAuthenticationReload(t *testing.T) {
 	wait := func(issuer *oidcissuer.Issuer, want string) {
 		t.Helper()
 		poll.Until(t, "a login as "+want, func() string {
-			if got := a.whoami(t, token(issuer.Token(t, masters))); !strings.HasPrefix(got, want) {
+			if got := a.whoami(t, bearerToken(issuer.Token(t, masters))); !strings.HasPrefix(got, want) {
 				return got
 			}
 			return ""
@@ -238,7 +238,7 @@ func TestAuthenticationReload(t *testing.T) {
 	wait(first, "401")
 }
 
-func TestAuthenticationRefusedAtStart(t *testing.T) {
+func TestInvalidAuthenticationConfiguration(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	users := newAuthority(t)
@@ -266,7 +266,7 @@ func TestAuthenticationRefusedAtStart(t *testing.T) {
 }
 
 // The files of authorities are followed, and so is the rule that one is not both.
-func TestUsersNeverBecomeFrontProxies(t *testing.T) {
+func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 	t.Parallel()
 	users, proxies := newAuthority(t), newAuthority(t)
 	usersFile := users.file(t)
@@ -315,7 +315,7 @@ func TestUsersNeverBecomeFrontProxies(t *testing.T) {
 }
 
 // Who impersonates is shown whom.
-func TestAuthenticationOfTheImpersonated(t *testing.T) {
+func TestSelfSubjectReviewOfImpersonatedUser(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	config := restclient.CopyConfig(a.AnnexConfig)

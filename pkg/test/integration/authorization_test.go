@@ -38,7 +38,7 @@ func writeTokens(t *testing.T) string {
 // kubeAs is a client that logs in with a token.
 func (a *annex) kubeAs(t *testing.T, bearer string) kubernetes.Interface {
 	t.Helper()
-	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.as(t, token(bearer)))
+	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.httpClientAs(t, bearerToken(bearer)))
 	expectNoError(t, err)
 	return annexKube
 }
@@ -56,15 +56,15 @@ func TestAuthorizationModes(t *testing.T) {
 			t.Parallel()
 			a := startAnnex(t, "--token-auth-file="+writeTokens(t), "--authorization-mode="+mode)
 			const path = "/api/v1/namespaces/default/secrets"
-			if got := send(t, a.as(t, token(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != test.code || !strings.Contains(string(got.body), test.reason) {
+			if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != test.code || !strings.Contains(string(got.body), test.reason) {
 				t.Errorf("bob: %s, want %d %s", got, test.code, test.reason)
 			}
-			for who, annexHTTP := range map[string]*http.Client{"the administrator": a.http, "a master": a.as(t, token(masterToken))} {
+			for who, annexHTTP := range map[string]*http.Client{"the administrator": a.http, "a master": a.httpClientAs(t, bearerToken(masterToken))} {
 				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.code != http.StatusOK {
 					t.Errorf("%s: %s", who, got)
 				}
 			}
-			if got := send(t, a.as(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
+			if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
 				t.Errorf("without a login: %s", got)
 			}
 		})
@@ -73,14 +73,14 @@ func TestAuthorizationModes(t *testing.T) {
 
 // A ready annex knows all roles and bindings there are: nobody is refused for want
 // of having read them.
-func TestAuthorizationReadyKnowsBindings(t *testing.T) {
+func TestAuthorizationSyncedWhenReady(t *testing.T) {
 	t.Parallel()
 	dataDir, tokens := t.TempDir(), writeTokens(t)
 	first := newAnnex(t, testserver.StartIn(t, dataDir, "--token-auth-file="+tokens))
 	first.bind(t, "builders", "default", rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"secrets"}})
 	first.Stop(t)
 	again := newAnnex(t, testserver.StartIn(t, dataDir, "--token-auth-file="+tokens))
-	if got := send(t, again.as(t, token(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", ""); got.code != http.StatusOK {
+	if got := send(t, again.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, again.URL+"/api/v1/namespaces/default/secrets", ""); got.code != http.StatusOK {
 		t.Errorf("right after annex was ready: %s", got)
 	}
 }
@@ -98,7 +98,7 @@ func (a *annex) bind(t *testing.T, group, namespace string, rules ...rbacv1.Poli
 	mustCreate(t, a.kube.RbacV1().RoleBindings(namespace), binding)
 }
 
-func TestAuthorizationReviews(t *testing.T) {
+func TestSubjectAccessReviews(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
@@ -212,7 +212,7 @@ func TestAuthorizationConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "authorization.yaml")
 	replaceConfig(t, file, webhook)
 	a := startAnnexProcess(t, "--token-auth-file="+writeTokens(t), "--authorization-config="+file)
-	bob := a.as(t, token(outsiderToken))
+	bob := a.httpClientAs(t, bearerToken(outsiderToken))
 	list := func(resource string) response {
 		return send(t, bob, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "")
 	}
@@ -267,7 +267,7 @@ func (a *annex) wantReloads(t *testing.T, status string, count int) {
 	})
 }
 
-func TestAuthorizationThatIsWrong(t *testing.T) {
+func TestInvalidAuthorizationConfiguration(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "authorization.yaml")
 	replaceConfig(t, file, rightsFile+"- {type: ABAC, name: abac}\n")

@@ -31,14 +31,14 @@ func (r *resource) dictionaries(t *testing.T) map[string][]byte {
 	return all
 }
 
-// TestBackupHasDictionaries takes objects that a dictionary is needed for to an annex
+// TestBackupIncludesDictionaries takes objects that a dictionary is needed for to an annex
 // that has it from the backup, and finds that it is needed.
-func TestBackupHasDictionaries(t *testing.T) {
+func TestBackupIncludesDictionaries(t *testing.T) {
 	t.Parallel()
 	home, elsewhere := sharedAnnex(t), startAnnex(t)
-	widgets := home.install(t, newDefinition(t, anySchema))
+	widgets := home.installCRD(t, newCRD(t, anySchema))
 	for i := range 80 {
-		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), wordy(i))
+		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i))
 	}
 	poll.Until(t, "there is a dictionary", func() string {
 		if len(widgets.dictionaries(t)) == 0 {

@@ -96,17 +96,17 @@ func highest(t *testing.T, objects []unstructured.Unstructured) int {
 	return version
 }
 
-// TestRestoreElsewhere takes a resource to another annex, which encrypts with a key
+// TestRestoreToAnotherServer takes a resource to another annex, which encrypts with a key
 // that the first does not have, and finds that it cannot be taken back.
-func TestRestoreElsewhere(t *testing.T) {
+func TestRestoreToAnotherServer(t *testing.T) {
 	t.Parallel()
 	config := writeFile(t, "encryption.yaml", encryptionConfig("'*.*'", provider("aesgcm", "new"), "{identity: {}}"))
 	home, elsewhere := sharedAnnex(t), startAnnex(t, "--encryption-provider-config="+config)
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
-	widgets := home.install(t, crd)
+	widgets := home.installCRD(t, crd)
 	widgets.fill(t)
-	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage = false, true
 	})
 	before := widgets.list(t)
@@ -145,7 +145,7 @@ func TestRestoreElsewhere(t *testing.T) {
 	if got := slices.Sorted(slices.Values(restored.Status.StoredVersions)); !slices.Equal(got, []string{"v1", "v2"}) {
 		t.Errorf("stored versions %q, objects are stored in both", got)
 	}
-	there.waitHosted(t, "the label of what goes with its definition", func(hosted *hostingv1alpha1.HostedResource) bool {
+	there.waitForHostedResource(t, "the label of what goes with its definition", func(hosted *hostingv1alpha1.HostedResource) bool {
 		return hosted.Labels[hostingv1alpha1.AutomanagedLabel] == "true" && hosted.Spec.StoreName == "default"
 	})
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
@@ -161,9 +161,9 @@ func TestRestoreElsewhere(t *testing.T) {
 	if _, err := widgets.patch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`); err != nil {
 		t.Fatal(err)
 	}
-	widgets.deleteDefinition(t)
-	widgets.gone(t)
-	widgets.waitNotHosted(t)
+	widgets.deleteCRD(t)
+	widgets.waitForCRDDeleted(t)
+	widgets.waitForHostedResourceDeleted(t)
 	_, err = run("restore", "--kubeconfig="+home.Kubeconfig, back)
 	wantError(t, err, "no change was made", "cannot be read")
 	if found, err := home.etcd(t).Get(t.Context(), strings.TrimSuffix(widgets.key("x"), "x"), clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
@@ -174,12 +174,12 @@ func TestRestoreElsewhere(t *testing.T) {
 	}
 }
 
-// TestInformerOutlivesARestore has an informer watch a resource that is lost and
+// TestInformerDuringRestore has an informer watch a resource that is lost and
 // restored: it ends with what there is, and no resource version goes backwards.
-func TestInformerOutlivesARestore(t *testing.T) {
+func TestInformerDuringRestore(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	for i := range 5 {
 		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), "spec: {}")
 	}
@@ -222,8 +222,8 @@ func TestInformerOutlivesARestore(t *testing.T) {
 		}
 	}
 	widgets.create(t, "v1", "lost", "spec: {}")
-	widgets.deleteDefinition(t)
-	widgets.gone(t)
+	widgets.deleteCRD(t)
+	widgets.waitForCRDDeleted(t)
 	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
 	if _, err := widgets.patch(t, "v1", "w-1", `{"spec": {"after": true}}`); err != nil {
 		t.Fatal(err)
@@ -248,11 +248,11 @@ func TestInformerOutlivesARestore(t *testing.T) {
 	})
 }
 
-// TestDataDirectoryIsBroughtBack loses a data directory but for its keys.
-func TestDataDirectoryIsBroughtBack(t *testing.T) {
+// TestRestoreDataDirectory loses a data directory but for its keys.
+func TestRestoreDataDirectory(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.fill(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"a": "b"}}
 	secret = mustCreate(t, a.kube.CoreV1().Secrets(widgets.namespace), secret)
@@ -331,8 +331,8 @@ func TestUnfinishedRestoreIsNotServed(t *testing.T) {
 func TestBackupRequests(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	widgets.waitHosted(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	widgets.waitForHostedResource(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })
 	const base = "/apis/hosting.annex.dev/v1alpha1/"
 	header := `{"formatVersion":1,"revision":7,"resourceVersion":9223372036854775807}`
 	beyond := "\x89annex\r\n\x1a\nh\x00" + string(rune(len(header))) + header
@@ -345,9 +345,9 @@ func TestBackupRequests(t *testing.T) {
 		"unknown resource":    {"POST", "hostedresources/no.example.com/backup", "", 404, "not found"},
 		"bad revision":        {"POST", "stores/default/backup?revision=x&continue=y", "", 400, "revision"},
 		"half a position":     {"POST", "stores/default/backup?revision=7", "", 400, "together"},
-		"no such position":    {"POST", "hostedresources/" + widgets.name + "/backup?revision=7&continue=x&data=x", "", 400, "cannot go on"},
-		"of other data":       {"POST", "stores/default/backup?revision=1&continue=a&data=x", "", 409, "were replaced since the backup was begun: begin again"},
-		"the future":          {"POST", "stores/default/backup?revision=999999999&continue=a&data=x", "", 409, "were replaced"},
+		"no such position":    {"POST", "hostedresources/" + widgets.name + "/backup?revision=7&continue=x&data=x", "", 400, "cannot continue"},
+		"of other data":       {"POST", "stores/default/backup?revision=1&continue=a&data=x", "", 409, "was replaced since the backup started: start again"},
+		"the future":          {"POST", "stores/default/backup?revision=999999999&continue=a&data=x", "", 409, "was replaced"},
 		"read by GET":         {"GET", "stores/default/backup", "", 405, ""},
 		"beyond all versions": {"POST", "stores/default/restore?resource=a.example.com", beyond, 400, "which no etcd reaches"},
 		"no resource":         {"POST", "stores/default/restore", "", 400, "PLURAL.GROUP"},
@@ -373,11 +373,11 @@ func TestBackupRequests(t *testing.T) {
 	}
 }
 
-// TestRestoreGoesOn ends a restore early, writes into it, and lets it go on.
-func TestRestoreGoesOn(t *testing.T) {
+// TestRestoreResumes ends a restore early, writes into it, and lets it go on.
+func TestRestoreResumes(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.fill(t)
 	before := widgets.list(t)
 	dir := t.TempDir()
@@ -395,9 +395,9 @@ func TestRestoreGoesOn(t *testing.T) {
 	if _, err := widgets.patch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`); err != nil {
 		t.Fatal(err)
 	}
-	widgets.deleteDefinition(t)
-	widgets.gone(t)
-	widgets.waitNotHosted(t)
+	widgets.deleteCRD(t)
+	widgets.waitForCRDDeleted(t)
+	widgets.waitForHostedResourceDeleted(t)
 
 	path := "/apis/hosting.annex.dev/v1alpha1/stores/default/restore?resource=" + widgets.name
 	if got := a.request(t, "POST", path, string(readFile(t, half))); got.code != 200 || string(got.body) != `{"objects":10,"found":0,"present":10}` {
@@ -420,11 +420,11 @@ func TestRestoreGoesOn(t *testing.T) {
 	}
 }
 
-// TestUnreadableObjects backs up one that cannot be read, and restores its neighbours.
-func TestUnreadableObjects(t *testing.T) {
+// TestBackupOfUnreadableObject backs up one that cannot be read, and restores its neighbours.
+func TestBackupOfUnreadableObject(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	for _, name := range []string{"one", "two", "three"} {
 		widgets.create(t, "v1", name, "spec: {}")
 	}
@@ -441,8 +441,8 @@ func TestUnreadableObjects(t *testing.T) {
 	if _, err := a.etcd(t).Delete(t.Context(), widgets.key("two")); err != nil {
 		t.Fatal(err)
 	}
-	widgets.deleteDefinition(t)
-	widgets.gone(t)
+	widgets.deleteCRD(t)
+	widgets.waitForCRDDeleted(t)
 	restore := []string{"restore", "--kubeconfig=" + a.Kubeconfig, file}
 	_, err := run(restore...)
 	wantError(t, err, "no change was made", lost+" cannot be read", "--skip-unreadable skips it")
@@ -459,13 +459,13 @@ func TestUnreadableObjects(t *testing.T) {
 	}
 }
 
-// TestRightsOfBackups gives somebody the rights that docs/backup.md lists, and no more.
-func TestRightsOfBackups(t *testing.T) {
+// TestBackupRights gives somebody the rights that docs/backup.md lists, and no more.
+func TestBackupRights(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "w", "spec: {}")
-	widgets.waitHosted(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })
+	widgets.waitForHostedResource(t, "a Store", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Spec.StoreName != "" })
 	dir := t.TempDir()
 	login := func(role string, rules ...rbacv1.PolicyRule) string {
 		name := role + "-" + rand.String(5)
@@ -515,9 +515,9 @@ func TestRightsOfBackups(t *testing.T) {
 	wantError(t, err, `cannot create resource "hostedresources/backup"`)
 	_, err = run("backup", viewer, "--store=default", filepath.Join(dir, "x"))
 	wantError(t, err, `cannot create resource "stores/backup"`)
-	widgets.deleteDefinition(t)
-	widgets.gone(t)
-	widgets.waitNotHosted(t)
+	widgets.deleteCRD(t)
+	widgets.waitForCRDDeleted(t)
+	widgets.waitForHostedResourceDeleted(t)
 	_, err = run("restore", resourceKeeper, file)
 	wantError(t, err, "no change was made", "forbidden")
 	mustRun(t, "restore", restorer, file)
@@ -530,11 +530,11 @@ func TestRightsOfBackups(t *testing.T) {
 	})
 }
 
-// TestEtcdIsBroughtBack restores a whole Store to an etcd that others run, with TLS.
-func TestEtcdIsBroughtBack(t *testing.T) {
+// TestRestoreToExternalEtcd restores a whole Store to an etcd that others run, with TLS.
+func TestRestoreToExternalEtcd(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.fill(t)
 	before := widgets.list(t)
 	file := filepath.Join(t.TempDir(), "default.backup")

@@ -36,15 +36,15 @@ func rawValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
 
 var lastProbe atomic.Int64
 
-// wish says how the resource is to be compressed, and waits until that is in force.
-func (r *resource) wish(t *testing.T, wanted hostingv1alpha1.Compression) {
+// setCompression says how the resource is to be compressed, and waits until that is in force.
+func (r *resource) setCompression(t *testing.T, wanted hostingv1alpha1.Compression) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"compression":%q}}`, wanted)
 	_, err := r.annex.hosting.HostingV1alpha1().HostedResources().Patch(t.Context(), r.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	expectNoError(t, err)
 	poll.Until(t, fmt.Sprintf("compression %q is in force", wanted), func() string {
 		name := fmt.Sprintf("probe-%d", lastProbe.Add(1))
-		r.create(t, "v1", name, wordy(1))
+		r.create(t, "v1", name, widgetContent(1))
 		if compressed := compression.IsCompressed(r.raw(t, name)); compressed != (wanted != hostingv1alpha1.CompressionNone) {
 			return fmt.Sprintf("compressed: %t", compressed)
 		}
@@ -52,8 +52,8 @@ func (r *resource) wish(t *testing.T, wanted hostingv1alpha1.Compression) {
 	})
 }
 
-// wordy is what a Widget of two kilobytes says beside its metadata.
-func wordy(i int) string {
+// widgetContent is what a Widget of two kilobytes says beside its metadata.
+func widgetContent(i int) string {
 	var said strings.Builder
 	said.WriteString("spec:\n")
 	for j := range 20 {
@@ -62,17 +62,17 @@ func wordy(i int) string {
 	return said.String()
 }
 
-// TestCompressionWish changes its mind at run time. Every update, also one that
+// TestCompressionSetting changes its mind at run time. Every update, also one that
 // changes nothing, brings a value to what is wished.
-func TestCompressionWish(t *testing.T) {
+func TestCompressionSetting(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
-	created := widgets.create(t, "v1", "w", wordy(1))
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
+	created := widgets.create(t, "v1", "w", widgetContent(1))
 	if !compression.IsCompressed(widgets.raw(t, "w")) {
 		t.Fatal("it is not compressed by default")
 	}
 	for _, wanted := range []hostingv1alpha1.Compression{hostingv1alpha1.CompressionNone, hostingv1alpha1.CompressionZstd, hostingv1alpha1.CompressionNone, ""} {
-		widgets.wish(t, wanted)
+		widgets.setCompression(t, wanted)
 		before := widgets.get(t, "v1", "w")
 		if before.GetUID() != created.GetUID() || field(before, "spec", "propertyNumber3", "measuredDiameter") == nil {
 			t.Fatalf("%q: it reads %v", wanted, before)
@@ -91,15 +91,15 @@ func TestCompressionWish(t *testing.T) {
 			t.Errorf("%q: another update that changes nothing was a write", wanted)
 		}
 	}
-	widgets.waitExact(t)
+	widgets.waitForExactUsage(t)
 }
 
-// TestCompressionLearns has a resource of which there is more and more.
-func TestCompressionLearns(t *testing.T) {
+// TestCompressionTrainsDictionary has a resource of which there is more and more.
+func TestCompressionTrainsDictionary(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	for i := range 80 {
-		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), wordy(i))
+		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i))
 	}
 	dictionaries := "/annex/_annex/dictionaries/" + widgets.group + "/widgets/"
 	poll.Until(t, "there is a dictionary", func() string {
@@ -127,7 +127,7 @@ func TestCompressionLearns(t *testing.T) {
 	if got := len(widgets.list(t)); got != 80 {
 		t.Errorf("there are %d objects", got)
 	}
-	hosted := widgets.waitExact(t)
+	hosted := widgets.waitForExactUsage(t)
 	if hosted.Status.StoredBytes*3 > hosted.Status.Bytes {
 		t.Errorf("%d bytes take %d", hosted.Status.Bytes, hosted.Status.StoredBytes)
 	}

@@ -73,7 +73,7 @@ func TestExternalEtcd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			flags := append([]string{"--etcd-servers=" + test.endpoint}, test.flags...)
-			widgets := startAnnex(t, flags...).install(t, newDefinition(t, anySchema))
+			widgets := startAnnex(t, flags...).installCRD(t, newCRD(t, anySchema))
 			created := widgets.create(t, "v1", "a", "spec: {}")
 			annexEtcd := newEtcdClient(t, clientv3.Config{Endpoints: []string{test.endpoint}, TLS: test.tls})
 			if stored := etcdValue(t, annexEtcd, widgets.key("a")); !bytes.Contains(stored, []byte(created.GetUID())) {
@@ -102,7 +102,7 @@ func TestExternalEtcd(t *testing.T) {
 	}
 }
 
-func TestGroupSwitchedOff(t *testing.T) {
+func TestDisabledAPIGroup(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--runtime-config=events.k8s.io/v1=false,coordination.k8s.io/v1=false")
 	for _, path := range []string{"/apis/events.k8s.io/v1", "/apis/coordination.k8s.io/v1/leases"} {
@@ -135,7 +135,7 @@ func TestGroupSwitchedOff(t *testing.T) {
 	}
 }
 
-func TestAdmissionPluginSwitchedOff(t *testing.T) {
+func TestDisabledAdmissionPlugin(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--disable-admission-plugins=NamespaceLifecycle")
 	_, err := a.kube.CoreV1().ConfigMaps("nowhere").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
@@ -153,7 +153,7 @@ func TestEmulatedVersion(t *testing.T) {
 	if info.Minor != "37" || info.EmulationMinor != "36" {
 		t.Errorf("the version is %#v", info)
 	}
-	widgets := a.install(t, newDefinition(t, strictSchema))
+	widgets := a.installCRD(t, newCRD(t, strictSchema))
 	widgets.create(t, "v1", "a", "spec: {size: 1}")
 	if got := field(widgets.get(t, "v1", "a"), "spec", "color"); got != "blue" {
 		t.Errorf("a custom resource has the color %v", got)

@@ -24,12 +24,12 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// automanaged is the label of the HostedResources that annex makes.
-const automanaged = "annex.dev/automanaged"
+// automanagedLabel is the label of the HostedResources that annex makes.
+const automanagedLabel = "annex.dev/automanaged"
 
-// waitHosted waits until the resource's HostedResource passes a check, and
+// waitForHostedResource waits until the resource's HostedResource passes a check, and
 // returns it.
-func (r *resource) waitHosted(t *testing.T, what string, check func(*hostingv1alpha1.HostedResource) bool) *hostingv1alpha1.HostedResource {
+func (r *resource) waitForHostedResource(t *testing.T, what string, check func(*hostingv1alpha1.HostedResource) bool) *hostingv1alpha1.HostedResource {
 	t.Helper()
 	var hosted *hostingv1alpha1.HostedResource
 	poll.Until(t, "hosted resource "+r.name+" "+what, func() string {
@@ -59,16 +59,16 @@ func (r *resource) stored(t *testing.T) (objects, bytes, stored int64) {
 	return found.Count, bytes, stored
 }
 
-// waitExact waits until the status tells exactly what etcd holds.
-func (r *resource) waitExact(t *testing.T) *hostingv1alpha1.HostedResource {
+// waitForExactUsage waits until the status tells exactly what etcd holds.
+func (r *resource) waitForExactUsage(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
 	objects, bytes, stored := r.stored(t)
-	return r.waitHosted(t, fmt.Sprintf("has %d objects of %d bytes in %d", objects, bytes, stored), func(hosted *hostingv1alpha1.HostedResource) bool {
+	return r.waitForHostedResource(t, fmt.Sprintf("has %d objects of %d bytes in %d", objects, bytes, stored), func(hosted *hostingv1alpha1.HostedResource) bool {
 		return hosted.Status.Objects == objects && hosted.Status.Bytes == bytes && hosted.Status.StoredBytes == stored
 	})
 }
 
-func (r *resource) waitNotHosted(t *testing.T) {
+func (r *resource) waitForHostedResourceDeleted(t *testing.T) {
 	t.Helper()
 	poll.Until(t, "hosted resource "+r.name+" is gone", func() string {
 		hosted, err := r.annex.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), r.name, metav1.GetOptions{})
@@ -91,36 +91,36 @@ func isPending(hosted *hostingv1alpha1.HostedResource) bool {
 		meta.IsStatusConditionFalse(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 }
 
-func TestHostedResourceOfEveryDefinition(t *testing.T) {
+func TestHostedResourceOfEveryCRD(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
-	hosted := widgets.waitHosted(t, "is hosted", isHosted)
-	if hosted.Labels[automanaged] != "true" || hosted.Spec.StoreName != "default" {
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
+	hosted := widgets.waitForHostedResource(t, "is hosted", isHosted)
+	if hosted.Labels[automanagedLabel] != "true" || hosted.Spec.StoreName != "default" {
 		t.Errorf("labels %v and store %q, want it marked as annex's own and on store default", hosted.Labels, hosted.Spec.StoreName)
 	}
 
 	for i := range 5 {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {size: 1}")
 	}
-	widgets.waitExact(t)
+	widgets.waitForExactUsage(t)
 	if _, err := widgets.patch(t, "v1", "widget-0", `{"spec":{"text":"a longer text than there was"}}`); err != nil {
 		t.Fatal(err)
 	}
-	widgets.waitExact(t)
+	widgets.waitForExactUsage(t)
 	expectNoError(t, widgets.in("v1").Delete(t.Context(), "widget-1", metav1.DeleteOptions{}))
-	if got := widgets.waitExact(t).Status.Objects; got != 4 {
+	if got := widgets.waitForExactUsage(t).Status.Objects; got != 4 {
 		t.Errorf("%d objects, want 4", got)
 	}
 
-	widgets.deleteDefinition(t)
-	widgets.waitNotHosted(t)
+	widgets.deleteCRD(t)
+	widgets.waitForHostedResourceDeleted(t)
 }
 
 func TestHostedResourceInUseCannotBeDeleted(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	first := widgets.waitHosted(t, "is hosted", isHosted)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	first := widgets.waitForHostedResource(t, "is hosted", isHosted)
 	err := a.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), widgets.name, metav1.DeleteOptions{})
 	if !apierrors.IsConflict(err) {
 		t.Errorf("delete it: %v, want a conflict", err)
@@ -129,12 +129,12 @@ func TestHostedResourceInUseCannotBeDeleted(t *testing.T) {
 	widgets.create(t, "v1", "widget", "spec: {}")
 
 	// Of the next definition of that name it knows nothing.
-	widgets.deleteDefinition(t)
-	widgets.waitNotHosted(t)
-	again := newDefinition(t, anySchema)
+	widgets.deleteCRD(t)
+	widgets.waitForHostedResourceDeleted(t)
+	again := newCRD(t, anySchema)
 	again.Name, again.Spec.Group = widgets.name, widgets.group
-	widgets = a.install(t, again)
-	next := widgets.waitHosted(t, "is there again", isHosted)
+	widgets = a.installCRD(t, again)
+	next := widgets.waitForHostedResource(t, "is there again", isHosted)
 	if next.UID == first.UID || next.Status.DefinitionUID == first.Status.DefinitionUID {
 		t.Errorf("that of a definition made again: uid %s of definition %s, as before", next.UID, next.Status.DefinitionUID)
 	}
@@ -143,28 +143,28 @@ func TestHostedResourceInUseCannotBeDeleted(t *testing.T) {
 	}
 }
 
-func TestHostedResourceMadeBeforeItsDefinition(t *testing.T) {
+func TestHostedResourceCreatedBeforeCRD(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	mine := &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name},
 		Spec:       hostingv1alpha1.HostedResourceSpec{Priority: 7},
 	}
 	mine = mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), mine)
 	widgets := &resource{annex: a, name: crd.Name, group: crd.Spec.Group}
-	widgets.waitHosted(t, "is pending", isPending)
+	widgets.waitForHostedResource(t, "is pending", isPending)
 
-	widgets = a.install(t, crd)
-	adopted := widgets.waitHosted(t, "is hosted", isHosted)
-	if adopted.UID != mine.UID || adopted.Spec.Priority != 7 || adopted.Spec.StoreName != "default" || adopted.Labels[automanaged] != "" {
+	widgets = a.installCRD(t, crd)
+	adopted := widgets.waitForHostedResource(t, "is hosted", isHosted)
+	if adopted.UID != mine.UID || adopted.Spec.Priority != 7 || adopted.Spec.StoreName != "default" || adopted.Labels[automanagedLabel] != "" {
 		t.Errorf("adopted: %+v, want the same object with its priority, on store default, and still the user's", adopted)
 	}
 	widgets.create(t, "v1", "widget", "spec: {}")
-	widgets.waitExact(t)
+	widgets.waitForExactUsage(t)
 
-	widgets.deleteDefinition(t)
-	kept := widgets.waitHosted(t, "is pending and empty", func(hosted *hostingv1alpha1.HostedResource) bool {
+	widgets.deleteCRD(t)
+	kept := widgets.waitForHostedResource(t, "is pending and empty", func(hosted *hostingv1alpha1.HostedResource) bool {
 		return isPending(hosted) && hosted.Status.Objects == 0 && hosted.Status.Bytes == 0
 	})
 	if kept.UID != mine.UID {
@@ -172,41 +172,41 @@ func TestHostedResourceMadeBeforeItsDefinition(t *testing.T) {
 	}
 }
 
-func TestHostedResourceWhoseNamesAreRefused(t *testing.T) {
+func TestHostedResourceOfConflictingCRD(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	crd := newDefinition(t, anySchema)
-	a.create(t, crd)
+	crd := newCRD(t, anySchema)
+	a.createCRD(t, crd)
 	rival := crd.DeepCopy()
 	rival.Name = "gadgets." + crd.Spec.Group
 	rival.Spec.Names.Plural = "gadgets"
 	rival.Spec.Names.ListKind = "GadgetList" // but the same kind
 	mustCreate(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), rival)
 	gadgets := &resource{annex: a, name: rival.Name, group: crd.Spec.Group}
-	gadgets.waitHosted(t, "says why it is not served", func(hosted *hostingv1alpha1.HostedResource) bool {
+	gadgets.waitForHostedResource(t, "says why it is not served", func(hosted *hostingv1alpha1.HostedResource) bool {
 		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 		return isPending(hosted) && ready.Reason == "KindConflict" && ready.ObservedGeneration == hosted.Generation
 	})
 }
 
-func TestHostedResourceWhoseDefinitionWaits(t *testing.T) {
+func TestHostedResourceOfTerminatingCRD(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
-	widgets.hold(t, "held")
-	widgets.deleteDefinition(t)
-	widgets.waitHosted(t, "is terminating", func(hosted *hostingv1alpha1.HostedResource) bool {
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
+	widgets.createWithFinalizer(t, "held")
+	widgets.deleteCRD(t)
+	widgets.waitForHostedResource(t, "is terminating", func(hosted *hostingv1alpha1.HostedResource) bool {
 		return hosted.Status.Phase == hostingv1alpha1.HostedResourceTerminating && hosted.Status.Objects == 1
 	})
-	widgets.release(t, "held")
-	widgets.waitNotHosted(t)
+	widgets.removeFinalizers(t, "held")
+	widgets.waitForHostedResourceDeleted(t)
 }
 
 // Many writes become few writes of the status, and the last of those is exact.
 func TestHostedResourceUnderLoad(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	widgets.waitHosted(t, "is hosted", isHosted)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	widgets.waitForHostedResource(t, "is hosted", isHosted)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -226,7 +226,7 @@ func TestHostedResourceUnderLoad(t *testing.T) {
 		})
 	}
 	writing.Wait()
-	hosted := widgets.waitExact(t)
+	hosted := widgets.waitForExactUsage(t)
 	most := int(time.Since(started)/time.Second) + 2
 	if hosted.Status.Objects != writers*each {
 		t.Errorf("%d objects, want %d", hosted.Status.Objects, writers*each)
@@ -244,8 +244,8 @@ func TestHostedResourceUnderLoad(t *testing.T) {
 	}
 }
 
-// waitStoreExact waits until the Store default tells how many objects etcd holds.
-func (a *annex) waitStoreExact(t *testing.T) *hostingv1alpha1.Store {
+// waitForExactStoreUsage waits until the Store default tells how many objects etcd holds.
+func (a *annex) waitForExactStoreUsage(t *testing.T) *hostingv1alpha1.Store {
 	t.Helper()
 	annexEtcd := a.etcd(t)
 	var store *hostingv1alpha1.Store
@@ -270,10 +270,10 @@ func (a *annex) waitStoreExact(t *testing.T) *hostingv1alpha1.Store {
 	return store
 }
 
-func TestStoreDefault(t *testing.T) {
+func TestDefaultStoreStatus(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	store := a.waitStoreExact(t)
+	store := a.waitForExactStoreUsage(t)
 	status := store.Status
 	if store.Spec.Embedded == nil {
 		t.Errorf("spec %+v, want embedded", store.Spec)
@@ -287,7 +287,7 @@ func TestStoreDefault(t *testing.T) {
 	}
 
 	a.newNamespace(t)
-	if after := a.waitStoreExact(t); after.Status.Objects <= status.Objects {
+	if after := a.waitForExactStoreUsage(t); after.Status.Objects <= status.Objects {
 		t.Errorf("%d objects after one was made, %d before", after.Status.Objects, status.Objects)
 	}
 
@@ -302,7 +302,7 @@ func TestStoreDefault(t *testing.T) {
 	}
 }
 
-func TestStoreThatDoesNotAnswer(t *testing.T) {
+func TestUnreachableStore(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	other := &hostingv1alpha1.Store{
@@ -327,21 +327,21 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 }
 
 // A restart changes no status that is still true.
-func TestStatusesOutlastARestart(t *testing.T) {
+func TestRestartKeepsStatus(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "widget", "spec: {}")
-	widgets.waitHosted(t, "is hosted", isHosted)
-	before := widgets.waitExact(t)
+	widgets.waitForHostedResource(t, "is hosted", isHosted)
+	before := widgets.waitForExactUsage(t)
 	a.Stop(t)
 
 	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
 	widgets.annex = a
-	gadgets := a.install(t, newDefinition(t, anySchema))
-	gadgets.waitHosted(t, "is hosted after the restart", isHosted)
-	a.waitStoreExact(t)
-	if after := widgets.waitExact(t); after.ResourceVersion != before.ResourceVersion {
+	gadgets := a.installCRD(t, newCRD(t, anySchema))
+	gadgets.waitForHostedResource(t, "is hosted after the restart", isHosted)
+	a.waitForExactStoreUsage(t)
+	if after := widgets.waitForExactUsage(t); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the status was written anew: %+v, before %+v", after.Status, before.Status)
 	}
 }

@@ -62,9 +62,9 @@ func owners(object *unstructured.Unstructured) map[string]string {
 
 func TestApply(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, portsSchema)
+	crd := newCRD(t, portsSchema)
 	crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
-	widgets := sharedAnnex(t).install(t, crd)
+	widgets := sharedAnnex(t).installCRD(t, crd)
 
 	widgets.mustApply(t, "alice", "spec: {color: blue, size: 1, ports: [{name: http, port: 80}]}", false)
 	second := widgets.mustApply(t, "bob", "spec: {ports: [{name: https, port: 443}]}", false)

@@ -111,10 +111,10 @@ func convertAddress(raw []byte, apiVersion string) ([]byte, error) {
 	return object.MarshalJSON()
 }
 
-// installConverted installs a CRD with both versions; v1 is stored.
-func (a *annex) installConverted(t *testing.T, webhook *apiextensionsv1.WebhookConversion) *resource {
+// installConvertedCRD installs a CRD with both versions; v1 is stored.
+func (a *annex) installConvertedCRD(t *testing.T, webhook *apiextensionsv1.WebhookConversion) *resource {
 	t.Helper()
-	crd := newDefinition(t, addressSchemaV1)
+	crd := newCRD(t, addressSchemaV1)
 	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", addressSchemaV2))
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: webhook}
 	// Otherwise annex would ask a webhook for ever that ends with the test.
@@ -124,12 +124,12 @@ func (a *annex) installConverted(t *testing.T, webhook *apiextensionsv1.WebhookC
 			t.Errorf("delete the CRD %s: %v", crd.Name, err)
 		}
 	})
-	return a.install(t, crd)
+	return a.installCRD(t, crd)
 }
 
-func TestWebhookConvertsBothWays(t *testing.T) {
+func TestConversionWebhook(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).installConverted(t, reviewer(convertAddresses).webhook(t))
+	widgets := sharedAnnex(t).installConvertedCRD(t, reviewer(convertAddresses).webhook(t))
 	first := widgets.create(t, "v1", "first", "spec: {address: 'one:1'}")
 	events, err := widgets.in("v2").Watch(t.Context(), metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
 	expectNoError(t, err)
@@ -175,7 +175,7 @@ func TestWebhookConvertsBothWays(t *testing.T) {
 
 // A webhook that fails breaks its version, and says so; it never makes an
 // object or a list look other than it is, and the stored version goes on.
-func TestWebhookFails(t *testing.T) {
+func TestConversionWebhookFailures(t *testing.T) {
 	t.Parallel()
 	// Not the shared server: emptying any namespace lists all resources, these too.
 	a := startAnnex(t)
@@ -216,7 +216,7 @@ func TestWebhookFails(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			widgets := a.installConverted(t, test.webhook)
+			widgets := a.installConvertedCRD(t, test.webhook)
 			widgets.create(t, "v1", "there", "spec: {address: 'one:1'}")
 			for what, got := range map[string]response{
 				"get":    widgets.annex.get(t, widgets.path("v2")+"/there"),
@@ -239,7 +239,7 @@ func TestWebhookFails(t *testing.T) {
 
 // A webhook that hangs holds up only its own version, and only for as long as
 // the caller waits.
-func TestWebhookIsSlow(t *testing.T) {
+func TestSlowConversionWebhook(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 100)
 	slow := reviewer(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
@@ -247,7 +247,7 @@ func TestWebhookIsSlow(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	})
-	widgets := startAnnex(t).installConverted(t, slow.webhook(t))
+	widgets := startAnnex(t).installConvertedCRD(t, slow.webhook(t))
 	widgets.create(t, "v1", "there", "spec: {address: 'one:1'}")
 
 	answered := make(chan error, 1)

@@ -20,8 +20,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// gone waits until a CRD is away and its path answers 404.
-func (r *resource) gone(t *testing.T) {
+// waitForCRDDeleted waits until a CRD is away and its path answers 404.
+func (r *resource) waitForCRDDeleted(t *testing.T) {
 	t.Helper()
 	poll.Until(t, "CRD "+r.name+" is gone", func() string {
 		crd, err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.name, metav1.GetOptions{})
@@ -39,16 +39,16 @@ func (r *resource) gone(t *testing.T) {
 }
 
 // A CRD is deleted only after its objects, and those when their finalizers let them.
-func TestDefinitionWaitsForFinalizers(t *testing.T) {
+func TestCRDDeletionWaitsForFinalizers(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "free", "spec: {}")
 	held := widgets.create(t, "v1", "held", "metadata: {finalizers: [example.com/hold]}")
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: held.GetResourceVersion()})
 	expectNoError(t, err)
 	defer events.Stop()
 
-	widgets.deleteDefinition(t)
+	widgets.deleteCRD(t)
 	poll.Until(t, "the CRD waits", func() string {
 		crd, err := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), widgets.name, metav1.GetOptions{})
 		if err != nil {
@@ -66,7 +66,7 @@ func TestDefinitionWaitsForFinalizers(t *testing.T) {
 	if _, err := widgets.patch(t, "v1", "held", `{"metadata": {"finalizers": null}}`); err != nil {
 		t.Fatal(err)
 	}
-	widgets.gone(t)
+	widgets.waitForCRDDeleted(t)
 	seen := map[string]bool{}
 	for event := range events.ResultChan() {
 		seen[describe(event)] = true
@@ -80,21 +80,21 @@ func TestDefinitionWaitsForFinalizers(t *testing.T) {
 	}
 }
 
-func TestDefinitionIsMadeAgain(t *testing.T) {
+func TestCRDIsRecreated(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, strictSchema)
-	widgets := sharedAnnex(t).install(t, crd)
+	crd := newCRD(t, strictSchema)
+	widgets := sharedAnnex(t).installCRD(t, crd)
 	widgets.create(t, "v1", "a", "spec: {size: 1}")
-	widgets.deleteDefinition(t)
-	widgets.gone(t)
+	widgets.deleteCRD(t)
+	widgets.waitForCRDDeleted(t)
 
 	// The same name with another schema: nothing of the old one is left.
-	again := newDefinition(t, `
+	again := newCRD(t, `
 type: object
 properties: {spec: {type: object, properties: {size: {type: string}}}}
 `)
 	again.Name, again.Spec.Group = crd.Name, crd.Spec.Group
-	widgets.annex.create(t, again)
+	widgets.annex.createCRD(t, again)
 	if got := widgets.names(t, "v1", metav1.ListOptions{}); len(got) != 0 {
 		t.Errorf("the new CRD has objects of the old one: %v", got)
 	}
@@ -107,11 +107,11 @@ properties: {spec: {type: object, properties: {size: {type: string}}}}
 
 func TestStorageVersionChanges(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
-	widgets := sharedAnnex(t).install(t, crd)
+	widgets := sharedAnnex(t).installCRD(t, crd)
 	old := widgets.create(t, "v1", "old", "spec: {color: blue}")
-	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage = false, true
 	})
 	definitions := widgets.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
@@ -166,7 +166,7 @@ func TestStorageVersionChanges(t *testing.T) {
 		}
 		return ""
 	})
-	widgets.update(t, dropFirst)
+	widgets.updateCRD(t, dropFirst)
 	poll.Until(t, "v1 is served no more", func() string {
 		if got := widgets.annex.get(t, widgets.path("v1")); got.code != http.StatusNotFound {
 			return got.String()
@@ -179,13 +179,13 @@ func TestStorageVersionChanges(t *testing.T) {
 }
 
 // Names that another CRD has are not accepted until they are free.
-func TestNamesConflict(t *testing.T) {
+func TestCRDNameConflict(t *testing.T) {
 	t.Parallel()
-	first := newDefinition(t, anySchema)
+	first := newCRD(t, anySchema)
 	first.Spec.Names.ShortNames = []string{"wd"}
 	first.Spec.Names.Categories = []string{"all"}
-	widgets := sharedAnnex(t).install(t, first)
-	second := newDefinition(t, anySchema)
+	widgets := sharedAnnex(t).installCRD(t, first)
+	second := newCRD(t, anySchema)
 	second.Spec.Group = first.Spec.Group
 	second.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Kind: "Gadget", ShortNames: []string{"wd"}}
 	second.Name = "gadgets." + first.Spec.Group
@@ -201,7 +201,7 @@ func TestNamesConflict(t *testing.T) {
 		}
 		return ""
 	})
-	widgets.deleteDefinition(t)
+	widgets.deleteCRD(t)
 	poll.Until(t, "the second CRD's names are accepted", func() string {
 		if got := condition(); got == nil || got.Status != apiextensionsv1.ConditionTrue {
 			return fmt.Sprintf("condition %+v", got)

@@ -40,9 +40,9 @@ properties:
           closed: {type: object, properties: {known: {type: string}}}
 `
 
-func TestSchemaDefaultsAndPrunes(t *testing.T) {
+func TestDefaultingAndPruning(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, strictSchema))
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, strictSchema))
 	widgets.create(t, "v1", "a", `
 spec:
   size: 1
@@ -75,14 +75,14 @@ extra: gone
 }
 
 // A default that the schema gets later holds for objects that are there already.
-func TestSchemaDefaultsOldObjects(t *testing.T) {
+func TestDefaultsOfStoredObjects(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, `
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, `
 type: object
 properties: {spec: {type: object, properties: {size: {type: integer}}}}
 `))
 	widgets.create(t, "v1", "a", "spec: {size: 1}")
-	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Schema.OpenAPIV3Schema = parseSchema(t, strictSchema)
 	})
 	poll.Until(t, "the old object has the new default", func() string {
@@ -94,9 +94,9 @@ properties: {spec: {type: object, properties: {size: {type: integer}}}}
 	})
 }
 
-func TestSchemaRefuses(t *testing.T) {
+func TestSchemaValidation(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, strictSchema))
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, strictSchema))
 	tests := map[string]struct{ content, want string }{
 		"missing":      {"spec: {}", "spec.size: Required value"},
 		"out of range": {"spec: {size: 0}", "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1"},
@@ -115,7 +115,7 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-func TestDefinitionsAreValidated(t *testing.T) {
+func TestCRDValidation(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	tests := map[string]struct {
@@ -135,7 +135,7 @@ func TestDefinitionsAreValidated(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			crd := newDefinition(t, test.schema)
+			crd := newCRD(t, test.schema)
 			if test.change != nil {
 				test.change(crd)
 			}
@@ -145,9 +145,9 @@ func TestDefinitionsAreValidated(t *testing.T) {
 	}
 }
 
-func TestRulesSeeTheOldObject(t *testing.T) {
+func TestTransitionRules(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, `
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, `
 type: object
 properties:
   spec:
@@ -176,12 +176,12 @@ properties:
 // What a tightened schema forbids stays as long as nobody touches it.
 func TestRatcheting(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, `
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, `
 type: object
 properties: {spec: {type: object, properties: {color: {type: string}, shape: {type: string}, size: {type: integer}}}}
 `))
 	widgets.create(t, "v1", "a", "spec: {color: green, shape: round, size: 1}")
-	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Schema.OpenAPIV3Schema = parseSchema(t, `
 type: object
 properties:
@@ -211,7 +211,7 @@ properties:
 
 func TestFieldValidation(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, strictSchema))
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, strictSchema))
 	there := widgets.create(t, "v1", "there", "spec: {size: 1}")
 	content := func(name, resourceVersion string) string {
 		return fmt.Sprintf(`{"apiVersion": "%s/v1", "kind": "Widget", "metadata": {"name": %q, "resourceVersion": %q},

@@ -33,9 +33,9 @@ properties:
 
 func TestStatusSubresource(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, replicasSchema)
+	crd := newCRD(t, replicasSchema)
 	crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
-	widgets := sharedAnnex(t).install(t, crd)
+	widgets := sharedAnnex(t).installCRD(t, crd)
 
 	created := widgets.create(t, "v1", "a", "{spec: {replicas: 1}, status: {replicas: 9}}")
 	if got := field(created, "status"); got != nil {
@@ -59,14 +59,14 @@ func TestStatusSubresource(t *testing.T) {
 
 func TestScaleSubresource(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, replicasSchema)
+	crd := newCRD(t, replicasSchema)
 	crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{
 		Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
 		Scale: &apiextensionsv1.CustomResourceSubresourceScale{
 			SpecReplicasPath: ".spec.replicas", StatusReplicasPath: ".status.replicas", LabelSelectorPath: ptr.To(".status.selector"),
 		},
 	}
-	widgets := sharedAnnex(t).install(t, crd)
+	widgets := sharedAnnex(t).installCRD(t, crd)
 	widgets.create(t, "v1", "a", "spec: {replicas: 1, color: blue}")
 	if _, err := widgets.patch(t, "v1", "a", `{"status": {"replicas": 1, "selector": "app=a"}}`, "status"); err != nil {
 		t.Fatal(err)
@@ -97,13 +97,13 @@ func TestScaleSubresource(t *testing.T) {
 
 func TestPrinterColumns(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, replicasSchema)
+	crd := newCRD(t, replicasSchema)
 	crd.Spec.Versions[0].AdditionalPrinterColumns = []apiextensionsv1.CustomResourceColumnDefinition{
 		{Name: "Replicas", Type: "integer", JSONPath: ".spec.replicas", Description: "how many"},
 		{Name: "Color", Type: "string", JSONPath: ".spec.color", Priority: 1},
 		{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
 	}
-	widgets := sharedAnnex(t).install(t, crd)
+	widgets := sharedAnnex(t).installCRD(t, crd)
 	widgets.create(t, "v1", "a", "spec: {replicas: 4, color: blue}")
 	widgets.create(t, "v1", "b", "spec: {}")
 
@@ -145,9 +145,9 @@ func TestPrinterColumns(t *testing.T) {
 
 func TestSelectableFields(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, replicasSchema)
+	crd := newCRD(t, replicasSchema)
 	crd.Spec.Versions[0].SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".spec.color"}, {JSONPath: ".spec.replicas"}}
-	widgets := sharedAnnex(t).install(t, crd)
+	widgets := sharedAnnex(t).installCRD(t, crd)
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{FieldSelector: "spec.color=blue"})
 	expectNoError(t, err)
 	defer events.Stop()

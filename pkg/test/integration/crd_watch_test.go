@@ -33,9 +33,9 @@ func describe(event watch.Event) string {
 	return fmt.Sprintf("%s %s", event.Type, accessor.GetName())
 }
 
-func TestWatchSeesEveryChangeInOrder(t *testing.T) {
+func TestWatchEvents(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	before := widgets.create(t, "v1", "before", "spec: {}")
 	watches := map[string]struct {
 		options metav1.ListOptions
@@ -73,7 +73,7 @@ func TestWatchSeesEveryChangeInOrder(t *testing.T) {
 // goes on as a watch: informers start with it.
 func TestWatchList(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	for _, name := range []string{"a", "b"} {
 		widgets.create(t, "v1", name, "spec: {}")
 	}
@@ -105,7 +105,7 @@ func TestWatchList(t *testing.T) {
 
 func TestInformer(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "a", "spec: {}")
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(widgets.annex.dynamic, 0, widgets.namespace, nil)
 	informer := factory.ForResource(widgets.gvr("v1")).Informer()
@@ -123,7 +123,7 @@ func TestInformer(t *testing.T) {
 
 func TestPaging(t *testing.T) {
 	t.Parallel()
-	widgets := sharedAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	var want []string
 	for i := range 7 {
 		name := fmt.Sprintf("widget-%d", i)
@@ -169,7 +169,7 @@ func TestPaging(t *testing.T) {
 // told so, and how to go on if it can do with a list that is not of one moment.
 func TestPagingAfterCompaction(t *testing.T) {
 	t.Parallel()
-	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
 	for i := range 4 {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
 	}

@@ -48,12 +48,12 @@ func (a *annex) discoverList(t *testing.T, path string) apidiscoveryv2.APIGroupD
 func TestAggregatedDiscovery(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2beta1", anySchema), newVersion(t, "v3", anySchema))
 	crd.Spec.Versions[2].Served = false
 	crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
 	crd.Spec.Names.ShortNames, crd.Spec.Names.Categories = []string{"wi"}, []string{"all"}
-	widgets := a.install(t, crd)
+	widgets := a.installCRD(t, crd)
 
 	poll.Until(t, "discovery has the CRD's group", func() string {
 		group, ok := a.discover(t, "/apis")[widgets.group]
@@ -105,10 +105,10 @@ func TestAggregatedDiscovery(t *testing.T) {
 }
 
 // Old clients ask group by group.
-func TestPlainDiscovery(t *testing.T) {
+func TestUnaggregatedDiscovery(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	poll.Until(t, "the legacy client discovers all", func() string {
 		_, lists, err := a.kube.Discovery().ServerGroupsAndResources()
 		if err != nil {
@@ -154,7 +154,7 @@ func TestPlainDiscovery(t *testing.T) {
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, strictSchema))
+	widgets := a.installCRD(t, newCRD(t, strictSchema))
 	kind := reverse(widgets.group) + ".v1.Widget"
 
 	poll.Until(t, "OpenAPI v2 has the CRD", func() string {
@@ -248,11 +248,11 @@ func TestAPIServicesAreAvailable(t *testing.T) {
 	}
 }
 
-func TestDefinitionsHaveAPIServices(t *testing.T) {
+func TestCRDsHaveAPIServices(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
-	widgets := sharedAnnex(t).install(t, crd)
+	widgets := sharedAnnex(t).installCRD(t, crd)
 	apiServices := widgets.annex.aggregator.ApiregistrationV1().APIServices()
 	wait := func(version string, there bool) {
 		t.Helper()
@@ -271,10 +271,10 @@ func TestDefinitionsHaveAPIServices(t *testing.T) {
 	}
 	wait("v1", true)
 	wait("v2", true)
-	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[1].Served = false })
+	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[1].Served = false })
 	wait("v2", false)
 	wait("v1", true)
-	widgets.deleteDefinition(t)
+	widgets.deleteCRD(t)
 	wait("v1", false)
 	poll.Until(t, "the group leaves discovery", func() string {
 		if group, there := widgets.annex.discover(t, "/apis")[widgets.group]; there {
@@ -284,8 +284,8 @@ func TestDefinitionsHaveAPIServices(t *testing.T) {
 	})
 }
 
-// TestCompiledInAPIServiceComesBack deletes what discovery hangs on.
-func TestCompiledInAPIServiceComesBack(t *testing.T) {
+// TestCompiledInAPIServiceIsRecreated deletes what discovery hangs on.
+func TestCompiledInAPIServiceIsRecreated(t *testing.T) {
 	t.Parallel()
 	apiServices := startAnnex(t).aggregator.ApiregistrationV1().APIServices()
 	const name = "v1.coordination.k8s.io"
@@ -302,7 +302,7 @@ func TestCompiledInAPIServiceComesBack(t *testing.T) {
 	})
 }
 
-func TestAPIServiceThatPointsElsewhereIsRefused(t *testing.T) {
+func TestRemoteAPIServiceIsRefused(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	apiServices := a.aggregator.ApiregistrationV1().APIServices()

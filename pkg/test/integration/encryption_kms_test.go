@@ -115,14 +115,14 @@ func (k *kms) Status(context.Context) (*service.StatusResponse, error) {
 	return &service.StatusResponse{Version: "v2", Healthz: "ok", KeyID: *k.keyID.Load()}, nil
 }
 
-// TestEncryptionKMSKey replaces the key inside the KMS, of which annex' file says
+// TestEncryptionKMSKeyRotation replaces the key inside the KMS, of which annex' file says
 // nothing.
-func TestEncryptionKMSKey(t *testing.T) {
+func TestEncryptionKMSKeyRotation(t *testing.T) {
 	t.Parallel()
 	plugin := startKMS(t)
-	crd := newDefinition(t, anySchema)
-	flag := "--encryption-provider-config=" + writeFile(t, "encryption.yaml", encryptionConfig(encrypted(crd.Spec.Group), plugin.provider("vault")))
-	s := hide(t, startAnnex(t, flag).install(t, crd))
+	crd := newCRD(t, anySchema)
+	flag := "--encryption-provider-config=" + writeFile(t, "encryption.yaml", encryptionConfig(encryptedResources(crd.Spec.Group), plugin.provider("vault")))
+	s := createEncryptedObjects(t, startAnnex(t, flag).installCRD(t, crd))
 	for key, value := range s.values(t) {
 		if !bytes.Contains(value, []byte("key-1")) {
 			t.Errorf("%s is not encrypted with the first key: %.80q", key, value)
@@ -141,8 +141,8 @@ func TestEncryptionKMSKey(t *testing.T) {
 	s.mustRead(t, "written again")
 }
 
-// TestEncryptionKMSAway starts annex while the plugin does not run.
-func TestEncryptionKMSAway(t *testing.T) {
+// TestEncryptionKMSUnavailable starts annex while the plugin does not run.
+func TestEncryptionKMSUnavailable(t *testing.T) {
 	t.Parallel()
 	plugin := newKMS(t)
 	dataDir := t.TempDir()
@@ -169,7 +169,7 @@ func TestEncryptionKMSAway(t *testing.T) {
 
 	plugin.run(t)
 	clientsOf(t, p, dataDir) // ready
-	a.createSecret(t, "default", "s", hidden)
+	a.createSecret(t, "default", "s", secretText)
 	if stored := etcdValue(t, a.etcd(t), "/annex/secrets/default/s"); !bytes.HasPrefix(stored, []byte("k8s:enc:kms:v2:vault:")) {
 		t.Errorf("etcd holds %.40q", stored)
 	}

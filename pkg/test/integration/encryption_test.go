@@ -29,8 +29,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// hidden is what nobody may find in etcd.
-const hidden = "nobody-may-read-this"
+// secretText is what nobody may find in etcd.
+const secretText = "nobody-may-read-this"
 
 // provider is the YAML of a provider with keys, newest first.
 func provider(kind string, names ...string) string {
@@ -53,43 +53,43 @@ resources:
 `, resources, strings.Join(providers, ", "))
 }
 
-// secretive is a server with objects that hide something: of a kind of Kubernetes,
+// encryptedObjects is a server with objects that hide something: of a kind of Kubernetes,
 // of one of annex and a custom resource.
-type secretive struct {
+type encryptedObjects struct {
 	*resource
 	uids map[string]types.UID
 }
 
-// hide makes the objects.
-func hide(t *testing.T, widgets *resource) *secretive {
+// createEncryptedObjects makes the objects.
+func createEncryptedObjects(t *testing.T, widgets *resource) *encryptedObjects {
 	t.Helper()
-	s := &secretive{resource: widgets, uids: map[string]types.UID{}}
-	s.uids["secret"] = s.annex.createSecret(t, s.namespace, "s", hidden).UID
-	s.uids["widget"] = s.create(t, "v1", "w", "spec: {text: "+hidden+"}").GetUID()
-	s.uids["store"] = s.annex.newStore(t, hidden).UID
+	s := &encryptedObjects{resource: widgets, uids: map[string]types.UID{}}
+	s.uids["secret"] = s.annex.createSecret(t, s.namespace, "s", secretText).UID
+	s.uids["widget"] = s.create(t, "v1", "w", "spec: {text: "+secretText+"}").GetUID()
+	s.uids["store"] = s.annex.newStore(t, secretText).UID
 	// From then on annex has no reason to write it.
 	poll.Until(t, "the Store has a status", func() string {
-		store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), hidden, metav1.GetOptions{})
+		store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), secretText, metav1.GetOptions{})
 		if err == nil && len(store.Status.Conditions) == 0 {
 			return "none yet"
 		}
-		return problem(err)
+		return errorText(err)
 	})
 	return s
 }
 
 // read returns what is wrong with the objects as clients see them.
-func (s *secretive) read(t *testing.T) (problem string) {
+func (s *encryptedObjects) read(t *testing.T) (problem string) {
 	t.Helper()
 	secret, err := s.annex.kube.CoreV1().Secrets(s.namespace).Get(t.Context(), "s", metav1.GetOptions{})
-	if err != nil || string(secret.Data["k"]) != hidden || secret.UID != s.uids["secret"] {
+	if err != nil || string(secret.Data["k"]) != secretText || secret.UID != s.uids["secret"] {
 		return fmt.Sprintf("the secret is %v, %v", secret, err)
 	}
 	widget, err := s.in("v1").Get(t.Context(), "w", metav1.GetOptions{})
-	if err != nil || field(widget, "spec", "text") != hidden || widget.GetUID() != s.uids["widget"] {
+	if err != nil || field(widget, "spec", "text") != secretText || widget.GetUID() != s.uids["widget"] {
 		return fmt.Sprintf("the custom resource is %v, %v", widget, err)
 	}
-	store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), hidden, metav1.GetOptions{})
+	store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), secretText, metav1.GetOptions{})
 	if err != nil || store.UID != s.uids["store"] {
 		return fmt.Sprintf("the Store is %v, %v", store, err)
 	}
@@ -97,7 +97,7 @@ func (s *secretive) read(t *testing.T) (problem string) {
 }
 
 // mustRead is read that has to succeed.
-func (s *secretive) mustRead(t *testing.T, when string) {
+func (s *encryptedObjects) mustRead(t *testing.T, when string) {
 	t.Helper()
 	if problem := s.read(t); problem != "" {
 		t.Errorf("%s: %s", when, problem)
@@ -106,7 +106,7 @@ func (s *secretive) mustRead(t *testing.T, when string) {
 
 // rewrite writes all objects of these resources as they are, which `kubectl replace`
 // does; the Store of annex itself is among them.
-func (s *secretive) rewrite(t *testing.T) {
+func (s *encryptedObjects) rewrite(t *testing.T) {
 	t.Helper()
 	for _, resource := range []schema.GroupVersionResource{
 		corev1.SchemeGroupVersion.WithResource("secrets"), s.gvr("v1"), hostingv1alpha1.SchemeGroupVersion.WithResource("stores"),
@@ -128,27 +128,29 @@ func (s *secretive) rewrite(t *testing.T) {
 }
 
 // values are what etcd holds of the objects.
-func (s *secretive) values(t *testing.T) map[string][]byte {
+func (s *encryptedObjects) values(t *testing.T) map[string][]byte {
 	t.Helper()
 	annexEtcd, values := s.annex.etcd(t), map[string][]byte{}
-	for _, key := range []string{"/annex/secrets/" + s.namespace + "/s", s.key("w"), "/annex/hosting.annex.dev/stores/" + hidden} {
+	for _, key := range []string{"/annex/secrets/" + s.namespace + "/s", s.key("w"), "/annex/hosting.annex.dev/stores/" + secretText} {
 		values[key] = etcdValue(t, annexEtcd, key)
 	}
 	return values
 }
 
-// wantStored fails unless etcd holds all of the objects behind a prefix.
-func (s *secretive) wantStored(t *testing.T, prefix string) {
+// expectStoredPrefix fails unless etcd holds all of the objects behind a prefix.
+func (s *encryptedObjects) expectStoredPrefix(t *testing.T, prefix string) {
 	t.Helper()
 	for key, value := range s.values(t) {
-		if !bytes.HasPrefix(value, []byte(prefix)) || prefix != "" && bytes.Contains(value, []byte(hidden)) {
+		if !bytes.HasPrefix(value, []byte(prefix)) || prefix != "" && bytes.Contains(value, []byte(secretText)) {
 			t.Errorf("etcd holds under %s: %.60q, want it to begin with %q", key, value, prefix)
 		}
 	}
 }
 
-// encrypted are the resources of a secretive server.
-func encrypted(group string) string { return "secrets, stores.hosting.annex.dev, widgets." + group }
+// encryptedResources are the resources of a secretive server.
+func encryptedResources(group string) string {
+	return "secrets, stores.hosting.annex.dev, widgets." + group
+}
 
 // TestEncryptionProviders writes with each provider, reads again after a restart,
 // and finds nothing readable in etcd.
@@ -169,16 +171,16 @@ func TestEncryptionProviders(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			crd := newDefinition(t, anySchema)
-			flag := "--encryption-provider-config=" + writeFile(t, "encryption.yaml", encryptionConfig(encrypted(crd.Spec.Group), test.provider, "{identity: {}}"))
-			s := hide(t, startAnnex(t, flag).install(t, crd))
-			s.wantStored(t, test.prefix)
-			config := s.annex.createConfigMap(t, s.namespace, "c", hidden)
+			crd := newCRD(t, anySchema)
+			flag := "--encryption-provider-config=" + writeFile(t, "encryption.yaml", encryptionConfig(encryptedResources(crd.Spec.Group), test.provider, "{identity: {}}"))
+			s := createEncryptedObjects(t, startAnnex(t, flag).installCRD(t, crd))
+			s.expectStoredPrefix(t, test.prefix)
+			config := s.annex.createConfigMap(t, s.namespace, "c", secretText)
 			if stored := etcdValue(t, s.annex.etcd(t), "/annex/configmaps/"+s.namespace+"/c"); !bytes.Contains(stored, []byte(config.Data["k"])) {
 				t.Errorf("a resource that is not listed is stored as %q", stored)
 			}
 			s.mustRead(t, "written")
-			s.waitExact(t) // bytes are counted as they are stored
+			s.waitForExactUsage(t) // bytes are counted as they are stored
 			s.annex = s.annex.restart(t, flag)
 			s.mustRead(t, "after a restart")
 			if got := s.annex.get(t, "/readyz/kms-providers"); got.code != http.StatusOK {
@@ -201,16 +203,16 @@ resources:
 - {resources: ['*.'], providers: [%s]}
 - {resources: ['*.*'], providers: [%s]}
 `, provider("secretbox", "annexes"), provider("aesgcm", "cores"), provider("aescbc", "others"))
-	widgets := startAnnex(t, "--encryption-provider-config="+writeFile(t, "encryption.yaml", config)).install(t, newDefinition(t, anySchema))
+	widgets := startAnnex(t, "--encryption-provider-config="+writeFile(t, "encryption.yaml", config)).installCRD(t, newCRD(t, anySchema))
 	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{})
 	expectNoError(t, err)
 	defer events.Stop()
-	s := hide(t, widgets)
+	s := createEncryptedObjects(t, widgets)
 	if event := nextEvent(t, events); event.Type != watch.Added || !strings.Contains(describe(event), "w") {
 		t.Errorf("the watch says %s", describe(event))
 	}
 	s.mustRead(t, "written")
-	s.annex.createConfigMap(t, s.namespace, "c", hidden)
+	s.annex.createConfigMap(t, s.namespace, "c", secretText)
 	found, err := s.annex.etcd(t).Get(t.Context(), "/annex/", clientv3.WithPrefix())
 	expectNoError(t, err)
 	kinds := map[string]int{}
@@ -227,7 +229,7 @@ resources:
 			continue
 		}
 		kinds[strings.Split(key, "/")[2]]++
-		if !bytes.HasPrefix(kv.Value, []byte(want)) || want != "" && bytes.Contains(kv.Value, []byte(hidden)) {
+		if !bytes.HasPrefix(kv.Value, []byte(want)) || want != "" && bytes.Contains(kv.Value, []byte(secretText)) {
 			t.Errorf("etcd holds under %s: %.40q, want it to begin with %q", key, kv.Value, want)
 		}
 	}
@@ -236,9 +238,9 @@ resources:
 			t.Errorf("etcd has no %s, only %v", kind, kinds)
 		}
 	}
-	s.waitExact(t)
+	s.waitForExactUsage(t)
 	s.annex.deleteNamespace(t, s.namespace)
-	s.annex.waitNamespaceGone(t, s.namespace)
+	s.annex.waitForNamespaceDeleted(t, s.namespace)
 }
 
 // TestEncryptionRotation replaces a key while annex serves, step by step as the
@@ -246,11 +248,11 @@ resources:
 func TestEncryptionRotation(t *testing.T) {
 	t.Parallel()
 	plugin := startKMS(t)
-	crd := newDefinition(t, anySchema)
-	resources := encrypted(crd.Spec.Group)
+	crd := newCRD(t, anySchema)
+	resources := encryptedResources(crd.Spec.Group)
 	file := writeFile(t, "encryption.yaml", encryptionConfig(resources, "{identity: {}}"))
 	flag := "--encryption-provider-config=" + file
-	s := hide(t, startAnnex(t, flag).install(t, crd))
+	s := createEncryptedObjects(t, startAnnex(t, flag).installCRD(t, crd))
 	for key, value := range s.values(t) {
 		if bytes.HasPrefix(value, []byte("k8s:enc:")) {
 			t.Errorf("before, etcd holds under %s: %q", key, value)
@@ -273,7 +275,7 @@ func TestEncryptionRotation(t *testing.T) {
 		mustWrite(t, file, encryptionConfig(resources, step.providers...))
 		poll.Until(t, step.what, func() string {
 			// What is written now says which file is in force.
-			s.annex.createSecret(t, s.namespace, "probe", hidden)
+			s.annex.createSecret(t, s.namespace, "probe", secretText)
 			stored := etcdValue(t, s.annex.etcd(t), "/annex/secrets/"+s.namespace+"/probe")
 			if err := s.annex.kube.CoreV1().Secrets(s.namespace).Delete(t.Context(), "probe", metav1.DeleteOptions{}); err != nil {
 				return err.Error()
@@ -285,7 +287,7 @@ func TestEncryptionRotation(t *testing.T) {
 		})
 		s.mustRead(t, step.what+", before a rewrite")
 		s.rewrite(t)
-		s.wantStored(t, step.written)
+		s.expectStoredPrefix(t, step.written)
 		s.mustRead(t, step.what)
 	}
 	s.annex = s.annex.restart(t)
@@ -303,11 +305,11 @@ func mustWrite(t *testing.T, path string, content []byte) {
 // with: it says so to whoever asks for them, and loses nothing.
 func TestEncryptionMissingKey(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, anySchema)
-	resources := encrypted(crd.Spec.Group)
+	crd := newCRD(t, anySchema)
+	resources := encryptedResources(crd.Spec.Group)
 	file := writeFile(t, "encryption.yaml", encryptionConfig(resources, provider("secretbox", "lost"), "{identity: {}}"))
 	flag := "--encryption-provider-config=" + file
-	s := hide(t, startAnnex(t, flag).install(t, crd))
+	s := createEncryptedObjects(t, startAnnex(t, flag).installCRD(t, crd))
 	before := s.values(t)
 	s.annex.Stop(t)
 	dataDir := s.annex.DataDir
@@ -323,7 +325,7 @@ func TestEncryptionMissingKey(t *testing.T) {
 		p := startProcess(t, dataDir, flags...)
 		s.annex = servingAt(t, dataDir)
 		for _, path := range []string{
-			"/api/v1/namespaces/" + s.namespace + "/secrets/s", "/api/v1/secrets", s.path("v1"), s.path("v1") + "/w", "/apis/hosting.annex.dev/v1alpha1/stores/" + hidden,
+			"/api/v1/namespaces/" + s.namespace + "/secrets/s", "/api/v1/secrets", s.path("v1"), s.path("v1") + "/w", "/apis/hosting.annex.dev/v1alpha1/stores/" + secretText,
 		} {
 			poll.Until(t, name+": "+path+" cannot be read", func() string {
 				got := s.annex.get(t, path)
@@ -347,7 +349,7 @@ func TestEncryptionMissingKey(t *testing.T) {
 		after := s.values(t)
 		for key, value := range before {
 			// Of the Store annex may have written the status before it stopped.
-			written := strings.HasSuffix(key, hidden) && bytes.HasPrefix(after[key], []byte("k8s:enc:secretbox:v1:lost:"))
+			written := strings.HasSuffix(key, secretText) && bytes.HasPrefix(after[key], []byte("k8s:enc:secretbox:v1:lost:"))
 			if !written && !bytes.Equal(after[key], value) {
 				t.Errorf("%s: %s changed to %.40q", name, key, after[key])
 			}
@@ -405,7 +407,7 @@ func TestEncryptionReload(t *testing.T) {
 	written := func(prefix string) {
 		t.Helper()
 		n++
-		a.createSecret(t, "default", fmt.Sprint("s", n), hidden)
+		a.createSecret(t, "default", fmt.Sprint("s", n), secretText)
 		if stored := etcdValue(t, a.etcd(t), fmt.Sprint("/annex/secrets/default/s", n)); !bytes.HasPrefix(stored, []byte(prefix)) {
 			t.Errorf("etcd holds %.40q, want it to begin with %s", stored, prefix)
 		}
@@ -438,7 +440,7 @@ func TestEncryptionWithoutReload(t *testing.T) {
 	mustWrite(t, file, encryptionConfig("secrets", provider("secretbox", "new", "old")))
 	for i, prefix := range []string{"k8s:enc:secretbox:v1:old:", "k8s:enc:secretbox:v1:new:"} {
 		name := fmt.Sprint("s", i)
-		a.createSecret(t, "default", name, hidden)
+		a.createSecret(t, "default", name, secretText)
 		if stored := etcdValue(t, a.etcd(t), "/annex/secrets/default/"+name); !bytes.HasPrefix(stored, []byte(prefix)) {
 			t.Errorf("etcd holds %.40q, want it to begin with %s", stored, prefix)
 		}

@@ -45,8 +45,8 @@ const (
 	waiting                       = handSize * queueLength
 )
 
-// narrow makes a level with one seat, for some users.
-func (a *annex) narrow(t *testing.T, users ...string) *flowcontrolv1.FlowSchema {
+// createSingleSeatLevel makes a level with one seat, for some users.
+func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontrolv1.FlowSchema {
 	t.Helper()
 	_, err := a.kube.FlowcontrolV1().PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "narrow"},
@@ -106,7 +106,7 @@ func (a *annex) levelState(t *testing.T, name string) levelState {
 	return levelState{}
 }
 
-func (a *annex) waitLevel(t *testing.T, name string, want levelState) {
+func (a *annex) waitForLevel(t *testing.T, name string, want levelState) {
 	t.Helper()
 	poll.UntilDone(t, fmt.Sprintf("level %s: %+v", name, want), func() (bool, string) {
 		got := a.levelState(t, name)
@@ -141,11 +141,11 @@ func (f *flood) release(i int) {
 func (a *annex) newFlood(t *testing.T, user string, most int) *flood {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-	f := &flood{annex: a, client: a.as(t, token(user)), ctx: ctx, seated: make(chan int, most), answers: make(chan response, most), ended: map[int]bool{}}
+	f := &flood{annex: a, client: a.httpClientAs(t, bearerToken(user)), ctx: ctx, seated: make(chan int, most), answers: make(chan response, most), ended: map[int]bool{}}
 	for range most {
 		f.released = append(f.released, make(chan struct{}))
 	}
-	hold := newHookServer(t, func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview) {
+	hold := newWebhookServer(t, func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview) {
 		if i, err := strconv.Atoi(strings.TrimPrefix(review.Request.Name, "flood-")); err == nil {
 			f.seated <- i
 			select {
@@ -155,8 +155,8 @@ func (a *annex) newFlood(t *testing.T, user string, most int) *flood {
 		}
 		allow(w, r, review)
 	})
-	a.validate(t, "hold", newHook(metav1.NamespaceDefault, "hold", hold.client(), func(h *hook) { h.TimeoutSeconds = ptr.To[int32](30) }))
-	a.inForce(t, metav1.NamespaceDefault, hold)
+	a.installValidatingWebhooks(t, "hold", newWebhook(metav1.NamespaceDefault, "hold", hold.client(), func(h *hook) { h.TimeoutSeconds = ptr.To[int32](30) }))
+	a.waitForWebhooks(t, metav1.NamespaceDefault, hold)
 	t.Cleanup(func() {
 		for i := range f.released {
 			f.release(i)
@@ -210,9 +210,9 @@ func TestFlowControlFlood(t *testing.T) {
 	t.Parallel()
 	// Of sixty seats a level with one share of some two hundred and fifty gets one.
 	a := startFlowControlled(t, "--max-requests-inflight=40", "--max-mutating-requests-inflight=20")
-	schema := a.narrow(t, "flooder", "neighbour")
+	schema := a.createSingleSeatLevel(t, "flooder", "neighbour")
 	const path = "/api/v1/namespaces/default/configmaps"
-	neighbour, stranger := a.as(t, token("neighbour")), a.as(t, token("stranger"))
+	neighbour, stranger := a.httpClientAs(t, bearerToken("neighbour")), a.httpClientAs(t, bearerToken("stranger"))
 	poll.UntilDone(t, "the FlowSchema is followed", func() (bool, string) {
 		r := send(t, neighbour, http.MethodGet, a.URL+path, "")
 		uid := r.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
@@ -229,7 +229,7 @@ func TestFlowControlFlood(t *testing.T) {
 			t.Errorf("a request beyond the queues: %s, Retry-After %q; want 429 and when to try again", answer, answer.header.Get("Retry-After"))
 		}
 	}
-	a.waitLevel(t, "narrow", levelState{waiting: waiting, executing: 1, rejected: refused})
+	a.waitForLevel(t, "narrow", levelState{waiting: waiting, executing: 1, rejected: refused})
 
 	for range 20 {
 		if r := send(t, stranger, http.MethodGet, a.URL+path, ""); r.code != http.StatusOK {
@@ -248,7 +248,7 @@ func TestFlowControlFlood(t *testing.T) {
 		}
 		served <- r
 	}()
-	a.waitLevel(t, "narrow", levelState{waiting: waiting + 1, executing: 1, rejected: refused})
+	a.waitForLevel(t, "narrow", levelState{waiting: waiting + 1, executing: 1, rejected: refused})
 	// What waited before goes first. What comes later does not, however much it is; of
 	// that one may get the seat before the answer is here.
 	var r response
@@ -315,7 +315,7 @@ func TestFlowControlObjects(t *testing.T) {
 	}
 }
 
-func TestFlowControlOff(t *testing.T) {
+func TestFlowControlDisabled(t *testing.T) {
 	t.Parallel()
 	a := startFlowControlled(t, "--enable-priority-and-fairness=false")
 	r := a.get(t, "/api/v1/namespaces")

@@ -48,7 +48,7 @@ func readFile(t *testing.T, path ...string) []byte {
 
 func TestRestartKeepsEverything(t *testing.T) {
 	t.Parallel()
-	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
 	before := widgets.annex
 	widget := widgets.create(t, "v1", "a", "spec: {color: blue}")
 	secret := mustCreate(t, before.kube.CoreV1().Secrets(widgets.namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}})
@@ -95,7 +95,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	}
 }
 
-func TestKubeconfigFollowsThePort(t *testing.T) {
+func TestKubeconfigHasCurrentPort(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	_, port, _ := strings.Cut(closedPort(t), ":")
@@ -139,9 +139,9 @@ func (a *answers) poll(ctx context.Context, annexHTTP *http.Client, url string, 
 
 // A server that starts says so. It never says that something does not exist
 // before it knows, or clients would take it for deleted.
-func TestNeverNotFoundWhileStarting(t *testing.T) {
+func TestNoNotFoundBeforeReady(t *testing.T) {
 	t.Parallel()
-	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "a", "spec: {}")
 	widgets.annex.Stop(t)
 	address := closedPort(t)
@@ -157,7 +157,7 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 		"/apis/nothing.example.com/v1/things": {http.StatusNotFound},
 	}
 	polled := make(chan *answers, len(paths))
-	annexHTTP := widgets.annex.as(t, clientCertificate(widgets.annex.AnnexConfig.CertData, widgets.annex.AnnexConfig.KeyData))
+	annexHTTP := widgets.annex.httpClientAs(t, clientCertificate(widgets.annex.AnnexConfig.CertData, widgets.annex.AnnexConfig.KeyData))
 	for path, until := range paths {
 		go func() {
 			a := &answers{path: path}
@@ -191,9 +191,9 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 	}
 }
 
-func TestStopEndsWatches(t *testing.T) {
+func TestShutdownEndsWatches(t *testing.T) {
 	t.Parallel()
-	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "a", "spec: {}")
 	open := map[string]watch.Interface{}
 	var err error
@@ -224,9 +224,9 @@ func TestStopEndsWatches(t *testing.T) {
 
 // A watch cannot go on from a moment that only the last process had in its
 // cache. It says so, instead of leaving out what happened in between.
-func TestWatchOfThePastAfterRestart(t *testing.T) {
+func TestWatchFromOldRevisionAfterRestart(t *testing.T) {
 	t.Parallel()
-	widgets := startAnnex(t).install(t, newDefinition(t, anySchema))
+	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
 	seen := widgets.create(t, "v1", "seen", "spec: {}")
 	widgets.create(t, "v1", "missed", "spec: {}")
 	widgets.annex = widgets.annex.restart(t)
@@ -261,11 +261,11 @@ func resourceVersion(t *testing.T, version string) int {
 }
 
 // A controller runs on through a restart: its informer ends up with what there is.
-func TestInformerOutlivesARestart(t *testing.T) {
+func TestInformerDuringRestart(t *testing.T) {
 	t.Parallel()
 	_, port, _ := strings.Cut(closedPort(t), ":")
 	flag := "--secure-port=" + port
-	widgets := startAnnex(t, flag).install(t, newDefinition(t, anySchema))
+	widgets := startAnnex(t, flag).installCRD(t, newCRD(t, anySchema))
 	for _, name := range []string{"stays", "goes"} {
 		widgets.create(t, "v1", name, "spec: {}")
 	}
@@ -297,7 +297,7 @@ func TestInformerOutlivesARestart(t *testing.T) {
 	})
 }
 
-func TestRefusesToStart(t *testing.T) {
+func TestInvalidConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
 	running := startAnnex(t)
 	damaged := startAnnex(t)
@@ -356,13 +356,13 @@ func TestRefusesToStart(t *testing.T) {
 	})
 }
 
-// TestEtcdClientsAreQuiet fails a request to etcd: upstream's clients used to
+// TestEtcdClientsDoNotWriteToStderr fails a request to etcd: upstream's clients used to
 // write JSON to stderr for it, whatever the logging flags said.
-func TestEtcdClientsAreQuiet(t *testing.T) {
+func TestEtcdClientsDoNotWriteToStderr(t *testing.T) {
 	t.Parallel()
 	dataDir := t.TempDir()
 	p := startProcess(t, dataDir, "--etcd-servers="+startEtcd(t, nil), "--storage-compression=None")
-	widgets := clientsOf(t, p, dataDir).install(t, newDefinition(t, anySchema))
+	widgets := clientsOf(t, p, dataDir).installCRD(t, newCRD(t, anySchema))
 	tooLarge := strings.Repeat("x", 1600<<10) // an etcd takes 1.5 MiB unless it is told otherwise
 	object := widgets.object(t, "v1", "large", fmt.Sprintf(`{"spec":{"text":%q}}`, tooLarge))
 	if _, err := widgets.in("v1").Create(t.Context(), object, metav1.CreateOptions{}); !apierrors.IsRequestEntityTooLargeError(err) {
@@ -373,9 +373,9 @@ func TestEtcdClientsAreQuiet(t *testing.T) {
 	}
 }
 
-// TestStopWhileStarting asks annex to stop at a moment when it has begun to
+// TestShutdownDuringStart asks annex to stop at a moment when it has begun to
 // start and is not ready.
-func TestStopWhileStarting(t *testing.T) {
+func TestShutdownDuringStart(t *testing.T) {
 	t.Parallel()
 	for _, moment := range []string{"lock", "pki", "etcd/member", "admin.kubeconfig"} {
 		t.Run(strings.ReplaceAll(moment, "/", "-"), func(t *testing.T) {

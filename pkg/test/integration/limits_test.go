@@ -22,13 +22,13 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// limit sets what there may be of a resource, as a merge patch of its specification.
-func (r *resource) limit(t *testing.T, spec string) {
+// setLimits sets what there may be of a resource, as a merge patch of its specification.
+func (r *resource) setLimits(t *testing.T, spec string) {
 	t.Helper()
 	poll.Until(t, "the limits of "+r.name+" are set", func() string {
 		_, err := r.annex.hosting.HostingV1alpha1().HostedResources().
 			Patch(t.Context(), r.name, types.MergePatchType, []byte(`{"spec": `+spec+`}`), metav1.PatchOptions{})
-		return problem(err)
+		return errorText(err)
 	})
 }
 
@@ -48,14 +48,14 @@ func content(size int) string {
 	return "spec: {text: \"" + b.String()[:size] + "\"}"
 }
 
-// waitLimited waits until a limit is in force that has room for nothing: it may take
+// waitForLimit waits until a limit is in force that has room for nothing: it may take
 // a moment until every server knows of it.
-func (r *resource) waitLimited(t *testing.T) {
+func (r *resource) waitForLimit(t *testing.T) {
 	t.Helper()
 	poll.Until(t, "the limit of "+r.name+" is in force", func() string {
 		err := r.tryCreateOf(t, "probe", 1)
 		if err == nil {
-			return problem(r.in("v1").Delete(t.Context(), "probe", metav1.DeleteOptions{})) + "a widget was created"
+			return errorText(r.in("v1").Delete(t.Context(), "probe", metav1.DeleteOptions{})) + "a widget was created"
 		}
 		if !apierrors.IsForbidden(err) {
 			return err.Error()
@@ -64,14 +64,14 @@ func (r *resource) waitLimited(t *testing.T) {
 	})
 }
 
-func TestLimitsOfAResource(t *testing.T) {
+func TestHostedResourceLimits(t *testing.T) {
 	t.Parallel()
-	r := sharedAnnex(t).install(t, newDefinition(t, anySchema))
-	r.limit(t, `{"limits": {"objects": "0"}}`)
-	r.waitLimited(t)
+	r := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
+	r.setLimits(t, `{"limits": {"objects": "0"}}`)
+	r.waitForLimit(t)
 
-	r.limit(t, `{"limits": {"objects": "2"}, "namespaceLimits": {"storage": "100Ki"}}`)
-	poll.Until(t, "there is room for two", func() string { return problem(r.tryCreateOf(t, "one", 1)) })
+	r.setLimits(t, `{"limits": {"objects": "2"}, "namespaceLimits": {"storage": "100Ki"}}`)
+	poll.Until(t, "there is room for two", func() string { return errorText(r.tryCreateOf(t, "one", 1)) })
 	expectNoError(t, r.tryCreateOf(t, "two", 1))
 	wantExceeded(t, r.tryCreateOf(t, "three", 1),
 		fmt.Sprintf("exceeded the limits of hostedresource %s, requested: objects=1, used: objects=2, limited: objects=2", r.name))
@@ -87,20 +87,20 @@ func TestLimitsOfAResource(t *testing.T) {
 		t.Errorf("an update that shrinks: %v", err)
 	}
 
-	r.waitHosted(t, "says that a limit is reached", func(hosted *hostingv1alpha1.HostedResource) bool {
+	r.waitForHostedResource(t, "says that a limit is reached", func(hosted *hostingv1alpha1.HostedResource) bool {
 		within := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceWithinLimits)
 		return within != nil && within.Status == metav1.ConditionFalse && strings.HasPrefix(within.Message, "objects 2 of 2, namespace "+r.namespace)
 	})
 
-	r.limit(t, `{"limits": null, "namespaceLimits": null}`)
-	poll.Until(t, "there are no limits any more", func() string { return problem(r.tryCreateOf(t, "large", 400<<10)) })
+	r.setLimits(t, `{"limits": null, "namespaceLimits": null}`)
+	poll.Until(t, "there are no limits any more", func() string { return errorText(r.tryCreateOf(t, "large", 400<<10)) })
 
 	refusals := fmt.Sprintf("annex_hostedresource_limit_refusals_total{hostedresource=%q}", r.name)
 	if metrics := r.annex.get(t, "/metrics"); !strings.Contains(string(metrics.body), refusals+" ") {
 		t.Errorf("there is no metric %s", refusals)
 	}
-	r.deleteDefinition(t)
-	r.gone(t)
+	r.deleteCRD(t)
+	r.waitForCRDDeleted(t)
 	poll.Until(t, "the metric goes with the resource", func() string {
 		if metrics := r.annex.get(t, "/metrics"); strings.Contains(string(metrics.body), refusals) {
 			return refusals + " is there"
@@ -109,19 +109,19 @@ func TestLimitsOfAResource(t *testing.T) {
 	})
 }
 
-// TestLimitsBelowWhatThereIs lowers a limit: nothing is lost, only growth is refused,
+// TestLimitsBelowCurrentUsage lowers a limit: nothing is lost, only growth is refused,
 // and never what tells the truth or makes room.
-func TestLimitsBelowWhatThereIs(t *testing.T) {
+func TestLimitsBelowCurrentUsage(t *testing.T) {
 	t.Parallel()
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
-	r := sharedAnnex(t).install(t, crd)
+	r := sharedAnnex(t).installCRD(t, crd)
 	applied := "spec: {color: red, text: " + strings.Repeat("a", 100) + "}"
 	r.mustApply(t, "user", applied, false)
 	r.create(t, "v1", "b", content(4<<10))
-	r.hold(t, "held")
-	r.limit(t, `{"limits": {"objects": "1", "storage": "1"}}`)
-	r.waitLimited(t)
+	r.createWithFinalizer(t, "held")
+	r.setLimits(t, `{"limits": {"objects": "1", "storage": "1"}}`)
+	r.waitForLimit(t)
 	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 3 {
 		t.Errorf("there are %v", got)
 	}
@@ -150,7 +150,7 @@ func TestLimitsBelowWhatThereIs(t *testing.T) {
 	if _, err := r.patch(t, "v1", "held", `{"metadata": {"annotations": {"stage": "`+strings.Repeat("cleaning ", 20)+`"}}}`); err != nil {
 		t.Errorf("the controller of what is deleted is refused to note its progress: %v", err)
 	}
-	r.release(t, "held")
+	r.removeFinalizers(t, "held")
 	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 1 {
 		t.Errorf("there are %v", got)
 	}
@@ -168,12 +168,12 @@ func TestLimitsOnTwoReplicas(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t, nil)
 	first, second := startReplica(t, etcd), startReplica(t, etcd)
-	widgets := first.install(t, newDefinition(t, anySchema))
+	widgets := first.installCRD(t, newCRD(t, anySchema))
 	r := replicas{etcd: etcd, of: []*resource{widgets, widgets.on(second)}}
 
-	r.wantExactly(t, 40)
-	r.wantRoomAtOnce(t)
-	r.wantAlmost(t, 50<<10)
+	r.testObjectLimit(t, 40)
+	r.testRoomAfterDelete(t)
+	r.testStorageLimit(t, 50<<10)
 
 	// Who starts again knows what there is.
 	first.Stop(t)
@@ -188,30 +188,30 @@ func (r *resource) on(replica *replica) *resource {
 	return &other
 }
 
-// limit sets limits, and has every replica know of them.
-func (r replicas) limit(t *testing.T, spec string) {
+// setLimits sets limits, and has every replica know of them.
+func (r replicas) setLimits(t *testing.T, spec string) {
 	t.Helper()
-	r.of[0].limit(t, `{"limits": {"objects": "0"}}`)
+	r.of[0].setLimits(t, `{"limits": {"objects": "0"}}`)
 	for _, replica := range r.of {
-		replica.waitLimited(t)
+		replica.waitForLimit(t)
 	}
-	r.of[0].limit(t, spec)
+	r.of[0].setLimits(t, spec)
 	for i, replica := range r.of {
 		poll.Until(t, "there is room for more", func() string {
 			err := replica.tryCreateOf(t, fmt.Sprintf("room-%d", i), 1)
 			if err != nil {
 				return err.Error()
 			}
-			return problem(replica.in("v1").Delete(t.Context(), fmt.Sprintf("room-%d", i), metav1.DeleteOptions{}))
+			return errorText(replica.in("v1").Delete(t.Context(), fmt.Sprintf("room-%d", i), metav1.DeleteOptions{}))
 		})
 	}
 }
 
-// wantExactly has everybody create until there are as many objects as there may be.
-func (r replicas) wantExactly(t *testing.T, objects int) {
+// testObjectLimit has everybody create until there are as many objects as there may be.
+func (r replicas) testObjectLimit(t *testing.T, objects int) {
 	t.Helper()
-	r.limit(t, fmt.Sprintf(`{"limits": {"objects": "%d"}}`, objects))
-	r.race(t, func(replica *resource, worker string) error {
+	r.setLimits(t, fmt.Sprintf(`{"limits": {"objects": "%d"}}`, objects))
+	r.createUntilRefused(t, func(replica *resource, worker string) error {
 		for i := 0; ; i++ {
 			if err := replica.tryCreateOf(t, fmt.Sprintf("%s-%d", worker, i), 10); err != nil {
 				return err
@@ -223,8 +223,8 @@ func (r replicas) wantExactly(t *testing.T, objects int) {
 	}
 }
 
-// wantRoomAtOnce deletes on one replica and creates on the other.
-func (r replicas) wantRoomAtOnce(t *testing.T) {
+// testRoomAfterDelete deletes on one replica and creates on the other.
+func (r replicas) testRoomAfterDelete(t *testing.T) {
 	t.Helper()
 	for i, name := range r.of[0].names(t, "v1", metav1.ListOptions{})[:10] {
 		expectNoError(t, r.of[i%2].in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}))
@@ -232,14 +232,14 @@ func (r replicas) wantRoomAtOnce(t *testing.T) {
 	}
 }
 
-// wantAlmost has everybody grow an object until there are almost as many bytes more
+// testStorageLimit has everybody grow an object until there are almost as many bytes more
 // as there may be.
-func (r replicas) wantAlmost(t *testing.T, more int64) {
+func (r replicas) testStorageLimit(t *testing.T, more int64) {
 	t.Helper()
 	most := r.stored(t) + more
-	r.limit(t, fmt.Sprintf(`{"limits": null, "namespaceLimits": {"storage": "%d"}}`, most))
+	r.setLimits(t, fmt.Sprintf(`{"limits": null, "namespaceLimits": {"storage": "%d"}}`, most))
 	const step = 1 << 10
-	r.race(t, func(replica *resource, worker string) error {
+	r.createUntilRefused(t, func(replica *resource, worker string) error {
 		if err := replica.tryCreateOf(t, "grown-by-"+worker, step); err != nil {
 			return err
 		}
@@ -271,8 +271,8 @@ func (r replicas) stored(t *testing.T) int64 {
 	return bytes
 }
 
-// race has workers at every replica go on until they are refused.
-func (r replicas) race(t *testing.T, work func(replica *resource, worker string) error) {
+// createUntilRefused has workers at every replica go on until they are refused.
+func (r replicas) createUntilRefused(t *testing.T, work func(replica *resource, worker string) error) {
 	t.Helper()
 	var workers sync.WaitGroup
 	for i, replica := range r.of {

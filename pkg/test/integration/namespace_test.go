@@ -23,11 +23,11 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// heldFinalizer keeps an object from going by itself.
-const heldFinalizer = "example.com/hold"
+// testFinalizer keeps an object from going by itself.
+const testFinalizer = "example.com/hold"
 
-// fill puts an object of every compiled-in kind into a namespace.
-func (a *annex) fill(t *testing.T, namespace string) {
+// createContents puts an object of every compiled-in kind into a namespace.
+func (a *annex) createContents(t *testing.T, namespace string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: "content", Namespace: namespace}
 	made := func(what string, err error) {
@@ -75,7 +75,7 @@ func (a *annex) deleteNamespace(t *testing.T, name string) {
 	mustDelete(t, a.kube.CoreV1().Namespaces(), name)
 }
 
-func (a *annex) waitNamespaceGone(t *testing.T, name string) {
+func (a *annex) waitForNamespaceDeleted(t *testing.T, name string) {
 	t.Helper()
 	poll.Until(t, "namespace "+name+" is gone", func() string {
 		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
@@ -86,9 +86,9 @@ func (a *annex) waitNamespaceGone(t *testing.T, name string) {
 	})
 }
 
-// waitNamespaceSays waits until a condition is true and its message says
+// waitForNamespaceCondition waits until a condition is true and its message says
 // something.
-func (a *annex) waitNamespaceSays(t *testing.T, name string, condition corev1.NamespaceConditionType, words string) {
+func (a *annex) waitForNamespaceCondition(t *testing.T, name string, condition corev1.NamespaceConditionType, words string) {
 	t.Helper()
 	poll.Until(t, fmt.Sprintf("namespace %s says %s", name, condition), func() string {
 		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
@@ -104,29 +104,29 @@ func (a *annex) waitNamespaceSays(t *testing.T, name string, condition corev1.Na
 	})
 }
 
-// release removes the finalizers of a Widget.
-func (r *resource) release(t *testing.T, name string) {
+// removeFinalizers removes the finalizers of a Widget.
+func (r *resource) removeFinalizers(t *testing.T, name string) {
 	t.Helper()
 	if _, err := r.in("v1").Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatalf("remove the finalizers of %s: %v", name, err)
 	}
 }
 
-// hold creates a Widget that does not go by itself.
-func (r *resource) hold(t *testing.T, name string) {
+// createWithFinalizer creates a Widget that does not go by itself.
+func (r *resource) createWithFinalizer(t *testing.T, name string) {
 	t.Helper()
 	object := r.object(t, "v1", name, "spec: {}")
-	object.SetFinalizers([]string{heldFinalizer})
+	object.SetFinalizers([]string{testFinalizer})
 	if _, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("create %s: %v", name, err)
 	}
 }
 
-func TestNamespaceTakesItsContentsAlong(t *testing.T) {
+func TestNamespaceDeletion(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	a.fill(t, widgets.namespace)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	a.createContents(t, widgets.namespace)
 	for i := range 3 {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
 	}
@@ -137,7 +137,7 @@ func TestNamespaceTakesItsContentsAlong(t *testing.T) {
 		return ""
 	})
 	a.deleteNamespace(t, widgets.namespace)
-	a.waitNamespaceGone(t, widgets.namespace)
+	a.waitForNamespaceDeleted(t, widgets.namespace)
 	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
 		t.Errorf("etcd still holds %q", keys)
 	}
@@ -152,28 +152,28 @@ func TestNamespaceTakesItsContentsAlong(t *testing.T) {
 
 // A custom resource is emptied although its namespace was deleted before
 // discovery could list it.
-func TestNamespaceTakesAlongWhatWasJustDefined(t *testing.T) {
+func TestNamespaceDeletionWithNewCRD(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	widgets.hold(t, "widget")
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	widgets.createWithFinalizer(t, "widget")
 	a.deleteNamespace(t, widgets.namespace)
-	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceContentRemaining, "widgets."+widgets.group)
-	widgets.release(t, "widget")
-	a.waitNamespaceGone(t, widgets.namespace)
+	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceContentRemaining, "widgets."+widgets.group)
+	widgets.removeFinalizers(t, "widget")
+	a.waitForNamespaceDeleted(t, widgets.namespace)
 }
 
-func TestNamespaceWaitsForFinalizersOfItsContents(t *testing.T) {
+func TestNamespaceDeletionWaitsForContents(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	a.fill(t, widgets.namespace)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	a.createContents(t, widgets.namespace)
 	widgets.create(t, "v1", "free", "spec: {}")
-	widgets.hold(t, "held")
+	widgets.createWithFinalizer(t, "held")
 	a.deleteNamespace(t, widgets.namespace)
 
-	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceContentRemaining, "widgets."+widgets.group+" has 1 resource instances")
-	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, heldFinalizer+" in 1 resource instances")
+	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceContentRemaining, "widgets."+widgets.group+" has 1 resource instances")
+	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, testFinalizer+" in 1 resource instances")
 	if keys := a.keysIn(t, widgets.namespace); len(keys) != 1 || keys[0] != widgets.key("held") {
 		t.Errorf("etcd holds %q, want only what a finalizer holds", keys)
 	}
@@ -182,17 +182,17 @@ func TestNamespaceWaitsForFinalizersOfItsContents(t *testing.T) {
 		t.Errorf("create an object in a namespace that is going: %v, want it forbidden", err)
 	}
 
-	widgets.release(t, "held")
-	a.waitNamespaceGone(t, widgets.namespace)
+	widgets.removeFinalizers(t, "held")
+	a.waitForNamespaceDeleted(t, widgets.namespace)
 }
 
-func TestNamespaceWaitsForItsOtherFinalizers(t *testing.T) {
+func TestNamespaceDeletionWaitsForSpecFinalizers(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespaces := a.kube.CoreV1().Namespaces()
 	namespace, err := namespaces.Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "held-"},
-		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{heldFinalizer}},
+		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{testFinalizer}},
 	}, metav1.CreateOptions{})
 	expectNoError(t, err)
 	a.deleteNamespace(t, namespace.Name)
@@ -200,7 +200,7 @@ func TestNamespaceWaitsForItsOtherFinalizers(t *testing.T) {
 		if namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{}); err != nil {
 			t.Fatalf("the namespace is gone in spite of its finalizer: %v", err)
 		}
-		if len(namespace.Spec.Finalizers) != 1 || namespace.Spec.Finalizers[0] != heldFinalizer {
+		if len(namespace.Spec.Finalizers) != 1 || namespace.Spec.Finalizers[0] != testFinalizer {
 			return fmt.Sprintf("finalizers %q", namespace.Spec.Finalizers)
 		}
 		return ""
@@ -209,21 +209,21 @@ func TestNamespaceWaitsForItsOtherFinalizers(t *testing.T) {
 	if _, err := namespaces.Finalize(t.Context(), namespace, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	a.waitNamespaceGone(t, namespace.Name)
+	a.waitForNamespaceDeleted(t, namespace.Name)
 }
 
 // Objects that cannot be listed may be there. So the namespace stays, and says
 // why; the rest is deleted.
-func TestNamespaceStaysWhileContentsCannotBeRead(t *testing.T) {
+func TestNamespaceDeletionWithUnreadableContents(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	// v2 is preferred and v1 is stored, so that reading takes a conversion.
 	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
-	widgets := a.install(t, crd)
+	widgets := a.installCRD(t, crd)
 	widgets.create(t, "v1", "widget", "spec: {}")
-	a.fill(t, widgets.namespace)
-	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	a.createContents(t, widgets.namespace)
+	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
 			Strategy: apiextensionsv1.WebhookConverter,
 			Webhook: &apiextensionsv1.WebhookConversion{
@@ -240,35 +240,35 @@ func TestNamespaceStaysWhileContentsCannotBeRead(t *testing.T) {
 	})
 
 	a.deleteNamespace(t, widgets.namespace)
-	a.waitNamespaceSays(t, widgets.namespace, corev1.NamespaceDeletionContentFailure, widgets.name)
+	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceDeletionContentFailure, widgets.name)
 	poll.Until(t, "what can be read is deleted", func() string {
 		if keys := a.keysIn(t, widgets.namespace); len(keys) != 1 {
 			return fmt.Sprintf("etcd holds %q", keys)
 		}
 		return ""
 	})
-	widgets.update(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	widgets.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 	})
-	a.waitNamespaceGone(t, widgets.namespace)
+	a.waitForNamespaceDeleted(t, widgets.namespace)
 	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
 		t.Errorf("etcd still holds %q", keys)
 	}
 }
 
-func TestNamespaceDeletionGoesOnAfterARestart(t *testing.T) {
+func TestNamespaceDeletionResumesAfterRestart(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
 	for i := range 20 {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
 	}
-	a.fill(t, widgets.namespace)
+	a.createContents(t, widgets.namespace)
 	a.deleteNamespace(t, widgets.namespace)
 	a.Stop(t)
 
 	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
-	a.waitNamespaceGone(t, widgets.namespace)
+	a.waitForNamespaceDeleted(t, widgets.namespace)
 	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
 		t.Errorf("etcd still holds %q", keys)
 	}

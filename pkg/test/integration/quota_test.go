@@ -20,8 +20,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// limits make a quota of name=quantity.
-func limits(of ...string) corev1.ResourceList {
+// resourceList make a quota of name=quantity.
+func resourceList(of ...string) corev1.ResourceList {
 	hard := corev1.ResourceList{}
 	for _, limit := range of {
 		name, quantity, _ := strings.Cut(limit, "=")
@@ -33,7 +33,7 @@ func limits(of ...string) corev1.ResourceList {
 // newQuota makes a quota and waits until it is counted.
 func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 	t.Helper()
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: limits(of...)}}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: resourceList(of...)}}
 	mustCreate(t, a.kube.CoreV1().ResourceQuotas(namespace), quota)
 	poll.UntilDone(t, "the quota "+name+" is counted", func() (bool, string) {
 		got := a.quota(t, namespace, name)
@@ -57,15 +57,15 @@ func (a *annex) usage(t *testing.T, namespace, name string) map[string]int64 {
 	return used
 }
 
-func (a *annex) waitUsage(t *testing.T, namespace, name string, want map[string]int64) {
+func (a *annex) waitForUsage(t *testing.T, namespace, name string, want map[string]int64) {
 	t.Helper()
 	poll.Until(t, "usage of the quota "+name, func() string {
 		return cmp.Diff(want, a.usage(t, namespace, name))
 	})
 }
 
-// charge creates a ConfigMap.
-func (a *annex) charge(t *testing.T, namespace, name string) error {
+// tryCreateConfigMapNamed creates a ConfigMap.
+func (a *annex) tryCreateConfigMapNamed(t *testing.T, namespace, name string) error {
 	t.Helper()
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err := a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
@@ -83,52 +83,52 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	ns := a.newNamespace(t)
-	a.waitRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts
+	a.waitForRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts
 	for i := range 2 {
-		expectNoError(t, a.charge(t, ns, fmt.Sprintf("before-%d", i)))
+		expectNoError(t, a.tryCreateConfigMapNamed(t, ns, fmt.Sprintf("before-%d", i)))
 	}
 	a.newQuota(t, ns, "small", "configmaps=4", "count/configmaps=9", "secrets=0", "resourcequotas=2", "count/leases.coordination.k8s.io=1")
 	want := map[string]int64{"configmaps": 3, "count/configmaps": 3, "secrets": 0, "resourcequotas": 1, "count/leases.coordination.k8s.io": 0}
-	a.waitUsage(t, ns, "small", want)
+	a.waitForUsage(t, ns, "small", want)
 
-	expectNoError(t, a.charge(t, ns, "third"))
+	expectNoError(t, a.tryCreateConfigMapNamed(t, ns, "third"))
 	// Admission charges before it lets the object pass: nothing has to be waited for.
 	want["configmaps"], want["count/configmaps"] = 4, 4
 	if diff := cmp.Diff(want, a.usage(t, ns, "small")); diff != "" {
 		t.Errorf("usage after a create (-want +got):\n%s", diff)
 	}
-	wantExceeded(t, a.charge(t, ns, "fourth"), "exceeded quota: small, requested: configmaps=1, used: configmaps=4, limited: configmaps=4")
+	wantExceeded(t, a.tryCreateConfigMapNamed(t, ns, "fourth"), "exceeded quota: small, requested: configmaps=1, used: configmaps=4, limited: configmaps=4")
 	_, err := a.kube.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{})
 	wantExceeded(t, err, "exceeded quota: small, requested: secrets=1, used: secrets=0, limited: secrets=0")
 
 	expectNoError(t, a.kube.CoreV1().ConfigMaps(ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=third,metadata.name!=" + rootCAName}))
 	want["configmaps"], want["count/configmaps"] = 2, 2
-	a.waitUsage(t, ns, "small", want)
+	a.waitForUsage(t, ns, "small", want)
 
 	poll.Until(t, "the quota is changed, whose status annex writes", func() string {
 		quota := a.quota(t, ns, "small")
-		quota.Spec.Hard = limits("configmaps=1", "count/serviceaccounts=5")
+		quota.Spec.Hard = resourceList("configmaps=1", "count/serviceaccounts=5")
 		_, err := a.kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{})
-		return problem(err)
+		return errorText(err)
 	})
 	poll.Until(t, "the quota follows its specification", func() string {
 		got := a.quota(t, ns, "small")
 		return cmp.Diff(got.Spec.Hard, got.Status.Hard)
 	})
-	wantExceeded(t, a.charge(t, ns, "fourth"), "limited: configmaps=1")
+	wantExceeded(t, a.tryCreateConfigMapNamed(t, ns, "fourth"), "limited: configmaps=1")
 }
 
 func TestQuotaOfCustomResources(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	crd := newDefinition(t, anySchema)
+	crd := newCRD(t, anySchema)
 	r := &resource{annex: a, name: crd.Name, group: crd.Spec.Group, namespace: a.newNamespace(t)}
 	// Before there is such a resource.
 	count := "count/" + r.name
 	a.newQuota(t, r.namespace, "widgets", count+"=2")
 
 	for range 2 {
-		a.create(t, crd.DeepCopy())
+		a.createCRD(t, crd.DeepCopy())
 		r.names(t, "v1", metav1.ListOptions{}) // tries again while the watch cache fills
 		r.create(t, "v1", "one", "{}")
 		held := r.object(t, "v1", "held", "{}")
@@ -145,14 +145,14 @@ func TestQuotaOfCustomResources(t *testing.T) {
 		// What is only being deleted is still there.
 		expectNoError(t, r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{}))
 		expectNoError(t, r.in("v1").Delete(t.Context(), "one", metav1.DeleteOptions{}))
-		a.waitUsage(t, r.namespace, "widgets", map[string]int64{count: 1})
+		a.waitForUsage(t, r.namespace, "widgets", map[string]int64{count: 1})
 
 		// With the definition go its objects.
-		r.release(t, "held")
+		r.removeFinalizers(t, "held")
 		r.create(t, "v1", "last", "{}")
-		r.deleteDefinition(t)
-		r.gone(t)
-		a.waitUsage(t, r.namespace, "widgets", map[string]int64{count: 0})
+		r.deleteCRD(t)
+		r.waitForCRDDeleted(t)
+		a.waitForUsage(t, r.namespace, "widgets", map[string]int64{count: 0})
 	}
 }
 
@@ -163,7 +163,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	a := sharedAnnex(t)
 	ns := a.newNamespace(t)
 	const hard, workers, rounds = 5, 8, 10
-	a.waitRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts, and is no event
+	a.waitForRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts, and is no event
 	a.newQuota(t, ns, "six", fmt.Sprintf("count/configmaps=%d", hard+1))
 	configMaps := a.kube.CoreV1().ConfigMaps(ns)
 	before, err := configMaps.List(t.Context(), metav1.ListOptions{})
@@ -180,7 +180,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 				for round := range rounds {
 					name := fmt.Sprintf("%d-%d", worker, round)
 					poll.UntilDone(t, "creating "+name, func() (bool, string) {
-						err := a.charge(t, ns, name)
+						err := a.tryCreateConfigMapNamed(t, ns, name)
 						if apierrors.IsForbidden(err) {
 							refused.Add(1)
 						}
@@ -209,7 +209,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	if most > hard || live != 0 {
 		t.Errorf("at most %d objects at a time and %d in the end, want no more than %d, and none", most, live, hard)
 	}
-	a.waitUsage(t, ns, "six", map[string]int64{"count/configmaps": 1})
+	a.waitForUsage(t, ns, "six", map[string]int64{"count/configmaps": 1})
 }
 
 // A create that fails after it was charged is not charged for long.
@@ -217,17 +217,17 @@ func TestQuotaOfFailedCreates(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	ns := a.newNamespace(t)
-	a.waitRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts
+	a.waitForRootCA(t, ns, "is made", a.AnnexConfig.CAData) // it counts
 	a.newQuota(t, ns, "nine", "configmaps=9")
 	for range 3 {
-		if err := a.charge(t, ns, "one"); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err := a.tryCreateConfigMapNamed(t, ns, "one"); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 	}
-	a.waitUsage(t, ns, "nine", map[string]int64{"configmaps": 2})
+	a.waitForUsage(t, ns, "nine", map[string]int64{"configmaps": 2})
 }
 
-func TestQuotaIsRefused(t *testing.T) {
+func TestInvalidQuota(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	ns := a.newNamespace(t)
@@ -235,9 +235,9 @@ func TestQuotaIsRefused(t *testing.T) {
 		spec corev1.ResourceQuotaSpec
 		want string
 	}{
-		"scope":    {corev1.ResourceQuotaSpec{Hard: limits("configmaps=1"), Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}}, "unsupported scope applied to resource"},
-		"fraction": {corev1.ResourceQuotaSpec{Hard: limits("count/widgets.example.com=1500m")}, "must be an integer"},
-		"name":     {corev1.ResourceQuotaSpec{Hard: limits("widgets=1")}, "must be a standard resource for quota"},
+		"scope":    {corev1.ResourceQuotaSpec{Hard: resourceList("configmaps=1"), Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}}, "unsupported scope applied to resource"},
+		"fraction": {corev1.ResourceQuotaSpec{Hard: resourceList("count/widgets.example.com=1500m")}, "must be an integer"},
+		"name":     {corev1.ResourceQuotaSpec{Hard: resourceList("widgets=1")}, "must be a standard resource for quota"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

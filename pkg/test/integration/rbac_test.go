@@ -22,20 +22,20 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// somebody is a client that acts as a user of a test's own.
-type somebody struct {
+// newUser is a client that acts as a user of a test's own.
+type impersonatedUser struct {
 	name    string
 	kube    kubernetes.Interface
 	dynamic dynamic.Interface
 }
 
-// somebody returns a client that acts as name, who is in the groups that everybody
+// newUser returns a client that acts as name, who is in the groups that everybody
 // who logs in is in.
-func (a *annex) somebody(t *testing.T, name string) *somebody {
+func (a *annex) newUser(t *testing.T, name string) *impersonatedUser {
 	t.Helper()
 	config := restclient.CopyConfig(a.AnnexConfig)
 	config.Impersonate = restclient.ImpersonationConfig{UserName: name, Groups: []string{"system:authenticated"}}
-	s := &somebody{name: name}
+	s := &impersonatedUser{name: name}
 	var err error
 	if s.kube, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
@@ -59,17 +59,17 @@ func coreRule(verb, resource string) rbacv1.PolicyRule {
 }
 
 // grant gives a user a cluster role in a namespace, and waits until annex knows.
-func (a *annex) grant(t *testing.T, who *somebody, role, namespace string) {
+func (a *annex) grant(t *testing.T, who *impersonatedUser, role, namespace string) {
 	t.Helper()
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(who.name)}
 	mustCreate(t, a.kube.RbacV1().RoleBindings(namespace), binding)
 	poll.Until(t, fmt.Sprintf("%s is known to be %s in %s", who.name, role, namespace), func() string {
 		_, err := who.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
-		return problem(err)
+		return errorText(err)
 	})
 }
 
-func problem(err error) string {
+func errorText(err error) string {
 	if err != nil {
 		return err.Error()
 	}
@@ -89,32 +89,32 @@ func TestRBACDefaultRoles(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace, elsewhere := a.newNamespace(t), a.newNamespace(t)
-	outsider := a.somebody(t, "outsider-"+namespace)
-	people := map[string]*somebody{}
+	outsider := a.newUser(t, "outsider-"+namespace)
+	people := map[string]*impersonatedUser{}
 	for _, role := range []string{"view", "edit", "admin"} {
-		people[role] = a.somebody(t, role+"-"+namespace)
+		people[role] = a.newUser(t, role+"-"+namespace)
 		a.grant(t, people[role], role, namespace)
 	}
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Rules: []rbacv1.PolicyRule{coreRule("get", "configmaps")}}
-	acts := map[string]func(who *somebody, namespace string) error{
-		"list config maps": func(who *somebody, namespace string) error {
+	acts := map[string]func(who *impersonatedUser, namespace string) error{
+		"list config maps": func(who *impersonatedUser, namespace string) error {
 			_, err := who.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
 			return err
 		},
-		"create a config map": func(who *somebody, namespace string) error {
+		"create a config map": func(who *impersonatedUser, namespace string) error {
 			_, err := who.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
 			return err
 		},
-		"list secrets": func(who *somebody, namespace string) error {
+		"list secrets": func(who *impersonatedUser, namespace string) error {
 			_, err := who.kube.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
 			return err
 		},
-		"create a role": func(who *somebody, namespace string) error {
+		"create a role": func(who *impersonatedUser, namespace string) error {
 			_, err := who.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
 			return err
 		},
-		"delete the namespace": func(who *somebody, namespace string) error {
+		"delete the namespace": func(who *impersonatedUser, namespace string) error {
 			return who.kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{})
 		},
 	}
@@ -153,7 +153,7 @@ func TestRBACEscalation(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	alice := a.somebody(t, "alice-"+namespace)
+	alice := a.newUser(t, "alice-"+namespace)
 	a.grant(t, alice, "admin", namespace)
 	roles, bindings := alice.kube.RbacV1().Roles(namespace), alice.kube.RbacV1().RoleBindings(namespace)
 	const held = "not currently held:\n"
@@ -190,7 +190,7 @@ func TestRBACEscalation(t *testing.T) {
 	}
 	wantError(t, bind("root", "cluster-admin"), `rolebindings.rbac.authorization.k8s.io "root" is forbidden`, held, `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
 	// Another test's role reaches edit by aggregation a moment before it reaches admin.
-	poll.Until(t, "binding what she has", func() string { return problem(bind("friends", "edit")) })
+	poll.Until(t, "binding what she has", func() string { return errorText(bind("friends", "edit")) })
 	_, err = bindings.Apply(t.Context(), rbacv1apply.RoleBinding("applied", namespace).WithRoleRef(
 		rbacv1apply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("cluster-admin")), metav1.ApplyOptions{FieldManager: "test"})
 	wantError(t, err, "forbidden", held)
@@ -206,7 +206,7 @@ func TestRBACVerbs(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
-	bob := a.somebody(t, "bob-"+namespace)
+	bob := a.newUser(t, "bob-"+namespace)
 	a.grant(t, bob, "admin", namespace)
 	special := a.newClusterRole(t, nil,
 		rbacv1.PolicyRule{Verbs: []string{"bind"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{"annex:hosting-view"}},
@@ -218,12 +218,12 @@ func TestRBACVerbs(t *testing.T) {
 			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject("carol")}, metav1.CreateOptions{})
 		return err
 	}
-	poll.Until(t, "binding by the verb", func() string { return problem(bind("annex:hosting-view")) })
+	poll.Until(t, "binding by the verb", func() string { return errorText(bind("annex:hosting-view")) })
 	wantError(t, bind("annex:hosting-edit"), "not currently held")
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
 	poll.Until(t, "escalating by the verb", func() string {
 		_, err := bob.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
-		return problem(err)
+		return errorText(err)
 	})
 }
 
@@ -231,8 +231,8 @@ func TestRBACVerbs(t *testing.T) {
 func TestRBACAggregation(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	viewer := a.somebody(t, "viewer-"+widgets.namespace)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	viewer := a.newUser(t, "viewer-"+widgets.namespace)
 	a.grant(t, viewer, "view", widgets.namespace)
 	list := func() error {
 		_, err := viewer.dynamic.Resource(widgets.gvr("v1")).Namespace(widgets.namespace).List(t.Context(), metav1.ListOptions{})
@@ -244,14 +244,14 @@ func TestRBACAggregation(t *testing.T) {
 	resource := widgets.gvr("v1").GroupResource()
 	role := a.newClusterRole(t, map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"},
 		rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{resource.Group}, Resources: []string{resource.Resource}})
-	poll.Until(t, "widgets may be viewed", func() string { return problem(list()) })
+	poll.Until(t, "widgets may be viewed", func() string { return errorText(list()) })
 
 	// Those who may only view that gain nothing by a role that gathers all.
 	gathering := &rbacv1.ClusterRole{
 		ObjectMeta:      metav1.ObjectMeta{GenerateName: "test-"},
 		AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}},
 	}
-	maker := a.somebody(t, "maker-"+widgets.namespace)
+	maker := a.newUser(t, "maker-"+widgets.namespace)
 	makesRoles := a.newClusterRole(t, nil, rbacv1.PolicyRule{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}})
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(makesRoles.Name), Subjects: userSubject(maker.name)}
 	mustCreate(t, a.kube.RbacV1().ClusterRoleBindings(), binding)

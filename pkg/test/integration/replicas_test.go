@@ -76,8 +76,8 @@ func (r *replica) writes(t *testing.T) []time.Time {
 	return times
 }
 
-// holder is who the Lease of the controllers names.
-func (r *replica) holder(t *testing.T) string {
+// leader is who the Lease of the controllers names.
+func (r *replica) leader(t *testing.T) string {
 	t.Helper()
 	lease, err := r.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil {
@@ -86,11 +86,11 @@ func (r *replica) holder(t *testing.T) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// waitHolder waits until somebody else leads than the one given.
-func (r *replica) waitHolder(t *testing.T, other string) (holder string) {
+// waitForLeader waits until somebody else leads than the one given.
+func (r *replica) waitForLeader(t *testing.T, other string) (holder string) {
 	t.Helper()
 	poll.Until(t, "a leader", func() string {
-		if holder = r.holder(t); holder == "" || holder == other {
+		if holder = r.leader(t); holder == "" || holder == other {
 			return fmt.Sprintf("it is %q", holder)
 		}
 		return ""
@@ -98,20 +98,20 @@ func (r *replica) waitHolder(t *testing.T, other string) (holder string) {
 	return holder
 }
 
-// TestControllersRunOnOneReplica has two replicas on one etcd: the controllers of
+// TestControllersRunOnLeaderOnly has two replicas on one etcd: the controllers of
 // one write, those of the other begin within a second or so of its stop, and never
 // do both.
-func TestControllersRunOnOneReplica(t *testing.T) {
+func TestControllersRunOnLeaderOnly(t *testing.T) {
 	t.Parallel()
 	endpoint := startEtcd(t, nil)
 	first := startReplica(t, endpoint)
-	leader := first.waitHolder(t, "")
+	leader := first.waitForLeader(t, "")
 	second := startReplica(t, endpoint)
 
 	// Whichever replica it is created on, the leader hosts it.
-	widgets := second.install(t, newDefinition(t, anySchema))
-	widgets.waitHosted(t, "is hosted", isHosted)
-	if got := first.holder(t); got != leader {
+	widgets := second.installCRD(t, newCRD(t, anySchema))
+	widgets.waitForHostedResource(t, "is hosted", isHosted)
+	if got := first.leader(t); got != leader {
 		t.Errorf("%s leads, it was %s", got, leader)
 	}
 	if got := second.writes(t); len(got) > 0 {
@@ -120,13 +120,13 @@ func TestControllersRunOnOneReplica(t *testing.T) {
 
 	stopped := time.Now()
 	first.Stop(t)
-	second.waitHolder(t, leader)
+	second.waitForLeader(t, leader)
 	// The lease was given up: nobody had to wait until it expired.
 	if took := time.Since(stopped); took > 10*time.Second {
 		t.Errorf("the other replica led %s after the first began to stop", took)
 	}
 	widgets.create(t, "v1", "w", "{}")
-	widgets.waitHosted(t, "has an object", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Status.Objects == 1 })
+	widgets.waitForHostedResource(t, "has an object", func(hosted *hostingv1alpha1.HostedResource) bool { return hosted.Status.Objects == 1 })
 	before, after := first.writes(t), second.writes(t)
 	if len(before) == 0 || len(after) == 0 {
 		t.Fatalf("the replicas wrote %d and %d times", len(before), len(after))
@@ -136,16 +136,16 @@ func TestControllersRunOnOneReplica(t *testing.T) {
 	}
 }
 
-// TestReadyMeansListed has a replica that has just become ready asked for
+// TestReadyAfterWarmUp has a replica that has just become ready asked for
 // resources that it was never asked for before: upstream answers 429 while it reads
 // them.
-func TestReadyMeansListed(t *testing.T) {
+func TestReadyAfterWarmUp(t *testing.T) {
 	t.Parallel()
 	endpoint := startEtcd(t, nil)
 	first := startReplica(t, endpoint)
 	var resources []*resource
 	for range 2 {
-		widgets := first.install(t, newDefinition(t, anySchema))
+		widgets := first.installCRD(t, newCRD(t, anySchema))
 		widgets.create(t, "v1", "w", "{}")
 		resources = append(resources, widgets)
 	}
@@ -179,20 +179,20 @@ func TestEstablishedOnEveryReplica(t *testing.T) {
 
 	first, second := startReplica(t, etcd.Endpoint()), startReplica(t, "http://"+slow.Address())
 	slow.SetDelay(500 * time.Millisecond)
-	widgets := first.install(t, newDefinition(t, anySchema))
+	widgets := first.installCRD(t, newCRD(t, anySchema))
 	if got := second.get(t, widgets.path("v1")); got.code != http.StatusOK {
 		t.Errorf("the other replica, half a second behind, answers %s", got)
 	}
 	slow.SetDelay(0) // its stop need not take longer
 }
 
-// TestEmbeddedEtcdNeedsNoElection has no lease of controllers: there cannot be another
+// TestNoLeaderElectionWithEmbeddedEtcd has no lease of controllers: there cannot be another
 // replica.
-func TestEmbeddedEtcdNeedsNoElection(t *testing.T) {
+func TestNoLeaderElectionWithEmbeddedEtcd(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	widgets.waitHosted(t, "is hosted", isHosted)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	widgets.waitForHostedResource(t, "is hosted", isHosted)
 	lease, err := a.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("error %v, lease %v", err, lease)

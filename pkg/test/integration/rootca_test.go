@@ -22,9 +22,9 @@ import (
 
 const rootCAName = "kube-root-ca.crt"
 
-// waitRootCA waits until a namespace has the ConfigMap as it has to be, and returns what
+// waitForRootCA waits until a namespace has the ConfigMap as it has to be, and returns what
 // it trusts.
-func (a *annex) waitRootCA(t *testing.T, namespace, what string, want []byte) *x509.CertPool {
+func (a *annex) waitForRootCA(t *testing.T, namespace, what string, want []byte) *x509.CertPool {
 	t.Helper()
 	poll.Until(t, rootCAName+" in "+namespace+" "+what, func() string {
 		found, err := a.kube.CoreV1().ConfigMaps(namespace).Get(t.Context(), rootCAName, metav1.GetOptions{})
@@ -43,8 +43,8 @@ func (a *annex) waitRootCA(t *testing.T, namespace, what string, want []byte) *x
 	return pool
 }
 
-// answersTo sends a request that only an annex that the pool verifies answers.
-func (a *annex) answersTo(t *testing.T, pool *x509.CertPool) {
+// expectTrusted sends a request that only an annex that the pool verifies answers.
+func (a *annex) expectTrusted(t *testing.T, pool *x509.CertPool) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
 	if got := send(t, client, http.MethodGet, a.URL+"/readyz", ""); got.code != http.StatusOK {
@@ -52,30 +52,30 @@ func (a *annex) answersTo(t *testing.T, pool *x509.CertPool) {
 	}
 }
 
-func TestRootCAIsInEveryNamespace(t *testing.T) {
+func TestRootCAConfigMap(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace := a.newNamespace(t)
 	want := a.AnnexConfig.CAData
-	pool := a.waitRootCA(t, namespace, "is made", want)
-	a.waitRootCA(t, metav1.NamespaceDefault, "is made", want)
-	a.waitRootCA(t, metav1.NamespaceSystem, "is made", want)
-	a.answersTo(t, pool)
+	pool := a.waitForRootCA(t, namespace, "is made", want)
+	a.waitForRootCA(t, metav1.NamespaceDefault, "is made", want)
+	a.waitForRootCA(t, metav1.NamespaceSystem, "is made", want)
+	a.expectTrusted(t, pool)
 
 	configMaps := a.kube.CoreV1().ConfigMaps(namespace)
 	for _, forged := range []string{`{"data": {"ca.crt": "forged"}}`, `{"data": {"ca.crt": null}}`, `{"data": {"more": "x"}}`, `{"data": {"ca.crt": "forged"}, "immutable": true}`} {
 		if _, err := configMaps.Patch(t.Context(), rootCAName, types.MergePatchType, []byte(forged), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		a.waitRootCA(t, namespace, "is mended after "+forged, want)
+		a.waitForRootCA(t, namespace, "is mended after "+forged, want)
 	}
 	mustDelete(t, configMaps, rootCAName)
-	a.waitRootCA(t, namespace, "is made again", want)
+	a.waitForRootCA(t, namespace, "is made again", want)
 }
 
 // A certificate that somebody else made is verified with what they say, and that may
 // change.
-func TestRootCAOfAProvidedCertificate(t *testing.T) {
+func TestRootCAOfProvidedCertificate(t *testing.T) {
 	t.Parallel()
 	first, second := newAuthority(t), newAuthority(t)
 	cert, key := first.issue(t, "annex")
@@ -84,8 +84,8 @@ func TestRootCAOfAProvidedCertificate(t *testing.T) {
 	a := newAnnex(t, testserver.Start(t, append(flags, "--publish-ca-file="+bundle)...))
 	raw, err := os.ReadFile(bundle)
 	expectNoError(t, err)
-	a.answersTo(t, a.waitRootCA(t, metav1.NamespaceDefault, "is of the file", raw))
+	a.expectTrusted(t, a.waitForRootCA(t, metav1.NamespaceDefault, "is of the file", raw))
 	both := slices.Concat(raw, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: second.certificate.Raw}))
 	expectNoError(t, os.WriteFile(bundle, both, 0o600))
-	a.waitRootCA(t, metav1.NamespaceDefault, "follows the file", both)
+	a.waitForRootCA(t, metav1.NamespaceDefault, "follows the file", both)
 }

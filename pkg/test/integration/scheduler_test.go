@@ -50,8 +50,8 @@ func scheduled(status metav1.ConditionStatus, reason string, words ...string) fu
 	}
 }
 
-// waitEvent waits for an event about the resource's HostedResource.
-func (r *resource) waitEvent(t *testing.T, reporter, reason string, words ...string) {
+// waitForEvent waits for an event about the resource's HostedResource.
+func (r *resource) waitForEvent(t *testing.T, reporter, reason string, words ...string) {
 	t.Helper()
 	poll.Until(t, fmt.Sprintf("an event %s of %s has %q", reason, r.name, words), func() string {
 		events, err := r.annex.kube.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=" + r.name})
@@ -73,21 +73,21 @@ func (r *resource) waitEvent(t *testing.T, reporter, reason string, words ...str
 	})
 }
 
-func TestSchedulerSaysWhyNotAndTriesAgain(t *testing.T) {
+func TestSchedulerRetriesUnschedulable(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	label := "for-" + rand.String(8)
 	r := a.host(t, hostingv1alpha1.HostedResourceSpec{StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: "yes"}}})
 	words := []string{"Stores fit", "default: does not match the selector " + label + "=yes"}
-	r.waitHosted(t, "waits for a Store", scheduled(metav1.ConditionFalse, "Unschedulable", words...))
-	r.waitEvent(t, "annex-scheduler", "FailedScheduling", words...)
+	r.waitForHostedResource(t, "waits for a Store", scheduled(metav1.ConditionFalse, "Unschedulable", words...))
+	r.waitForEvent(t, "annex-scheduler", "FailedScheduling", words...)
 
 	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: "yes"}}}`, label)
 	if _, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), "default", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	r.waitHosted(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
-	r.waitEvent(t, "annex-scheduler", "Scheduled", "Placed on Store default", "default: score ")
+	r.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
+	r.waitForEvent(t, "annex-scheduler", "Scheduled", "Placed on Store default", "default: score ")
 }
 
 func TestBinding(t *testing.T) {
@@ -121,7 +121,7 @@ func TestBinding(t *testing.T) {
 	if err := errors.Join(results...); err != nil {
 		t.Errorf("the same binding several times: %v", err)
 	}
-	r.waitHosted(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
+	r.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
 	elsewhere := a.newStore(t, "elsewhere-"+rand.String(8)).Name
 	if err := bind(elsewhere, ""); !apierrors.IsConflict(err) {
 		t.Errorf("binding it again elsewhere: %v, want a conflict", err)
@@ -171,8 +171,8 @@ func (s *scheduler) stop(t *testing.T) {
 	}
 }
 
-// leads waits for it to be the one that works.
-func (s *scheduler) leads(t *testing.T, name string) {
+// waitForLeadership waits for it to be the one that works.
+func (s *scheduler) waitForLeadership(t *testing.T, name string) {
 	t.Helper()
 	poll.Until(t, "the scheduler leads", func() string {
 		if out := s.out.String(); !strings.Contains(out, "annex scheduler: placing resources for "+name) {
@@ -182,21 +182,21 @@ func (s *scheduler) leads(t *testing.T, name string) {
 	})
 }
 
-func TestSchedulerOfAnotherName(t *testing.T) {
+func TestExternalScheduler(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	name := "scheduler-" + rand.String(8)
 	first := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: name})
 	// annex's own scheduler works, and leaves alone what is not its to place.
-	a.host(t, hostingv1alpha1.HostedResourceSpec{}).waitHosted(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
-	if hosted := first.waitHosted(t, "exists", func(*hostingv1alpha1.HostedResource) bool { return true }); hosted.Spec.StoreName != "" {
+	a.host(t, hostingv1alpha1.HostedResourceSpec{}).waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
+	if hosted := first.waitForHostedResource(t, "exists", func(*hostingv1alpha1.HostedResource) bool { return true }); hosted.Spec.StoreName != "" {
 		t.Errorf("it was placed on %s by another scheduler", hosted.Spec.StoreName)
 	}
 
 	leader := a.startScheduler(t, name)
-	leader.leads(t, name)
-	first.waitHosted(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
-	first.waitEvent(t, name, "Scheduled", "Placed on Store default")
+	leader.waitForLeadership(t, name)
+	first.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
+	first.waitForEvent(t, name, "Scheduled", "Placed on Store default")
 
 	standby := a.startScheduler(t, name)
 	lease, err := a.kube.CoordinationV1().Leases("annex-system").Get(t.Context(), name, metav1.GetOptions{})
@@ -207,8 +207,8 @@ func TestSchedulerOfAnotherName(t *testing.T) {
 		t.Error("two lead")
 	}
 	leader.stop(t)
-	standby.leads(t, name)
-	a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: name}).waitHosted(t, "is placed by the next leader", scheduled(metav1.ConditionTrue, "Bound"))
+	standby.waitForLeadership(t, name)
+	a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: name}).waitForHostedResource(t, "is placed by the next leader", scheduled(metav1.ConditionTrue, "Bound"))
 	standby.stop(t)
 }
 

@@ -115,9 +115,9 @@ func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	tokens := writeFile(t, "tokens.csv", []byte("flooder,flooder,1\nneighbour,neighbour,2\n"))
 	a := startAnnex(t, "--token-auth-file="+tokens)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	a.grant(t, a.somebody(t, "neighbour"), "cluster-admin", widgets.namespace)
-	writers := map[string]*http.Client{"a user": a.as(t, token("neighbour")), "the administrator": a.http}
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	a.grant(t, a.newUser(t, "neighbour"), "cluster-admin", widgets.namespace)
+	writers := map[string]*http.Client{"a user": a.httpClientAs(t, bearerToken("neighbour")), "the administrator": a.http}
 	for _, test := range []struct {
 		name  string
 		count int

@@ -18,7 +18,7 @@ import (
 
 // The objects of a definition go first. While their Store is down they cannot, and the
 // definition says so, waits for it and keeps nobody else waiting.
-func TestADefinitionIsDeletedWhileItsStoreIsDown(t *testing.T) {
+func TestCRDDeletionWhileStoreIsDown(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
@@ -32,29 +32,29 @@ func TestADefinitionIsDeletedWhileItsStoreIsDown(t *testing.T) {
 	other := a.installOn(t, "default")
 	other.create(t, "v1", "there", "spec: {}")
 	etcd.Members[0].Kill(t)
-	a.waitStore(t, "fragile", metav1.ConditionFalse, "")
+	a.waitForStore(t, "fragile", metav1.ConditionFalse, "")
 	for _, r := range stuck {
-		r.deleteDefinition(t)
+		r.deleteCRD(t)
 	}
 	for _, r := range stuck {
-		r.waitDefinition(t, apiextensionsv1.Terminating, apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", `store "fragile" is not available`)
-		r.waitDefinition(t, "StoreReady", apiextensionsv1.ConditionFalse, "StoreNotReady", `Store "fragile" is not ready`)
+		r.waitForCRDCondition(t, apiextensionsv1.Terminating, apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", `store "fragile" is not available`)
+		r.waitForCRDCondition(t, "StoreReady", apiextensionsv1.ConditionFalse, "StoreNotReady", `Store "fragile" is not ready`)
 	}
-	other.deleteDefinition(t)
-	other.gone(t)
+	other.deleteCRD(t)
+	other.waitForCRDDeleted(t)
 
 	etcd.Members[0].Start(t)
 	for _, r := range stuck {
-		r.gone(t)
-		r.waitHosted(t, "knows no definition", isPending) // it was made by hand
+		r.waitForCRDDeleted(t)
+		r.waitForHostedResource(t, "knows no definition", isPending) // it was made by hand
 		if left := r.keysOf(t, etcd.Client(t)); left > 0 {
 			t.Errorf("%s left %d objects behind", r.name, left)
 		}
 	}
 }
 
-// waitDefinition waits until the definition of the resource has a condition.
-func (r *resource) waitDefinition(t *testing.T, kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, words string) {
+// waitForCRDCondition waits until the definition of the resource has a condition.
+func (r *resource) waitForCRDCondition(t *testing.T, kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, words string) {
 	t.Helper()
 	poll.Until(t, fmt.Sprintf("%s says %s=%s %s", r.name, kind, status, reason), func() string {
 		crd, err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.name, metav1.GetOptions{})

@@ -52,9 +52,9 @@ func copyData(t *testing.T, etcd *etcdcluster.Cluster) (dir string) {
 	return dir
 }
 
-// wantRefused sends each kind of request to a Store whose etcd answers with other data:
+// expectUnavailable sends each kind of request to a Store whose etcd answers with other data:
 // none may be answered, from the first on.
-func (r *resource) wantRefused(t *testing.T, existing string) {
+func (r *resource) expectUnavailable(t *testing.T, existing string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
@@ -78,9 +78,9 @@ func (r *resource) wantRefused(t *testing.T, existing string) {
 
 func (a *annex) adopt(t *testing.T, name string) {
 	t.Helper()
-	store := a.waitStore(t, name, metav1.ConditionFalse, hostingv1alpha1.AdoptClusterAnnotation)
+	store := a.waitForStore(t, name, metav1.ConditionFalse, hostingv1alpha1.AdoptClusterAnnotation)
 	a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, store.Status.ClusterID))
-	a.waitStore(t, name, metav1.ConditionTrue, "")
+	a.waitForStore(t, name, metav1.ConditionTrue, "")
 	poll.Until(t, "the adoption is over", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -93,9 +93,9 @@ func (a *annex) adopt(t *testing.T, name string) {
 	})
 }
 
-// TestAStoreIsEmptied has an etcd lose its data and come back with the same flags, and so
+// TestStoreLosesItsData has an etcd lose its data and come back with the same flags, and so
 // with the same cluster ID, below an open informer. Then its owner adopts it.
-func TestAStoreIsEmptied(t *testing.T) {
+func TestStoreLosesItsData(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
@@ -111,13 +111,13 @@ func TestAStoreIsEmptied(t *testing.T) {
 	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
 		t.Fatal("the informer did not sync")
 	}
-	before := a.waitStore(t, "emptied", metav1.ConditionTrue, "").Status
+	before := a.waitForStore(t, "emptied", metav1.ConditionTrue, "").Status
 
 	replaceData(t, etcd, "")
 	etcd.WaitReady(t)
-	r.wantRefused(t, "w00")
-	a.waitStore(t, "emptied", metav1.ConditionFalse, "DataReplaced")
-	r.wantRefused(t, "w00")
+	r.expectUnavailable(t, "w00")
+	a.waitForStore(t, "emptied", metav1.ConditionFalse, "DataReplaced")
+	r.expectUnavailable(t, "w00")
 	if known := len(informer.GetStore().ListKeys()); known != 20 {
 		t.Errorf("the informer knows %d objects, none of 20 was deleted", known)
 	}
@@ -126,11 +126,11 @@ func TestAStoreIsEmptied(t *testing.T) {
 	}
 
 	a.adopt(t, "emptied")
-	after := a.waitStore(t, "emptied", metav1.ConditionTrue, "").Status
+	after := a.waitForStore(t, "emptied", metav1.ConditionTrue, "").Status
 	if after.ClusterID != before.ClusterID || after.History.Epoch == before.History.Epoch {
 		t.Errorf("the cluster %s and the epoch %s became %s and %s", before.ClusterID, before.History.Epoch, after.ClusterID, after.History.Epoch)
 	}
-	r.waitWritable(t, "new")
+	r.waitForCreate(t, "new")
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[new]" {
 		t.Errorf("there are %v", got)
 	}
@@ -157,8 +157,8 @@ func number(t *testing.T, resourceVersion string) uint64 {
 	return n
 }
 
-// TestAStoreIsRolledBack has an etcd come back with an earlier copy of its data.
-func TestAStoreIsRolledBack(t *testing.T) {
+// TestStoreIsRolledBack has an etcd come back with an earlier copy of its data.
+func TestStoreIsRolledBack(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
@@ -166,7 +166,7 @@ func TestAStoreIsRolledBack(t *testing.T) {
 	r := a.installOn(t, "earlier")
 	r.create(t, "v1", "old", "spec: {}")
 	earlier := copyData(t, etcd)
-	r.waitWritable(t, "new")
+	r.waitForCreate(t, "new")
 	var last string
 	for i := range 5 { // the copy does not catch up with them
 		last = r.create(t, "v1", fmt.Sprintf("new%d", i), "spec: {}").GetResourceVersion()
@@ -184,23 +184,23 @@ func TestAStoreIsRolledBack(t *testing.T) {
 
 	right := replaceData(t, etcd, earlier)
 	etcd.WaitReady(t)
-	r.wantRefused(t, "new")
-	a.waitStore(t, "earlier", metav1.ConditionFalse, "RolledBack")
+	r.expectUnavailable(t, "new")
+	a.waitForStore(t, "earlier", metav1.ConditionFalse, "RolledBack")
 	a = a.restart(t)
 	r.annex = a
-	r.wantUnavailable(t, "refused", "earlier")
-	a.waitStore(t, "earlier", metav1.ConditionFalse, "RolledBack")
+	r.waitForUnavailable(t, "refused", "earlier")
+	a.waitForStore(t, "earlier", metav1.ConditionFalse, "RolledBack")
 
 	replaceData(t, etcd, right)
-	r.waitWritable(t, "after")
+	r.waitForCreate(t, "after")
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after new new0 new1 new2 new3 new4 old]" {
 		t.Errorf("with its own data there are %v", got)
 	}
 }
 
-// TestAStoreIsSwappedForACopy has a copy take the place of an etcd that was written to
+// TestStoreIsReplacedByCopy has a copy take the place of an etcd that was written to
 // by others, and is ahead.
-func TestAStoreIsSwappedForACopy(t *testing.T) {
+func TestStoreIsReplacedByCopy(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
@@ -210,7 +210,7 @@ func TestAStoreIsSwappedForACopy(t *testing.T) {
 	earlier := copyData(t, etcd)
 	a = a.restart(t) // each process leaves a checkpoint
 	r.annex = a
-	r.waitWritable(t, "new")
+	r.waitForCreate(t, "new")
 
 	replaceData(t, etcd, earlier)
 	etcd.WaitReady(t)
@@ -220,14 +220,14 @@ func TestAStoreIsSwappedForACopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.wantUnavailable(t, "refused", "another history")
-	r.wantRefused(t, "new")
-	a.waitStore(t, "copied", metav1.ConditionFalse, "Diverged")
+	r.waitForUnavailable(t, "refused", "another history")
+	r.expectUnavailable(t, "new")
+	a.waitForStore(t, "copied", metav1.ConditionFalse, "Diverged")
 }
 
-// TestStoresOnAnnexsOwnEtcd has Stores point at the etcd that annex keeps its own objects
+// TestStoresOnTheDefaultEtcd has Stores point at the etcd that annex keeps its own objects
 // in, and the Secrets.
-func TestStoresOnAnnexsOwnEtcd(t *testing.T) {
+func TestStoresOnTheDefaultEtcd(t *testing.T) {
 	t.Parallel()
 	own := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true})
 	endpoint := own.Endpoints()[0]
@@ -252,22 +252,22 @@ func TestStoresOnAnnexsOwnEtcd(t *testing.T) {
 			if name == "above" || name == "foreign" {
 				reason = "NotEmpty"
 			}
-			a.waitStore(t, name, metav1.ConditionFalse, reason)
-			id := a.waitStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
+			a.waitForStore(t, name, metav1.ConditionFalse, reason)
+			id := a.waitForStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "").Status.ClusterID
 			a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, id))
 			poll.Until(t, "the adoption is refused", func() string {
-				return a.refusalOf(t, made, reason)
+				return a.adoptionProblem(t, made, reason)
 			})
 		})
 	}
 	a.newNamespace(t)
-	a.waitStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "")
+	a.waitForStore(t, hosting.DefaultStoreName, metav1.ConditionTrue, "")
 	a = a.restart(t, "--etcd-servers="+endpoint)
 	a.newNamespace(t)
 }
 
-// refusalOf returns why a Store was not refused since it was last looked at.
-func (a *annex) refusalOf(t *testing.T, made *hostingv1alpha1.Store, reason string) string {
+// adoptionProblem returns why a Store was not refused since it was last looked at.
+func (a *annex) adoptionProblem(t *testing.T, made *hostingv1alpha1.Store, reason string) string {
 	t.Helper()
 	store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), made.Name, metav1.GetOptions{})
 	switch {

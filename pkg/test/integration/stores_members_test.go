@@ -24,7 +24,7 @@ import (
 
 // Each member of three is killed in turn while objects are written and watched.
 // What was acknowledged is there in the end, and the watch has seen it.
-func TestMembersAreKilledUnderLoad(t *testing.T) {
+func TestEtcdMembersKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{})
@@ -36,15 +36,15 @@ func TestMembersAreKilledUnderLoad(t *testing.T) {
 	l := &load{resource: r, acknowledged: map[string]string{}}
 	stop := l.start(t, 4)
 	for i, m := range etcd.Members {
-		l.waitWrites(t, 20, fmt.Sprintf("before member %d is killed", i))
+		l.waitForWrites(t, 20, fmt.Sprintf("before member %d is killed", i))
 		m.Kill(t)
-		l.waitWrites(t, 20, fmt.Sprintf("while member %d is away", i))
+		l.waitForWrites(t, 20, fmt.Sprintf("while member %d is away", i))
 		m.Start(t)
 	}
 	// The leader once more, after all were away.
 	leader := etcd.Leader(t)
 	leader.Kill(t)
-	l.waitWrites(t, 20, "without the leader")
+	l.waitForWrites(t, 20, "without the leader")
 	leader.Start(t)
 	stop()
 	t.Logf("%d writes were acknowledged, %d failed", l.writes.Load(), l.failures.Load())
@@ -61,7 +61,7 @@ func TestMembersAreKilledUnderLoad(t *testing.T) {
 		return ""
 	})
 	for name, version := range l.acknowledged {
-		if newer(t, version, there[name]) {
+		if isNewer(t, version, there[name]) {
 			t.Errorf("%s was acknowledged at %s and is there at %q", name, version, there[name])
 		}
 	}
@@ -81,7 +81,7 @@ func TestMembersAreKilledUnderLoad(t *testing.T) {
 	}
 }
 
-func newer(t *testing.T, version, than string) bool {
+func isNewer(t *testing.T, version, than string) bool {
 	t.Helper()
 	return than == "" || resourceVersion(t, version) > resourceVersion(t, than)
 }
@@ -137,8 +137,8 @@ func (l *load) write(ctx context.Context, t *testing.T, name string, first bool)
 	l.writes.Add(1)
 }
 
-// waitWrites waits until more writes were acknowledged.
-func (l *load) waitWrites(t *testing.T, more int64, when string) {
+// waitForWrites waits until more writes were acknowledged.
+func (l *load) waitForWrites(t *testing.T, more int64, when string) {
 	t.Helper()
 	begin := l.writes.Load()
 	poll.Until(t, fmt.Sprintf("%d writes %s", more, when), func() string {

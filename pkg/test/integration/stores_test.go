@@ -29,7 +29,7 @@ import (
 func (a *annex) addStore(t *testing.T, name string, cluster *etcdcluster.Cluster) {
 	t.Helper()
 	a.makeStore(t, name, cluster, time.Now().Add(time.Hour))
-	a.waitStore(t, name, metav1.ConditionTrue, "")
+	a.waitForStore(t, name, metav1.ConditionTrue, "")
 }
 
 // makeStore makes a Store of a cluster, with a client certificate that expires at
@@ -58,9 +58,9 @@ func (a *annex) patchStore(t *testing.T, name, patch string) {
 	expectNoError(t, err)
 }
 
-// waitStore waits for the condition Ready of a Store; its reason or message has to
+// waitForStore waits for the condition Ready of a Store; its reason or message has to
 // have the words.
-func (a *annex) waitStore(t *testing.T, name string, status metav1.ConditionStatus, words string) *hostingv1alpha1.Store {
+func (a *annex) waitForStore(t *testing.T, name string, status metav1.ConditionStatus, words string) *hostingv1alpha1.Store {
 	t.Helper()
 	var store *hostingv1alpha1.Store
 	poll.Until(t, fmt.Sprintf("store %s is Ready=%s %s", name, status, words), func() string {
@@ -77,8 +77,8 @@ func (a *annex) waitStore(t *testing.T, name string, status metav1.ConditionStat
 	return store
 }
 
-// place says where a resource goes before it is defined.
-func (a *annex) place(t *testing.T, name string, spec hostingv1alpha1.HostedResourceSpec) {
+// createHostedResource says where a resource goes before it is defined.
+func (a *annex) createHostedResource(t *testing.T, name string, spec hostingv1alpha1.HostedResourceSpec) {
 	t.Helper()
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 	mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), hosted)
@@ -87,15 +87,15 @@ func (a *annex) place(t *testing.T, name string, spec hostingv1alpha1.HostedReso
 // installOn installs Widgets on a Store.
 func (a *annex) installOn(t *testing.T, store string) *resource {
 	t.Helper()
-	crd := newDefinition(t, anySchema)
-	a.place(t, crd.Name, hostingv1alpha1.HostedResourceSpec{StoreName: store})
-	r := a.install(t, crd)
-	r.waitServed(t)
+	crd := newCRD(t, anySchema)
+	a.createHostedResource(t, crd.Name, hostingv1alpha1.HostedResourceSpec{StoreName: store})
+	r := a.installCRD(t, crd)
+	r.waitForList(t)
 	return r
 }
 
-// waitServed waits until the resource can be listed.
-func (r *resource) waitServed(t *testing.T) {
+// waitForList waits until the resource can be listed.
+func (r *resource) waitForList(t *testing.T) {
 	t.Helper()
 	poll.Until(t, r.name+" can be listed", func() string {
 		if _, err := r.in("v1").List(t.Context(), metav1.ListOptions{}); err != nil {
@@ -130,8 +130,8 @@ func (r *resource) tryCreate(t *testing.T, name string) error {
 	return err
 }
 
-// wantUnavailable waits until writes are refused with 503 and the words.
-func (r *resource) wantUnavailable(t *testing.T, name string, words ...string) {
+// waitForUnavailable waits until writes are refused with 503 and the words.
+func (r *resource) waitForUnavailable(t *testing.T, name string, words ...string) {
 	t.Helper()
 	poll.Until(t, "writes of "+r.name+" are refused", func() string {
 		err := r.tryCreate(t, name)
@@ -154,8 +154,8 @@ func (r *resource) wantUnavailable(t *testing.T, name string, words ...string) {
 	})
 }
 
-// waitWritable waits until an object could be created.
-func (r *resource) waitWritable(t *testing.T, name string) {
+// waitForCreate waits until an object could be created.
+func (r *resource) waitForCreate(t *testing.T, name string) {
 	t.Helper()
 	poll.Until(t, name+" of "+r.name+" is created", func() string {
 		if err := r.tryCreate(t, name); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -165,7 +165,7 @@ func (r *resource) waitWritable(t *testing.T, name string) {
 	})
 }
 
-func TestStoresAtRunTime(t *testing.T) {
+func TestStoresAddedAtRuntime(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	first, second := etcdcluster.Start(t, etcdcluster.Config{Members: 1}), etcdcluster.Start(t, etcdcluster.Config{Members: 1})
@@ -173,12 +173,12 @@ func TestStoresAtRunTime(t *testing.T) {
 	a.addStore(t, "second", second)
 
 	onFirst := a.installOn(t, "first")
-	crd := newDefinition(t, anySchema)
-	a.place(t, crd.Name, hostingv1alpha1.HostedResourceSpec{
+	crd := newCRD(t, anySchema)
+	a.createHostedResource(t, crd.Name, hostingv1alpha1.HostedResourceSpec{
 		StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"name": "second"}},
 	})
-	onSecond := a.install(t, crd)
-	onSecond.waitServed(t)
+	onSecond := a.installCRD(t, crd)
+	onSecond.waitForList(t)
 	if got := onSecond.hosted(t).Spec.StoreName; got != "second" {
 		t.Errorf("placed on %q by a selector, want second", got)
 	}
@@ -199,14 +199,14 @@ func TestStoresAtRunTime(t *testing.T) {
 			t.Errorf("%s has %v objects of the two resources, want %v", c.what, got, c.want)
 		}
 	}
-	wantNumbers(t, onFirst, "first", 3)
-	wantNumbers(t, onSecond, "second", 3)
-	holdsResources(t, onFirst, "first")
+	waitForNumbers(t, onFirst, "first", 3)
+	waitForNumbers(t, onSecond, "second", 3)
+	expectResourcesBlockDeletion(t, onFirst, "first")
 }
 
-// wantNumbers waits until the status of the resource and its Store tells of the
+// waitForNumbers waits until the status of the resource and its Store tells of the
 // objects.
-func wantNumbers(t *testing.T, r *resource, store string, objects int64) {
+func waitForNumbers(t *testing.T, r *resource, store string, objects int64) {
 	t.Helper()
 	poll.Until(t, "numbers of "+r.name, func() string {
 		status := r.hosted(t).Status
@@ -224,8 +224,8 @@ func wantNumbers(t *testing.T, r *resource, store string, objects int64) {
 	})
 }
 
-// holdsResources sees that a Store cannot be deleted before its resources are gone.
-func holdsResources(t *testing.T, r *resource, store string) {
+// expectResourcesBlockDeletion sees that a Store cannot be deleted before its resources are gone.
+func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 	t.Helper()
 	stores := r.annex.hosting.HostingV1alpha1().Stores()
 	err := stores.Delete(t.Context(), store, metav1.DeleteOptions{})
@@ -233,8 +233,8 @@ func holdsResources(t *testing.T, r *resource, store string) {
 	if !apierrors.IsConflict(err) && !apierrors.IsForbidden(err) {
 		t.Errorf("delete a Store that holds a resource: %v", err)
 	}
-	r.waitWritable(t, "after")
-	r.deleteDefinition(t)
+	r.waitForCreate(t, "after")
+	r.deleteCRD(t)
 	if err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err == nil {
 		t.Log("the hosted resource went with its definition")
 	}
@@ -253,7 +253,7 @@ func holdsResources(t *testing.T, r *resource, store string) {
 	})
 }
 
-func TestAStoreGoesDownAndComesBack(t *testing.T) {
+func TestStoreOutage(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
@@ -265,8 +265,8 @@ func TestAStoreGoesDownAndComesBack(t *testing.T) {
 	defer events.Stop()
 
 	etcd.Members[0].Kill(t)
-	r.wantUnavailable(t, "refused", "fragile")
-	a.waitStore(t, "fragile", metav1.ConditionFalse, "")
+	r.waitForUnavailable(t, "refused", "fragile")
+	a.waitForStore(t, "fragile", metav1.ConditionFalse, "")
 	begin := time.Now()
 	if err := r.tryCreate(t, "refused"); !apierrors.IsServiceUnavailable(err) || time.Since(begin) > 10*time.Second {
 		t.Errorf("after %s: %v", time.Since(begin), err)
@@ -277,12 +277,12 @@ func TestAStoreGoesDownAndComesBack(t *testing.T) {
 	if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable || !strings.Contains(string(got.body), "fragile") {
 		t.Errorf("a read that has to ask the Store: %s", got)
 	}
-	wantTheRestUnaffected(t, a, r, other)
+	expectOthersServed(t, a, r, other)
 
 	etcd.Members[0].Start(t)
-	r.waitWritable(t, "after")
+	r.waitForCreate(t, "after")
 	r.create(t, "v1", "later", "spec: {}")
-	a.waitStore(t, "fragile", metav1.ConditionTrue, "")
+	a.waitForStore(t, "fragile", metav1.ConditionTrue, "")
 	for _, want := range []string{"after", "later"} {
 		event := nextEvent(t, events)
 		if event.Type != watch.Added || !strings.Contains(describe(event), want) {
@@ -291,8 +291,8 @@ func TestAStoreGoesDownAndComesBack(t *testing.T) {
 	}
 }
 
-// wantTheRestUnaffected sees that a resource whose Store is down is all that is.
-func wantTheRestUnaffected(t *testing.T, a *annex, down, other *resource) {
+// expectOthersServed sees that a resource whose Store is down is all that is.
+func expectOthersServed(t *testing.T, a *annex, down, other *resource) {
 	t.Helper()
 	other.create(t, "v1", "meanwhile", "spec: {}")
 	a.newNamespace(t)
@@ -306,7 +306,7 @@ func wantTheRestUnaffected(t *testing.T, a *annex, down, other *resource) {
 	}
 }
 
-func TestAStoreIsDownAtTheStart(t *testing.T) {
+func TestStoreDownAtStart(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
@@ -317,7 +317,7 @@ func TestAStoreIsDownAtTheStart(t *testing.T) {
 
 	a = a.restart(t)
 	r.annex, other.annex = a, a
-	r.waitServed(t)
+	r.waitForList(t)
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[kept]" {
 		t.Errorf("after a restart there are %v", got)
 	}
@@ -325,10 +325,10 @@ func TestAStoreIsDownAtTheStart(t *testing.T) {
 	etcd.Members[0].Kill(t)
 	a = a.restart(t)
 	r.annex, other.annex = a, a
-	r.wantUnavailable(t, "refused", "late")
-	wantTheRestUnaffected(t, a, r, other)
+	r.waitForUnavailable(t, "refused", "late")
+	expectOthersServed(t, a, r, other)
 	etcd.Members[0].Start(t)
-	r.waitWritable(t, "after")
+	r.waitForCreate(t, "after")
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
 		t.Errorf("when the Store was back there are %v", got)
 	}
@@ -344,7 +344,7 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 	r := a.installOn(t, "shared")
 	there := *r
 	there.annex = b
-	there.waitServed(t)
+	there.waitForList(t)
 	events, err := there.in("v1").Watch(t.Context(), metav1.ListOptions{})
 	expectNoError(t, err)
 	defer events.Stop()
@@ -362,7 +362,7 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 	// The one that leads goes: the other keeps the status of the Store true.
 	a.Stop(t)
 	there.create(t, "v1", "last", "spec: {}")
-	wantNumbers(t, &there, "shared", 21)
+	waitForNumbers(t, &there, "shared", 21)
 	etcd.Members[0].Kill(t)
-	b.waitStore(t, "shared", metav1.ConditionFalse, "")
+	b.waitForStore(t, "shared", metav1.ConditionFalse, "")
 }

@@ -32,44 +32,44 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// newRobot makes a namespace with the service account "robot".
-func (a *annex) newRobot(t *testing.T) (namespace string) {
+// newServiceAccount makes a namespace with the service account "robot".
+func (a *annex) newServiceAccount(t *testing.T) (namespace string) {
 	t.Helper()
 	namespace = a.newNamespace(t)
-	a.makeRobot(t, namespace)
+	a.createServiceAccount(t, namespace)
 	return namespace
 }
 
-func (a *annex) makeRobot(t *testing.T, namespace string) {
+func (a *annex) createServiceAccount(t *testing.T, namespace string) {
 	t.Helper()
 	robot := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}
 	mustCreate(t, a.kube.CoreV1().ServiceAccounts(namespace), robot)
 }
 
-// robotToken asks for a token of the robot.
-func (a *annex) robotToken(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpec) *authenticationv1.TokenRequest {
+// createToken asks for a token of the robot.
+func (a *annex) createToken(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpec) *authenticationv1.TokenRequest {
 	t.Helper()
-	answer, err := a.requestToken(t, namespace, spec)
+	answer, err := a.tryCreateToken(t, namespace, spec)
 	expectNoError(t, err)
 	return answer
 }
 
-func (a *annex) requestToken(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
+func (a *annex) tryCreateToken(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
 	t.Helper()
 	return a.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
 }
 
-// recognises reports whether a token logs in; what its user may do is another matter.
-func (a *annex) recognises(t *testing.T, bearer string) bool {
+// authenticates reports whether a token logs in; what its user may do is another matter.
+func (a *annex) authenticates(t *testing.T, bearer string) bool {
 	t.Helper()
-	return send(t, a.as(t, token(bearer)), http.MethodGet, a.URL+"/api", "").code != http.StatusUnauthorized
+	return send(t, a.httpClientAs(t, bearerToken(bearer)), http.MethodGet, a.URL+"/api", "").code != http.StatusUnauthorized
 }
 
-// waitRefused waits until the informers have seen that a token is revoked.
-func (a *annex) waitRefused(t *testing.T, bearer, why string) {
+// waitForUnauthorized waits until the informers have seen that a token is revoked.
+func (a *annex) waitForUnauthorized(t *testing.T, bearer, why string) {
 	t.Helper()
 	poll.Until(t, "401 after "+why, func() string {
-		if a.recognises(t, bearer) {
+		if a.authenticates(t, bearer) {
 			return "the token logs in"
 		}
 		return ""
@@ -84,12 +84,12 @@ func (a *annex) review(t *testing.T, bearer string, audiences ...string) authent
 	return answer.Status
 }
 
-func TestTokensOfServiceAccounts(t *testing.T) {
+func TestServiceAccountTokens(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	namespace := a.newRobot(t)
+	namespace := a.newServiceAccount(t)
 	before := time.Now().Truncate(time.Second)
-	answer := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{})
+	answer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{})
 	if expires := answer.Status.ExpirationTimestamp.Time; expires.Before(before.Add(time.Hour)) || *answer.Spec.ExpirationSeconds != 3600 {
 		t.Errorf("good until %s, for %d seconds; want an hour", expires, *answer.Spec.ExpirationSeconds)
 	}
@@ -103,23 +103,23 @@ func TestTokensOfServiceAccounts(t *testing.T) {
 	if id := got.User.Extra["authentication.kubernetes.io/credential-id"]; len(id) != 1 || !strings.HasPrefix(id[0], "JTI=") {
 		t.Errorf("the token has the ID %q", id)
 	}
-	if !a.recognises(t, answer.Status.Token) {
+	if !a.authenticates(t, answer.Status.Token) {
 		t.Error("it does not log in")
 	}
-	_, err := a.requestToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](60)})
+	_, err := a.tryCreateToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](60)})
 	wantError(t, err, "spec.expirationSeconds", "10 minutes")
 	for kind, name := range map[string]string{"Pod": "p", "Node": "n"} {
-		_, err := a.requestToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name}})
+		_, err := a.tryCreateToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name}})
 		wantError(t, err, "annex has no "+kind+"s")
 	}
 }
 
-func TestTokensAreForAudiences(t *testing.T) {
+func TestTokenAudiences(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	namespace := a.newRobot(t)
-	bearer := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}}).Status.Token
-	if a.recognises(t, bearer) {
+	namespace := a.newServiceAccount(t)
+	bearer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}}).Status.Token
+	if a.authenticates(t, bearer) {
 		t.Error("a token for another audience logs in")
 	}
 	if got := a.review(t, bearer); got.Authenticated {
@@ -130,29 +130,29 @@ func TestTokensAreForAudiences(t *testing.T) {
 	}
 }
 
-func TestTokensEndWithTheirServiceAccount(t *testing.T) {
+func TestTokensRevokedWithServiceAccount(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	namespace := a.newRobot(t)
-	bearer := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
-	if !a.recognises(t, bearer) {
+	namespace := a.newServiceAccount(t)
+	bearer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
+	if !a.authenticates(t, bearer) {
 		t.Fatal("it does not log in before")
 	}
 	mustDelete(t, a.kube.CoreV1().ServiceAccounts(namespace), "robot")
-	a.waitRefused(t, bearer, "its service account was deleted")
-	a.makeRobot(t, namespace)
-	if fresh := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token; !a.recognises(t, fresh) {
+	a.waitForUnauthorized(t, bearer, "its service account was deleted")
+	a.createServiceAccount(t, namespace)
+	if fresh := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token; !a.authenticates(t, fresh) {
 		t.Error("a token of the service account made again does not log in")
 	}
-	if a.recognises(t, bearer) {
+	if a.authenticates(t, bearer) {
 		t.Error("a token of the service account before logs in")
 	}
 }
 
-func TestTokensEndWithTheirSecret(t *testing.T) {
+func TestTokensRevokedWithSecret(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	namespace := a.newRobot(t)
+	namespace := a.newServiceAccount(t)
 	secrets := a.kube.CoreV1().Secrets(namespace)
 	makeSecret := func() *corev1.Secret {
 		t.Helper()
@@ -160,29 +160,29 @@ func TestTokensEndWithTheirSecret(t *testing.T) {
 		return secret
 	}
 	bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "lock", UID: makeSecret().UID}
-	bearer := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: bound}).Status.Token
-	if !a.recognises(t, bearer) {
+	bearer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: bound}).Status.Token
+	if !a.authenticates(t, bearer) {
 		t.Fatal("it does not log in before")
 	}
 	mustDelete(t, secrets, "lock")
-	a.waitRefused(t, bearer, "its Secret was deleted")
+	a.waitForUnauthorized(t, bearer, "its Secret was deleted")
 	makeSecret()
-	if a.recognises(t, bearer) {
+	if a.authenticates(t, bearer) {
 		t.Error("it logs in with another Secret of that name")
 	}
-	if _, err := a.requestToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: bound}); !apierrors.IsConflict(err) {
+	if _, err := a.tryCreateToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: bound}); !apierrors.IsConflict(err) {
 		t.Errorf("a token for a Secret with another UID: %v, want a conflict", err)
 	}
 }
 
-// TestTokensThatExpired signs with annex's own key what annex itself would not.
-func TestTokensThatExpired(t *testing.T) {
+// TestInvalidTokens signs with annex's own key what annex itself would not.
+func TestInvalidTokens(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	namespace := a.newRobot(t)
+	namespace := a.newServiceAccount(t)
 	own, err := keyutil.PrivateKeyFromFile(filepath.Join(a.DataDir, "pki", "service-account.key"))
 	expectNoError(t, err)
-	payload := payloadOf(t, a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token)
+	payload := payloadOf(t, a.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token)
 	sign := func(key *ecdsa.PrivateKey, field string, value any) string {
 		changed := map[string]any{}
 		for name, value := range payload {
@@ -201,7 +201,7 @@ func TestTokensThatExpired(t *testing.T) {
 		"foreign key":   {sign(newECDSAKey(t), "jti", "x"), false},
 		"other account": {sign(own.(*ecdsa.PrivateKey), "sub", "system:serviceaccount:kube-system:default"), false},
 	} {
-		if got := a.recognises(t, test.token); got != test.want {
+		if got := a.authenticates(t, test.token); got != test.want {
 			t.Errorf("%s: logs in: %t, want %t", name, got, test.want)
 		}
 	}
@@ -246,25 +246,25 @@ func signES256(t *testing.T, key *ecdsa.PrivateKey, payload map[string]any) stri
 	return content + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// TestTokensOutlastKeys changes the key as docs/service-accounts.md says.
-func TestTokensOutlastKeys(t *testing.T) {
+// TestSigningKeyRotation changes the key as docs/service-accounts.md says.
+func TestSigningKeyRotation(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	namespace := a.newRobot(t)
-	own := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
+	namespace := a.newServiceAccount(t)
+	own := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
 
 	next := keyFile(t, newECDSAKey(t))
 	a = a.restart(t, "--service-account-signing-key-file="+next, "--service-account-key-file="+filepath.Join(a.DataDir, "pki", "service-account.key"),
 		"--service-account-max-token-expiration=1h", "--service-account-issuer=https://tokens.example", "--service-account-issuer=https://annex.local",
 		"--api-audiences=annex,https://annex.local", "--service-account-jwks-uri=https://tokens.example/keys")
-	answer := a.robotToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](7200)})
+	answer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](7200)})
 	if *answer.Spec.ExpirationSeconds != 3600 {
 		t.Errorf("good for %d seconds, more than allowed", *answer.Spec.ExpirationSeconds)
 	}
 	if payload := payloadOf(t, answer.Status.Token); payload["iss"] != "https://tokens.example" {
 		t.Errorf("issued by %s", payload["iss"])
 	}
-	if !a.recognises(t, own) || !a.recognises(t, answer.Status.Token) {
+	if !a.authenticates(t, own) || !a.authenticates(t, answer.Status.Token) {
 		t.Error("tokens of the key before, or of the key now, do not log in")
 	}
 	if got := publishedKeys(t, a); got != 2 {
@@ -277,28 +277,28 @@ func TestTokensOutlastKeys(t *testing.T) {
 	}
 
 	a = a.restart(t, "--service-account-signing-key-file="+next, "--api-audiences=annex")
-	if a.recognises(t, own) {
+	if a.authenticates(t, own) {
 		t.Error("a token of the key before logs in after that was given up")
 	}
-	if a.recognises(t, answer.Status.Token) {
+	if a.authenticates(t, answer.Status.Token) {
 		t.Error("a token of an issuer that annex is not any more logs in")
 	}
 }
 
-// TestTokensAtEveryReplica has replicas that share a key recognise each other's tokens,
+// TestTokensOnReplicas has replicas that share a key recognise each other's tokens,
 // and learn of each other's revocations.
-func TestTokensAtEveryReplica(t *testing.T) {
+func TestTokensOnReplicas(t *testing.T) {
 	t.Parallel()
 	flags := []string{"--etcd-servers=" + startEtcd(t, nil), "--service-account-signing-key-file=" + keyFile(t, newECDSAKey(t))}
 	one, other := startAnnex(t, flags...), startAnnex(t, flags...)
-	namespace := one.newRobot(t)
-	bearer := one.robotToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
-	if !one.recognises(t, bearer) || !other.recognises(t, bearer) {
+	namespace := one.newServiceAccount(t)
+	bearer := one.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
+	if !one.authenticates(t, bearer) || !other.authenticates(t, bearer) {
 		t.Fatal("a token does not log in at both replicas")
 	}
 	mustDelete(t, other.kube.CoreV1().ServiceAccounts(namespace), "robot")
-	one.waitRefused(t, bearer, "the other replica deleted its service account")
-	other.waitRefused(t, bearer, "its service account was deleted")
+	one.waitForUnauthorized(t, bearer, "the other replica deleted its service account")
+	other.waitForUnauthorized(t, bearer, "its service account was deleted")
 	for _, a := range []*annex{one, other} {
 		if _, err := os.Stat(filepath.Join(a.DataDir, "pki", "service-account.key")); !os.IsNotExist(err) {
 			t.Errorf("annex made a key though it was given one: %v", err)
@@ -322,24 +322,24 @@ func publishedKeys(t *testing.T, a *annex) int {
 	return len(published.Keys)
 }
 
-func TestTokensKeysAreNotForEverybody(t *testing.T) {
+func TestTokenKeysNeedLogin(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	robot := a.robotToken(t, a.newRobot(t), authenticationv1.TokenRequestSpec{}).Status.Token
+	robot := a.createToken(t, a.newServiceAccount(t), authenticationv1.TokenRequestSpec{}).Status.Token
 	for _, path := range []string{"/openid/v1/jwks", "/.well-known/openid-configuration"} {
-		if got := send(t, a.as(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
+		if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
 			t.Errorf("%s without a login: %s", path, got)
 		}
-		if got := send(t, a.as(t, token(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != http.StatusForbidden {
+		if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != http.StatusForbidden {
 			t.Errorf("%s for a user without rights: %s", path, got)
 		}
-		if got := send(t, a.as(t, token(robot)), http.MethodGet, a.URL+path, ""); got.code != http.StatusOK || !strings.Contains(got.header.Get("Cache-Control"), "public, max-age=") {
+		if got := send(t, a.httpClientAs(t, bearerToken(robot)), http.MethodGet, a.URL+path, ""); got.code != http.StatusOK || !strings.Contains(got.header.Get("Cache-Control"), "public, max-age=") {
 			t.Errorf("%s: %s, %s", path, got, got.header.Get("Cache-Control"))
 		}
 	}
 }
 
-func TestTokensRefusedAtStart(t *testing.T) {
+func TestInvalidTokenKeys(t *testing.T) {
 	t.Parallel()
 	rubbish := writeFile(t, "rubbish.pem", []byte("rubbish"))
 	for name, test := range map[string]struct{ flag, want string }{
@@ -370,7 +370,7 @@ func bootstrapSecret(id, password, expiration, groups string) *corev1.Secret {
 	}
 }
 
-func TestTokensOfBootstrapSecrets(t *testing.T) {
+func TestBootstrapTokens(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	secrets := a.kube.CoreV1().Secrets(metav1.NamespaceSystem)
@@ -399,7 +399,7 @@ func TestTokensOfBootstrapSecrets(t *testing.T) {
 		"a group that gives rights": bad + "." + password, "expired": late + "." + password,
 		"wrong password": good + ".fedcba9876543210", "nobody's": utilrand.String(6) + "." + password,
 	} {
-		if a.recognises(t, bearer) {
+		if a.authenticates(t, bearer) {
 			t.Errorf("%s: it logs in", name)
 		}
 	}
@@ -410,10 +410,10 @@ func TestTokensOfBootstrapSecrets(t *testing.T) {
 		return ""
 	})
 	mustDelete(t, secrets, "bootstrap-token-"+good)
-	a.waitRefused(t, good+"."+password, "its Secret was deleted")
+	a.waitForUnauthorized(t, good+"."+password, "its Secret was deleted")
 }
 
-func TestTokensEveryNamespaceHasADefaultAccount(t *testing.T) {
+func TestDefaultServiceAccount(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	for _, namespace := range []string{metav1.NamespaceDefault, a.newNamespace(t)} {

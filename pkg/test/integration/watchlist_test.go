@@ -87,8 +87,8 @@ func wantSynced(t *testing.T, informers map[string]cache.SharedIndexInformer, wa
 func TestReflectors(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
-	widgets := a.install(t, newDefinition(t, anySchema))
-	empty := a.install(t, newDefinition(t, anySchema))
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	empty := a.installCRD(t, newCRD(t, anySchema))
 	const objects = 300
 	for i := range objects {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")

@@ -46,7 +46,7 @@ func TestAdmissionPlugins(t *testing.T) {
 			o := NewAdmission()
 			o.DisablePlugins = test.disabled
 			if test.behindMain {
-				if err := o.useMain(t.Context(), sets.New(test.unserved...)); err != nil {
+				if err := o.turnOff(t.Context(), sets.New(test.unserved...)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -64,7 +64,7 @@ func TestAdmissionThatTheMainClusterHasNot(t *testing.T) {
 	t.Parallel()
 	old := NewAdmission()
 	old.EnablePlugins = []string{"MutatingAdmissionPolicy"}
-	err := old.useMain(t.Context(), sets.New("MutatingAdmissionPolicy"))
+	err := old.turnOff(t.Context(), sets.New("MutatingAdmissionPolicy"))
 	if err == nil || !strings.Contains(err.Error(), "--enable-admission-plugins: the main cluster does not serve what MutatingAdmissionPolicy needs") {
 		t.Errorf("a plugin whose kinds the main cluster has not: got %v", err)
 	}

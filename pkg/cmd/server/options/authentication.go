@@ -67,17 +67,8 @@ func (o *Authentication) AddFlags(fs *pflag.FlagSet) {
 }
 
 // Validate checks the flags; files are not read.
-func (o *Authentication) Validate(behindMain bool) []error {
+func (o *Authentication) Validate() []error {
 	var errs []error
-	for _, given := range []struct{ flag, value string }{
-		{"--authentication-config", o.ConfigFile},
-		{"--authentication-token-webhook-config-file", o.WebhookFile},
-		{"--requestheader-client-ca-file", o.FrontProxy.ClientCAFile},
-	} {
-		if behindMain && given.value != "" {
-			errs = append(errs, fmt.Errorf("%s is for annex alone: the main cluster says who may log in", given.flag))
-		}
-	}
 	if !slices.Contains([]string{"v1", "v1beta1"}, o.WebhookVersion) {
 		errs = append(errs, fmt.Errorf("--authentication-token-webhook-version %q must be v1 or v1beta1", o.WebhookVersion))
 	}
@@ -98,31 +89,30 @@ func (o *Authentication) validateFrontProxy() []error {
 	return errs
 }
 
-// Logins are ways to log in that other options make.
-type Logins struct {
-	// OwnCAFile holds annex's own authority.
+// Authenticators are those that other options create.
+type Authenticators struct {
+	// OwnCAFile holds annex's own certificate authority.
 	OwnCAFile string
-	// MainCluster asks the cluster that annex stands behind, or is nil.
-	MainCluster authenticator.Request
-	// ServiceAccounts and BootstrapTokens know such tokens, or are nil.
+	// Delegated delegates to the main cluster; nil in a standalone annex.
+	Delegated authenticator.Request
+	// ServiceAccounts and BootstrapTokens authenticate such tokens, or are nil.
 	ServiceAccounts, BootstrapTokens authenticator.Token
-	// OwnIssuers are the names under which ServiceAccounts' tokens are signed.
+	// OwnIssuers are the issuers of the tokens of ServiceAccounts.
 	OwnIssuers []string
-	// TokenCacheTTL is how long a webhook's answer holds.
+	// TokenCacheTTL is how long the response of a webhook is cached.
 	TokenCacheTTL time.Duration
 }
 
-// ApplyTo makes generic authenticate callers, by the ways of its own and by logins.
-// generic must know its audiences. What is returned has to run for as long as
-// generic serves.
-func (o *Authentication) ApplyTo(generic *genericapiserver.Config, logins Logins) (*authentication.Structured, error) {
+// ApplyTo configures the authenticators of generic, whose audiences must be set. The
+// returned authenticator has to run as long as generic serves.
+func (o *Authentication) ApplyTo(generic *genericapiserver.Config, others Authenticators) (*authentication.Structured, error) {
 	config := authentication.Config{
 		Audiences:       generic.Authentication.APIAudiences,
-		MainCluster:     logins.MainCluster,
-		ServiceAccounts: logins.ServiceAccounts,
-		BootstrapTokens: logins.BootstrapTokens,
+		Delegated:       others.Delegated,
+		ServiceAccounts: others.ServiceAccounts,
+		BootstrapTokens: others.BootstrapTokens,
 	}
-	if err := o.applyCertificates(generic, logins.OwnCAFile, &config); err != nil {
+	if err := o.applyCertificates(generic, others.OwnCAFile, &config); err != nil {
 		return nil, err
 	}
 	if o.TokenAuthFile != "" {
@@ -134,13 +124,13 @@ func (o *Authentication) ApplyTo(generic *genericapiserver.Config, logins Logins
 	}
 	var err error
 	config.Structured, err = authentication.NewStructured(authentication.StructuredOptions{
-		Path: o.ConfigFile, OpenPaths: openPaths, OwnIssuers: logins.OwnIssuers, APIServerID: generic.APIServerID,
+		Path: o.ConfigFile, OpenPaths: openPaths, OwnIssuers: others.OwnIssuers, APIServerID: generic.APIServerID,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %w", err)
 	}
 	if o.WebhookFile != "" {
-		webhook := authentication.WebhookOptions{ConfigFile: o.WebhookFile, Version: o.WebhookVersion, CacheTTL: logins.TokenCacheTTL}
+		webhook := authentication.WebhookOptions{ConfigFile: o.WebhookFile, Version: o.WebhookVersion, CacheTTL: others.TokenCacheTTL}
 		if config.Webhook, err = authentication.NewWebhook(webhook, config.Audiences); err != nil {
 			return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 		}

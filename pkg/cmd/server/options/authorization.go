@@ -65,10 +65,7 @@ func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.ReviewO
 }
 
 // Validate checks the flags; files are not read.
-func (o *Authorization) Validate(behindMain bool) []error {
-	if behindMain {
-		return o.refuse("is for annex alone: the main cluster says who may act", append(modeFlags, "authorization-config")...)
-	}
+func (o *Authorization) Validate() []error {
 	errs := named("--authorization-mode", authorization.ValidateModes(o.Modes))
 	if o.ConfigFile != "" {
 		return append(errs, o.refuse("cannot be combined with --authorization-config: say it in that file", append(modeFlags, webhookCacheFlags...)...)...)
@@ -123,8 +120,8 @@ func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authoriza
 	return rights, nil
 }
 
-// ApplyMainTo makes generic authorize what a main cluster allows.
-func (o *Authorization) ApplyMainTo(generic *genericapiserver.Config, delegated authorizer.Authorizer) error {
+// ApplyDelegatedTo makes generic delegate authorization to a main cluster.
+func (o *Authorization) ApplyDelegatedTo(generic *genericapiserver.Config, delegated authorizer.Authorizer) error {
 	open, err := path.NewAuthorizer(openPaths)
 	if err != nil {
 		return fmt.Errorf("authorize the health endpoints: %w", err)

@@ -132,9 +132,8 @@ func (o *Etcd) validateStore() []error {
 	return errs
 }
 
-// Validate checks the flags, not the servers they name; behindMain says that
-// another cluster collects garbage.
-func (o *Etcd) Validate(behindMain bool) []error {
+// Validate checks the flags, not the servers they name.
+func (o *Etcd) Validate() []error {
 	upstream := *o.EtcdOptions
 	if o.Embedded() {
 		// Upstream insists on a server; the embedded one is known only once it runs.
@@ -145,9 +144,6 @@ func (o *Etcd) Validate(behindMain bool) []error {
 	errs := append(upstream.Validate(), o.validateStore()...)
 	if len(o.EtcdServersOverrides) > 0 {
 		errs = append(errs, fmt.Errorf("--etcd-servers-overrides is not supported: all resources live in one store"))
-	}
-	if !o.EnableGarbageCollection && behindMain {
-		errs = append(errs, fmt.Errorf("--enable-garbage-collector is for annex alone: the main cluster collects garbage"))
 	}
 	if bytes := o.MaxObjectBytes.Value(); bytes < minObjectBytes || bytes > maxObjectBytes {
 		errs = append(errs, fmt.Errorf("--max-object-bytes must be between 3Mi and 128Mi, and is %s", o.MaxObjectBytes.String()))

@@ -153,7 +153,7 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	}
 	o.Etcd.Complete()
 	if o.Main.Enabled() {
-		o.useMainCluster()
+		o.Draining.useMainCluster(!o.Etcd.Embedded())
 	}
 	if o.Generic.AdvertiseAddress == nil && !o.Serving.BindAddress.IsUnspecified() {
 		// Upstream looks for a routed interface when it is told to bind to
@@ -166,10 +166,36 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	return CompletedOptions{&completedOptions{*o}}, nil
 }
 
-// useMainCluster switches on what only another cluster makes possible: it may send
-// requests to another replica.
-func (o *Options) useMainCluster() {
-	o.Draining.useMainCluster(!o.Etcd.Embedded())
+// standaloneFlags configure what a main cluster does where there is one.
+var standaloneFlags = []struct {
+	reason string
+	flags  []string
+}{
+	{"the main cluster authenticates callers", []string{
+		"authentication-config", "authentication-token-webhook-config-file", "requestheader-client-ca-file",
+		"service-account-issuer", "service-account-signing-key-file", "service-account-key-file", "service-account-jwks-uri",
+		"service-account-max-token-expiration", "api-audiences", "enable-bootstrap-token-auth",
+	}},
+	{"the main cluster authorizes callers", append(modeFlags, "authorization-config")},
+	{"the main cluster collects garbage", []string{"enable-garbage-collector"}},
+}
+
+// refuseStandaloneFlags returns an error for each such flag that was given.
+func (o *Options) refuseStandaloneFlags() []error {
+	if o.flags == nil {
+		return nil
+	}
+	var errs []error
+	for _, group := range standaloneFlags {
+		for _, set := range o.flags.FlagSets {
+			for _, name := range group.flags {
+				if set.Changed(name) {
+					errs = append(errs, fmt.Errorf("--%s is for a standalone annex: %s", name, group.reason))
+				}
+			}
+		}
+	}
+	return errs
 }
 
 // Validate checks all flags and returns all that is wrong with them.
@@ -180,10 +206,13 @@ func (o CompletedOptions) Validate() error {
 	errs = append(errs, o.Leader.Validate()...)
 	errs = append(errs, o.Draining.Validate()...)
 	errs = append(errs, o.Serving.Validate()...)
-	errs = append(errs, o.Etcd.Validate(o.Main.Enabled())...)
-	errs = append(errs, o.Authentication.Validate(o.Main.Enabled())...)
-	errs = append(errs, o.Tokens.Validate(o.Main.Enabled())...)
-	errs = append(errs, o.Authorization.Validate(o.Main.Enabled())...)
+	errs = append(errs, o.Etcd.Validate()...)
+	errs = append(errs, o.Authentication.Validate()...)
+	errs = append(errs, o.Tokens.Validate()...)
+	errs = append(errs, o.Authorization.Validate()...)
+	if o.Main.Enabled() {
+		errs = append(errs, o.refuseStandaloneFlags()...)
+	}
 	errs = append(errs, o.Admission.Validate()...)
 	errs = append(errs, o.API.Validate()...)
 	errs = append(errs, o.Audit.Validate()...)

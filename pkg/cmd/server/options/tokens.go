@@ -48,8 +48,6 @@ type Tokens struct {
 
 	// ownKeyFile signs where no other key is given.
 	ownKeyFile string
-	// given are the flags that were set.
-	given func(flag string) bool
 }
 
 // NewTokens returns the defaults: a key of annex's own, and bootstrap tokens log in.
@@ -73,23 +71,11 @@ func (o *Tokens) AddFlags(fs *pflag.FlagSet) {
 		"Who annex is to tokens: one for none of these does not log in. If not set, the values of --service-account-issuer.")
 	fs.BoolVar(&o.Bootstrap, "enable-bootstrap-token-auth", o.Bootstrap,
 		"Let the bootstrap tokens log in that stand in Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system.")
-	o.given = fs.Changed
 }
 
-// Validate checks the flags; behindMain says that another cluster has the service
-// accounts. Files are not read.
-func (o *Tokens) Validate(behindMain bool) []error {
+// Validate checks the flags; files are not read.
+func (o *Tokens) Validate() []error {
 	var errs []error
-	if behindMain {
-		for _, flag := range []string{
-			"service-account-issuer", "service-account-signing-key-file", "service-account-key-file", "service-account-jwks-uri",
-			"service-account-max-token-expiration", "api-audiences", "enable-bootstrap-token-auth",
-		} {
-			if o.given != nil && o.given(flag) {
-				errs = append(errs, fmt.Errorf("--%s is for annex alone: the main cluster says who may log in", flag))
-			}
-		}
-	}
 	for i, issuer := range o.Issuers {
 		switch {
 		case issuer == "":
@@ -115,12 +101,12 @@ func (o *Tokens) Validate(behindMain bool) []error {
 // OwnKey reports whether annex signs with a key that it made.
 func (o *Tokens) OwnKey() bool { return o.SigningKeyFile == "" }
 
-// UseOwnKey has tokens signed with the key that annex made.
+// UseOwnKey signs tokens with a key of annex's own.
 func (o *Tokens) UseOwnKey(path string) { o.ownKeyFile = path }
 
-// ApplyTo makes extra issue tokens, and has logins recognise them. It reads the keys,
-// and has the informers of kinds watch what tokens depend on.
-func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.ExtraConfig, kube kubernetes.Interface, kinds informers.SharedInformerFactory, logins *Logins) error {
+// ApplyTo makes extra issue tokens, and adds their authenticators. It reads the keys, and
+// requests the informers of objects that tokens depend on.
+func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.ExtraConfig, kube kubernetes.Interface, kinds informers.SharedInformerFactory, authenticators *Authenticators) error {
 	issuers := o.Issuers
 	if len(issuers) == 0 {
 		issuers = []string{defaultIssuer}
@@ -144,8 +130,8 @@ func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.Extr
 	generic.Authentication.APIAudiences = audiences
 
 	core := kinds.Core().V1()
-	logins.OwnIssuers = issuers
-	logins.ServiceAccounts = serviceaccount.NewAuthenticator(serviceaccount.AuthenticatorConfig{
+	authenticators.OwnIssuers = issuers
+	authenticators.ServiceAccounts = serviceaccount.NewAuthenticator(serviceaccount.AuthenticatorConfig{
 		Issuers:         issuers,
 		Keys:            keys,
 		Audiences:       audiences,
@@ -154,7 +140,7 @@ func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.Extr
 		Live:            kube.CoreV1(),
 	})
 	if o.Bootstrap {
-		logins.BootstrapTokens = bootstraptoken.NewAuthenticator(core.Secrets().Lister().Secrets(metav1.NamespaceSystem))
+		authenticators.BootstrapTokens = bootstraptoken.NewAuthenticator(core.Secrets().Lister().Secrets(metav1.NamespaceSystem))
 	}
 	return nil
 }

@@ -1,0 +1,263 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/cache"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/storage/freeze"
+	"github.com/annex-dev/annex/pkg/storage/limits"
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
+	"github.com/annex-dev/annex/pkg/storage/revision"
+	"github.com/annex-dev/annex/pkg/storage/writeinfo"
+)
+
+// The storage stack of a resource, from the registry's store down to etcd. A layer knows
+// only the interface that it wraps; their order is known here alone. Upstream's layers are
+// marked with *.
+//
+// Storage, which has objects:
+//
+//	 1. lazyStorage            finds the Store through the HostedResource when it is first used:
+//	                           upstream asks for storage before a Store is chosen
+//	 2. writeinfo              describes a write to the layers below etcd3
+//	 3. objectsize.Storage     waits for memory before a large object is read to be changed
+//	 4. corruption.Cached      reports lists of the watch cache that fail
+//	 5. warmingCache           reads small resources from etcd until the watch cache is warm
+//	 6. cacher*                answers reads from memory
+//	 7. corruption.Storage     names the objects that make a read of etcd fail
+//	 8. etcd3*                 encodes objects, and deletes those that cannot be read
+//
+// Transformers, which have values:
+//
+//	 9. corruption.Transformer records values that cannot be read, whatever the reason below
+//	10. objectsize.Transformer limits the size of the encoded object, before compression
+//	11. compression            compresses; ciphertext would not compress
+//	12. encryption*            encrypts
+//
+// Clients, which have keys and values:
+//
+//	13. latency tracker*       adds the time that etcd took to the audit log
+//	14. revision               shifts revisions of a restored resource; all below see those of etcd
+//	15. limits                 counts what is really stored: compressed and encrypted
+//	16. freeze                 refuses writes while the resource is moved, those of 15 included
+//	17. stream                 gives the resource a watch stream of its own
+//	18. stores.Store           the client of the Store that all its resources share
+//
+// A new layer is a package, a line in this list and in the code below, and if it has state
+// of the whole process a field of Layers.
+
+// Layers holds what the layers of all resources share.
+type Layers struct {
+	// MaxObjectBytes is the maximum size of an encoded object.
+	MaxObjectBytes int64
+	// ObjectBudget bounds the memory of large objects.
+	ObjectBudget *objectsize.Budget
+	// Compression has the dictionaries. With nil nothing is compressed.
+	Compression *compression.Manager
+	// DefaultCompression applies to resources whose HostedResource sets none.
+	DefaultCompression hostingv1alpha1.Compression
+	// Unreadable collects the objects that cannot be read.
+	Unreadable *corruption.Registry
+}
+
+// storageConfig describes the storage of a resource in any Store.
+type storageConfig struct {
+	Layers
+	*storagebackend.ConfigForResource
+	resourcePrefix string
+	keyFunc        func(obj runtime.Object) (string, error)
+	newFunc        func() runtime.Object
+	newListFunc    func() runtime.Object
+	attrs          storage.AttrFunc
+	triggers       storage.IndexerFuncs
+	indexers       *cache.Indexers
+	cached         bool
+	// compress reports whether values are to be compressed, and limits returns the limits
+	// of the HostedResource.
+	compress func() bool
+	limits   func() limits.Limits
+}
+
+var versioner storage.Versioner = storage.APIObjectVersioner{}
+
+// backend is the storage of a resource in a Store: all layers but the first.
+type backend struct {
+	storage.Interface
+	store    Store
+	location location
+	cached   bool
+	// closers end the layers, in the order in which these were built.
+	closers []func()
+	once    sync.Once
+}
+
+// destroy ends the layers. All endpoints of a resource share a backend, and each destroys it.
+func (b *backend) destroy() {
+	b.once.Do(func() {
+		for _, closeLayer := range slices.Backward(b.closers) {
+			closeLayer()
+		}
+	})
+}
+
+func (b *backend) onDestroy(closeLayer func()) { b.closers = append(b.closers, closeLayer) }
+
+// isStale reports whether the Store was deleted or replaced: the watch cache has objects that
+// are no longer there.
+func (b *backend) isStale() bool {
+	select {
+	case <-b.store.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// canServeReads reports whether the watch cache can serve reads while the Store is unavailable.
+func (b *backend) canServeReads() bool { return b.cached && b.ReadinessCheck() == nil }
+
+// build builds the layers 17 to 2 in a Store.
+func (c storageConfig) build(ctx context.Context, store Store) (_ *backend, err error) {
+	b := &backend{store: store, cached: c.cached}
+	defer func() {
+		if err != nil {
+			b.destroy()
+		}
+	}()
+	client, compactor, err := b.buildClient(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	limiter := objectsize.NewLimiter(objectsize.Config{
+		Resource: c.GroupResource, Store: store.Name(), Prefix: store.Prefix(), MaxBytes: c.MaxObjectBytes, Budget: c.ObjectBudget,
+	})
+	detector := corruption.New(corruption.Config{
+		Resource: c.GroupResource, Prefix: store.Prefix(), ResourcePrefix: c.resourcePrefix,
+		Codec: c.Codec, New: c.newFunc, Registry: c.Unreadable,
+	})
+	b.onDestroy(detector.Close)
+	transformer := b.buildTransformer(c)            // 12, 11
+	transformer = limiter.Transformer(transformer)  // 10
+	transformer = detector.Transformer(transformer) // 9
+	codec := detector.Codec()                       // 8
+	decoder := detector.Decoder(etcd3.NewDefaultDecoder(codec, versioner))
+	raw, err := etcd3.New(client, compactor, codec, c.newFunc, c.newListFunc, store.Prefix(),
+		c.resourcePrefix, c.GroupResource, transformer, c.LeaseManagerConfig, decoder, versioner)
+	if err != nil {
+		return nil, fmt.Errorf("create the storage of %s in Store %s: %w", c.GroupResource, store.Name(), err)
+	}
+	b.onDestroy(raw.Close)
+	b.Interface = raw
+	if utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion) {
+		b.Interface = etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, c.GroupResource)
+	}
+	b.Interface = detector.Storage(b.Interface) // 7
+	if c.cached {
+		if err := b.addCache(c, detector); err != nil { // 6, 5, 4
+			return nil, err
+		}
+	}
+	b.Interface = limiter.Storage(b.Interface)   // 3
+	b.Interface = writeinfo.Storage(b.Interface) // 2
+	return b, nil
+}
+
+// buildClient returns a client of the resource's own. It has no connection: its requests go
+// through the client of the Store.
+func (b *backend) buildClient(ctx context.Context, c storageConfig) (*kubernetes.Client, etcd3.Compactor, error) {
+	shared, prefix, resource := b.store.Client(), b.store.Prefix(), c.GroupResource // 18
+	offset, err := revision.Load(ctx, shared.KV, prefix, resource)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the revision offset of %s in Store %s: %w", resource, b.store.Name(), err)
+	}
+	lifetime, cancel := context.WithCancel(context.Background())
+	b.onDestroy(cancel)
+	base := clientv3.NewCtxClient(lifetime)
+	base.Lease, base.Maintenance = shared.Lease, shared.Maintenance
+	base.Watcher = newStream(shared.Watcher, shared.KV, resource.String())             // 17
+	base.KV = freeze.Target{KV: shared.KV, Prefix: prefix, Resource: resource}.Guard() // 16
+	var release func()
+	base.KV, release = limits.KV(limits.Config{ // 15
+		KV: base.KV, Prefix: prefix, Resource: resource, Usage: b.store.Usage(), Limits: c.limits,
+	})
+	b.onDestroy(release)
+	client := revision.Client(&kubernetes.Client{Client: base}, offset) // 14
+	client.KV = etcd3.NewETCDLatencyTracker(client.KV)                  // 13
+	client.Kubernetes = client
+	return client, revision.Compactor(b.store.Compactor(), offset), nil
+}
+
+// buildTransformer returns the transformer that compresses values, then encrypts them.
+func (b *backend) buildTransformer(c storageConfig) value.Transformer {
+	if c.Compression != nil {
+		transformer, release := c.Compression.Transformer(compression.Resource{
+			GroupResource: c.GroupResource,
+			Store:         b.store.Name(), Prefix: b.store.Prefix(), KV: b.store.Client().KV,
+			Encryption: c.Transformer, Wanted: c.compress,
+		})
+		b.onDestroy(release)
+		return transformer
+	}
+	if c.Transformer != nil {
+		return c.Transformer
+	}
+	return identity.NewEncryptCheckTransformer()
+}
+
+// addCache adds the watch cache.
+func (b *backend) addCache(c storageConfig, detector *corruption.Detector) error {
+	etcd := b.Interface
+	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
+		Storage:             etcd,
+		Versioner:           versioner,
+		GroupResource:       c.GroupResource,
+		EventsHistoryWindow: c.EventsHistoryWindow,
+		ResourcePrefix:      c.resourcePrefix,
+		KeyFunc:             c.keyFunc,
+		NewFunc:             c.newFunc,
+		NewListFunc:         c.newListFunc,
+		GetAttrsFunc:        c.attrs,
+		IndexerFuncs:        c.triggers,
+		Indexers:            c.indexers,
+		Codec:               c.Codec,
+	})
+	if err != nil {
+		return fmt.Errorf("create the watch cache of %s: %w", c.GroupResource, err)
+	}
+	delegator := cacher.NewCacheDelegator(watchCache, etcd)                                               // 6
+	warming := newWarmingCache(delegator, etcd, func() bool { return isSmall(b.store, c.GroupResource) }) // 5
+	b.Interface = detector.Cached(warming)                                                                // 4
+	var filling sync.WaitGroup
+	filling.Go(func() {
+		if watchCache.Wait(context.Background()) == nil { // or stopped
+			detector.NoteAllRead()
+		}
+	})
+	b.onDestroy(func() {
+		delegator.Stop()
+		watchCache.Stop()
+		filling.Wait()
+	})
+	return nil
+}

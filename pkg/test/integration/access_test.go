@@ -1,0 +1,312 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// httpClientAs returns an HTTP client that logs in in another way, or not at all.
+func (a *annex) httpClientAs(t *testing.T, login func(*restclient.Config)) *http.Client {
+	t.Helper()
+	config := restclient.AnonymousClientConfig(a.AnnexConfig)
+	if login != nil {
+		login(config)
+	}
+	annexHTTP, err := restclient.HTTPClientFor(config)
+	expectNoError(t, err)
+	return annexHTTP
+}
+
+func bearerToken(token string) func(*restclient.Config) {
+	return func(config *restclient.Config) { config.BearerToken = token }
+}
+
+func clientCertificate(certPEM, keyPEM []byte) func(*restclient.Config) {
+	return func(config *restclient.Config) { config.CertData, config.KeyData = certPEM, keyPEM }
+}
+
+// guardedPaths are of every server in the chain, and of none.
+func (a *annex) guardedPaths(t *testing.T) []string {
+	t.Helper()
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	widgets.names(t, "v1", metav1.ListOptions{}) // tries again while the watch cache fills
+	return []string{
+		"/", "/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/api_priority_and_fairness/dump_requests",
+		"/api/v1/namespaces", "/api/v1/namespaces/default/secrets", "/apis/hosting.annex.dev/v1alpha1/stores",
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/apiregistration.k8s.io/v1/apiservices",
+		widgets.path("v1"), "/apis/nothing.example.com/v1/things", "/nothing",
+		"/livez/ping/../../metrics", "/readyzz",
+	}
+}
+
+// discoveryPaths are open to everybody who is logged in, by a default role.
+var discoveryPaths = []string{"/api", "/apis", "/openapi/v2", "/openapi/v3", "/version"}
+
+func TestAccessToPaths(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	paths := a.guardedPaths(t)
+	foreign := newAuthority(t)
+	tests := map[string]struct {
+		login  func(*restclient.Config)
+		code   int
+		health int
+		reason string
+	}{
+		"no credentials":                 {nil, http.StatusUnauthorized, http.StatusOK, "Unauthorized"},
+		"wrong token":                    {bearerToken("wrong"), http.StatusUnauthorized, http.StatusUnauthorized, "Unauthorized"},
+		"certificate of another CA":      {clientCertificate(foreign.issue(t, "admin", "system:masters")), http.StatusUnauthorized, http.StatusUnauthorized, "Unauthorized"},
+		"token of a user outside":        {bearerToken(outsiderToken), http.StatusForbidden, http.StatusOK, `User \"bob\" cannot get path \"/metrics\"`},
+		"token of a member of the group": {bearerToken(masterToken), http.StatusOK, http.StatusOK, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			annexHTTP := a.httpClientAs(t, test.login)
+			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
+				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.code != test.health {
+					t.Errorf("%s: %s, want %d", path, got, test.health)
+				}
+			}
+			for _, path := range paths {
+				if path == "/metrics" && test.code == http.StatusOK {
+					continue // TestMetrics reads them, of a process of its own
+				}
+				got, want := send(t, annexHTTP, http.MethodGet, a.URL+path, ""), test.code
+				if want == http.StatusForbidden && slices.Contains(discoveryPaths, path) {
+					want = http.StatusOK
+				}
+				if ok := got.code == want || want == http.StatusOK && got.code == http.StatusNotFound; !ok {
+					t.Errorf("%s: %d, want %d", path, got.code, want)
+				}
+				if path == "/metrics" && !strings.Contains(string(got.body), test.reason) {
+					t.Errorf("%s: %s does not say %q", path, got, test.reason)
+				}
+			}
+		})
+	}
+}
+
+func TestForbiddenMessage(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	annexKube, err := kubernetes.NewForConfigAndClient(a.AnnexConfig, a.httpClientAs(t, bearerToken(outsiderToken)))
+	expectNoError(t, err)
+	_, err = annexKube.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
+	wantError(t, err, `secrets is forbidden: User "bob" cannot list resource "secrets" in API group "" in the namespace "default"`)
+	err = annexKube.CoreV1().Namespaces().Delete(t.Context(), "default", metav1.DeleteOptions{})
+	wantError(t, err, `namespaces "default" is forbidden: User "bob" cannot delete resource "namespaces"`)
+}
+
+// Impersonation is an act like others: only the administrator can, and then has
+// the rights of the other.
+func TestImpersonation(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	for name, test := range map[string]struct {
+		annexHTTP *http.Client
+		user      string
+		groups    string
+		code      int
+	}{
+		"an outsider as a master":     {a.httpClientAs(t, bearerToken(outsiderToken)), "alice", "system:masters", http.StatusForbidden},
+		"the administrator as nobody": {a.http, "bob", "builders", http.StatusForbidden},
+		"the administrator as master": {a.http, "bob", "system:masters", http.StatusOK},
+	} {
+		got := send(t, test.annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", "", "Impersonate-User", test.user, "Impersonate-Group", test.groups)
+		if got.code != test.code {
+			t.Errorf("%s: %s, want %d", name, got, test.code)
+		}
+	}
+	// Headers of a front proxy are not believed: annex has none.
+	got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+"/api/v1/namespaces", "", "X-Remote-User", "admin", "X-Remote-Group", "system:masters")
+	if got.code != http.StatusUnauthorized {
+		t.Errorf("headers of a front proxy: %s", got)
+	}
+}
+
+// Certificates of --client-ca-file log in beside annex's own, the CommonName as
+// the user, the organizations as groups.
+func TestClientCAFile(t *testing.T) {
+	t.Parallel()
+	authority := newAuthority(t)
+	a := startAnnex(t, "--client-ca-file="+authority.file(t))
+	if got := a.get(t, "/api/v1/namespaces"); got.code != http.StatusOK {
+		t.Errorf("the administrator's own certificate: %s", got)
+	}
+	for name, test := range map[string]struct {
+		groups []string
+		code   int
+	}{
+		"member":   {[]string{"people", "system:masters"}, http.StatusOK},
+		"outsider": {[]string{"people"}, http.StatusForbidden},
+	} {
+		annexHTTP := a.httpClientAs(t, clientCertificate(authority.issue(t, "carol", test.groups...)))
+		if got := send(t, annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", ""); got.code != test.code {
+			t.Errorf("%s: %s, want %d", name, got, test.code)
+		}
+	}
+}
+
+func TestInvalidTokenFile(t *testing.T) {
+	t.Parallel()
+	junk := filepath.Join(t.TempDir(), "tokens.csv")
+	expectNoError(t, os.WriteFile(junk, []byte("only-a-token\n"), 0o600))
+	for _, file := range []string{junk, "/nowhere/tokens.csv"} {
+		_, err := testserver.TryStartIn(t, t.TempDir(), "--token-auth-file="+file)
+		wantError(t, err, "--token-auth-file", file)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	var info version.Info
+	sharedAnnex(t).get(t, "/version").into(t, &info)
+	if info.Major != "1" || info.Minor != "37" || !strings.HasPrefix(info.GitVersion, "v1.37.") || !strings.Contains(info.GitVersion, "+annex.") || info.EmulationMinor != "37" {
+		t.Errorf("version is %+v", info)
+	}
+}
+
+// A process has one set of metrics. Upstream's ask the etcd of the server that
+// was started last, which here may be gone: 20 seconds a time.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	a := startAnnexProcess(t)
+	got := a.get(t, "/metrics", "Accept", "text/plain")
+	if got.code != http.StatusOK {
+		t.Fatalf("/metrics: %s", got)
+	}
+	described, series := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(string(got.body) + "\n") {
+		once := described
+		name, isDescription := strings.CutPrefix(line, "# TYPE ")
+		switch {
+		case isDescription:
+			name, _, _ = strings.Cut(name, " ")
+		case strings.HasPrefix(line, "#"):
+			continue
+		default:
+			last := strings.LastIndexByte(line, ' ')
+			if _, err := strconv.ParseFloat(strings.TrimSpace(line[last+1:]), 64); err != nil {
+				t.Errorf("not a sample: %q", line)
+			}
+			once, name = series, line[:max(last, 0)]
+		}
+		if once[name] {
+			t.Errorf("%s is there twice", name)
+		}
+		once[name] = true
+	}
+	for _, want := range []string{
+		"apiserver_request_total", "etcd_mvcc_db_total_size_in_bytes", "etcd_server_has_leader",
+		"etcd_request_duration_seconds", "process_resident_memory_bytes", "go_goroutines", "kubernetes_feature_enabled", "workqueue_depth",
+	} {
+		if !described[want] {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	got := sharedAnnex(t).get(t, "/debug/pprof/heap")
+	if got.code != http.StatusOK || !bytes.HasPrefix(got.body, []byte{0x1f, 0x8b}) {
+		t.Errorf("a heap profile: %d, %d bytes", got.code, len(got.body))
+	}
+}
+
+// authority signs certificates of clients and servers.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	expectNoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	expectNoError(t, err)
+	certificate, err := x509.ParseCertificate(der)
+	expectNoError(t, err)
+	return &authority{certificate: certificate, key: key}
+}
+
+// renewed returns the authority with another certificate for its key, signed by itself
+// or by another.
+func (a *authority) renewed(t *testing.T, by *authority) *authority {
+	t.Helper()
+	template := *a.certificate
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	der, err := x509.CreateCertificate(rand.Reader, &template, by.certificate, a.key.Public(), by.key)
+	expectNoError(t, err)
+	certificate, err := x509.ParseCertificate(der)
+	expectNoError(t, err)
+	return &authority{certificate: certificate, key: a.key}
+}
+
+// issue signs a certificate for a user, which also serves 127.0.0.1.
+func (a *authority) issue(t *testing.T, name string, groups ...string) (certPEM, keyPEM []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	expectNoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	certDER, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	expectNoError(t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	expectNoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+}
+
+// pool trusts the authority.
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.certificate)
+	return pool
+}
+
+// file writes the authority's certificate.
+func (a *authority) file(t *testing.T) string {
+	t.Helper()
+	return writeFile(t, "ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw}))
+}
+
+// writeFile writes a file into a folder of its own.
+func writeFile(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	expectNoError(t, os.WriteFile(path, content, 0o600))
+	return path
+}

@@ -1,0 +1,177 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// allRules matches all that is written, wherever it is.
+func allRules() []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+	}}
+}
+
+// Who installs webhooks on everything that are down, and a policy that refuses
+// allRules, can remove them again; annex starts with them, and even makes what is
+// missing of its own objects.
+func TestAdmissionMatchingEverythingCanBeRemoved(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	down := newWebhookServer(t, allow)
+	client := down.client()
+	down.Close()
+	total := func(h *hook) { h.Rules, h.NamespaceSelector = allRules(), nil }
+	for _, install := range []func(*testing.T, string, ...hook){a.installMutatingWebhooks, a.installValidatingWebhooks} {
+		install(t, "down", newWebhook("", "down", client, total))
+	}
+	all := &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: allRules()[0]}}}
+	a.createPolicy(t, "closed", policySpec(t, "validations: [{expression: 'false', message: closed}]", all), nil)
+	waitForRefusal(t, "a configmap", func() error {
+		_, err := a.tryConfigMap(t, "default", "one", true)
+		return err
+	}, "connection refused")
+	a.removeStartUpObjects(t)
+
+	a.Stop(t)
+	b := newAnnex(t, testserver.StartIn(t, a.DataDir))
+	for _, path := range []string{"/api/v1/namespaces/annex-system", "/apis/rbac.authorization.k8s.io/v1/clusterroles/view"} {
+		if answer := b.get(t, path); answer.code != http.StatusOK {
+			t.Errorf("%s is not there after a restart: %s", path, answer)
+		}
+	}
+	waitForRefusal(t, "a configmap after a restart", func() error {
+		_, err := b.tryConfigMap(t, "default", "one", true)
+		return err
+	}, "connection refused")
+
+	b.removePolicyAndWebhooks(t)
+	poll.Until(t, "everything is allowed again", func() string {
+		if _, err := b.tryConfigMap(t, "default", "one", true); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// removeStartUpObjects deletes some of what annex makes when it starts, past its
+// own API.
+func (a *annex) removeStartUpObjects(t *testing.T) {
+	t.Helper()
+	annexEtcd := a.etcd(t)
+	for _, key := range []string{"/annex/namespaces/annex-system", "/annex/clusterroles/view"} {
+		deleted, err := annexEtcd.Delete(t.Context(), key)
+		expectNoError(t, err)
+		if deleted.Deleted != 1 {
+			t.Fatalf("etcd has no key %s", key)
+		}
+	}
+}
+
+// removePolicyAndWebhooks removes the policy and the webhooks, as their administrator. The policy is
+// first: as in Kubernetes it decides on webhooks, but not on policies.
+func (a *annex) removePolicyAndWebhooks(t *testing.T) {
+	t.Helper()
+	configurations := a.kube.AdmissionregistrationV1()
+	if err := configurations.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "closed", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("delete the binding of a policy on everything: %v", err)
+	}
+	poll.Until(t, "a webhook on everything can be changed", func() string {
+		mutating, err := configurations.MutatingWebhookConfigurations().Get(t.Context(), "down", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		mutating.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
+		if _, err := configurations.MutatingWebhookConfigurations().Update(t.Context(), mutating, metav1.UpdateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	if err := configurations.ValidatingWebhookConfigurations().Delete(t.Context(), "down", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("delete a webhook on everything: %v", err)
+	}
+}
+
+// TestUnreadableAdmissionConfiguration damages a policy, a binding and a webhook configuration:
+// writes are refused, before and after a restart, until the administrator deletes it.
+func TestUnreadableAdmissionConfiguration(t *testing.T) {
+	t.Parallel()
+	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations"} {
+		t.Run(resource, func(t *testing.T) {
+			t.Parallel()
+			dataDir := t.TempDir()
+			p := startProcess(t, dataDir)
+			a := clientsOf(t, p, dataDir)
+			refusal := "closed by a policy"
+			if resource == "validatingwebhookconfigurations" {
+				refusal = "not like that"
+				a.installValidatingWebhooks(t, "closed", newWebhook("default", "closed", newWebhookServer(t, refuse).client()))
+			} else {
+				a.createPolicy(t, "closed", policySpec(t, "validations: [{expression: 'false', message: "+refusal+"}]", matchResources("default", "", "configmaps")), nil)
+			}
+			create := func() error {
+				_, err := a.tryConfigMap(t, "default", "one", true)
+				return err
+			}
+			waitForRefusal(t, "a configmap", create, refusal)
+
+			path := "/apis/admissionregistration.k8s.io/v1/" + resource
+			if _, err := a.etcd(t).Put(t.Context(), "/annex/"+resource+"/closed", "damaged"); err != nil {
+				t.Fatal(err)
+			}
+			a.waitForUnreadable(t, path)
+			waitForRefusal(t, "a configmap, from what is remembered", create, refusal)
+
+			p.Kill()
+			startProcess(t, dataDir)
+			a = servingAt(t, dataDir)
+			a.waitForUnreadable(t, path)
+			for range 3 {
+				if err := create(); !apierrors.IsForbidden(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsInternalError(err) {
+					t.Errorf("after a restart a configmap is answered with: %v", err)
+				}
+			}
+			if got := a.get(t, "/readyz"); got.code == http.StatusOK {
+				t.Error("it says that it is ready")
+			}
+			if got := a.request(t, http.MethodDelete, path+"/closed", ""); got.code < 400 {
+				t.Errorf("it was deleted as if it could be read: %s", got)
+			}
+			if got := a.request(t, http.MethodDelete, path+"/closed?"+corruption.UnsafeDelete+"=true", ""); got.code != http.StatusOK {
+				t.Fatalf("delete it: %s", got)
+			}
+			poll.Until(t, "annex is ready, and writes are allowed", func() string {
+				if got := a.get(t, "/readyz"); got.code != http.StatusOK {
+					return got.String()
+				}
+				return errorText(create())
+			})
+		})
+	}
+}
+
+// waitForUnreadable waits until lists fail with an error that names the object "closed".
+func (a *annex) waitForUnreadable(t *testing.T, path string) {
+	t.Helper()
+	poll.Until(t, path+" cannot be listed", func() string {
+		got := a.get(t, path)
+		if got.code != http.StatusInternalServerError || !strings.Contains(string(got.body), "closed cannot be read") {
+			return got.String()
+		}
+		return ""
+	})
+}

@@ -1,0 +1,375 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	toolsevents "k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+func TestSystemNamespaces(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	for _, name := range []string{"default", "kube-system", "kube-public", "annex-system"} {
+		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if namespace.Status.Phase != corev1.NamespaceActive || namespace.Labels[corev1.LabelMetadataName] != name {
+			t.Errorf("namespace %s: %+v", name, namespace)
+		}
+	}
+	err := a.kube.CoreV1().Namespaces().Delete(t.Context(), "kube-system", metav1.DeleteOptions{})
+	wantError(t, err, `namespaces "kube-system" is forbidden: this namespace may not be deleted`)
+	active, err := a.kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Active"})
+	if err != nil || len(active.Items) < 4 {
+		t.Errorf("active namespaces: %v, %v", active, err)
+	}
+}
+
+func TestObjectsNeedTheirNamespace(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	_, err := a.kube.CoreV1().ConfigMaps("nowhere").Create(t.Context(), config, metav1.CreateOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("got %v, want NotFound", err)
+	}
+	wantError(t, err, `namespaces "nowhere" not found`)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	widgets.namespace = "nowhere"
+	_, err = widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "a", "spec: {}"), metav1.CreateOptions{})
+	wantError(t, err, `namespaces "nowhere" not found`)
+}
+
+func TestConfigMaps(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	configs := a.kube.CoreV1().ConfigMaps(a.newNamespace(t))
+	apply := func(manager string, force bool, data map[string]string) (*corev1.ConfigMap, error) {
+		return configs.Apply(t.Context(), applycorev1.ConfigMap("a", "").WithNamespace("").WithData(data), metav1.ApplyOptions{FieldManager: manager, Force: force})
+	}
+	if _, err := apply("alice", false, map[string]string{"a": "1", "b": "1"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := apply("bob", false, map[string]string{"b": "2"})
+	wantError(t, err, `conflict with "alice"`, ".data.b")
+	if _, err := apply("bob", true, map[string]string{"b": "2"}); err != nil {
+		t.Fatal(err)
+	}
+	merged, err := apply("alice", false, map[string]string{"c": "3"})
+	expectNoError(t, err)
+	if diff := cmp.Diff(map[string]string{"b": "2", "c": "3"}, merged.Data); diff != "" {
+		t.Errorf("data (-want +got):\n%s", diff)
+	}
+
+	patched, err := configs.Patch(t.Context(), "a", types.JSONPatchType, []byte(`[{"op": "test", "path": "/data/b", "value": "2"}, {"op": "remove", "path": "/data/b"}]`), metav1.PatchOptions{})
+	if err != nil || len(patched.Data) != 1 {
+		t.Errorf("JSON patch: %v, %v", patched, err)
+	}
+	stale := patched.DeepCopy()
+	stale.ResourceVersion = merged.ResourceVersion
+	if _, err := configs.Update(t.Context(), stale, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("update of an old version: got %v, want a conflict", err)
+	}
+	patched.Immutable = new(bool)
+	*patched.Immutable = true
+	if patched, err = configs.Update(t.Context(), patched, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	patched.Data["c"] = "4"
+	_, err = configs.Update(t.Context(), patched, metav1.UpdateOptions{})
+	wantError(t, err, "field is immutable when `immutable` is set")
+
+	generated, err := configs.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "gen-"}}, metav1.CreateOptions{})
+	if err != nil || !strings.HasPrefix(generated.Name, "gen-") || len(generated.Name) != len("gen-")+5 {
+		t.Errorf("a generated name: %v, %v", generated, err)
+	}
+	uid := types.UID("other")
+	err = configs.Delete(t.Context(), generated.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if !apierrors.IsConflict(err) {
+		t.Errorf("deletion of another object of that name: got %v, want a conflict", err)
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	secrets := a.kube.CoreV1().Secrets(a.newNamespace(t))
+	created := mustCreate(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, StringData: map[string]string{"key": "value"}})
+	if created.Type != corev1.SecretTypeOpaque || string(created.Data["key"]) != "value" || created.StringData != nil {
+		t.Errorf("created %+v", created)
+	}
+	basic := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "basic"}, Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{"username": []byte("x")}}
+	mustCreate(t, secrets, basic)
+	_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}, Type: corev1.SecretTypeTLS}, metav1.CreateOptions{})
+	wantError(t, err, `data[tls.crt]: Required value`)
+	list, err := secrets.List(t.Context(), metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBasicAuth)})
+	if err != nil || len(list.Items) != 1 || list.Items[0].Name != "basic" {
+		t.Errorf("secrets by type: %v, %v", list, err)
+	}
+	created.Type = corev1.SecretTypeBasicAuth
+	_, err = secrets.Update(t.Context(), created, metav1.UpdateOptions{})
+	wantError(t, err, "type: Invalid value", "field is immutable")
+}
+
+// Typed clients ask for protobuf, at least those that kubectl and controllers use.
+func TestProtobuf(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	config := restclient.CopyConfig(a.AnnexConfig)
+	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+	annexKube, err := kubernetes.NewForConfig(config)
+	expectNoError(t, err)
+	configs := annexKube.CoreV1().ConfigMaps(namespace)
+	factory := informers.NewSharedInformerFactoryWithOptions(annexKube, 0, informers.WithNamespace(namespace))
+	informer := factory.Core().V1().ConfigMaps()
+	synced := informer.Informer().HasSynced
+	factory.Start(t.Context().Done())
+	if !cache.WaitForCacheSync(t.Context().Done(), synced) {
+		t.Fatal("the informer did not sync")
+	}
+	data := map[string]string{"key": "value"}
+	mustCreate(t, configs, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: data})
+	poll.Until(t, "the informer has it", func() string {
+		got, err := informer.Lister().ConfigMaps(namespace).Get("a")
+		if err != nil {
+			return err.Error()
+		}
+		return cmp.Diff(data, got.Data)
+	})
+	_, err = configs.Get(t.Context(), "none", metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("an error in protobuf: %v", err)
+	}
+	for path, prefix := range map[string]string{"configmaps": "k8s\x00", "configmaps/a": "k8s\x00"} {
+		got := a.get(t, "/api/v1/namespaces/"+namespace+"/"+path, "Accept", runtime.ContentTypeProtobuf)
+		if got.code != http.StatusOK || !strings.HasPrefix(string(got.body), prefix) {
+			t.Errorf("%s: %d %q", path, got.code, got.body)
+		}
+	}
+	if stored := etcdValue(t, a.etcd(t), "/annex/configmaps/"+namespace+"/a"); !strings.HasPrefix(string(stored), "k8s\x00") {
+		t.Errorf("etcd holds %q, want protobuf", stored)
+	}
+	// Of a custom resource there is no protobuf.
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	if got := a.get(t, widgets.path("v1"), "Accept", runtime.ContentTypeProtobuf); got.code != http.StatusNotAcceptable {
+		t.Errorf("a custom resource as protobuf: %s, want 406", got)
+	}
+}
+
+func TestEventsInBothGroups(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	config := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "subject"}})
+
+	// Recorders of both generations, as controllers use them.
+	old := record.NewBroadcaster(record.WithContext(t.Context()))
+	old.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.kube.CoreV1().Events(namespace)})
+	t.Cleanup(old.Shutdown)
+	old.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "old"}).Event(config, corev1.EventTypeWarning, "Spoken", "by the old recorder")
+	current := toolsevents.NewBroadcaster(&toolsevents.EventSinkImpl{Interface: a.kube.EventsV1()})
+	current.StartRecordingToSink(t.Context().Done())
+	t.Cleanup(current.Shutdown)
+	current.NewRecorder(scheme.Scheme, "example.com/new").Eventf(config, nil, corev1.EventTypeNormal, "Written", "Writing", "by the new recorder")
+
+	poll.Until(t, "both groups show both events", func() string {
+		core, err := a.kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=subject"})
+		if err != nil {
+			return err.Error()
+		}
+		events, err := a.kube.EventsV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=subject"})
+		if err != nil {
+			return err.Error()
+		}
+		var inCore, inEvents []string
+		for _, event := range core.Items {
+			inCore = append(inCore, event.Reason+" "+event.Message)
+		}
+		for _, event := range events.Items {
+			inEvents = append(inEvents, event.Reason+" "+event.Note)
+		}
+		slices.Sort(inCore)
+		slices.Sort(inEvents)
+		want := []string{"Spoken by the old recorder", "Written by the new recorder"}
+		return cmp.Diff(want, inCore) + cmp.Diff(want, inEvents)
+	})
+	warnings, err := a.kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "type=Warning"})
+	if err != nil || len(warnings.Items) != 1 || warnings.Items[0].Source.Component != "old" {
+		t.Errorf("warnings: %v, %v", warnings, err)
+	}
+	_, err = a.kube.EventsV1().Events(namespace).Create(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "incomplete"}}, metav1.CreateOptions{})
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("an event that says nothing: got %v, want Invalid", err)
+	}
+}
+
+func TestEventsExpire(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t, "--event-ttl=1s")
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: "short", Namespace: "default"},
+		InvolvedObject: corev1.ObjectReference{Kind: "ConfigMap", Namespace: "default", Name: "x"}, Reason: "Tested", Type: corev1.EventTypeNormal,
+	}
+	mustCreate(t, a.kube.CoreV1().Events("default"), event)
+	granted := time.Now()
+	poll.Until(t, "the event is gone", func() string {
+		_, err := a.kube.CoreV1().Events("default").Get(t.Context(), "short", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		return fmt.Sprintf("after %s: %v", time.Since(granted), err)
+	})
+}
+
+func TestLeaderElection(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	run := func(ctx context.Context, identity string, leading chan<- string) <-chan struct{} {
+		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+			Lock: &resourcelock.LeaseLock{
+				LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lock"}, Client: a.kube.CoordinationV1(),
+				LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+			},
+			LeaseDuration: 10 * time.Second, RenewDeadline: 8 * time.Second, RetryPeriod: 100 * time.Millisecond, ReleaseOnCancel: true,
+			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leading <- identity }, OnStoppedLeading: func() {}},
+		})
+		expectNoError(t, err)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			elector.Run(ctx)
+		}()
+		return done
+	}
+	next := func(leading <-chan string) string {
+		select {
+		case identity := <-leading:
+			return identity
+		case <-time.After(poll.Timeout):
+			return "nobody"
+		}
+	}
+	leading := make(chan string, 2)
+	first, stopFirst := context.WithCancel(t.Context())
+	firstDone := run(first, "first", leading)
+	if got := next(leading); got != "first" {
+		t.Fatalf("%s leads", got)
+	}
+	second, stopSecond := context.WithCancel(t.Context())
+	secondDone := run(second, "second", leading)
+	lease, err := a.kube.CoordinationV1().Leases(namespace).Get(t.Context(), "lock", metav1.GetOptions{})
+	if err != nil || *lease.Spec.HolderIdentity != "first" {
+		t.Errorf("the lease: %v, %v", lease, err)
+	}
+	stopFirst()
+	<-firstDone
+	if got := next(leading); got != "second" {
+		t.Errorf("after the first let go %s leads", got)
+	}
+	stopSecond()
+	<-secondDone
+}
+
+func TestTablesOfKinds(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	want := map[string][]string{
+		"/api/v1/namespaces":                                      {"Name", "Status", "Age"},
+		"/api/v1/configmaps":                                      {"Name", "Data", "Age"},
+		"/api/v1/secrets":                                         {"Name", "Type", "Data", "Age"},
+		"/api/v1/serviceaccounts":                                 {"Name", "Age"},
+		"/api/v1/events":                                          {"Last Seen", "Type", "Reason", "Object", "Message"},
+		"/apis/events.k8s.io/v1/events":                           {"Last Seen", "Type", "Reason", "Object", "Message"},
+		"/apis/coordination.k8s.io/v1/leases":                     {"Name", "Holder", "Age"},
+		"/apis/apiregistration.k8s.io/v1/apiservices":             {"Name", "Service", "Available", "Age"},
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": {"Name", "Scope", "Versions", "Created At"},
+	}
+	for path, columns := range want {
+		var table metav1.Table
+		a.get(t, path, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").into(t, &table)
+		var got []string
+		for _, column := range table.ColumnDefinitions {
+			if column.Priority == 0 {
+				got = append(got, column.Name)
+			}
+		}
+		if diff := cmp.Diff(columns, got); diff != "" {
+			t.Errorf("%s: columns (-want +got):\n%s", path, diff)
+		}
+	}
+}
+
+// What a client sends wrong is answered in the words kubectl users know.
+func TestMalformedRequests(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	namespace := a.newNamespace(t)
+	path := "/api/v1/namespaces/" + namespace + "/configmaps"
+	tests := map[string]struct {
+		path, contentType, body string
+		code                    int
+		want                    string
+	}{
+		"not JSON":           {path, "application/json", "{", http.StatusBadRequest, "the object provided is unrecognized"},
+		"not YAML":           {path, "application/yaml", "a: [", http.StatusBadRequest, "yaml"},
+		"another kind":       {path, "application/json", `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}`, http.StatusBadRequest, "cannot be handled as a ConfigMap"},
+		"invalid name":       {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "Not Valid"}}`, http.StatusUnprocessableEntity, "a lowercase RFC 1123 subdomain must consist of"},
+		"no name":            {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap"}`, http.StatusUnprocessableEntity, "name or generateName is required"},
+		"wrong type":         {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": 1}}`, http.StatusBadRequest, "cannot unmarshal number into Go struct field ConfigMap.data of type string"},
+		"another place":      {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "other"}}`, http.StatusBadRequest, "the namespace of the provided object does not match the namespace sent on the request"},
+		"media type":         {path, "text/plain", "x", http.StatusUnsupportedMediaType, "the body of the request was in an unknown format"},
+		"no resource":        {"/api/v1/namespaces/" + namespace + "/pods", "application/json", "{}", http.StatusNotFound, "the server could not find the requested resource"},
+		"body too large":     {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "` + strings.Repeat("x", 18<<20) + `"}}`, http.StatusRequestEntityTooLarge, "limit is 3145728"},
+		"too large for kind": {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "` + strings.Repeat("x", 2<<20) + `"}}`, http.StatusUnprocessableEntity, "Too long"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := a.request(t, http.MethodPost, test.path, test.body, "Content-Type", test.contentType)
+			var status metav1.Status
+			got.into(t, &status)
+			if got.code != test.code || status.Kind != "Status" || !strings.Contains(status.Message, test.want) {
+				t.Errorf("got %s, want %d that says %q", got, test.code, test.want)
+			}
+		})
+	}
+	if got := a.request(t, http.MethodPatch, path+"/none", "{}", "Content-Type", string(types.MergePatchType)); got.code != http.StatusNotFound {
+		t.Errorf("patch of nothing: %s", got)
+	}
+	if got := a.request(t, http.MethodPut, "/api/v1/namespaces", "{}"); got.code != http.StatusMethodNotAllowed {
+		t.Errorf("a method that is not served: %s", got)
+	}
+}

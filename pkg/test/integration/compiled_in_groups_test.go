@@ -1,0 +1,107 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apiserver"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// newCRDIn is a definition of a resource in a group that may be compiled in.
+func newCRDIn(t *testing.T, plural, group, version string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	crd := newCRD(t, anySchema)
+	crd.Name, crd.Spec.Group = plural+"."+group, group
+	crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, for a test"}
+	crd.Spec.Scope = apiextensionsv1.ClusterScoped
+	crd.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: "Impostor" + plural}
+	crd.Spec.Versions[0].Name = version
+	return crd
+}
+
+func TestCRDsInCompiledInGroupsAreRefused(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	groups := apiserver.CompiledInGroups()
+	for group := range groups {
+		_, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newCRDIn(t, "things", group, "v9"), metav1.CreateOptions{})
+		if !apierrors.IsInvalid(err) {
+			t.Errorf("a definition in the group %q: %v, want invalid", group, err)
+		}
+	}
+}
+
+// Definitions that an older version let pass are in the etcd of a data directory.
+func TestExistingCRDsInCompiledInGroups(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t, "--disable-admission-plugins=CompiledInGroups")
+	before := a.groupNames(t)
+	if unknown := before.Difference(apiserver.CompiledInGroups()); unknown.Len() > 0 {
+		t.Errorf("%v are served without a definition, and not refused to definitions", sets.List(unknown))
+	}
+	widgets := a.installOn(t, "default")
+	widgets.create(t, "v1", "kept", "spec: {}")
+	impostors := []*apiextensionsv1.CustomResourceDefinition{
+		newCRDIn(t, "hostedresources", "hosting.annex.dev", "v1alpha1"),
+		newCRDIn(t, "stores", "hosting.annex.dev", "v1"),
+		newCRDIn(t, "customresourcedefinitions", "apiextensions.k8s.io", "v1"),
+		newCRDIn(t, "apiservices", "apiregistration.k8s.io", "v1"),
+		newCRDIn(t, "things", "rbac.authorization.k8s.io", "v1"),
+	}
+	for _, crd := range impostors {
+		a.createCRD(t, crd)
+	}
+	if got := a.get(t, "/apis/hosting.annex.dev/v1/stores"); got.code == 200 {
+		t.Errorf("Stores are served as if they were custom resources: %s", got)
+	}
+	for _, crd := range impostors {
+		mustDelete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd.Name)
+	}
+	for _, crd := range impostors {
+		poll.Until(t, crd.Name+" is gone", func() string {
+			found, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
+			if !apierrors.IsNotFound(err) {
+				return fmt.Sprintf("%v, %v", found.Status.Conditions, err)
+			}
+			return ""
+		})
+	}
+	if got := widgets.hosted(t).Status.DefinitionUID; got == "" {
+		t.Error("the HostedResource of another definition was replaced")
+	}
+	if _, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{}); err != nil {
+		t.Errorf("the Store default: %v", err)
+	}
+	if _, err := widgets.in("v1").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+		t.Errorf("an object of another definition: %v", err)
+	}
+	// What was made last must have reached discovery, and so what went before it.
+	last := a.installOn(t, "default")
+	poll.Until(t, "the groups are as before", func() string {
+		return cmp.Diff(before.Union(sets.New(widgets.group, last.group)), a.groupNames(t))
+	})
+}
+
+// groupNames are the groups that discovery has.
+func (a *annex) groupNames(t *testing.T) sets.Set[string] {
+	t.Helper()
+	served, err := a.kube.Discovery().ServerGroups()
+	expectNoError(t, err)
+	names := sets.New[string]()
+	for _, group := range served.Groups {
+		names.Insert(group.Name)
+	}
+	return names
+}

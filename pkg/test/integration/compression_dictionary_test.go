@@ -1,0 +1,315 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+const (
+	// trainingObjects is how many objects it takes to learn a dictionary.
+	trainingObjects = 80
+	// checkedObjects is how many of them, the first, are looked at and updated.
+	checkedObjects = 5
+)
+
+// compressedMagic begins every compressed value, for ever: it is written down here
+// once more so that a change of it is noticed.
+const compressedMagic = "\x00annex:zstd:1\x00"
+
+// createTrainingObjects makes as many objects as a dictionary takes.
+func (r *resource) createTrainingObjects(t *testing.T) {
+	t.Helper()
+	for i := range trainingObjects {
+		r.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i))
+	}
+}
+
+// touch updates so many objects without changing them.
+func (r *resource) touch(t *testing.T, objects int) {
+	t.Helper()
+	for i := range objects {
+		if _, err := r.patch(t, "v1", fmt.Sprintf("w-%d", i), "{}"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// trainDictionary waits for a dictionary, and has objects compressed with it. It returns where
+// the dictionary is.
+func (r *resource) trainDictionary(t *testing.T) (key string) {
+	t.Helper()
+	poll.Until(t, "there is a dictionary", func() string {
+		for key = range r.dictionaries(t) {
+			return ""
+		}
+		return "none"
+	})
+	// It is in etcd a moment before it is used. The first object was written without.
+	before := r.get(t, "v1", "w-0").GetResourceVersion()
+	poll.Until(t, "the dictionary is used", func() string {
+		if after, err := r.patch(t, "v1", "w-0", "{}"); err != nil || after.GetResourceVersion() == before {
+			return fmt.Sprintf("w-0 is not written again (%v)", err)
+		}
+		return ""
+	})
+	r.touch(t, checkedObjects)
+	return key
+}
+
+// mustRead fails unless the objects can be read, one by one and together.
+func (r *resource) mustRead(t *testing.T, when string) {
+	t.Helper()
+	if got := len(r.list(t)); got < trainingObjects {
+		t.Errorf("%s: %d objects are listed", when, got)
+	}
+	for i := range checkedObjects {
+		object := r.get(t, "v1", fmt.Sprintf("w-%d", i))
+		if got := field(object, "spec", "propertyNumber7", "measuredDiameter"); got != int64(7*i) {
+			t.Errorf("%s: w-%d reads %v", when, i, got)
+		}
+	}
+}
+
+// valueCounts is how many values are plain, or compressed with which dictionary.
+type valueCounts struct{ plain, generic, own int }
+
+// counts says how objects are in etcd: plain, with the dictionary that annex
+// brings along, and with one of the resource's own.
+func (r *resource) counts(t *testing.T) (counts valueCounts) {
+	t.Helper()
+	for i := range checkedObjects {
+		value := r.raw(t, fmt.Sprintf("w-%d", i))
+		_, own := compression.DictionaryID(value)
+		switch {
+		case own:
+			counts.own++
+		case bytes.HasPrefix(value, []byte(compressedMagic)):
+			counts.generic++
+		case value[0] == '{':
+			counts.plain++
+		default:
+			t.Errorf("w-%d is %.40q", i, value)
+		}
+	}
+	return counts
+}
+
+// TestCompressionOfPlainObjects goes from plain values to compressed ones and back, with a
+// restart before each step. Nothing is rewritten but what is updated.
+func TestCompressionOfPlainObjects(t *testing.T) {
+	t.Parallel()
+	widgets := startAnnex(t, "--storage-compression=None").installCRD(t, newCRD(t, anySchema))
+	widgets.createTrainingObjects(t)
+	if got := widgets.counts(t); got != (valueCounts{plain: checkedObjects}) {
+		t.Fatalf("without compression: %+v", got)
+	}
+	small := widgets.create(t, "v1", "small", "{}")
+
+	widgets.annex = widgets.annex.restart(t)
+	widgets.mustRead(t, "before anything is rewritten")
+	if got := widgets.counts(t); got != (valueCounts{plain: checkedObjects}) {
+		t.Errorf("reading rewrote: %+v", got)
+	}
+	widgets.touch(t, trainingObjects)
+	if got := widgets.counts(t); got.plain > 0 {
+		t.Errorf("after an update each that changes nothing: %+v", got)
+	}
+	again, err := widgets.patch(t, "v1", "small", "{}")
+	expectNoError(t, err)
+	if value := widgets.raw(t, "small"); value[0] != '{' || again.GetResourceVersion() != small.GetResourceVersion() {
+		t.Errorf("a small object was written again, as %.40q", value)
+	}
+	widgets.trainDictionary(t)
+	if got := widgets.counts(t); got != (valueCounts{own: checkedObjects}) {
+		t.Errorf("with a dictionary: %+v", got)
+	}
+	widgets.mustRead(t, "with a dictionary")
+	widgets.waitForExactUsage(t)
+
+	widgets.annex = widgets.annex.restart(t)
+	widgets.mustRead(t, "after a restart")
+	fresh := widgets.create(t, "v1", "fresh", widgetContent(1))
+	if _, own := compression.DictionaryID(widgets.raw(t, fresh.GetName())); !own {
+		t.Error("the dictionary is not used after a restart")
+	}
+
+	widgets.annex = widgets.annex.restart(t, "--storage-compression=None")
+	widgets.mustRead(t, "switched off")
+	widgets.touch(t, checkedObjects)
+	if got := widgets.counts(t); got != (valueCounts{plain: checkedObjects}) {
+		t.Errorf("switched off, after an update each: %+v", got)
+	}
+	if len(widgets.dictionaries(t)) != 1 {
+		t.Error("the dictionary went when it was not needed any more: fresh needs it, and backups may")
+	}
+	if got := widgets.get(t, "v1", "fresh"); got.GetUID() != fresh.GetUID() {
+		t.Errorf("what is still compressed reads %v", got)
+	}
+}
+
+// TestDictionariesOutliveTheirCRD deletes a definition with all of its objects. When it comes
+// back its dictionary is still there, and used from the first object on.
+func TestDictionariesOutliveTheirCRD(t *testing.T) {
+	t.Parallel()
+	definition := newCRD(t, anySchema)
+	widgets := sharedAnnex(t).installCRD(t, definition.DeepCopy())
+	widgets.createTrainingObjects(t)
+	key := widgets.trainDictionary(t)
+	widgets.deleteCRD(t)
+	widgets.waitForCRDDeleted(t)
+	widgets.waitForHostedResourceDeleted(t)
+	if _, found := widgets.dictionaries(t)[key]; !found {
+		t.Fatal("the dictionary went with the definition")
+	}
+	widgets.annex.createCRD(t, definition)
+	widgets.create(t, "v1", "w", widgetContent(1))
+	id, own := compression.DictionaryID(widgets.raw(t, "w"))
+	if !own || !strings.HasSuffix(key, "/"+strconv.FormatUint(uint64(id), 10)) {
+		t.Errorf("the first object is compressed with dictionary %d, want that at %s", id, key)
+	}
+}
+
+// TestCompressionWithEncryption finds nothing of an object in etcd, neither in its
+// value nor in the dictionary that is made of such, and no compressed value that is
+// not encrypted.
+func TestCompressionWithEncryption(t *testing.T) {
+	t.Parallel()
+	definition := newCRD(t, anySchema)
+	flag := "--encryption-provider-config=" + writeFile(t, "encryption.yaml",
+		encryptionConfig("widgets."+definition.Spec.Group, provider("secretbox", "first"), "{identity: {}}"))
+	widgets := startAnnex(t).installCRD(t, definition)
+	widgets.createTrainingObjects(t)
+	key := widgets.trainDictionary(t) // of what is encrypted nothing is learned
+	widgets.annex = widgets.annex.restart(t, flag)
+	widgets.touch(t, checkedObjects)
+	poll.Until(t, "the dictionary is encrypted", func() string {
+		if value := widgets.dictionaries(t)[key]; !bytes.HasPrefix(value, []byte("k8s:enc:")) {
+			return fmt.Sprintf("it is %.40q", value)
+		}
+		return ""
+	})
+	values := map[string][]byte{key: widgets.dictionaries(t)[key], "w-3": widgets.raw(t, "w-3")}
+	for what, value := range values {
+		if !bytes.HasPrefix(value, []byte("k8s:enc:secretbox:v1:first:")) {
+			t.Errorf("%s is %.40q", what, value)
+		}
+		for _, secret := range []string{"suspensionMaterial", "steel", "propertyNumber", compressedMagic} {
+			if bytes.Contains(value, []byte(secret)) {
+				t.Errorf("%s says %q", what, secret)
+			}
+		}
+	}
+	plain, err := widgets.get(t, "v1", "w-3").MarshalJSON()
+	expectNoError(t, err)
+	if got := len(values["w-3"]); got*3 > len(plain) {
+		t.Errorf("an object of %d bytes takes %d", len(plain), got)
+	}
+	widgets.waitForExactUsage(t)
+	widgets.annex = widgets.annex.restart(t, flag)
+	widgets.mustRead(t, "after a restart")
+}
+
+// TestCompressionOnReplicas has a replica read what another wrote, with a dictionary
+// that was made after it had served the resource.
+func TestCompressionOnReplicas(t *testing.T) {
+	t.Parallel()
+	endpoint := startEtcd(t, nil)
+	annexEtcd := newEtcdClient(t, clientv3.Config{Endpoints: []string{endpoint}})
+	first := startReplica(t, endpoint).installCRD(t, newCRD(t, anySchema))
+	second := *first
+	second.annex = startReplica(t, endpoint).annex
+	first.create(t, "v1", "before", widgetContent(1))
+	events, err := second.in("v1").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=after"})
+	expectNoError(t, err)
+	defer events.Stop()
+	second.create(t, "v1", "too", widgetContent(2))
+	first.createTrainingObjects(t)
+	var after []byte
+	poll.Until(t, "the first replica has a dictionary", func() string {
+		if _, err := first.patch(t, "v1", "before", "{}"); err != nil {
+			return err.Error()
+		}
+		if after = rawValue(t, annexEtcd, first.key("before")); !bytes.HasPrefix(after, []byte(compressedMagic)) {
+			return fmt.Sprintf("etcd has %.40q", after)
+		}
+		if _, own := compression.DictionaryID(after); !own {
+			return "none"
+		}
+		return ""
+	})
+	created := first.create(t, "v1", "after", widgetContent(3))
+	if event := nextEvent(t, events); !strings.Contains(describe(event), "after") {
+		t.Errorf("the watch of the second says %s", describe(event))
+	}
+	if got := second.get(t, "v1", "after"); got.GetUID() != created.GetUID() {
+		t.Errorf("the second reads %v", got)
+	}
+	if got := len(second.list(t)); got != trainingObjects+3 {
+		t.Errorf("the second lists %d objects", got)
+	}
+}
+
+// TestLostDictionary starts annex without the dictionary that some objects need, and
+// with another in its place: lists fail and name them, others can be read, and with
+// the dictionary back all is as it was.
+func TestLostDictionary(t *testing.T) {
+	t.Parallel()
+	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
+	widgets.createTrainingObjects(t)
+	key := widgets.trainDictionary(t)
+	id := key[strings.LastIndexByte(key, '/')+1:]
+	content := widgets.dictionaries(t)[key]
+	const lost, neighbour = "w-0", "w-10"
+	for name, change := range map[string]func(*clientv3.Client) error{
+		"missing": func(annexEtcd *clientv3.Client) error {
+			_, err := annexEtcd.Delete(t.Context(), key)
+			return err
+		},
+		"damaged": func(annexEtcd *clientv3.Client) error {
+			_, err := annexEtcd.Put(t.Context(), key, "damaged")
+			return err
+		},
+	} {
+		expectNoError(t, change(widgets.annex.etcd(t)))
+		widgets.annex = widgets.annex.restart(t)
+		_, err := widgets.in("v1").Get(t.Context(), lost, metav1.GetOptions{})
+		wantError(t, err, "dictionary "+id, key, name)
+		if apierrors.IsNotFound(err) {
+			t.Errorf("%s: it reads as if it were not there: %v", name, err)
+		}
+		widgets.get(t, "v1", neighbour)
+		list := widgets.annex.get(t, widgets.path("v1"))
+		if list.code != http.StatusInternalServerError || !strings.Contains(string(list.body), widgets.namespace+"/"+lost) {
+			t.Errorf("%s: the list does not fail because of %s: %s", name, lost, list)
+		}
+	}
+	if _, err := widgets.annex.etcd(t).Put(t.Context(), key, string(content)); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, "with the dictionary back all are listed", func() string {
+		list, err := widgets.annex.dynamic.Resource(widgets.gvr("v1")).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, object := range list.Items {
+			if object.GetName() == lost {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%d are", len(list.Items))
+	})
+}

@@ -1,0 +1,218 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+var lastGroup atomic.Int64
+
+// anySchema lets spec and status hold anything.
+const anySchema = `
+type: object
+properties:
+  spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
+  status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+`
+
+// newCRD returns a CRD of namespaced Widgets, in a group that no other
+// test uses, with one version v1. The schema is YAML.
+func newCRD(t *testing.T, schema string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	group := fmt.Sprintf("g%d.example.com", lastGroup.Add(1))
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets." + group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group:    group,
+			Scope:    apiextensionsv1.NamespaceScoped,
+			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{newVersion(t, "v1", schema)},
+		},
+	}
+}
+
+// newVersion returns a version that is served; v1 is stored.
+func newVersion(t *testing.T, name, schema string) apiextensionsv1.CustomResourceDefinitionVersion {
+	t.Helper()
+	return apiextensionsv1.CustomResourceDefinitionVersion{
+		Name:    name,
+		Served:  true,
+		Storage: name == "v1",
+		Schema:  &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: parseSchema(t, schema)},
+	}
+}
+
+func parseSchema(t *testing.T, schema string) *apiextensionsv1.JSONSchemaProps {
+	t.Helper()
+	props := &apiextensionsv1.JSONSchemaProps{}
+	expectNoError(t, yaml.UnmarshalStrict([]byte(schema), props), "parse a schema")
+	return props
+}
+
+// resource is a CRD that is served, as seen from one namespace.
+type resource struct {
+	annex     *annex
+	name      string
+	group     string
+	namespace string
+}
+
+// installCRD creates a CRD, waits until it is served and makes a namespace for the
+// test's objects.
+func (a *annex) installCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *resource {
+	t.Helper()
+	r := &resource{annex: a, name: crd.Name, group: crd.Spec.Group, namespace: a.newNamespace(t)}
+	a.createCRD(t, crd)
+	return r
+}
+
+// createCRD creates a CRD and waits until it is served.
+func (a *annex) createCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	mustCreate(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), crd)
+	poll.Until(t, "CRD "+crd.Name+" is established", func() string {
+		created, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), crd.Name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if !apiextensionshelpers.IsCRDConditionTrue(created, apiextensionsv1.Established) {
+			return fmt.Sprintf("conditions %+v", created.Status.Conditions)
+		}
+		return ""
+	})
+}
+
+// updateCRD changes the CRD until there is no conflict with annex' own changes.
+func (r *resource) updateCRD(t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition)) {
+	t.Helper()
+	definitions := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	poll.Until(t, "update of CRD "+r.name, func() string {
+		crd, err := definitions.Get(t.Context(), r.name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		change(crd)
+		if _, err := definitions.Update(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func (r *resource) gvr(version string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: r.group, Version: version, Resource: "widgets"}
+}
+
+// in returns the client of a version.
+func (r *resource) in(version string) dynamic.ResourceInterface {
+	return r.annex.dynamic.Resource(r.gvr(version)).Namespace(r.namespace)
+}
+
+// path is the path of a version's collection.
+func (r *resource) path(version string) string {
+	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/widgets", r.group, version, r.namespace)
+}
+
+// key is where etcd has an object.
+func (r *resource) key(name string) string {
+	return "/annex/" + r.group + "/widgets/" + r.namespace + "/" + name
+}
+
+// object returns a Widget; the content is YAML with what comes beside metadata.
+func (r *resource) object(t *testing.T, version, name, content string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	asJSON, err := yaml.YAMLToJSON([]byte(content))
+	expectNoError(t, err, "parse an object")
+	// Decodes numbers as the API does.
+	expectNoError(t, utiljson.Unmarshal(asJSON, &object.Object), "parse an object")
+	object.SetAPIVersion(r.group + "/" + version)
+	object.SetKind("Widget")
+	object.SetName(name)
+	object.SetNamespace(r.namespace)
+	return object
+}
+
+// createCRD creates a Widget.
+func (r *resource) create(t *testing.T, version, name, content string) *unstructured.Unstructured {
+	t.Helper()
+	created, err := r.in(version).Create(t.Context(), r.object(t, version, name, content), metav1.CreateOptions{})
+	expectNoError(t, err, "create %s through %s", name, version)
+	return created
+}
+
+// get reads a Widget.
+func (r *resource) get(t *testing.T, version, name string) *unstructured.Unstructured {
+	t.Helper()
+	object, err := r.in(version).Get(t.Context(), name, metav1.GetOptions{})
+	expectNoError(t, err, "read %s through %s", name, version)
+	return object
+}
+
+// names lists the Widgets by name.
+func (r *resource) names(t *testing.T, version string, options metav1.ListOptions) []string {
+	t.Helper()
+	list, err := r.in(version).List(t.Context(), options)
+	expectNoError(t, err, "list through %s", version)
+	names := []string{}
+	for _, item := range list.Items {
+		names = append(names, item.GetName())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// field reads a field of an object.
+func field(object *unstructured.Unstructured, path ...string) any {
+	value, _, err := unstructured.NestedFieldNoCopy(object.Object, path...)
+	if err != nil {
+		return err
+	}
+	return value
+}
+
+// nextEvent returns the next event of a watch.
+func nextEvent(t *testing.T, events watch.Interface) watch.Event {
+	t.Helper()
+	select {
+	case event, open := <-events.ResultChan():
+		if !open {
+			t.Fatal("the watch ended")
+		}
+		return event
+	case <-time.After(poll.Timeout):
+		t.Fatalf("no event within %s", poll.Timeout)
+	}
+	return watch.Event{}
+}
+
+// patch sends a JSON merge patch.
+func (r *resource) patch(t *testing.T, version, name, patch string, subresources ...string) (*unstructured.Unstructured, error) {
+	t.Helper()
+	return r.in(version).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+}
+
+// deleteCRD deletes the CRD and does not wait.
+func (r *resource) deleteCRD(t *testing.T) {
+	t.Helper()
+	mustDelete(t, r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions(), r.name)
+}

@@ -1,0 +1,547 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+var configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+
+// testObject is an object of a test that owns or is owned.
+type testObject struct {
+	objects metadata.ResourceInterface
+	kind    schema.GroupVersionKind
+	meta    metav1.ObjectMeta
+}
+
+// objects is a client of an object's resource and namespace, for every kind alike.
+func (a *annex) objects(t *testing.T, of *testObject) metadata.ResourceInterface {
+	t.Helper()
+	annexMetadata, err := metadata.NewForConfigAndClient(metadata.ConfigFor(a.AnnexConfig), a.http)
+	expectNoError(t, err)
+	plural := strings.ToLower(of.kind.Kind) + "s"
+	return annexMetadata.Resource(of.kind.GroupVersion().WithResource(plural)).Namespace(of.meta.Namespace)
+}
+
+// change says what is particular to an object that is made.
+type change func(*metav1.ObjectMeta)
+
+// ownedBy has an object owned by others, which it blocks.
+func ownedBy(by ...*testObject) change {
+	return func(meta *metav1.ObjectMeta) {
+		for _, owner := range by {
+			meta.OwnerReferences = append(meta.OwnerReferences, owner.reference(true))
+		}
+	}
+}
+
+// ownedWithoutBlocking has an object owned by others that do not wait for it.
+func ownedWithoutBlocking(by ...*testObject) change {
+	return func(meta *metav1.ObjectMeta) {
+		for _, owner := range by {
+			meta.OwnerReferences = append(meta.OwnerReferences, owner.reference(false))
+		}
+	}
+}
+
+// withFinalizer keeps an object from going by itself.
+func withFinalizer(meta *metav1.ObjectMeta) { meta.Finalizers = []string{testFinalizer} }
+
+func (o *testObject) reference(blocks bool) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: o.kind.GroupVersion().String(), Kind: o.kind.Kind, Name: o.meta.Name, UID: o.meta.UID,
+		BlockOwnerDeletion: ptr.To(blocks),
+	}
+}
+
+// configMap makes a ConfigMap.
+func (a *annex) configMap(t *testing.T, namespace, name string, changes ...change) *testObject {
+	t.Helper()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	for _, change := range changes {
+		change(&object.ObjectMeta)
+	}
+	made := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), object)
+	o := &testObject{kind: configMapKind, meta: made.ObjectMeta}
+	o.objects = a.objects(t, o)
+	return o
+}
+
+// own makes a Widget, in the resource's namespace.
+func (r *resource) own(t *testing.T, name string, changes ...change) *testObject {
+	t.Helper()
+	object := r.object(t, "v1", name, "spec: {}")
+	meta := metav1.ObjectMeta{Namespace: object.GetNamespace(), Name: name}
+	for _, change := range changes {
+		change(&meta)
+	}
+	object.SetOwnerReferences(meta.OwnerReferences)
+	object.SetFinalizers(meta.Finalizers)
+	made, err := r.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
+	expectNoError(t, err, "create Widget %s", name)
+	meta.UID = made.GetUID()
+	o := &testObject{kind: r.kind(), meta: meta}
+	o.objects = r.annex.objects(t, o)
+	return o
+}
+
+func (o *testObject) delete(t *testing.T, propagation metav1.DeletionPropagation) {
+	t.Helper()
+	expectNoError(t, o.objects.Delete(t.Context(), o.meta.Name, metav1.DeleteOptions{PropagationPolicy: &propagation}), "delete %s", o)
+}
+
+func (o *testObject) String() string { return o.kind.Kind + " " + o.meta.Name }
+
+// live reads the object, and returns nil if it is gone.
+func (o *testObject) live(t *testing.T) *metav1.PartialObjectMetadata {
+	t.Helper()
+	found, err := o.objects.Get(t.Context(), o.meta.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatalf("read %s: %v", o, err)
+	}
+	if err != nil || found.UID != o.meta.UID {
+		return nil
+	}
+	return found
+}
+
+func (o *testObject) waitForDeletion(t *testing.T) {
+	t.Helper()
+	poll.Until(t, fmt.Sprint(o, " is gone"), func() string {
+		if found := o.live(t); found != nil {
+			return fmt.Sprintf("%+v", found.ObjectMeta)
+		}
+		return ""
+	})
+}
+
+// expectPresent fails if the object is gone or is going.
+func (o *testObject) expectPresent(t *testing.T) {
+	t.Helper()
+	if found := o.live(t); found == nil || found.DeletionTimestamp != nil {
+		t.Errorf("%s is %+v, want it there", o, found)
+	}
+}
+
+// release takes away the finalizer of the tests.
+func (o *testObject) removeFinalizer(t *testing.T) {
+	t.Helper()
+	patch := []byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + testFinalizer + `"]}}`)
+	kind := types.StrategicMergePatchType
+	if o.kind != configMapKind {
+		patch, kind = []byte(`{"metadata":{"finalizers":null}}`), types.MergePatchType
+	}
+	if _, err := o.objects.Patch(t.Context(), o.meta.Name, kind, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatalf("releasing %s: %v", o, err)
+	}
+}
+
+// waitForGarbageCollector returns when the garbage collector has done what it had to do before, or
+// nearly so: it collects something that came later.
+func (a *annex) waitForGarbageCollector(t *testing.T, namespace string) {
+	t.Helper()
+	owner := a.configMap(t, namespace, "fence-owner")
+	fence := a.configMap(t, namespace, "fence", ownedBy(owner))
+	owner.delete(t, metav1.DeletePropagationBackground)
+	fence.waitForDeletion(t)
+}
+
+// clusterWidgets installs Widgets without a namespace.
+func (a *annex) clusterWidgets(t *testing.T) *resource {
+	t.Helper()
+	crd := newCRD(t, anySchema)
+	crd.Spec.Scope = apiextensionsv1.ClusterScoped
+	a.createCRD(t, crd)
+	return &resource{annex: a, name: crd.Name, group: crd.Spec.Group}
+}
+
+func TestGarbageCollectionOfDependents(t *testing.T) {
+	t.Parallel()
+	a := readableAnnex(t)
+	widgets, cluster := a.installCRD(t, newCRD(t, anySchema)), a.clusterWidgets(t)
+	namespace := widgets.namespace
+
+	typed := a.configMap(t, namespace, "typed")
+	custom := widgets.own(t, "custom", ownedBy(typed))
+	last := a.configMap(t, namespace, "last", ownedBy(custom))
+	global := cluster.own(t, "global")
+	inNamespace := widgets.own(t, "in-namespace", ownedBy(global))
+	globalToo := cluster.own(t, "global-too", ownedBy(global))
+	keeper := a.configMap(t, namespace, "keeper")
+	kept := widgets.own(t, "kept", ownedBy(typed, keeper))
+
+	typed.delete(t, metav1.DeletePropagationBackground)
+	global.delete(t, metav1.DeletePropagationBackground)
+	for _, object := range []*testObject{typed, custom, last, global, inNamespace, globalToo} {
+		object.waitForDeletion(t)
+	}
+	poll.Until(t, "an owner that is gone is taken away", func() string {
+		if owners := kept.live(t).OwnerReferences; len(owners) != 1 || owners[0].UID != keeper.meta.UID {
+			return fmt.Sprint(owners)
+		}
+		return ""
+	})
+	kept.expectPresent(t)
+}
+
+func TestForegroundDeletion(t *testing.T) {
+	t.Parallel()
+	a := readableAnnex(t)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	namespace := widgets.namespace
+	for name, makeOwner := range map[string]func(string) *testObject{
+		"typed":  func(name string) *testObject { return a.configMap(t, namespace, name) },
+		"custom": func(name string) *testObject { return widgets.own(t, name) },
+	} {
+		owner := makeOwner(name + "-owner")
+		child := widgets.own(t, name+"-child", ownedBy(owner))
+		grandchild := a.configMap(t, namespace, name+"-grandchild", ownedBy(child), withFinalizer)
+		free := a.configMap(t, namespace, name+"-free", ownedWithoutBlocking(owner), withFinalizer)
+
+		owner.delete(t, metav1.DeletePropagationForeground)
+		poll.Until(t, "all are being deleted", func() string {
+			for _, object := range []*testObject{owner, child, grandchild, free} {
+				if live := object.live(t); live == nil || live.DeletionTimestamp == nil {
+					return fmt.Sprintf("%s is %+v", object, live)
+				}
+			}
+			return ""
+		})
+		for _, object := range []*testObject{owner, child} {
+			if got := object.live(t).Finalizers; !slices.Contains(got, metav1.FinalizerDeleteDependents) {
+				t.Errorf("%s has the finalizers %q", object, got)
+			}
+		}
+		grandchild.removeFinalizer(t)
+		for _, object := range []*testObject{grandchild, child, owner} {
+			object.waitForDeletion(t)
+		}
+		if free.live(t) == nil {
+			t.Error("what blocks nothing and is held is gone")
+		}
+		free.removeFinalizer(t)
+		free.waitForDeletion(t)
+	}
+}
+
+func TestOrphanDeletion(t *testing.T) {
+	t.Parallel()
+	a := readableAnnex(t)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	// One without a namespace would wait while another test has broken Widgets.
+	owners := []*testObject{a.configMap(t, widgets.namespace, "typed"), widgets.own(t, "custom")}
+	var orphans []*testObject
+	for i, owner := range owners {
+		orphans = append(orphans,
+			a.configMap(t, widgets.namespace, fmt.Sprintf("typed-orphan-%d", i), ownedBy(owner)),
+			widgets.own(t, fmt.Sprintf("custom-orphan-%d", i), ownedBy(owner)))
+		owner.delete(t, metav1.DeletePropagationOrphan)
+	}
+	for _, owner := range owners {
+		owner.waitForDeletion(t)
+	}
+	a.waitForGarbageCollector(t, widgets.namespace)
+	for _, orphan := range orphans {
+		orphan.expectPresent(t)
+		if got := orphan.live(t).OwnerReferences; len(got) > 0 {
+			t.Errorf("%s still has the owners %v", orphan, got)
+		}
+	}
+}
+
+// TestGarbageCollectionWithInvalidOwners has references that lead nowhere, or that
+// nothing can be said about.
+func TestGarbageCollectionWithInvalidOwners(t *testing.T) {
+	t.Parallel()
+	a := readableAnnex(t)
+	widgets, cluster := a.installCRD(t, newCRD(t, anySchema)), a.clusterWidgets(t)
+	namespace, elsewhere := widgets.namespace, a.newNamespace(t)
+	owner := widgets.own(t, "owner")
+	refer := func(change func(*metav1.OwnerReference)) change {
+		reference := owner.reference(true)
+		change(&reference)
+		return func(meta *metav1.ObjectMeta) { meta.OwnerReferences = []metav1.OwnerReference{reference} }
+	}
+
+	gone := map[string]*testObject{
+		"UID":       a.configMap(t, namespace, "uid", refer(func(r *metav1.OwnerReference) { r.UID = "00000000-0000-0000-0000-000000000000" })),
+		"name":      a.configMap(t, namespace, "name", refer(func(r *metav1.OwnerReference) { r.Name = "another" })),
+		"kind":      a.configMap(t, namespace, "kind", refer(func(r *metav1.OwnerReference) { r.APIVersion, r.Kind = "v1", "Secret" })),
+		"namespace": a.configMap(t, elsewhere, "namespace", ownedBy(owner)),
+	}
+	stays := map[string]*testObject{
+		"unknown kind":      a.configMap(t, namespace, "unknown-kind", refer(func(r *metav1.OwnerReference) { r.Kind = "Gadget" })),
+		"unknown version":   a.configMap(t, namespace, "unknown-version", refer(func(r *metav1.OwnerReference) { r.APIVersion, r.UID = widgets.group+"/v9", "no-such" })),
+		"unknown group":     a.configMap(t, namespace, "unknown-group", refer(func(r *metav1.OwnerReference) { r.APIVersion = "nobody.example.com/v1" })),
+		"cluster-scoped":    cluster.own(t, "cluster-scoped", ownedBy(owner)),
+		"one of two counts": a.configMap(t, namespace, "two", ownedBy(owner, &testObject{kind: widgets.kind(), meta: metav1.ObjectMeta{Name: "x", UID: "no-such"}})),
+	}
+	for what, object := range gone {
+		t.Log("wrong", what)
+		object.waitForDeletion(t)
+	}
+	a.waitForGarbageCollector(t, namespace)
+	for what, object := range stays {
+		t.Log(what)
+		object.expectPresent(t)
+	}
+	for _, dependent := range []*testObject{gone["namespace"], stays["cluster-scoped"]} {
+		in := dependent.meta.Namespace
+		if in == "" {
+			in = metav1.NamespaceDefault
+		}
+		poll.Until(t, fmt.Sprint("an event about ", dependent), func() string {
+			events, err := a.kube.CoreV1().Events(in).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(dependent.meta.UID)})
+			if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "OwnerRefInvalidNamespace" || events.Items[0].Type != corev1.EventTypeWarning {
+				return fmt.Sprintf("%v, error %v", events, err)
+			}
+			if !strings.Contains(events.Items[0].Message, string(owner.meta.UID)) {
+				t.Errorf("the event says %q", events.Items[0].Message)
+			}
+			return ""
+		})
+	}
+}
+
+func (r *resource) kind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: r.group, Version: "v1", Kind: "Widget"}
+}
+
+// Owners of a kind that comes to be served can be told apart.
+func TestGarbageCollectionOfLaterCRD(t *testing.T) {
+	t.Parallel()
+	a := readableAnnex(t)
+	crd := newCRD(t, anySchema)
+	later := &resource{annex: a, group: crd.Spec.Group}
+	namespace := a.newNamespace(t)
+	dependent := a.configMap(t, namespace, "dependent", ownedBy(&testObject{kind: later.kind(), meta: metav1.ObjectMeta{Name: "x", UID: "no-such"}}))
+	a.waitForGarbageCollector(t, namespace)
+	dependent.expectPresent(t)
+	a.createCRD(t, crd)
+	dependent.waitForDeletion(t)
+}
+
+// The objects of a definition go with it, and what they own too.
+func TestGarbageCollectionAfterCRDDeletion(t *testing.T) {
+	t.Parallel()
+	a := readableAnnex(t)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	var dependents []*testObject
+	for i := range 20 {
+		dependents = append(dependents, a.configMap(t, widgets.namespace, fmt.Sprintf("dependent-%d", i), ownedBy(widgets.own(t, fmt.Sprintf("owner-%d", i)))))
+	}
+	mustDelete(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
+	for _, dependent := range dependents {
+		dependent.waitForDeletion(t)
+	}
+}
+
+func TestGarbageCollectionOfCycles(t *testing.T) {
+	t.Parallel()
+	a := readableAnnex(t)
+	namespace := a.newNamespace(t)
+	cycle := func(name string, n int) []*testObject {
+		var objects []*testObject
+		for i := range n {
+			objects = append(objects, a.configMap(t, namespace, fmt.Sprintf("%s-%d", name, i)))
+		}
+		for i, object := range objects {
+			reference := objects[(i+1)%n].reference(true)
+			patch := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":%q,"uid":%q,"blockOwnerDeletion":true}]}}`, reference.Name, reference.UID)
+			if _, err := object.objects.Patch(t.Context(), object.meta.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return objects
+	}
+	one, three, both, untouched := cycle("one", 1), cycle("three", 3), cycle("both", 2), cycle("untouched", 3)
+	one[0].delete(t, metav1.DeletePropagationForeground)
+	three[0].delete(t, metav1.DeletePropagationForeground)
+	both[0].delete(t, metav1.DeletePropagationForeground)
+	// It may be gone by then.
+	foreground := metav1.DeletePropagationForeground
+	if err := both[1].objects.Delete(t.Context(), both[1].meta.Name, metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	for _, object := range slices.Concat(one, three, both) {
+		object.waitForDeletion(t)
+	}
+	for _, object := range untouched {
+		object.expectPresent(t)
+	}
+}
+
+// A resource that cannot be read keeps only those deletions from ending that it may
+// have dependents of.
+func TestGarbageCollectionWithUnreadableResource(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	crd := newCRD(t, anySchema)
+	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", anySchema))
+	broken := a.installCRD(t, crd)
+	elsewhere := a.newNamespace(t)
+	broken.create(t, "v1", "stored-in-v1", "spec: {}")
+	broken.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		for i := range crd.Spec.Versions {
+			crd.Spec.Versions[i].Storage = crd.Spec.Versions[i].Name == "v2"
+		}
+		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
+			Strategy: apiextensionsv1.WebhookConverter,
+			Webhook: &apiextensionsv1.WebhookConversion{
+				ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/nobody-listens")},
+				ConversionReviewVersions: []string{"v1"},
+			},
+		}
+	})
+	poll.Until(t, "objects cannot be read", func() string {
+		if _, err := broken.in("v2").Get(t.Context(), "stored-in-v1", metav1.GetOptions{}); err == nil {
+			return "they can"
+		}
+		return ""
+	})
+	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan} {
+		name := strings.ToLower(string(propagation))
+		owner := a.configMap(t, elsewhere, name)
+		dependent := a.configMap(t, elsewhere, name+"-dependent", ownedBy(owner))
+		owner.delete(t, propagation)
+		owner.waitForDeletion(t)
+		if propagation == metav1.DeletePropagationOrphan {
+			dependent.expectPresent(t)
+		} else {
+			dependent.waitForDeletion(t)
+		}
+	}
+	// Here it may have dependents.
+	owner := a.configMap(t, broken.namespace, "owner")
+	dependent := a.configMap(t, broken.namespace, "dependent", ownedBy(owner))
+	owner.delete(t, metav1.DeletePropagationOrphan)
+	poll.Until(t, "an event says what the deletion waits for", func() string {
+		events, err := a.kube.CoreV1().Events(broken.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(owner.meta.UID)})
+		if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "DependentsUnknown" || !strings.Contains(events.Items[0].Message, broken.name) {
+			return fmt.Sprintf("%v, error %v", events, err)
+		}
+		return ""
+	})
+	if live := owner.live(t); live == nil || !slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents) {
+		t.Errorf("the owner is %+v, want it to wait for what cannot be read", live)
+	}
+	broken.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+	})
+	owner.waitForDeletion(t)
+	dependent.expectPresent(t)
+}
+
+func TestGarbageCollectionInTerminatingNamespace(t *testing.T) {
+	t.Parallel()
+	a := readableAnnex(t)
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	owner := widgets.own(t, "owner")
+	dependent := a.configMap(t, widgets.namespace, "dependent", ownedBy(owner), withFinalizer)
+	owner.delete(t, metav1.DeletePropagationForeground)
+	foreground := metav1.DeletePropagationForeground
+	expectNoError(t, a.kube.CoreV1().Namespaces().Delete(t.Context(), widgets.namespace, metav1.DeleteOptions{PropagationPolicy: &foreground}))
+	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, testFinalizer)
+	dependent.removeFinalizer(t)
+	a.waitForNamespaceDeleted(t, widgets.namespace)
+	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
+		t.Errorf("etcd still holds %q", keys)
+	}
+}
+
+func TestGarbageCollectionAfterRestart(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	widgets, cluster := a.installCRD(t, newCRD(t, anySchema)), a.clusterWidgets(t)
+	owner := widgets.own(t, "owner")
+	child := a.configMap(t, widgets.namespace, "child", ownedBy(owner), withFinalizer)
+	late := cluster.own(t, "late")
+	orphan := a.configMap(t, widgets.namespace, "orphan", ownedBy(late))
+	owner.delete(t, metav1.DeletePropagationForeground)
+	late.delete(t, metav1.DeletePropagationOrphan)
+	a.Stop(t)
+
+	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+	for _, object := range []*testObject{owner, child, late, orphan} {
+		object.objects = a.objects(t, object)
+	}
+	late.waitForDeletion(t)
+	orphan.expectPresent(t)
+	poll.Until(t, "the child is being deleted", func() string {
+		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
+			return fmt.Sprintf("%+v", live)
+		}
+		return ""
+	})
+	if live := owner.live(t); live == nil || live.DeletionTimestamp == nil {
+		t.Errorf("the owner is %+v, want it to wait", live)
+	}
+	child.removeFinalizer(t)
+	child.waitForDeletion(t)
+	owner.waitForDeletion(t)
+}
+
+// The next leader ends what the last one began.
+func TestGarbageCollectionAfterLeaderChange(t *testing.T) {
+	t.Parallel()
+	endpoint := startEtcd(t, nil)
+	first := startReplica(t, endpoint)
+	leader := first.waitForLeader(t, "")
+	second := startReplica(t, endpoint)
+	widgets := second.installCRD(t, newCRD(t, anySchema))
+	owner := widgets.own(t, "owner")
+	child := second.configMap(t, widgets.namespace, "child", ownedBy(owner), withFinalizer)
+	owner.delete(t, metav1.DeletePropagationForeground)
+	poll.Until(t, "the child is being deleted", func() string {
+		if live := child.live(t); live == nil || live.DeletionTimestamp == nil {
+			return fmt.Sprintf("%+v", live)
+		}
+		return ""
+	})
+	first.Stop(t)
+	// Nobody leads for a moment.
+	child.removeFinalizer(t)
+	cause := widgets.own(t, "cause")
+	effect := second.configMap(t, widgets.namespace, "effect", ownedBy(cause))
+	cause.delete(t, metav1.DeletePropagationBackground)
+	second.waitForLeader(t, leader)
+	for _, object := range []*testObject{child, owner, effect} {
+		object.waitForDeletion(t)
+	}
+}
+
+func TestGarbageCollectorDisabled(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t, "--enable-garbage-collector=false")
+	widgets := a.installCRD(t, newCRD(t, anySchema))
+	var dependents []*testObject
+	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan} {
+		name := strings.ToLower(string(propagation))
+		owner := widgets.own(t, name)
+		dependents = append(dependents, a.configMap(t, widgets.namespace, name, ownedBy(owner)))
+		owner.delete(t, propagation)
+		if live := owner.live(t); live != nil {
+			t.Errorf("%s deletion leaves %+v", propagation, live.ObjectMeta)
+		}
+	}
+	for _, dependent := range dependents {
+		dependent.expectPresent(t)
+	}
+}

@@ -1,0 +1,314 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	applyhosting "github.com/annex-dev/annex/pkg/generated/applyconfiguration/hosting/v1alpha1"
+	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+// newStore makes a Store of an etcd that is not there; nothing is placed on it.
+func (a *annex) newStore(t *testing.T, name string) *hostingv1alpha1.Store {
+	t.Helper()
+	store := &hostingv1alpha1.Store{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
+	}
+	created := mustCreate(t, a.hosting.HostingV1alpha1().Stores(), store)
+	return created
+}
+
+func TestStoreClientset(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	stores := a.hosting.HostingV1alpha1().Stores()
+	created := a.newStore(t, "clientset")
+	if created.Spec.Etcd.KeyPrefix != "/annex" || created.Generation != 1 || created.UID == "" {
+		t.Errorf("created %+v", created)
+	}
+	var updated *hostingv1alpha1.Store
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		current, err := stores.Get(t.Context(), created.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		current.Spec.Unschedulable = true
+		current.Status.Objects = 1000
+		updated, err = stores.Update(t.Context(), current, metav1.UpdateOptions{})
+		return err
+	})
+	expectNoError(t, err)
+	if !updated.Spec.Unschedulable || updated.Generation != 2 || updated.Status.Objects == 1000 {
+		t.Errorf("updated %+v", updated)
+	}
+	var withStatus *hostingv1alpha1.Store
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		current, err := stores.Get(t.Context(), created.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		current.Spec.Unschedulable = false
+		current.Status.Version = "9.9.9"
+		withStatus, err = stores.UpdateStatus(t.Context(), current, metav1.UpdateOptions{})
+		return err
+	})
+	expectNoError(t, err)
+	if !withStatus.Spec.Unschedulable || withStatus.Generation != 2 || withStatus.Status.Version != "9.9.9" {
+		t.Errorf("with another status it is %+v", withStatus)
+	}
+
+	_, err = stores.Patch(t.Context(), created.Name, types.MergePatchType, []byte(`{"spec": {"etcd": null, "embedded": {}}}`), metav1.PatchOptions{})
+	wantError(t, err, "spec: Forbidden: may not change between `embedded` and `etcd`")
+	_, err = stores.Patch(t.Context(), created.Name, types.MergePatchType, []byte(`{"spec": {"etcd": {"endpoints": ["ftp://x"]}}}`), metav1.PatchOptions{})
+	wantError(t, err, `spec.etcd.endpoints[0]`, `"ftp"`)
+	// Strategic merge goes by the keys of the lists.
+	_, err = stores.Patch(t.Context(), created.Name, types.StrategicMergePatchType, []byte(`{"metadata": {"labels": {"disk": "fast"}}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Errorf("strategic merge patch: %v", err)
+	}
+	picked, err := stores.List(t.Context(), metav1.ListOptions{LabelSelector: "disk=fast"})
+	if err != nil || len(picked.Items) != 1 || picked.Items[0].Name != created.Name {
+		t.Errorf("list by label: %v, %v", picked, err)
+	}
+	mustDelete(t, stores, created.Name)
+	// It goes once it is sure that nothing is placed on it.
+	poll.Until(t, "the deleted Store is gone", func() string {
+		if _, err := stores.Get(t.Context(), created.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprintf("getting it: %v", err)
+		}
+		return ""
+	})
+}
+
+func TestStoreApply(t *testing.T) {
+	t.Parallel()
+	stores := sharedAnnex(t).hosting.HostingV1alpha1().Stores()
+	store := applyhosting.Store("applied").WithSpec(applyhosting.StoreSpec().
+		WithEtcd(applyhosting.EtcdStore().WithEndpoints("http://127.0.0.1:1")).
+		WithTaints(applyhosting.Taint().WithKey("slow").WithEffect(hostingv1alpha1.TaintEffectNoSchedule)))
+	if _, err := stores.Apply(t.Context(), store, metav1.ApplyOptions{FieldManager: "alice"}); err != nil {
+		t.Fatal(err)
+	}
+	taint := applyhosting.Store("applied").WithSpec(applyhosting.StoreSpec().
+		WithTaints(applyhosting.Taint().WithKey("remote").WithEffect(hostingv1alpha1.TaintEffectPreferNoSchedule)))
+	both, err := stores.Apply(t.Context(), taint, metav1.ApplyOptions{FieldManager: "bob"})
+	expectNoError(t, err)
+	if len(both.Spec.Taints) != 2 {
+		t.Errorf("taints of two managers: %+v", both.Spec.Taints)
+	}
+	_, err = stores.Apply(t.Context(), applyhosting.Store("applied").WithSpec(applyhosting.StoreSpec().
+		WithEtcd(applyhosting.EtcdStore().WithKeyPrefix("/other"))), metav1.ApplyOptions{FieldManager: "bob", Force: true})
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("another key prefix: got %v, want Invalid", err)
+	}
+	_, err = stores.Apply(t.Context(), applyhosting.Store("applied").WithSpec(applyhosting.StoreSpec().
+		WithEtcd(applyhosting.EtcdStore().WithEndpoints("http://127.0.0.1:2"))), metav1.ApplyOptions{FieldManager: "bob"})
+	if err != nil {
+		t.Errorf("adding an endpoint to a set that another manager began: %v", err)
+	}
+	fine, err := applyhosting.ExtractStore(both, "bob")
+	if err != nil || len(fine.Spec.Taints) != 1 || *fine.Spec.Taints[0].Key != "remote" {
+		t.Errorf("extracted %+v, %v", fine, err)
+	}
+}
+
+func TestDefaultStoreCannotBeDeleted(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	stores := a.hosting.HostingV1alpha1().Stores()
+	err := stores.Delete(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.DeleteOptions{})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("got %v, want Forbidden", err)
+	}
+	wantError(t, err, `stores.hosting.annex.dev "default" is forbidden: this Store always exists`)
+
+	// A collection loses the others. Another server's: the shared one's are in use.
+	own := startAnnex(t)
+	own.newStore(t, "other")
+	ownStores := own.hosting.HostingV1alpha1().Stores()
+	err = ownStores.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+	poll.Until(t, "of all Stores one is left", func() string {
+		list, listErr := ownStores.List(t.Context(), metav1.ListOptions{})
+		if listErr != nil || len(list.Items) != 1 || list.Items[0].Name != hostingv1alpha1.DefaultStoreName {
+			return fmt.Sprintf("after all were deleted (%v) there are %v (%v)", err, list, listErr)
+		}
+		return ""
+	})
+}
+
+func TestHostingInformers(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	factory := hostinginformers.NewSharedInformerFactory(a.hosting, 0)
+	informer := factory.Hosting().V1alpha1().Stores()
+	var mu sync.Mutex
+	var seen []string
+	note := func(event string, object any) {
+		if store, ok := object.(*hostingv1alpha1.Store); ok && store.Name == "informed" {
+			mu.Lock()
+			defer mu.Unlock()
+			if entry := event + " " + fmt.Sprint(store.Spec.Unschedulable); !slices.Contains(seen, entry) {
+				seen = append(seen, entry)
+			}
+		}
+	}
+	_, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { note("add", object) },
+		UpdateFunc: func(_, object any) { note("update", object) },
+		DeleteFunc: func(object any) { note("delete", object) },
+	})
+	expectNoError(t, err)
+	factory.StartWithContext(t.Context())
+	for kind, synced := range factory.WaitForCacheSync(t.Context().Done()) {
+		if !synced {
+			t.Fatalf("the informer of %s did not sync", kind)
+		}
+	}
+	if _, err := informer.Lister().Get(hostingv1alpha1.DefaultStoreName); err != nil {
+		t.Errorf("the lister: %v", err)
+	}
+	stores := a.hosting.HostingV1alpha1().Stores()
+	a.newStore(t, "informed")
+	if _, err := stores.Patch(t.Context(), "informed", types.MergePatchType, []byte(`{"spec": {"unschedulable": true}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mustDelete(t, stores, "informed")
+	poll.Until(t, "the informer tells of the deletion", func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		if slices.Contains(seen, "delete true") && slices.Contains(seen, "update true") && seen[0] == "add false" {
+			return ""
+		}
+		return fmt.Sprint(seen)
+	})
+	if _, err := informer.Lister().Get("informed"); !apierrors.IsNotFound(err) {
+		t.Errorf("the lister still has it: %v", err)
+	}
+	if all, err := informer.Lister().List(labels.Everything()); err != nil || len(all) == 0 {
+		t.Errorf("the lister lists %v, %v", all, err)
+	}
+}
+
+func TestHostedResourceClientset(t *testing.T) {
+	t.Parallel()
+	hosted := sharedAnnex(t).hosting.HostingV1alpha1().HostedResources()
+	const name = "plans.future.example.com"
+	events, err := hosted.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	expectNoError(t, err)
+	defer events.Stop()
+	created, err := hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       hostingv1alpha1.HostedResourceSpec{StoreName: hostingv1alpha1.DefaultStoreName, Priority: 7},
+	}, metav1.CreateOptions{})
+	expectNoError(t, err)
+	if created.Spec.SchedulerName != hostingv1alpha1.DefaultSchedulerName {
+		t.Errorf("created %+v", created.Spec)
+	}
+	if event := nextEvent(t, events); event.Type != watch.Added || event.Object.(*hostingv1alpha1.HostedResource).UID != created.UID {
+		t.Errorf("the watch saw %v", event)
+	}
+	_, err = hosted.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec": {"storeName": "other"}}`), metav1.PatchOptions{})
+	wantError(t, err, "spec.storeName")
+	_, err = hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: "nodots"}}, metav1.CreateOptions{})
+	wantError(t, err, `HostedResource.hosting.annex.dev "nodots" is invalid: metadata.name`)
+	poll.Until(t, "its status says that it waits for a definition", func() string {
+		current, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if current.Status.Phase != hostingv1alpha1.HostedResourcePending || !meta.IsStatusConditionFalse(current.Status.Conditions, hostingv1alpha1.HostedResourceReady) {
+			return fmt.Sprintf("%+v", current.Status)
+		}
+		return ""
+	})
+}
+
+func TestHostingTables(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	tests := map[string]struct {
+		want []string
+		row  string
+	}{
+		"stores":          {[]string{"Name", "Ready", "Objects", "Size", "Age"}, "default"},
+		"hostedresources": {[]string{"Name", "Store", "Phase", "Objects", "Age"}, ""},
+	}
+	for name, test := range tests {
+		var table metav1.Table
+		a.get(t, "/apis/hosting.annex.dev/v1alpha1/"+name, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").into(t, &table)
+		var columns []string
+		for _, column := range table.ColumnDefinitions {
+			columns = append(columns, column.Name)
+			if column.Description == "" {
+				t.Errorf("%s: the column %s has no description", name, column.Name)
+			}
+		}
+		for _, want := range test.want {
+			if !slices.Contains(columns, want) {
+				t.Errorf("%s: columns %v lack %s", name, columns, want)
+			}
+		}
+		if test.row != "" && !slices.ContainsFunc(table.Rows, func(row metav1.TableRow) bool { return row.Cells[0] == test.row }) {
+			t.Errorf("%s: no row %s in %v", name, test.row, table.Rows)
+		}
+	}
+}
+
+// annex's own kinds have no protobuf. Whoever asks for it gets JSON if that is
+// acceptable too, or is told what there is; never an error of the server.
+func TestHostingKindsHaveNoProtobuf(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	const (
+		protobuf = "application/vnd.kubernetes.protobuf"
+		stores   = "/apis/hosting.annex.dev/v1alpha1/stores"
+	)
+	for _, path := range []string{stores, stores + "/default", stores + "?watch=true&timeoutSeconds=1"} {
+		if got := a.get(t, path, "Accept", protobuf); got.code != http.StatusNotAcceptable {
+			t.Errorf("%s as protobuf only: %s, want 406", path, got)
+		}
+		got := a.get(t, path, "Accept", protobuf+", application/json")
+		if got.code != http.StatusOK || !strings.HasPrefix(got.header.Get("Content-Type"), "application/json") {
+			t.Errorf("%s as protobuf or JSON: %s %s", path, got.header.Get("Content-Type"), got)
+		}
+	}
+	if got := a.request(t, http.MethodPost, stores, "k8s\x00junk", "Content-Type", protobuf); got.code != http.StatusUnsupportedMediaType && got.code != http.StatusBadRequest {
+		t.Errorf("create with protobuf: %s", got)
+	}
+	yaml := a.get(t, stores+"/default", "Accept", "application/yaml")
+	if yaml.code != http.StatusOK || !strings.Contains(string(yaml.body), "kind: Store\n") {
+		t.Errorf("as YAML: %s", yaml)
+	}
+}
+
+func TestDynamicClientReadsStores(t *testing.T) {
+	t.Parallel()
+	a := sharedAnnex(t)
+	unstructured, err := a.dynamic.Resource(hostingv1alpha1.SchemeGroupVersion.WithResource("stores")).Get(t.Context(), "default", metav1.GetOptions{})
+	expectNoError(t, err)
+	typed := mustGet(t, a.hosting.HostingV1alpha1().Stores(), "default")
+	if diff := cmp.Diff(string(typed.UID), string(unstructured.GetUID())); diff != "" || unstructured.GetKind() != "Store" {
+		t.Errorf("the dynamic client reads %v", unstructured)
+	}
+}

@@ -1,0 +1,270 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+
+	flagzv1beta1 "k8s.io/apiserver/pkg/server/flagz/api/v1beta1"
+	statuszv1beta1 "k8s.io/apiserver/pkg/server/statusz/api/v1beta1"
+
+	"github.com/annex-dev/annex/pkg/test/testserver"
+)
+
+// spanCollector is an OpenTelemetry collector that keeps what it gets.
+type spanCollector struct {
+	coltracepb.UnimplementedTraceServiceServer
+
+	mu       sync.Mutex
+	spans    []*tracepb.Span
+	services map[string]bool
+}
+
+// Export is what clients of OTLP call.
+func (c *spanCollector) Export(_ context.Context, request *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, resource := range request.ResourceSpans {
+		for _, attribute := range resource.Resource.Attributes {
+			if attribute.Key == "service.name" {
+				c.services[attribute.Value.GetStringValue()] = true
+			}
+		}
+		for _, scope := range resource.ScopeSpans {
+			c.spans = append(c.spans, scope.Spans...)
+		}
+	}
+	return &coltracepb.ExportTraceServiceResponse{}, nil
+}
+
+// trace returns the spans of one trace, by name.
+func (c *spanCollector) trace(id string) map[string]*tracepb.Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := map[string]*tracepb.Span{}
+	for _, span := range c.spans {
+		if hex.EncodeToString(span.TraceId) == id {
+			found[span.Name] = span
+		}
+	}
+	return found
+}
+
+func startSpanCollector(t *testing.T) (c *spanCollector, endpoint string) {
+	t.Helper()
+	c = &spanCollector{services: map[string]bool{}}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	expectNoError(t, err)
+	server := grpc.NewServer()
+	coltracepb.RegisterTraceServiceServer(server, c)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	return c, listener.Addr().String()
+}
+
+func tracingFlag(t *testing.T, endpoint string, rate int) string {
+	t.Helper()
+	return "--tracing-config-file=" + writeFile(t, "tracing.yaml", fmt.Appendf(nil, `
+apiVersion: apiserver.config.k8s.io/v1
+kind: TracingConfiguration
+endpoint: %s
+samplingRatePerMillion: %d
+`, endpoint, rate))
+}
+
+// TestTracing follows one request of a client that traces it from the filters down
+// to etcd, of a compiled-in kind and of a custom resource.
+func TestTracing(t *testing.T) {
+	t.Parallel()
+	collector, endpoint := startSpanCollector(t)
+	widgets := startAnnex(t, tracingFlag(t, endpoint, 0)).installCRD(t, newCRD(t, anySchema))
+	const parent = "00f067aa0ba902b7"
+	traces := map[string]struct{ path, body, span string }{
+		"4bf92f3577b34da6a3ce929d0e0e4736": {
+			"/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"traced"}}`, "POST /api/v1/namespaces/{:namespace}/configmaps",
+		},
+		"4bf92f3577b34da6a3ce929d0e0e4737": {
+			widgets.path("v1"), `{"apiVersion":"` + widgets.group + `/v1","kind":"Widget","metadata":{"name":"traced"}}`,
+			"POST /apis/" + widgets.group + "/v1/namespaces/{:namespace}/widgets",
+		},
+	}
+	for id, request := range traces {
+		got := widgets.annex.request(t, http.MethodPost, request.path, request.body, "traceparent", "00-"+id+"-"+parent+"-01")
+		if got.code != http.StatusCreated {
+			t.Fatalf("%s: %s", request.path, got)
+		}
+	}
+	widgets.annex.Stop(t) // it sends what it has not sent yet
+	for id, request := range traces {
+		spans := collector.trace(id)
+		var names []string
+		for name := range spans {
+			names = append(names, name)
+		}
+		for _, want := range []string{request.span, "audit", "authorization", "Create", "etcdserverpb.KV/Txn"} {
+			if spans[want] == nil {
+				t.Errorf("%s: no span %q, only %q", request.path, want, names)
+			}
+		}
+		if root := spans[request.span]; root == nil || hex.EncodeToString(root.ParentSpanId) != parent {
+			t.Errorf("%s: the span of the request is not the client's child: %v", request.path, root)
+		}
+	}
+	if !collector.services["annex"] {
+		t.Errorf("spans are of %v", collector.services)
+	}
+	// Nobody else asked for a trace, and the rate is 0.
+	for _, span := range collector.spans {
+		if _, ours := traces[hex.EncodeToString(span.TraceId)]; !ours {
+			t.Fatalf("a span that nobody asked for: %s", span.Name)
+		}
+	}
+}
+
+// TestTracingSampling traces requests that nobody asked a trace of.
+func TestTracingSampling(t *testing.T) {
+	t.Parallel()
+	collector, endpoint := startSpanCollector(t)
+	a := startAnnex(t, tracingFlag(t, endpoint, 1_000_000))
+	a.get(t, "/api/v1/namespaces/default")
+	a.Stop(t)
+	if !slices.ContainsFunc(collector.spans, func(span *tracepb.Span) bool {
+		return span.Name == "GET /api/v1/namespaces/{:namespace}/namespaces/{:name}"
+	}) {
+		t.Error("the request was not traced")
+	}
+}
+
+// TestTracingWithoutCollector serves and stops as without tracing.
+func TestTracingWithoutCollector(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t, tracingFlag(t, closedPort(t), 1_000_000))
+	a.createConfigMap(t, "default", "c", "text")
+	a.Stop(t)
+}
+
+// TestStatusAndFlags reads the pages about the process, as text and as JSON, and
+// shows them only to who may see them.
+func TestStatusAndFlags(t *testing.T) {
+	t.Parallel()
+	tokens := writeFile(t, "tokens.csv", []byte(tokenFile+"monitor-token,prometheus,3,system:monitoring\n"))
+	a := startAnnex(t, "--token-auth-file="+tokens)
+	for path, want := range map[string][]string{
+		"/statusz": {"apiserver statusz", "1.37", "/readyz", "/metrics"},
+		"/flagz":   {"apiserver flagz", "token-auth-file", tokens, "data-dir", a.DataDir, "secure-port"},
+	} {
+		got := a.get(t, path, "Accept", "text/plain")
+		for _, word := range want {
+			if !strings.Contains(string(got.body), word) {
+				t.Errorf("%s lacks %q: %s", path, word, got)
+			}
+		}
+		for name, test := range map[string]struct {
+			login *http.Client
+			code  int
+		}{
+			"nobody":            {a.httpClientAs(t, nil), http.StatusUnauthorized},
+			"an outsider":       {a.httpClientAs(t, bearerToken(outsiderToken)), http.StatusForbidden},
+			"a monitor":         {a.httpClientAs(t, bearerToken("monitor-token")), http.StatusOK},
+			"the administrator": {a.http, http.StatusOK},
+		} {
+			if got := send(t, test.login, http.MethodGet, a.URL+path, ""); got.code != test.code {
+				t.Errorf("%s for %s: %s, want %d", path, name, got, test.code)
+			}
+		}
+	}
+	var status statuszv1beta1.Statusz
+	a.get(t, "/statusz", "Accept", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io").into(t, &status)
+	if status.StartTime.IsZero() || !slices.Contains(status.Paths, "/livez") {
+		t.Errorf("the status is %+v", status)
+	}
+	var flags flagzv1beta1.Flagz
+	a.get(t, "/flagz", "Accept", "application/json;as=Flagz;v=v1beta1;g=config.k8s.io").into(t, &flags)
+	if flags.Flags["token-auth-file"] != tokens || flags.Flags["watch-cache"] != "true" {
+		t.Errorf("the flags are %v", flags.Flags)
+	}
+}
+
+// TestFeatureGateMetrics compares the metrics of feature gates with the flag that
+// sets them. A process has one set of gates.
+func TestFeatureGateMetrics(t *testing.T) {
+	t.Parallel()
+	a := startAnnexProcess(t, "--feature-gates=ComponentStatusz=false,StorageVersionAPI=false")
+	metrics := string(a.get(t, "/metrics", "Accept", "text/plain").body)
+	for _, want := range []string{
+		`kubernetes_feature_enabled{name="ComponentFlagz",stage="BETA"} 1`,
+		`kubernetes_feature_enabled{name="ComponentStatusz",stage="BETA"} 0`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	for path, code := range map[string]int{"/statusz": http.StatusNotFound, "/flagz": http.StatusOK} {
+		if got := a.get(t, path); got.code != code {
+			t.Errorf("%s: %s, want %d", path, got, code)
+		}
+	}
+}
+
+// TestInvalidFiles breaks each file in a way that upstream's loaders accept or
+// say little about.
+func TestInvalidFiles(t *testing.T) {
+	t.Parallel()
+	const policy, tracing = "apiVersion: audit.k8s.io/v1\nkind: Policy\n", "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
+	const encryption = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n"
+	tests := map[string]struct{ flag, content, want string }{
+		"audit level":             {"audit-policy-file", policy + "rules:\n- users: [a]\n  level: Most\n", `:5: rules[0].level: Unsupported value: "Most"`},
+		"audit typing error":      {"audit-policy-file", policy + "rules:\n- level: None\n  user: [a]\n", ":5: rules[0].user: unknown field"},
+		"audit without rules":     {"audit-policy-file", policy, ":1: rules: Required value"},
+		"audit of another kind":   {"audit-policy-file", tracing, ":2: kind: there is no kind"},
+		"audit is not there":      {"audit-policy-file", "", "no such file"},
+		"webhook without server":  {"audit-webhook-config-file", "clusters:\n- name: c\ncurrent-context: c\n", `:3: current-context: Not found: "c"`},
+		"tracing rate":            {"tracing-config-file", tracing + "samplingRatePerMillion: 1000001\n", ":3: samplingRatePerMillion: Invalid value: 1000001"},
+		"tracing scheme":          {"tracing-config-file", tracing + "endpoint: http://localhost:4317\n", `:3: endpoint: Invalid value: "http://localhost:4317"`},
+		"tracing typing error":    {"tracing-config-file", tracing + "samplingRate: 1\n", ":3: samplingRate: unknown field"},
+		"tracing syntax":          {"tracing-config-file", tracing + "endpoint: [\n", ":3: did not find expected node content"},
+		"encryption key length":   {"encryption-provider-config", encryption + "  - secretbox:\n      keys:\n      - name: a\n        secret: c2hvcnQ=\n", ":9: resources[0].providers[0].secretbox.keys[0].secret: Invalid value: \"REDACTED\""},
+		"encryption typing error": {"encryption-provider-config", encryption + "  - identiti: {}\n", ":6: resources[0].providers[0].identiti: unknown field"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := "/nowhere.yaml"
+			if test.content != "" {
+				file = writeFile(t, "config.yaml", []byte(test.content))
+			}
+			flags := []string{"--" + test.flag + "=" + file}
+			if strings.HasPrefix(test.flag, "audit") {
+				flags = append(flags, "--audit-log-path="+filepath.Join(t.TempDir(), "log"))
+			}
+			if test.flag == "audit-webhook-config-file" {
+				flags = append(flags, "--audit-policy-file="+writeFile(t, "policy.yaml", []byte(auditEverything)))
+			}
+			_, err := testserver.TryStartIn(t, t.TempDir(), flags...)
+			wantError(t, err, "--"+test.flag+": ", file, test.want)
+			if err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("the error has several lines: %v", err)
+			}
+		})
+	}
+	_, err := testserver.TryStartIn(t, t.TempDir(), "--audit-log-path=/proc/no/log", "--audit-policy-file="+writeFile(t, "policy.yaml", []byte(auditEverything)))
+	wantError(t, err, "--audit-log-path", "/proc/no")
+	for _, flag := range []string{"--audit-log-path=-", "--audit-policy-file=/p"} {
+		_, err := testserver.TryStartIn(t, t.TempDir(), flag)
+		wantError(t, err, "--audit-policy-file", "--audit-log-path", "need")
+	}
+}

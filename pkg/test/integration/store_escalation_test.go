@@ -1,0 +1,239 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+const hostingPath = "/apis/hosting.annex.dev/v1alpha1/"
+
+// attacker is a user with every right on annex's own kinds that can be delegated, and
+// more: backups of HostedResources, and a namespace to edit.
+type attacker struct {
+	*annex
+	http      *http.Client
+	namespace string
+	// secretValue is what must not be in any answer.
+	secretValue string
+}
+
+func newAttacker(t *testing.T, a *annex) *attacker {
+	t.Helper()
+	const name = "mallory"
+	m := &attacker{annex: a, http: a.httpClientAs(t, bearerToken(name+"-token")), namespace: a.newNamespace(t), secretValue: "x-marks-the-spot"}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "treasure", Namespace: "kube-system"}, StringData: map[string]string{"where": m.secretValue}}
+	mustCreate(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
+	backups := a.newClusterRole(t, nil, rbacv1.PolicyRule{
+		Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
+	})
+	for _, role := range []string{"annex:hosting-edit", "annex:hosting-view", backups.Name} {
+		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(name)}
+		mustCreate(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
+	}
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef("edit"), Subjects: userSubject(name)}
+	mustCreate(t, a.kube.RbacV1().RoleBindings(m.namespace), binding)
+	poll.Until(t, "the rights are in force", func() string {
+		for request, want := range map[string]int{
+			"GET " + hostingPath + "stores": 200, "POST " + hostingPath + "hostedresources/no.example.com/backup": 404, "GET /api/v1/namespaces/" + m.namespace + "/secrets": 200,
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			if got := m.send(t, method, path, ""); got.code != want {
+				return got.String()
+			}
+		}
+		return ""
+	})
+	return m
+}
+
+// send sends a request of the attacker's.
+func (m *attacker) send(t *testing.T, method, path, body string, headers ...string) response {
+	t.Helper()
+	got := send(t, m.http, method, m.URL+path, body, headers...)
+	if strings.Contains(got.String(), m.secretValue) {
+		t.Errorf("%s %s shows what is in a Secret", method, path)
+	}
+	return got
+}
+
+// expectRefused sends a request that has to be refused, and returns why it was.
+func (m *attacker) expectRefused(t *testing.T, code int, method, path, body string, headers ...string) string {
+	t.Helper()
+	got := m.send(t, method, path, body, headers...)
+	if got.code != code {
+		t.Errorf("%s %s %s: %s, want %d", method, path, body, got, code)
+	}
+	var status metav1.Status
+	if err := json.Unmarshal(got.body, &status); err != nil {
+		t.Errorf("%s %s: %s: %v", method, path, got, err)
+	}
+	return status.Message
+}
+
+func storeBody(name, endpoint, more string) string {
+	return fmt.Sprintf(`{"apiVersion": "hosting.annex.dev/v1alpha1", "kind": "Store", "metadata": {"name": %q}, "spec": {"etcd": {"endpoints": [%q]%s}}}`, name, endpoint, more)
+}
+
+func withSecret(namespace, name string) string {
+	return fmt.Sprintf(`, "tls": {"secretRef": {"namespace": %q, "name": %q}}`, namespace, name)
+}
+
+// TestStoresDoNotEscalateRights attacks with the rights that annex's roles for
+// its own kinds give, as their holder.
+func TestStoresDoNotEscalateRights(t *testing.T) {
+	t.Parallel()
+	far := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	allowed := far.Endpoints()[0]
+	a := startAnnex(t, "--token-auth-file="+writeFile(t, "tokens.csv", []byte("mallory-token,mallory,1\n")),
+		"--store-endpoints="+strings.TrimPrefix(allowed, "https://"))
+	a.addStore(t, "far", far)
+	widgets := a.installOn(t, "far")
+	widgets.create(t, "v1", "kept", "spec: {}")
+	m := newAttacker(t, a)
+
+	t.Run("addresses", m.testAddresses)
+	t.Run("credentials", func(t *testing.T) { m.testCredentials(t, allowed) })
+	t.Run("keys", func(t *testing.T) { m.testKeys(t, allowed) })
+	t.Run("default", m.testDefaultStore)
+
+	// What may be done can be done.
+	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: m.namespace}, Data: far.Authority.SecretData(t, time.Now().Add(time.Hour))}
+	mustCreate(t, a.kube.CoreV1().Secrets(own.Namespace), own)
+	if got := m.send(t, "POST", hostingPath+"stores", storeBody("own", allowed, withSecret(own.Namespace, own.Name)+`, "keyPrefix": "/own"`)); got.code != 201 {
+		t.Errorf("a Store at an endpoint of the list, with a Secret of the author's: %s", got)
+	}
+	a.waitForStore(t, "own", metav1.ConditionTrue, "")
+	a.waitForStore(t, "default", metav1.ConditionTrue, "")
+	a.waitForStore(t, "far", metav1.ConditionTrue, "")
+	if _, err := widgets.in("v1").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// testAddresses tries addresses that annex can reach, and gets the same answer
+// whatever there is.
+func (m *attacker) testAddresses(t *testing.T) {
+	var config net.ListenConfig
+	open, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	expectNoError(t, err)
+	defer open.Close()
+	messages := map[string]bool{}
+	for _, address := range []string{open.Addr().String(), "127.0.0.1:1", "169.254.169.254:80", "localhost:2379", strings.TrimPrefix(m.URL, "https://")} {
+		for _, scheme := range []string{"http://", "https://"} {
+			message := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("probe", scheme+address, ""))
+			messages[strings.ReplaceAll(message, scheme+address, "ENDPOINT")] = true
+			m.expectRefused(t, 403, "PATCH", hostingPath+"stores/far", `[{"op": "add", "path": "/spec/etcd/endpoints/-", "value": "`+scheme+address+`"}]`,
+				"Content-Type", "application/json-patch+json")
+		}
+	}
+	if len(messages) != 1 {
+		t.Errorf("refusals differ by what is there: %v", messages)
+	}
+	socket := filepath.Join(m.DataDir, "etcd", "client.sock")
+	for endpoint, code := range map[string]int{
+		"unix://" + socket: 403, "unix:///nowhere": 403, "unix:///proc/self/root" + socket: 403,
+		"unix:///proc/self/cwd/../.." + socket: 422, "UNIX://" + socket: 422, "unix:" + socket: 422, "http://unix:1": 422,
+	} {
+		m.expectRefused(t, code, "POST", hostingPath+"stores", storeBody("socket", endpoint, `, "keyPrefix": "/other"`))
+	}
+}
+
+// testCredentials tries to have annex log in with a Secret that the attacker cannot
+// get, in every way to write a Store.
+func (m *attacker) testCredentials(t *testing.T, allowed string) {
+	const secrets = hosting.NamespaceAnnexSystem
+	there := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
+	missing := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-not")))
+	if strings.ReplaceAll(there, "etcd-far", "X") != strings.ReplaceAll(missing, "etcd-not", "X") {
+		t.Errorf("a refusal tells whether there is a Secret:\n%s\n%s", there, missing)
+	}
+	m.expectRefused(t, 403, "POST", hostingPath+"stores?dryRun=All", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
+	if got := m.send(t, "POST", hostingPath+"stores", storeBody("thief", allowed, `, "keyPrefix": "/thief"`)); got.code != 201 {
+		t.Fatalf("a Store without a Secret: %s", got)
+	}
+	const reference = `{"secretRef": {"namespace": "annex-system", "name": "etcd-far"}}`
+	thief := hostingPath + "stores/thief"
+	m.expectRefused(t, 403, "PATCH", thief, `{"spec": {"etcd": {"tls": `+reference+`}}}`, "Content-Type", "application/merge-patch+json")
+	m.expectRefused(t, 403, "PATCH", thief, `{"spec": {"etcd": {"tls": `+reference+`}}}`, "Content-Type", "application/strategic-merge-patch+json")
+	m.expectRefused(t, 403, "PATCH", thief, `[{"op": "add", "path": "/spec/etcd/tls", "value": `+reference+`}]`, "Content-Type", "application/json-patch+json")
+	applied := storeBody("thief", allowed, withSecret(secrets, "etcd-far"))
+	m.expectRefused(t, 403, "PATCH", thief+"?fieldManager=mallory&force=true", applied, "Content-Type", "application/apply-patch+yaml")
+	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/new?fieldManager=mallory", strings.ReplaceAll(applied, "thief", "new"), "Content-Type", "application/apply-patch+yaml")
+	var reread any
+	expectNoError(t, json.Unmarshal([]byte(reference), &reread))
+	poll.Until(t, "a replacement is refused", func() string { // annex writes the status meanwhile
+		var store map[string]any
+		m.send(t, "GET", thief, "").into(t, &store)
+		store["spec"].(map[string]any)["etcd"].(map[string]any)["tls"] = reread
+		body, err := json.Marshal(store)
+		expectNoError(t, err)
+		got := m.send(t, "PUT", thief, string(body))
+		if got.code < 300 {
+			t.Errorf("PUT %s: %s", thief, got)
+		}
+		if got.code != 403 {
+			return got.String()
+		}
+		return ""
+	})
+	// Its certificate is for the endpoints that its author chose.
+	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/far", `{"spec": {"etcd": {"endpoints": ["`+allowed+`", "`+strings.Replace(allowed, "https", "http", 1)+`"]}}}`,
+		"Content-Type", "application/merge-patch+json")
+	// What has to do with neither is free.
+	if got := m.send(t, "PATCH", hostingPath+"stores/far", `{"metadata": {"labels": {"a": "b"}}}`, "Content-Type", "application/merge-patch+json"); got.code != 200 {
+		t.Errorf("a label: %s", got)
+	}
+}
+
+// testKeys tries names and prefixes that lead to the keys of Secrets.
+func (m *attacker) testKeys(t *testing.T, allowed string) {
+	m.expectRefused(t, 422, "POST", hostingPath+"stores", storeBody("root", allowed, `, "keyPrefix": "/"`))
+	for _, name := range []string{"kube-system.secrets", "secrets.annex", "secrets.registry"} {
+		m.expectRefused(t, 422, "POST", hostingPath+"hostedresources", hostedBody(name))
+	}
+	for _, name := range []string{"secrets.annex.example.com", "stores.hosting.annex.dev", "apiservices.apiregistration.k8s.io"} {
+		if got := m.send(t, "POST", hostingPath+"hostedresources", hostedBody(name)); got.code != 201 {
+			t.Errorf("a HostedResource %s: %s", name, got)
+		}
+		m.expectRefused(t, 409, "POST", hostingPath+"hostedresources/"+name+"/backup", "")
+		m.expectRefused(t, 403, "PATCH", hostingPath+"hostedresources/"+name+"/status", `{"status": {"definitionUID": "1"}}`, "Content-Type", "application/merge-patch+json")
+	}
+	m.expectRefused(t, 403, "POST", hostingPath+"stores/default/backup", "")
+	m.expectRefused(t, 403, "POST", hostingPath+"stores/default/restore?resource=kube-system.secrets", "")
+}
+
+func hostedBody(name string) string {
+	return fmt.Sprintf(`{"apiVersion": "hosting.annex.dev/v1alpha1", "kind": "HostedResource", "metadata": {"name": %q}, "spec": {"storeName": "default"}}`, name)
+}
+
+// testDefaultStore tries to move or to remove what annex itself needs.
+func (m *attacker) testDefaultStore(t *testing.T) {
+	const store = hostingPath + "stores/" + hostingv1alpha1.DefaultStoreName
+	m.expectRefused(t, 422, "PATCH", store, `{"spec": {"embedded": null, "etcd": {"endpoints": ["http://127.0.0.1:1"]}}}`, "Content-Type", "application/merge-patch+json")
+	m.expectRefused(t, 403, "PATCH", store+"/status", `{"status": {"clusterID": "1"}}`, "Content-Type", "application/merge-patch+json")
+	if got := m.send(t, "DELETE", store, ""); got.code < 400 {
+		t.Errorf("the Store default is deleted: %s", got)
+	}
+	if _, err := m.hosting.HostingV1alpha1().Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,230 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/apis/hosting"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
+)
+
+func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, "pinned", etcd)
+	r := a.installOn(t, "pinned")
+	r.create(t, "v1", "kept", "spec: {}")
+
+	impostors := map[string]*etcdcluster.Cluster{
+		"WrongCluster": etcdcluster.Start(t, etcdcluster.Config{Members: 1, Authority: etcd.Authority}),
+		"DataReplaced": etcdcluster.Start(t, etcdcluster.Config{Members: 1, Authority: etcd.Authority, Twin: etcd}),
+	}
+	for reason, impostor := range impostors {
+		back := etcd.Impersonate(impostor)
+		r.waitForUnavailable(t, "refused", "pinned")
+		a.waitForStore(t, "pinned", metav1.ConditionFalse, reason)
+		if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable {
+			t.Errorf("%s: a list from another cluster: %s", reason, got)
+		}
+		// Nor after a restart, which knows of the cluster by the status alone.
+		a = a.restart(t)
+		r.annex = a
+		r.waitForUnavailable(t, "refused", "pinned")
+		found, err := impostor.Client(t).Get(t.Context(), "/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		expectNoError(t, err)
+		if found.Count != 0 {
+			t.Errorf("%s: %d keys were written to another cluster", reason, found.Count)
+		}
+		back()
+		r.waitForCreate(t, "after")
+		if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
+			t.Errorf("%s: there are %v", reason, got)
+		}
+	}
+}
+
+func TestStoreCertificateRotation(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.makeStore(t, "certified", etcd, time.Now().Add(-time.Minute))
+	a.waitForStore(t, "certified", metav1.ConditionFalse, "expired")
+	crd := newCRD(t, anySchema)
+	a.createHostedResource(t, crd.Name, hostingv1alpha1.HostedResourceSpec{StoreName: "certified"})
+	r := a.installCRD(t, crd)
+	r.waitForUnavailable(t, "refused", "certified")
+
+	replaceSecret := func(notAfter time.Time) {
+		t.Helper()
+		secrets := a.kube.CoreV1().Secrets(hosting.NamespaceAnnexSystem)
+		secret := mustGet(t, secrets, "etcd-certified")
+		secret.Data = etcd.Authority.SecretData(t, notAfter)
+		mustUpdate(t, secrets, secret)
+	}
+	replaceSecret(time.Now().Add(time.Hour))
+	a.waitForStore(t, "certified", metav1.ConditionTrue, "")
+	r.waitForCreate(t, "first")
+	// Rotated while in use: an open watch goes on.
+	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: r.get(t, "v1", "first").GetResourceVersion()})
+	expectNoError(t, err)
+	defer events.Stop()
+	replaceSecret(time.Now().Add(2 * time.Hour))
+	etcd.Members[0].Kill(t) // only a new connection shows a new certificate
+	etcd.Members[0].Start(t)
+	r.waitForCreate(t, "second")
+	if event := nextEvent(t, events); !strings.Contains(describe(event), "second") {
+		t.Errorf("event %s, want second", describe(event))
+	}
+}
+
+func TestStoreOutOfSpace(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{QuotaBytes: 8 << 20})
+	a.addStore(t, "small", etcd)
+	a.patchStore(t, "small", `{"spec":{"etcd":{"defragmentation":"WhenFull"}}}`)
+	r, other := a.installOn(t, "small"), a.installOn(t, "default")
+	r.create(t, "v1", "first", "spec: {}")
+	r.create(t, "v1", "second", "spec: {}")
+
+	etcd.Fill(t, "/others")
+	poll.Until(t, "writes are refused", func() string {
+		err := r.tryCreate(t, "refused")
+		if err == nil || !strings.Contains(err.Error(), "small") || apierrors.ReasonForError(err) != "StoreFull" {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	a.waitForStore(t, "small", metav1.ConditionFalse, "NoSpace")
+	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[first second]" {
+		t.Errorf("of a full Store %v are read", got)
+	}
+	if err := r.in("v1").Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("delete from a full Store: %v", err)
+	}
+	expectOthersServed(t, a, r, other)
+
+	// Others make room, and annex does the rest.
+	if _, err := etcd.Client(t).Delete(t.Context(), "/others", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	r.waitForCreate(t, "after")
+	a.waitForStore(t, "small", metav1.ConditionTrue, "")
+	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after second]" {
+		t.Errorf("there are %v", got)
+	}
+}
+
+func TestUnschedulableResources(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, "unlabelled", etcd)
+
+	crd := newCRD(t, anySchema)
+	a.createHostedResource(t, crd.Name, hostingv1alpha1.HostedResourceSpec{
+		StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "archive"}},
+	})
+	r := a.installCRD(t, crd)
+	r.waitForUnavailable(t, "refused", r.name, "unlabelled")
+	poll.Until(t, "the event that says why", func() string {
+		return a.eventOf(t, r.name, "FailedScheduling", "default", "unlabelled")
+	})
+	// A resource without a Store is no reason for annex not to be ready, and goes
+	// without waiting for one.
+	unplaced := newCRD(t, anySchema)
+	a.createHostedResource(t, unplaced.Name, hostingv1alpha1.HostedResourceSpec{
+		StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "none"}},
+	})
+	gone := a.installCRD(t, unplaced)
+	expectOthersServed(t, a, r, a.installOn(t, "default"))
+	gone.deleteCRD(t)
+	gone.waitForCRDDeleted(t)
+
+	a.patchStore(t, "unlabelled", `{"metadata":{"labels":{"tier":"archive"}}}`)
+	r.waitForCreate(t, "first")
+	if got := r.hosted(t).Spec.StoreName; got != "unlabelled" {
+		t.Errorf("placed on %q", got)
+	}
+	poll.Until(t, "the event that says where", func() string { return a.eventOf(t, r.name, "Scheduled", "unlabelled") })
+}
+
+// eventOf returns why there is no event about a HostedResource with a reason and
+// words.
+func (a *annex) eventOf(t *testing.T, name, reason string, words ...string) string {
+	t.Helper()
+	events, err := a.kube.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	var seen []string
+	for _, event := range events.Items {
+		if event.Regarding.Name != name {
+			continue
+		}
+		seen = append(seen, event.Reason+": "+event.Note)
+		missing := false
+		for _, word := range words {
+			missing = missing || !strings.Contains(event.Note, word)
+		}
+		if event.Reason == reason && !missing {
+			return ""
+		}
+	}
+	return fmt.Sprintf("events %q", seen)
+}
+
+func TestResourceOnUnknownStore(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	crd := newCRD(t, anySchema)
+	hosted := &hostingv1alpha1.HostedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: crd.Name}, Spec: hostingv1alpha1.HostedResourceSpec{StoreName: "nowhere"},
+	}
+	_, err := a.hosting.HostingV1alpha1().HostedResources().Create(t.Context(), hosted, metav1.CreateOptions{})
+	if err != nil {
+		wantError(t, err, "nowhere")
+		return
+	}
+	r := a.installCRD(t, crd)
+	r.waitForUnavailable(t, "refused", "nowhere")
+	// Placed in advance on a Store that comes later.
+	a.addStore(t, "nowhere", etcdcluster.Start(t, etcdcluster.Config{Members: 1}))
+	r.waitForCreate(t, "first")
+}
+
+// A member that stands still neither answers nor refuses: nothing may hang on it.
+func TestFrozenStore(t *testing.T) {
+	t.Parallel()
+	a := startAnnex(t)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
+	a.addStore(t, "still", etcd)
+	r, other := a.installOn(t, "still"), a.installOn(t, "default")
+	r.create(t, "v1", "kept", "spec: {}")
+	etcd.Members[0].Freeze(t)
+	defer etcd.Members[0].Thaw(t)
+	a.waitForStore(t, "still", metav1.ConditionFalse, "")
+	r.waitForUnavailable(t, "refused", "still")
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
+	defer cancel()
+	if _, err := r.in("v1").List(ctx, metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("a list of a Store that stands still: %v", err)
+	}
+	expectOthersServed(t, a, r, other)
+	etcd.Members[0].Thaw(t)
+	r.waitForCreate(t, "after")
+}
