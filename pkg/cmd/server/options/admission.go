@@ -43,7 +43,7 @@ func NewAdmission() *Admission {
 		RecommendedPluginOrder: admission.Order(),
 		DefaultOffPlugins:      sets.New[string](),
 		// The last is the outermost: exempt requests are not counted.
-		Decorators: upstreamadmission.Decorators{upstreamadmission.DecoratorFunc(admissionmetrics.WithControllerMetrics), admission.SpareOwn},
+		Decorators: upstreamadmission.Decorators{upstreamadmission.DecoratorFunc(admissionmetrics.WithControllerMetrics), admission.ExemptOwnWrites},
 	}}
 }
 
