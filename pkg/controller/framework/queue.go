@@ -46,7 +46,6 @@ type Result struct {
 // ReconcileFunc brings the object of a key to its desired state.
 type ReconcileFunc[K comparable] func(ctx context.Context, key K) (Result, error)
 
-// Config says how a Queue works.
 type QueueConfig[K comparable] struct {
 	// Name is the controller's name, used for the logger and the queue's metrics.
 	Name string

@@ -133,7 +133,7 @@ func (r *reconciler) finalize(ctx context.Context, store *hostingv1alpha1.Store,
 	}
 	if placed > 0 {
 		r.events.Eventf(store, nil, corev1.EventTypeWarning, "HoldsResources", actionRelease,
-			"It goes once nothing is placed on it any longer, and is served until then: %d resources are", placed)
+			"It is deleted once no resource is placed on it, and served until then; now: %d resources", placed)
 		return false, nil
 	}
 	r.release(ctx, store, connection)

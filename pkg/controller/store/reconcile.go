@@ -244,7 +244,7 @@ func needsEvent(was *metav1.Condition, is metav1.Condition) bool {
 	case is.Status == metav1.ConditionUnknown || isTransient(is.Reason):
 		return false
 	case is.Type == hostingv1alpha1.StoreUnderPressure && is.Status == metav1.ConditionFalse:
-		return was != nil && was.Status == metav1.ConditionTrue // that it never was goes without saying
+		return was != nil && was.Status == metav1.ConditionTrue
 	case is.Type == hostingv1alpha1.StoreUnderPressure && is.Reason == stores.ReasonNoSpace:
 		return false // it is not ready either, for the same reason
 	}

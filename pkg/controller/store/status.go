@@ -92,10 +92,10 @@ func readyCondition(store *hostingv1alpha1.Store, seen *stores.Snapshot, now tim
 		ready.Status, ready.Reason = metav1.ConditionFalse, stores.ReasonNoSpace
 		ready.Message = "The database reached its quota, so that etcd takes no writes: delete objects or raise the quota. " + cmp.Or(sentence(seen.Reclaiming), noSpaceHint)
 	case seen.SecretErr != nil:
-		ready.Reason, ready.Message = stores.ReasonBadCredentials, "Etcd takes reads and writes with the credentials of before: "+seen.SecretErr.Error()
+		ready.Reason, ready.Message = stores.ReasonBadCredentials, "Etcd takes reads and writes with the previous credentials: "+seen.SecretErr.Error()
 	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now):
 		ready.Reason = stores.ReasonCertificateExpired
-		ready.Message = "Etcd takes reads and writes over connections of before, but the client certificate expired at " +
+		ready.Message = "Etcd takes reads and writes over existing connections, but the client certificate expired at " +
 			seen.CertificateExpires.UTC().Format(time.RFC3339) + ": renew what is in the Secret"
 	case !seen.CertificateExpires.IsZero() && seen.CertificateExpires.Before(now.Add(expiresSoon)):
 		ready.Reason = reasonCertificateExpiring
@@ -265,7 +265,7 @@ func hint(store *hostingv1alpha1.Store, seen *stores.Snapshot, reason string) st
 		}
 		return fmt.Sprintf("Correct %s; only if the cluster found has the data of this Store, %s", endpoints, adopt)
 	case stores.ReasonDataReplaced, stores.ReasonRolledBack, stores.ReasonDiverged:
-		return "Restore the data; only if annex is to go on with what is there, " + adopt
+		return "Restore the data; only if annex is to continue with the present data, " + adopt
 	case stores.ReasonNewerFormat:
 		return "Upgrade annex"
 	case stores.ReasonNotEmpty:

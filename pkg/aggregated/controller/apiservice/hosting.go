@@ -45,11 +45,11 @@ func ReadStore(main dynamic.Interface) func(ctx context.Context) (types.UID, err
 // reconcileHosting keeps the APIService of annex's own group and checks whether the main
 // cluster reaches this annex.
 func (r *reconciler) reconcileHosting(ctx context.Context) (framework.Result, error) {
-	publication, proof := r.newTemplate()
+	tmpl, proof := r.newTemplate()
 	var again time.Duration
 	var err error
 	if proof.published {
-		proof, again, err = r.publishHosting(ctx, publication)
+		proof, again, err = r.publishHosting(ctx, tmpl)
 	}
 	if err != nil {
 		proof = notPublished(reasonWaitingForAnnex, fmt.Sprintf("APIService %s, which comes first: %v", apiServiceName(hostingVersion), err))
@@ -64,7 +64,7 @@ func (r *reconciler) reconcileHosting(ctx context.Context) (framework.Result, er
 	}
 	observe(hostingVersion, proof)
 	r.announce(ctx, hostingVersion, proof)
-	changed, settling := r.gate.observe(proof, publication.caBundle, r.now())
+	changed, settling := r.gate.observe(proof, tmpl.caBundle, r.now())
 	if changed {
 		r.allGroups()
 	}
@@ -73,30 +73,30 @@ func (r *reconciler) reconcileHosting(ctx context.Context) (framework.Result, er
 
 // publishHosting writes the APIService if needed, and returns its status and when to
 // retry.
-func (r *reconciler) publishHosting(ctx context.Context, publication template) (status, time.Duration, error) {
+func (r *reconciler) publishHosting(ctx context.Context, tmpl template) (status, time.Duration, error) {
 	current, err := framework.IgnoreNotFound(r.getAPIService(apiServiceName(hostingVersion)))
 	if err != nil {
 		return status{}, 0, fmt.Errorf("read it from the main cluster: %w", err)
 	}
-	verdict := decideHosting(current, publication)
+	todo := decideHosting(current, tmpl)
 	var wait time.Duration
-	if verdict.operation != keep {
+	if todo.operation != keep {
 		if wait = r.writes.Delay(hostingVersion.String()); wait == 0 {
-			err = r.write(ctx, hostingVersion, verdict)
+			err = r.write(ctx, hostingVersion, todo)
 		}
-	} else if verdict.ours {
+	} else if todo.ours {
 		wait, err = r.recheck(ctx, hostingVersion, current, true)
 	}
-	if verdict.operation == update {
+	if todo.operation == update {
 		// The condition is about the APIService before the update.
-		verdict.status = notPublished(reasonUnavailable, notCheckedMessage)
+		todo.status = notPublished(reasonUnavailable, notCheckedMessage)
 		r.hostingUpdated = r.now()
 	}
-	if verdict.status.reason == reasonUnavailable {
-		verdict.status.reason = reasonWaitingForAnnex
-		verdict.status.message = fmt.Sprintf("APIService %s, which comes first: %s", apiServiceName(hostingVersion), verdict.status.message)
+	if todo.status.reason == reasonUnavailable {
+		todo.status.reason = reasonWaitingForAnnex
+		todo.status.message = fmt.Sprintf("APIService %s, which comes first: %s", apiServiceName(hostingVersion), todo.status.message)
 	}
-	return verdict.status, wait, err
+	return todo.status, wait, err
 }
 
 // probeAnnex reads a Store through the main cluster, and compares it with annex's own.

@@ -80,13 +80,13 @@ func (r *reconciler) recheck(ctx context.Context, version schema.GroupVersion, c
 	if !due {
 		return wait, nil
 	}
-	nudged := current.DeepCopy()
-	metav1.SetMetaDataAnnotation(&nudged.ObjectMeta, hostingv1alpha1.RecheckAnnotation, now.UTC().Format(time.RFC3339))
-	err := r.update(ctx, nudged)
+	updated := current.DeepCopy()
+	metav1.SetMetaDataAnnotation(&updated.ObjectMeta, hostingv1alpha1.RecheckAnnotation, now.UTC().Format(time.RFC3339))
+	err := r.update(ctx, updated)
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("recheck APIService %s: %w", nudged.Name, err)
+		return 0, fmt.Errorf("recheck APIService %s: %w", updated.Name, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Had the main cluster look again at an APIService that it calls unavailable", "apiService", nudged.Name, "err", err)
+	klog.FromContext(ctx).V(2).Info("Requested a check of an unavailable APIService", "apiService", updated.Name, "err", err)
 	_, wait = r.rechecks.due(version, true, now)
 	return wait, nil
 }

@@ -43,25 +43,25 @@ func (a *routedVersions) set(version schema.GroupVersion, seen bool) {
 
 // probeRouting checks that annex serves the requests for an available version, and
 // returns its status and when to retry.
-func (r *reconciler) probeRouting(ctx context.Context, version schema.GroupVersion, stands status) (status, time.Duration) {
-	if !stands.published {
+func (r *reconciler) probeRouting(ctx context.Context, version schema.GroupVersion, result status) (status, time.Duration) {
+	if !result.published {
 		r.routed.set(version, false)
-		return stands, 0
+		return result, 0
 	}
 	if r.routed.has(version) {
-		return stands, 0
+		return result, 0
 	}
 	asking, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	publication := template{service: r.service}
+	tmpl := template{service: r.service}
 	switch by, err := r.servedBy(asking, version); {
 	case err != nil:
 		return notPublished(reasonUnavailable, fmt.Sprintf("The main cluster does not reach annex: %v", err)), probeInterval
 	case by == "":
 		return notPublished(reasonUnavailable, "The main cluster still answers for it itself: it has not taken in the APIService yet"), routingProbeInterval
-	case by != publication.publishedBy():
+	case by != tmpl.publishedBy():
 		return notPublished(reasonUnavailable, fmt.Sprintf("Another annex answers, the one behind Service %s", by)), probeInterval
 	}
 	r.routed.set(version, true)
-	return stands, 0
+	return result, 0
 }

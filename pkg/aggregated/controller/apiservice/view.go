@@ -189,7 +189,7 @@ func notClearedMessage(group string, inTheWay []*definition) string {
 	if len(unlabelled) == 0 {
 		return message
 	}
-	return fmt.Sprintf("%s; have it do so with kubectl label crd %s %s=true", message, strings.Join(unlabelled, " "), hostingv1alpha1.HostedLabel)
+	return fmt.Sprintf("%s. Let annex take them over: kubectl label crd %s %s=true", message, strings.Join(unlabelled, " "), hostingv1alpha1.HostedLabel)
 }
 
 func versionsServedBy(crd *definition) []string {

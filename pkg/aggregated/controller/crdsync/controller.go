@@ -134,21 +134,21 @@ func (c *Controller) addEventHandlers(config Config) error {
 		UpdateFunc: func(_, obj any) { c.enqueue(obj) },
 		DeleteFunc: c.enqueue,
 	}
-	said := every
-	said.UpdateFunc = func(before, after any) {
+	condition := every
+	condition.UpdateFunc = func(before, after any) {
 		if !isUnchanged(before, after) {
 			c.enqueue(after)
 		}
 	}
 	// Only the UID of the Store matters, which is read when needed.
-	unheeded := cache.ResourceEventHandlerFuncs{}
+	ignored := cache.ResourceEventHandlerFuncs{}
 	var err error
 	c.synced, err = framework.AddEventHandlers(
 		framework.Source{Name: "custom resource definitions of the main cluster", Informer: config.MainDefinitionInformer.Informer(), Handler: every},
 		framework.Source{Name: "APIServices of the main cluster", Informer: config.MainAPIServiceInformer.Informer(), Handler: every},
 		framework.Source{Name: "custom resource definitions", Informer: config.AnnexDefinitionInformer.Informer(), Handler: every},
-		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: said},
-		framework.Source{Name: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: unheeded},
+		framework.Source{Name: "hosted resources", Informer: config.AnnexHostedInformer.Informer(), Handler: condition},
+		framework.Source{Name: "stores", Informer: config.AnnexStoreInformer.Informer(), Handler: ignored},
 	)
 	return err
 }

@@ -42,7 +42,7 @@ func (m mainDefinitions) addFinalizer(ctx context.Context, main *definition) err
 	if err == nil && written != nil && !slices.Contains(written.Finalizers, m.finalizer) {
 		err = errFinalizerIgnored
 	}
-	return wrap(err, "putting annex's finalizer on custom resource definition %s of the main cluster: %w", main.Name)
+	return wrap(err, "set annex's finalizer on custom resource definition %s of the main cluster: %w", main.Name)
 }
 
 func (m mainDefinitions) removeFinalizer(ctx context.Context, main *definition) error {
@@ -58,7 +58,7 @@ func (m mainDefinitions) removeFinalizer(ctx context.Context, main *definition) 
 // updateStatus writes what a deletion waits for.
 func (m mainDefinitions) updateStatus(ctx context.Context, explained *definition) error {
 	_, err := m.write(ctx, explained)
-	return wrap(err, "say in custom resource definition %s of the main cluster what its deletion waits for: %w", explained.Name)
+	return wrap(err, "write the status of custom resource definition %s of the main cluster: %w", explained.Name)
 }
 
 // write returns nil for a definition that has changed or is gone: the change causes the

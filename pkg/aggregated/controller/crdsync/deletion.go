@@ -30,16 +30,16 @@ func (g *group) planFinalizers(p *plan) {
 
 // addFinalizers adds the finalizer to definitions that annex follows already. It returns
 // those without it.
-func (g *group) addFinalizers(p *plan, names []string) (unheld []string) {
+func (g *group) addFinalizers(p *plan, names []string) (missingFinalizer []string) {
 	for _, name := range names {
 		if main := g.main[name]; !g.hasFinalizer(main) {
-			unheld = append(unheld, name)
+			missingFinalizer = append(missingFinalizer, name)
 			if follows(g.annex[name], main) {
 				p.addFinalizer = append(p.addFinalizer, name)
 			}
 		}
 	}
-	return unheld
+	return missingFinalizer
 }
 
 // removeFinalizers removes the finalizer from definitions that annex cannot take over,
@@ -94,7 +94,7 @@ const (
 // next step.
 func (g *group) deletion(name string) (*syncStatus, step) {
 	main, current := g.main[name], g.annex[name]
-	say := func(format string, args ...any) *syncStatus {
+	report := func(format string, args ...any) *syncStatus {
 		of := terminating(format, args...)
 		return &of
 	}
@@ -104,11 +104,11 @@ func (g *group) deletion(name string) (*syncStatus, step) {
 		return nil, stepRelease
 	case current == nil:
 		if versions := g.stillListed(name); len(versions) > 0 {
-			return say("annex has deleted all objects, and waits until the main cluster does not list the resource in %s any more", strings.Join(versions, ", ")), stepWait
+			return report("annex has deleted all objects, and waits until the main cluster no longer lists the resource in %s", strings.Join(versions, ", ")), stepWait
 		}
 		return nil, stepRelease
 	case isTerminating(current):
-		return say("annex deletes its objects: %s", g.remaining[name]), stepWait
+		return report("annex deletes its objects: %s", g.remaining[name]), stepWait
 	case !follows(current, main):
 		// The definition is from a restored backup of the main cluster.
 		of := mainDefinitionDeleted()
@@ -117,12 +117,12 @@ func (g *group) deletion(name string) (*syncStatus, step) {
 		of := mainDefinitionDeleted()
 		return &of, stepRelease
 	case policy != "" && policy != hostingv1alpha1.DeletionPolicyDelete:
-		return say("Annotation %s is %q, and annex waits until it is %s or %s", hostingv1alpha1.DeletionPolicyAnnotation, policy,
+		return report("Annotation %s is %q, and annex waits until it is %s or %s", hostingv1alpha1.DeletionPolicyAnnotation, policy,
 			hostingv1alpha1.DeletionPolicyDelete, hostingv1alpha1.DeletionPolicyKeep), stepWait
 	case hasOwnFinalizer(main):
-		return say("annex waits until the main cluster has deleted the objects of its own, and then deletes those in annex"), stepWait
+		return report("annex waits until the main cluster has deleted the objects of its own, and then deletes those in annex"), stepWait
 	default:
-		return say("annex begins to delete its objects"), stepDelete
+		return report("annex begins to delete its objects"), stepDelete
 	}
 }
 
@@ -162,8 +162,8 @@ func hasOwnFinalizer(main *definition) bool {
 }
 
 func hasTerminatingMessage(main *definition, message string) bool {
-	said := apiextensionshelpers.FindCRDCondition(main, apiextensionsv1.Terminating)
-	return said != nil && said.Status == apiextensionsv1.ConditionTrue && said.Reason == reasonInProgress && said.Message == message
+	condition := apiextensionshelpers.FindCRDCondition(main, apiextensionsv1.Terminating)
+	return condition != nil && condition.Status == apiextensionsv1.ConditionTrue && condition.Reason == reasonInProgress && condition.Message == message
 }
 
 // withTerminating sets the condition that definitions have in any cluster while their

@@ -122,5 +122,5 @@ func (m *mainRoutes) giveBack(ctx context.Context, current *apiService) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return wrap(err, "giving APIService %s back to the main cluster: %w", current.Name)
+	return wrap(err, "give APIService %s back to the main cluster: %w", current.Name)
 }

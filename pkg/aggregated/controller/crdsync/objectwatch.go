@@ -31,7 +31,7 @@ const (
 )
 
 // errSwitched is returned when another server responded.
-var errSwitched = errors.New("the main cluster does not answer for it itself any more")
+var errSwitched = errors.New("the main cluster no longer serves it itself")
 
 // objectWatches holds the watches on the main cluster's objects.
 type objectWatches struct {
@@ -62,17 +62,17 @@ type objectWatch struct {
 
 // ensure checks that there are no objects and starts a watch, or returns the observation
 // of the existing watch.
-func (g *objectWatches) ensure(ctx context.Context, order watchRequest) observation {
+func (g *objectWatches) ensure(ctx context.Context, request watchRequest) observation {
 	g.mu.Lock()
-	if current, ok := g.open[order.name]; ok && !current.ended {
+	if current, ok := g.open[request.name]; ok && !current.ended {
 		current.released = time.Time{}
 		// All versions of a resource have the same objects, so one watch covers them.
-		current.versions = slices.Compact(slices.Sorted(slices.Values(append(current.versions, order.versions...))))
+		current.versions = slices.Compact(slices.Sorted(slices.Values(append(current.versions, request.versions...))))
 		defer g.mu.Unlock()
 		return current.observe()
 	}
 	g.mu.Unlock()
-	return g.start(ctx, order)
+	return g.start(ctx, request)
 }
 
 // observations returns those of a group, by definition.
@@ -99,17 +99,17 @@ func (g *objectWatch) observe() observation {
 }
 
 // start lists objects and, if there are none, watches from the revision of the list.
-func (g *objectWatches) start(ctx context.Context, order watchRequest) observation {
-	objects := g.main.Resource(order.resource)
+func (g *objectWatches) start(ctx context.Context, request watchRequest) observation {
+	objects := g.main.Resource(request.resource)
 	list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return observation{err: fmt.Errorf("list %s in the main cluster: %w", order.name, err)}
+		return observation{err: fmt.Errorf("list %s in the main cluster: %w", request.name, err)}
 	}
 	if len(list.Items) > 0 {
-		if err := g.checkServedByMain(ctx, order); err != nil {
+		if err := g.checkServedByMain(ctx, request); err != nil {
 			return observation{err: err}
 		}
-		return observation{object: cache.MetaObjectToName(&list.Items[0]).String(), versions: order.versions}
+		return observation{object: cache.MetaObjectToName(&list.Items[0]).String(), versions: request.versions}
 	}
 	watching, stop := context.WithCancel(ctx)
 	events, err := objects.Watch(watching, metav1.ListOptions{
@@ -119,30 +119,30 @@ func (g *objectWatches) start(ctx context.Context, order watchRequest) observati
 	if err == nil {
 		// If the main cluster still serves the version, it served both requests: it does
 		// not observe a change before it is made.
-		if err = g.checkServedByMain(ctx, order); err != nil {
+		if err = g.checkServedByMain(ctx, request); err != nil {
 			events.Stop()
 		}
 	}
 	if err != nil {
 		stop()
-		return observation{err: fmt.Errorf("watch %s in the main cluster: %w", order.name, err)}
+		return observation{err: fmt.Errorf("watch %s in the main cluster: %w", request.name, err)}
 	}
-	begun := &objectWatch{stop: stop, versions: order.versions, objects: map[string]struct{}{}}
+	begun := &objectWatch{stop: stop, versions: request.versions, objects: map[string]struct{}{}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.open[order.name] = begun
-	g.running.Go(func() { g.consume(watching, order.name, begun, events) })
+	g.open[request.name] = begun
+	g.running.Go(func() { g.consume(watching, request.name, begun, events) })
 	return begun.observe()
 }
 
 // checkServedByMain fails unless the main cluster serves a resource itself.
-func (g *objectWatches) checkServedByMain(ctx context.Context, order watchRequest) error {
-	is, err := g.isMain(ctx, order.resource.GroupVersion())
+func (g *objectWatches) checkServedByMain(ctx context.Context, request watchRequest) error {
+	is, err := g.isMain(ctx, request.resource.GroupVersion())
 	if err != nil {
-		return fmt.Errorf("check that the main cluster answers for %s itself: %w", order.resource.GroupVersion(), err)
+		return fmt.Errorf("check that the main cluster answers for %s itself: %w", request.resource.GroupVersion(), err)
 	}
 	if !is {
-		return fmt.Errorf("%s: %w", order.resource.GroupVersion(), errSwitched)
+		return fmt.Errorf("%s: %w", request.resource.GroupVersion(), errSwitched)
 	}
 	return nil
 }

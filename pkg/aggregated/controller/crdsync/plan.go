@@ -15,7 +15,7 @@ import (
 type plan struct {
 	// needsObjectCount means that nothing may happen before annex's objects are counted.
 	needsObjectCount bool
-	// write are definitions to create or update in annex, in this order.
+	// write are definitions to create or update in annex, in this request.
 	write []*definition
 	// withdraw and clear are definitions of annex whose takeover is withdrawn or cleared.
 	withdraw, clear []string
@@ -35,7 +35,7 @@ type plan struct {
 // watchRequests returns the resources that only objects in the main cluster could keep
 // from being taken over.
 func (g *group) watchRequests() []watchRequest {
-	var looks []watchRequest
+	var requests []watchRequest
 	isHosted := g.isHosted()
 	if !isHosted && len(g.obstacles()) > 0 || isHosted && len(g.unlabelled()) > 0 {
 		return nil
@@ -45,9 +45,9 @@ func (g *group) watchRequests() []watchRequest {
 		if len(versions) == 0 || isHosted && g.ownObstacle(name) != nil {
 			continue
 		}
-		looks = append(looks, g.watchRequestFor(name, versions))
+		requests = append(requests, g.watchRequestFor(name, versions))
 	}
-	return looks
+	return requests
 }
 
 // plan is a pure function of the group and does not depend on time.
@@ -63,12 +63,12 @@ func (g *group) plan() *plan {
 	}
 	g.planFinalizers(p)
 	g.planDeletions(p)
-	if slipped := g.lateObject(); slipped != "" || g.returning && g.isHosted() {
+	if late := g.lateObject(); late != "" || g.returning && g.isHosted() {
 		if g.annexHasObjects == nil {
 			return &plan{needsObjectCount: true}
 		}
 		if !*g.annexHasObjects {
-			g.planReturn(p, slipped)
+			g.planReturn(p, late)
 			return p
 		}
 	}
@@ -104,15 +104,15 @@ func (g *group) switchedVersions(of observation) []string {
 
 // planReturn returns all versions to the main cluster; annex stores no object of the
 // group. If another replica began this, its status stays.
-func (g *group) planReturn(p *plan, slipped string) {
+func (g *group) planReturn(p *plan, late string) {
 	for _, version := range g.routedTo(routeAnnex) {
 		p.giveBack = append(p.giveBack, g.apiServices[version])
 	}
 	for _, name := range g.labelled() {
 		before, reported := g.reported[name]
 		switch {
-		case slipped != "":
-			p.statuses[name] = objectsAppeared(slipped, g.observed[slipped].object)
+		case late != "":
+			p.statuses[name] = objectsAppeared(late, g.observed[late].object)
 		case reported && before.Reason == reasonObjectsAppeared:
 			p.statuses[name] = syncStatus{status: before.Status, reason: before.Reason, message: before.Message}
 		default:
@@ -159,8 +159,8 @@ func (g *group) planFresh(p *plan) {
 		return
 	}
 	missing := g.notYetServed(labelled)
-	unheld := g.addFinalizers(p, labelled)
-	if len(missing) > 0 || len(unheld) > 0 {
+	missingFinalizer := g.addFinalizers(p, labelled)
+	if len(missing) > 0 || len(missingFinalizer) > 0 {
 		g.withdraw(p)
 	}
 	for _, name := range labelled {
@@ -171,8 +171,8 @@ func (g *group) planFresh(p *plan) {
 		switch {
 		case len(missing) > 0:
 			p.statuses[name] = pending("Waiting until annex serves every definition of the group; not yet: %s", strings.Join(missing, ", "))
-		case len(unheld) > 0:
-			p.statuses[name] = pending("Waiting until annex's finalizer is on every definition of the group; not yet: %s", strings.Join(unheld, ", "))
+		case len(missingFinalizer) > 0:
+			p.statuses[name] = pending("Waiting until annex's finalizer is on every definition of the group; not yet: %s", strings.Join(missingFinalizer, ", "))
 		default:
 			g.clear(p, name)
 			p.statuses[name] = pending("Waiting until the main cluster sends requests to annex")
@@ -257,11 +257,11 @@ func (g *group) objectsOf(name string) *syncStatus {
 	var of syncStatus
 	switch seen, looked := g.observed[name]; {
 	case !looked:
-		of = pending("annex has not seen yet whether the main cluster keeps objects of this resource")
+		of = pending("annex does not know yet whether the main cluster stores objects of this resource")
 	case apierrors.IsForbidden(seen.err):
 		of = listForbidden(g.name, g.labelled(), seen.err)
 	case seen.err != nil:
-		of = pending("annex has not seen yet whether the main cluster keeps objects of this resource: %v", seen.err)
+		of = pending("annex does not know yet whether the main cluster stores objects of this resource: %v", seen.err)
 	case seen.appeared:
 		of = objectsAppeared(name, seen.object)
 	case seen.object != "":

@@ -51,15 +51,15 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	if err != nil {
 		return framework.Result{}, fmt.Errorf("read group %s: %w", name, err)
 	}
-	looks := g.watchRequests()
+	requests := g.watchRequests()
 	g.observed = r.watches.observations(name)
 	g.remaining = r.annex.remaining(ctx, g)
 	var errs []error
 	g.returning, err = r.freezer.thawUnneeded(ctx, g)
 	errs = append(errs, err)
-	for _, order := range looks {
-		of := r.watches.ensure(ctx, order)
-		g.observed[order.name] = of
+	for _, request := range requests {
+		of := r.watches.ensure(ctx, request)
+		g.observed[request.name] = of
 		if of.err != nil && !apierrors.IsForbidden(of.err) {
 			errs = append(errs, of.err)
 		}
@@ -68,7 +68,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	if p.needsObjectCount {
 		holds, err := r.freezer.freezeIfEmpty(ctx, g)
 		if err != nil {
-			return framework.Result{}, fmt.Errorf("look for objects of group %s in annex: %w", name, err)
+			return framework.Result{}, fmt.Errorf("count objects of group %s in annex: %w", name, err)
 		}
 		g.annexHasObjects = &holds
 		p = g.plan()
@@ -86,7 +86,7 @@ func (r *reconciler) reconcile(ctx context.Context, name string) (framework.Resu
 	}
 	if len(p.giveBack) == 0 {
 		result = sooner(result, r.watches.release(name, func(definition string) bool {
-			return slices.ContainsFunc(looks, func(order watchRequest) bool { return order.name == definition })
+			return slices.ContainsFunc(requests, func(request watchRequest) bool { return request.name == definition })
 		}))
 	}
 	return result, errors.Join(errs...)

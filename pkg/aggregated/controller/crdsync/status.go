@@ -88,27 +88,27 @@ func partlyLabelled(versions, unlabelled []string) syncStatus {
 }
 
 func objectsExist(object string) syncStatus {
-	return notSynced(reasonObjectsExist, "The main cluster keeps objects of this resource, %q among them. annex has changed nothing there and takes the group over once they have been moved or deleted", object)
+	return notSynced(reasonObjectsExist, "The main cluster stores objects of this resource, among them %q. annex has changed nothing there, and takes the group over once they have been moved or deleted", object)
 }
 
 func objectsAppeared(name, object string) syncStatus {
-	return notSynced(reasonObjectsAppeared, "While the group was taken over, somebody made object %q of %s in the main cluster. The main cluster answers for the group again, and annex takes it over once that object has been moved or deleted", object, name)
+	return notSynced(reasonObjectsAppeared, "While the group was taken over, object %q of %s was created in the main cluster. The main cluster serves the group again, and annex takes it over once that object has been moved or deleted", object, name)
 }
 
 // objectsHidden is for an object that appeared when annex had objects already: returning
 // the group would have hidden those.
 func objectsHidden(object string) syncStatus {
-	return notSynced(reasonObjectsAppeared, "While requests were being switched to annex, somebody made object %q in the main cluster. annex had objects already and goes on answering, so that this one is not seen. Make it again; deleting this HostedResource, which deletes no object, dismisses this message", object)
+	return notSynced(reasonObjectsAppeared, "While requests were being switched to annex, object %q was created in the main cluster. annex had objects already and continues to serve them, so this object is hidden. Create it again. To dismiss this message, delete this HostedResource; that deletes no object", object)
 }
 
 func listForbidden(group string, names []string, err error) syncStatus {
 	role := "annex-hosted-" + group
-	return notSynced(reasonForbidden, "annex may not see whether the main cluster keeps objects of the group: %v. Allow it: kubectl create clusterrole %s --verb=list,watch --resource=%s && kubectl label clusterrole %s %s=true",
+	return notSynced(reasonForbidden, "annex may not list the objects of the group in the main cluster: %v. Allow it: kubectl create clusterrole %s --verb=list,watch --resource=%s && kubectl label clusterrole %s %s=true",
 		err, role, strings.Join(names, ","), role, hostingv1alpha1.AggregateLabel)
 }
 
 func notServed() syncStatus {
-	return notSynced(reasonNotServed, "The definition serves no version, so that annex cannot see whether the main cluster keeps objects of it")
+	return notSynced(reasonNotServed, "The definition serves no version, so annex cannot list its objects in the main cluster")
 }
 
 // notEstablished has the reason for which the main cluster does not serve a definition.
@@ -120,7 +120,7 @@ func notEstablished(crd *definition) syncStatus {
 }
 
 func definedInAnnex(name string) syncStatus {
-	return notSynced(reasonDefinedInAnnex, "annex has a definition of this name that does not come from the main cluster, and does not overwrite it. At annex's own endpoint delete it, which deletes its objects, or have it follow: kubectl annotate crd %s %s=%s",
+	return notSynced(reasonDefinedInAnnex, "annex has a definition of this name that does not come from the main cluster, and does not overwrite it. At annex's own endpoint delete it, which deletes its objects, or let it follow: kubectl annotate crd %s %s=%s",
 		name, hostingv1alpha1.DefinitionFromAnnotation, hostingv1alpha1.DefinitionFromMain)
 }
 
@@ -129,17 +129,17 @@ func terminatingInAnnex() syncStatus {
 }
 
 func foreignRoute(versions []string) syncStatus {
-	return notSynced(reasonForeignAPIService, "The main cluster sends requests for %s to somebody else: see its APIServices", strings.Join(versions, ", "))
+	return notSynced(reasonForeignAPIService, "The main cluster sends requests for %s to another server: see its APIServices", strings.Join(versions, ", "))
 }
 
 // dataReplaced is for versions whose objects this annex had once. Serving them empty
-// would look like a deletion of all objects.
+// would resemble a deletion of all objects.
 func dataReplaced(group string, versions []string) syncStatus {
 	var apiServices []string
 	for _, version := range versions {
 		apiServices = append(apiServices, version+"."+group)
 	}
-	return notSynced(reasonDataReplaced, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start anew without it: kubectl delete apiservice %s",
+	return notSynced(reasonDataReplaced, "The main cluster sends requests for %s to annex, which had other data when it published them. Restore that data, or start without it: kubectl delete apiservice %s",
 		strings.Join(versions, ", "), strings.Join(apiServices, " "))
 }
 
@@ -148,7 +148,7 @@ func rejected(err error) syncStatus {
 }
 
 func mainDefinitionDeleted() syncStatus {
-	return notSynced(reasonMainDefinitionDeleted, "The main cluster no longer has the definition. annex keeps its own, and all objects, and goes on serving them. Make the definition again, or delete the one at annex's own endpoint, which deletes the objects")
+	return notSynced(reasonMainDefinitionDeleted, "The main cluster no longer has the definition. annex keeps its own with all objects, and continues to serve them. Create the definition again, or delete the one at annex's own endpoint, which deletes the objects")
 }
 
 // terminating is for a definition whose deletion in the main cluster waits for annex.
@@ -164,13 +164,13 @@ func finalizerForbidden(err error) syncStatus {
 }
 
 func noLongerLabelled(name string) syncStatus {
-	return notSynced(reasonNotLabelled, "The definition in the main cluster is not labelled any more. annex keeps its own, and all objects, and follows no change. Have it follow: %s", labelCommand([]string{name}))
+	return notSynced(reasonNotLabelled, "The definition in the main cluster is no longer labelled. annex keeps its own with all objects, and follows no changes. Let it follow: %s", labelCommand([]string{name}))
 }
 
 // notFollowed is for a definition whose requests are routed to annex, which does not have
 // it.
 func notFollowed(name string, versions []string) syncStatus {
-	return notSynced(reasonNotLabelled, "annex answers for %s of this group and has no such resource. Have annex follow its definition too: %s", strings.Join(versions, ", "), labelCommand([]string{name}))
+	return notSynced(reasonNotLabelled, "annex answers for %s of this group and has no such resource. Let annex follow its definition too: %s", strings.Join(versions, ", "), labelCommand([]string{name}))
 }
 
 const (
@@ -205,7 +205,7 @@ func (r *statusWriter) report(ctx context.Context, g *group, verdicts map[string
 		errs = append(errs, r.writeStatus(ctx, resources[name], name, verdicts[name]))
 	}
 	for name, resource := range resources {
-		if _, said := verdicts[name]; !said {
+		if _, condition := verdicts[name]; !condition {
 			errs = append(errs, r.release(ctx, resource))
 		}
 	}
@@ -220,17 +220,17 @@ func (r *statusWriter) writeStatus(ctx context.Context, resource *hosted, name s
 			return fmt.Errorf("create hosted resource %s: %w", name, err)
 		}
 	}
-	said := metav1.Condition{
+	condition := metav1.Condition{
 		Type:               hostingv1alpha1.HostedResourceDefinitionSynced,
 		Status:             of.status,
 		ObservedGeneration: resource.Generation,
 		Reason:             of.reason,
 		Message:            of.message,
 	}
-	if !conditions.SetTransitionTime(&said, r.writer.Get(resource), r.now()) {
+	if !conditions.SetTransitionTime(&condition, r.writer.Get(resource), r.now()) {
 		return nil
 	}
-	return r.writer.Write(ctx, name, &said)
+	return r.writer.Write(ctx, name, &condition)
 }
 
 // clear writes which definition of annex may be published, or none.

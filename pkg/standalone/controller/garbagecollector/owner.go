@@ -49,7 +49,7 @@ func (c *collector) look(ctx context.Context, named reference) (verdict, error) 
 	case apierrors.IsNotFound(err):
 		return unresolved, nil // the resource is about to be gone, or about to be served
 	case err != nil:
-		return unresolved, fmt.Errorf("look for the owner %s: %w", named, err)
+		return unresolved, fmt.Errorf("read the owner %s: %w", named, err)
 	case owner.UID != named.uid:
 		return missing, nil
 	case owner.DeletionTimestamp != nil && hasFinalizer(owner, metav1.FinalizerDeleteDependents):
