@@ -47,7 +47,7 @@ func NewAuthorization() *Authorization {
 
 // AddFlags adds flags with upstream's names and meaning, those of reviews too: they
 // mean the same of a webhook and of a main cluster.
-func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.ReviewOptions) {
+func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.AuthorizationOptions) {
 	o.flags = fs
 	fs.StringSliceVar(&o.Modes, "authorization-mode", o.Modes,
 		"Who is asked, in this order, whether a caller may do something: RBAC (roles and bindings), Webhook, AlwaysAllow, AlwaysDeny. "+
@@ -96,7 +96,7 @@ func (o *Authorization) refuse(why string, names ...string) []error {
 
 // ApplyTo makes generic authorize requests by rbac and whatever else is configured.
 // What is returned has to run for as long as generic serves.
-func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authorization.RuleAuthorizer, reviews maincluster.ReviewOptions) (*authorization.Authorizer, error) {
+func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authorization.RuleAuthorizer, reviews maincluster.AuthorizationOptions) (*authorization.Authorizer, error) {
 	rights, err := authorization.New(authorization.Config{
 		Modes: o.Modes,
 		File:  o.ConfigFile,

@@ -30,8 +30,8 @@ type Main struct {
 	ServingCA servingca.Lifetimes
 
 	// Login and Reviews tune what annex asks of the main cluster for each request.
-	Login   maincluster.LoginOptions
-	Reviews maincluster.ReviewOptions
+	Login   maincluster.AuthenticationOptions
+	Reviews maincluster.AuthorizationOptions
 }
 
 // NewMain returns the defaults: annex stands alone.
@@ -39,8 +39,8 @@ func NewMain() *Main {
 	return &Main{
 		PublishService: maincluster.DefaultService(),
 		ServingCA:      servingca.DefaultLifetimes(),
-		Login:          maincluster.DefaultLoginOptions(),
-		Reviews:        maincluster.DefaultReviewOptions(),
+		Login:          maincluster.DefaultAuthenticationOptions(),
+		Reviews:        maincluster.DefaultAuthorizationOptions(),
 	}
 }
 
