@@ -144,7 +144,7 @@ func editedAPIService(t *testing.T, _ *annextest.Annex) {
 func unlabelledAPIService(t *testing.T, _ *annextest.Annex) {
 	patchAPIService(t, hosting, `{"metadata":{"labels":{"annex.dev/published-by":null}}}`)
 	r := doctor(t, mainCluster, "--publish-service=annex-system/annex:443")
-	found, is := r.find("apiservice", "FAIL", "somebody else made")
+	found, is := r.find("apiservice", "FAIL", "was not created by annex")
 	if !is {
 		t.Fatalf("the doctor does not find it:\n%s", r.raw)
 	}

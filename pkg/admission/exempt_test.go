@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// refusing refuses all it is asked about.
+// refusing refuses every write.
 type refusing struct{ *admission.Handler }
 
 var errRefused = errors.New("refused")
@@ -28,7 +28,7 @@ func (refusing) Validate(context.Context, admission.Attributes, admission.Object
 	return errRefused
 }
 
-func TestSpareOwn(t *testing.T) {
+func TestExemptOwnWrites(t *testing.T) {
 	t.Parallel()
 	loopback := &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.AllAuthenticated, user.SystemPrivilegedGroup}}
 	administrator := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
@@ -41,26 +41,26 @@ func TestSpareOwn(t *testing.T) {
 		name            string
 		want            error
 	}{
-		"an APIService of annex's":            {webhook, loopback, "apiregistration.k8s.io", "apiservices", "v1.", nil},
-		"an APIService of a user's":           {webhook, administrator, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
-		"a user who took the name":            {webhook, namesake, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
-		"nobody":                              {webhook, nil, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
-		"a plugin that is not about users":    {lifecycle.PluginName, loopback, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
-		"a namespace of the system":           {webhook, loopback, "", "namespaces", "kube-system", nil},
-		"another namespace":                   {webhook, loopback, "", "namespaces", "team-a", errRefused},
-		"a default role":                      {webhook, loopback, "rbac.authorization.k8s.io", "clusterroles", "view", nil},
-		"a flow schema":                       {webhook, loopback, "flowcontrol.apiserver.k8s.io", "flowschemas", "exempt", nil},
-		"who leads":                           {webhook, loopback, "coordination.k8s.io", "leases", "annex-controllers", nil},
-		"the default Store":                   {webhook, loopback, "hosting.annex.dev", "stores", "default", nil},
-		"what is deleted on a user's behalf":  {webhook, loopback, "example.com", "widgets", "w", errRefused},
-		"a secret that is deleted like that":  {webhook, loopback, "", "secrets", "s", errRefused},
-		"a definition whose status is set":    {webhook, loopback, "apiextensions.k8s.io", "customresourcedefinitions", "c", errRefused},
-		"a role that a user makes for others": {webhook, administrator, "rbac.authorization.k8s.io", "clusterroles", "mine", errRefused},
+		"own APIService":                 {webhook, loopback, "apiregistration.k8s.io", "apiservices", "v1.", nil},
+		"APIService of a user":           {webhook, administrator, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
+		"user with the loopback name":    {webhook, namesake, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
+		"no user":                        {webhook, nil, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
+		"plugin not configured by users": {lifecycle.PluginName, loopback, "apiregistration.k8s.io", "apiservices", "v1.", errRefused},
+		"system namespace":               {webhook, loopback, "", "namespaces", "kube-system", nil},
+		"other namespace":                {webhook, loopback, "", "namespaces", "team-a", errRefused},
+		"default role":                   {webhook, loopback, "rbac.authorization.k8s.io", "clusterroles", "view", nil},
+		"FlowSchema":                     {webhook, loopback, "flowcontrol.apiserver.k8s.io", "flowschemas", "exempt", nil},
+		"leader election":                {webhook, loopback, "coordination.k8s.io", "leases", "annex-controllers", nil},
+		"default Store":                  {webhook, loopback, "hosting.annex.dev", "stores", "default", nil},
+		"object deleted for a user":      {webhook, loopback, "example.com", "widgets", "w", errRefused},
+		"Secret deleted for a user":      {webhook, loopback, "", "secrets", "s", errRefused},
+		"status of a definition":         {webhook, loopback, "apiextensions.k8s.io", "customresourcedefinitions", "c", errRefused},
+		"role of a user":                 {webhook, administrator, "rbac.authorization.k8s.io", "clusterroles", "mine", errRefused},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plugin := SpareOwn.Decorate(refusing{admission.NewHandler(admission.Create)}, test.plugin)
+			plugin := ExemptOwnWrites.Decorate(refusing{admission.NewHandler(admission.Create)}, test.plugin)
 			resource := schema.GroupVersionResource{Group: test.group, Version: "v1", Resource: test.resource}
 			attributes := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, "", test.name, resource, "", admission.Create, nil, false, test.caller)
 			if got := plugin.(admission.MutationInterface).Admit(t.Context(), attributes, nil); !errors.Is(got, test.want) {
@@ -70,7 +70,7 @@ func TestSpareOwn(t *testing.T) {
 				t.Errorf("Validate: got %v, want %v", got, test.want)
 			}
 			if !plugin.Handles(admission.Create) || plugin.Handles(admission.Delete) {
-				t.Error("the decorated plugin handles other operations than the plugin")
+				t.Error("the decorated plugin handles different operations")
 			}
 		})
 	}

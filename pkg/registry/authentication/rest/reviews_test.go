@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package tokenreview
+package rest
 
 import (
 	"context"
@@ -18,12 +18,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// logins know the token "sesame" for the audience that they are asked about, "lie" for
-// another one, and find fault with "expired". Who shows nothing is anonymous.
-var logins = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+// tokens authenticates "sesame" for the requested audience and "lie" for another one, and
+// fails for "expired". Requests without a token are anonymous.
+var tokens = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 	token, shown := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 	audiences, _ := authenticator.AudiencesFrom(req.Context())
 	ali := &user.DefaultInfo{Name: "ali", UID: "40", Groups: []string{"thieves"}, Extra: map[string][]string{"cave": {"open"}}}
@@ -40,7 +41,7 @@ var logins = authenticator.RequestFunc(func(req *http.Request) (*authenticator.R
 	return nil, false, nil
 })
 
-func TestCreate(t *testing.T) {
+func TestTokenReview(t *testing.T) {
 	t.Parallel()
 	ali := authenticationv1.UserInfo{Username: "ali", UID: "40", Groups: []string{"thieves"}, Extra: map[string]authenticationv1.ExtraValue{"cave": {"open"}}}
 	for name, test := range map[string]struct {
@@ -55,11 +56,11 @@ func TestCreate(t *testing.T) {
 			authenticationv1.TokenReviewSpec{Token: "sesame", Audiences: []string{"vault"}},
 			authenticationv1.TokenReviewStatus{Authenticated: true, User: ali, Audiences: []string{"vault"}},
 		},
-		"for another audience": {
+		"for a different audience": {
 			authenticationv1.TokenReviewSpec{Token: "lie"},
 			authenticationv1.TokenReviewStatus{Error: `the token is not for ["annex"]`},
 		},
-		"with a fault": {
+		"expired": {
 			authenticationv1.TokenReviewSpec{Token: "expired"},
 			authenticationv1.TokenReviewStatus{Error: "it expired"},
 		},
@@ -68,34 +69,64 @@ func TestCreate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			answer, err := NewREST(logins, authenticator.Audiences{"annex"}).Create(t.Context(), &authenticationv1.TokenReview{
+			answer, err := newTokenReviewREST(tokens, authenticator.Audiences{"annex"}).Create(t.Context(), &authenticationv1.TokenReview{
 				Spec: test.spec,
-				// What a caller says the answer is does not matter.
+				// The status of the request is ignored.
 				Status: authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "root"}},
 			}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, answer.(*authenticationv1.TokenReview).Status); diff != "" {
-				t.Errorf("answer (-want +got):\n%s", diff)
+				t.Errorf("status (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestCreateRefused(t *testing.T) {
+func TestTokenReviewRefused(t *testing.T) {
 	t.Parallel()
-	endpoint := NewREST(logins, nil)
+	endpoint := newTokenReviewREST(tokens, nil)
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "sesame"}}
 	if _, err := endpoint.Create(t.Context(), &authenticationv1.TokenReview{}, nil, nil); !apierrors.IsBadRequest(err) {
 		t.Errorf("without a token: %v", err)
 	}
 	if _, err := endpoint.Create(t.Context(), &authenticationv1.SelfSubjectReview{}, nil, nil); !apierrors.IsBadRequest(err) {
-		t.Errorf("another kind: %v", err)
+		t.Errorf("wrong kind: %v", err)
 	}
-	refusal := errors.New("admission says no")
+	refusal := errors.New("refused by admission")
 	refuse := func(context.Context, runtime.Object) error { return refusal }
 	if _, err := endpoint.Create(t.Context(), review, refuse, nil); !errors.Is(err, refusal) {
+		t.Errorf("refused by admission: %v", err)
+	}
+}
+
+func TestSelfSubjectReview(t *testing.T) {
+	t.Parallel()
+	ctx := genericapirequest.WithUser(t.Context(), &user.DefaultInfo{Name: "ali", UID: "40", Groups: []string{"thieves"}, Extra: map[string][]string{"cave": {"open"}}})
+	asked := &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "root"}}}
+	answer, err := newSelfSubjectReviewREST().Create(ctx, asked, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := authenticationv1.UserInfo{Username: "ali", UID: "40", Groups: []string{"thieves"}, Extra: map[string]authenticationv1.ExtraValue{"cave": {"open"}}}
+	if diff := cmp.Diff(want, answer.(*authenticationv1.SelfSubjectReview).Status.UserInfo); diff != "" {
+		t.Errorf("user (-want +got):\n%s", diff)
+	}
+}
+
+func TestSelfSubjectReviewRefused(t *testing.T) {
+	t.Parallel()
+	ctx := genericapirequest.WithUser(t.Context(), &user.DefaultInfo{Name: "ali"})
+	if _, err := newSelfSubjectReviewREST().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, nil, nil); !apierrors.IsBadRequest(err) {
+		t.Errorf("without a user: %v", err)
+	}
+	if _, err := newSelfSubjectReviewREST().Create(ctx, &authenticationv1.TokenReview{}, nil, nil); !apierrors.IsBadRequest(err) {
+		t.Errorf("wrong kind: %v", err)
+	}
+	refusal := errors.New("refused by admission")
+	refuse := func(context.Context, runtime.Object) error { return refusal }
+	if _, err := newSelfSubjectReviewREST().Create(ctx, &authenticationv1.SelfSubjectReview{}, refuse, nil); !errors.Is(err, refusal) {
 		t.Errorf("refused by admission: %v", err)
 	}
 }

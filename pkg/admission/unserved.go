@@ -15,9 +15,8 @@ import (
 	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 )
 
-// needs are the resources of admissionregistration.k8s.io/v1 that a plugin
-// watches and that not every main cluster has. Webhook configurations are in
-// every version that annex may stand behind.
+// needs are the resources of admissionregistration.k8s.io/v1 that a plugin watches and
+// that older main clusters do not serve. All supported versions have webhook configurations.
 var needs = map[string][]string{
 	validatingpolicy.PluginName: {"validatingadmissionpolicies", "validatingadmissionpolicybindings"}, // Kubernetes 1.30
 	mutatingpolicy.PluginName:   {"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"},     // Kubernetes 1.36
@@ -28,13 +27,13 @@ type ResourceLister interface {
 	ServerResourcesForGroupVersionWithContext(ctx context.Context, groupVersion string) (*metav1.APIResourceList, error)
 }
 
-// Unserved returns the plugins that watch something that the main cluster does
-// not serve. Such a plugin would wait for it for ever and refuse all writes.
+// Unserved returns the plugins that watch resources that the main cluster does not serve.
+// Such a plugin would never sync and refuse all writes.
 func Unserved(ctx context.Context, main ResourceLister) (sets.Set[string], error) {
 	groupVersion := admissionregistrationv1.SchemeGroupVersion.String()
 	list, err := main.ServerResourcesForGroupVersionWithContext(ctx, groupVersion)
 	if err != nil {
-		return nil, fmt.Errorf("ask the main cluster which kinds of %s it serves: %w", groupVersion, err)
+		return nil, fmt.Errorf("discover the resources of %s in the main cluster: %w", groupVersion, err)
 	}
 	unserved := sets.New[string]()
 	for plugin, resources := range needs {

@@ -51,12 +51,12 @@ func TestUnserved(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, sets.List(got)); diff != "" {
-				t.Errorf("plugins that must be off (-want +got):\n%s", diff)
+				t.Errorf("plugins to disable (-want +got):\n%s", diff)
 			}
 		})
 	}
-	// Not knowing is not the same as not served: the plugins must not be left out.
+	// Plugins must not be disabled because discovery fails.
 	if _, err := Unserved(t.Context(), served(nil)); err == nil || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("a main cluster that does not answer: got %v", err)
+		t.Errorf("main cluster unavailable: got %v", err)
 	}
 }

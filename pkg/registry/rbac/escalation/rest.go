@@ -15,12 +15,11 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// Check returns an error if the request in ctx must not store object. Where it
-// creates one old is nil, or an empty object if the request could have updated.
+// Check returns an error if the caller in ctx must not store object. For a create, old is
+// nil, or empty if the request was an update.
 type Check func(ctx context.Context, object, old runtime.Object) error
 
-// REST is a store in which every write passes a check first. There are two ways
-// to write: patches and server-side apply are updates.
+// REST checks every write. Patches and server-side apply are updates.
 type REST struct {
 	*typed.REST
 	check Check
@@ -31,7 +30,7 @@ var (
 	_ rest.StorageVersionProvider = &REST{}
 )
 
-// NewREST returns store behind a check.
+// NewREST returns an endpoint with a check.
 func NewREST(store *typed.REST, check Check) *REST {
 	return &REST{REST: store, check: check}
 }
@@ -44,8 +43,8 @@ func (s *REST) Create(ctx context.Context, object runtime.Object, validation res
 	return s.REST.Create(ctx, object, validation, options)
 }
 
-// Update implements rest.Updater. The check sees what is about to be stored, again
-// at every attempt if others write at the same time.
+// Update implements rest.Updater. The check receives the object to be stored, again on
+// every retry after a conflict.
 func (s *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc,
 	updateValidation rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
@@ -58,8 +57,8 @@ func (s *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObje
 	return s.REST.Update(ctx, name, checked, createValidation, updateValidation, forceAllowCreate, options)
 }
 
-// changesOwnersOnly reports whether an update changes nothing but what garbage
-// collectors do: they can remove roles, whatever these say.
+// changesOwnersOnly reports whether an update changes only what the garbage collector
+// changes, which may delete any role.
 func changesOwnersOnly(object, old runtime.Object) bool {
 	object = object.DeepCopyObject()
 	changed, err := meta.Accessor(object)
