@@ -130,9 +130,7 @@ func TestUnreadableAdmissionConfiguration(t *testing.T) {
 			waitForRefusal(t, "a configmap", create, refusal)
 
 			path := "/apis/admissionregistration.k8s.io/v1/" + resource
-			if _, err := a.etcd(t).Put(t.Context(), "/annex/"+resource+"/closed", "damaged"); err != nil {
-				t.Fatal(err)
-			}
+			etcdPut(t, a.etcd(t), "/annex/"+resource+"/closed", "damaged")
 			a.waitForUnreadable(t, path)
 			waitForRefusal(t, "a configmap, from what is remembered", create, refusal)
 

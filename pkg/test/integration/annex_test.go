@@ -168,6 +168,12 @@ func newEtcdClient(t *testing.T, config clientv3.Config) *clientv3.Client {
 	return annexEtcd
 }
 
+func etcdPut(t *testing.T, annexEtcd *clientv3.Client, key, value string) {
+	t.Helper()
+	_, err := annexEtcd.Put(t.Context(), key, value)
+	expectNoError(t, err, "write %s to etcd", key)
+}
+
 // etcdValue reads what etcd holds under a key.
 func etcdValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
 	t.Helper()

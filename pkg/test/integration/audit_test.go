@@ -93,15 +93,13 @@ func eventAbout(t *testing.T, events []auditv1.Event, what string, stage auditv1
 func (a *annex) createConfigMap(t *testing.T, namespace, name, text string) *corev1.ConfigMap {
 	t.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": text}}
-	created := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), config)
-	return created
+	return mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), config)
 }
 
 func (a *annex) createSecret(t *testing.T, namespace, name, text string) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"k": text}}
-	created := mustCreate(t, a.kube.CoreV1().Secrets(namespace), secret)
-	return created
+	return mustCreate(t, a.kube.CoreV1().Secrets(namespace), secret)
 }
 
 // TestAuditLevels writes of each resource as much as the policy says: of

@@ -47,9 +47,7 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 		return ""
 	})
 	for i := range 80 {
-		if _, err := widgets.patch(t, "v1", fmt.Sprintf("w-%d", i), "{}"); err != nil {
-			t.Fatal(err)
-		}
+		widgets.mustPatch(t, "v1", fmt.Sprintf("w-%d", i), "{}")
 	}
 	if _, own := compression.DictionaryID(widgets.raw(t, "w-7")); !own {
 		t.Fatal("the dictionary is not used")
@@ -64,7 +62,7 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 	wantError(t, err, "nothing was changed", "cannot be read", "dictionary")
 
 	mustRun(t, "restore", "--kubeconfig="+elsewhere.Kubeconfig, file)
-	there := &resource{annex: elsewhere, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	there := widgets.on(elsewhere)
 	if diff := cmp.Diff(without(before), without(there.list(t))); diff != "" {
 		t.Errorf("objects (-home +elsewhere):\n%s", diff)
 	}

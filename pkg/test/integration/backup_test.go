@@ -83,7 +83,7 @@ func (r *resource) fill(t *testing.T) {
 	if _, err := r.in("v1").Create(t.Context(), kept, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	expectNoError(t, r.in("v1").Delete(t.Context(), "kept", metav1.DeleteOptions{}))
+	r.delete(t, "kept")
 	r.mustApply(t, "somebody", "spec: {applied: true}", false)
 }
 
@@ -123,7 +123,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 	_, err = run("restore", "--kubeconfig="+home.Kubeconfig, file)
 	wantError(t, err, "customresourcedefinition "+widgets.name+" exists")
 
-	there := &resource{annex: elsewhere, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	there := widgets.on(elsewhere)
 	restore := []string{"restore", "--kubeconfig=" + elsewhere.Kubeconfig, file}
 	mustRun(t, append(restore, "--dry-run")...)
 	if _, err := elsewhere.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), widgets.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -158,9 +158,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 	if content := readFile(t, back); bytes.Contains(content, []byte("xxxxxxxxxx")) || !bytes.Contains(content, []byte("k8s:enc:aesgcm:v1:new:")) {
 		t.Error("what is encrypted in etcd is not in the backup")
 	}
-	if _, err := widgets.patch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`)
 	widgets.deleteCRD(t)
 	widgets.waitForCRDDeleted(t)
 	widgets.waitForHostedResourceDeleted(t)
@@ -217,17 +215,13 @@ func TestInformerDuringRestore(t *testing.T) {
 		want[object.GetName()] = string(object.GetUID())
 	}
 	for i := range 50 { // seen by clients, and lost
-		if _, err := widgets.patch(t, "v1", "w-0", fmt.Sprintf(`{"spec": {"i": %d}}`, i)); err != nil {
-			t.Fatal(err)
-		}
+		widgets.mustPatch(t, "v1", "w-0", fmt.Sprintf(`{"spec": {"i": %d}}`, i))
 	}
 	widgets.create(t, "v1", "lost", "spec: {}")
 	widgets.deleteCRD(t)
 	widgets.waitForCRDDeleted(t)
 	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
-	if _, err := widgets.patch(t, "v1", "w-1", `{"spec": {"after": true}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "w-1", `{"spec": {"after": true}}`)
 	poll.Until(t, "the informer has what was restored", func() string {
 		got := map[string]string{}
 		for _, obj := range informer.GetStore().List() {
@@ -288,7 +282,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := newAnnex(t, testserver.StartIn(t, dir))
-	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	again := widgets.on(back)
 	var after []unstructured.Unstructured
 	poll.Until(t, "the resource is served", func() string {
 		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
@@ -392,9 +386,7 @@ func TestRestoreResumes(t *testing.T) {
 		return objects <= 10
 	})
 	copyBackup(t, file, less, func(record backup.Record) bool { return record.Key != first })
-	if _, err := widgets.patch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`)
 	widgets.deleteCRD(t)
 	widgets.waitForCRDDeleted(t)
 	widgets.waitForHostedResourceDeleted(t)
@@ -406,14 +398,10 @@ func TestRestoreResumes(t *testing.T) {
 	_, err := run("restore", "--kubeconfig="+a.Kubeconfig, less)
 	wantError(t, err, "nothing was changed", "that the backup has not (1)")
 	stored := etcdValue(t, a.etcd(t), widgets.key("w-0"))
-	if _, err := a.etcd(t).Put(t.Context(), widgets.key("w-0"), `{"another": "object"}`); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, a.etcd(t), widgets.key("w-0"), `{"another": "object"}`)
 	_, err = run("restore", "--kubeconfig="+a.Kubeconfig, file)
 	wantError(t, err, "nothing was changed", "w-0: the Store has another object in its place")
-	if _, err := a.etcd(t).Put(t.Context(), widgets.key("w-0"), string(stored)); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, a.etcd(t), widgets.key("w-0"), string(stored))
 	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
 	if diff := cmp.Diff(without(before), without(widgets.list(t))); diff != "" {
 		t.Errorf("objects (-before +after):\n%s", diff)
@@ -428,9 +416,7 @@ func TestBackupOfUnreadableObject(t *testing.T) {
 	for _, name := range []string{"one", "two", "three"} {
 		widgets.create(t, "v1", name, "spec: {}")
 	}
-	if _, err := a.etcd(t).Put(t.Context(), widgets.key("two"), "corrupt"); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, a.etcd(t), widgets.key("two"), "corrupt")
 	file := filepath.Join(t.TempDir(), "widgets.backup")
 	lost := strings.TrimPrefix(widgets.key("two"), "/annex/")
 	var out, errOut bytes.Buffer
@@ -564,7 +550,7 @@ func TestRestoreToExternalEtcd(t *testing.T) {
 	wantError(t, err, "--etcd-servers", "keys of something else already")
 
 	back := newAnnex(t, testserver.Start(t, flags...))
-	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	again := widgets.on(back)
 	poll.Until(t, "the resource is served as it was", func() string {
 		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {

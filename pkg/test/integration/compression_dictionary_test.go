@@ -42,9 +42,7 @@ func (r *resource) createTrainingObjects(t *testing.T) {
 func (r *resource) touch(t *testing.T, objects int) {
 	t.Helper()
 	for i := range objects {
-		if _, err := r.patch(t, "v1", fmt.Sprintf("w-%d", i), "{}"); err != nil {
-			t.Fatal(err)
-		}
+		r.mustPatch(t, "v1", fmt.Sprintf("w-%d", i), "{}")
 	}
 }
 
@@ -128,8 +126,7 @@ func TestCompressionOfPlainObjects(t *testing.T) {
 	if got := widgets.counts(t); got.plain > 0 {
 		t.Errorf("after an update each that changes nothing: %+v", got)
 	}
-	again, err := widgets.patch(t, "v1", "small", "{}")
-	expectNoError(t, err)
+	again := widgets.mustPatch(t, "v1", "small", "{}")
 	if value := widgets.raw(t, "small"); value[0] != '{' || again.GetResourceVersion() != small.GetResourceVersion() {
 		t.Errorf("a small object was written again, as %.40q", value)
 	}
@@ -230,12 +227,9 @@ func TestCompressionOnReplicas(t *testing.T) {
 	endpoint := startEtcd(t, nil)
 	annexEtcd := newEtcdClient(t, clientv3.Config{Endpoints: []string{endpoint}})
 	first := startReplica(t, endpoint).installCRD(t, newCRD(t, anySchema))
-	second := *first
-	second.annex = startReplica(t, endpoint).annex
+	second := first.on(startReplica(t, endpoint).annex)
 	first.create(t, "v1", "before", widgetContent(1))
-	events, err := second.in("v1").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=after"})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := second.watch(t, "v1", metav1.ListOptions{FieldSelector: "metadata.name=after"})
 	second.create(t, "v1", "too", widgetContent(2))
 	first.createTrainingObjects(t)
 	var after []byte
@@ -297,9 +291,7 @@ func TestLostDictionary(t *testing.T) {
 			t.Errorf("%s: the list does not fail because of %s: %s", name, lost, list)
 		}
 	}
-	if _, err := widgets.annex.etcd(t).Put(t.Context(), key, string(content)); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, widgets.annex.etcd(t), key, string(content))
 	poll.Until(t, "with the dictionary back all are listed", func() string {
 		list, err := widgets.annex.dynamic.Resource(widgets.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {

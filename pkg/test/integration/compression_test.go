@@ -77,16 +77,14 @@ func TestCompressionSetting(t *testing.T) {
 		if before.GetUID() != created.GetUID() || field(before, "spec", "propertyNumber3", "measuredDiameter") == nil {
 			t.Fatalf("%q: it reads %v", wanted, before)
 		}
-		rewritten, err := widgets.patch(t, "v1", "w", "{}")
-		expectNoError(t, err)
+		rewritten := widgets.mustPatch(t, "v1", "w", "{}")
 		if compressed := compression.IsCompressed(widgets.raw(t, "w")); compressed != (wanted != hostingv1alpha1.CompressionNone) {
 			t.Errorf("%q: after an update that changes nothing it is compressed: %t", wanted, compressed)
 		}
 		if rewritten.GetResourceVersion() == before.GetResourceVersion() {
 			t.Errorf("%q: it was not written", wanted)
 		}
-		again, err := widgets.patch(t, "v1", "w", "{}")
-		expectNoError(t, err)
+		again := widgets.mustPatch(t, "v1", "w", "{}")
 		if again.GetResourceVersion() != rewritten.GetResourceVersion() {
 			t.Errorf("%q: another update that changes nothing was a write", wanted)
 		}

@@ -21,7 +21,6 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 // automanagedLabel is the label of the HostedResources that annex makes.
@@ -103,11 +102,9 @@ func TestHostedResourceOfEveryCRD(t *testing.T) {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {size: 1}")
 	}
 	widgets.waitForExactUsage(t)
-	if _, err := widgets.patch(t, "v1", "widget-0", `{"spec":{"text":"a longer text than there was"}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "widget-0", `{"spec":{"text":"a longer text than there was"}}`)
 	widgets.waitForExactUsage(t)
-	expectNoError(t, widgets.in("v1").Delete(t.Context(), "widget-1", metav1.DeleteOptions{}))
+	widgets.delete(t, "widget-1")
 	if got := widgets.waitForExactUsage(t).Status.Objects; got != 4 {
 		t.Errorf("%d objects, want 4", got)
 	}
@@ -334,9 +331,7 @@ func TestRestartKeepsStatus(t *testing.T) {
 	widgets.create(t, "v1", "widget", "spec: {}")
 	widgets.waitForHostedResource(t, "is hosted", isHosted)
 	before := widgets.waitForExactUsage(t)
-	a.Stop(t)
-
-	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+	a = a.restart(t)
 	widgets.annex = a
 	gadgets := a.installCRD(t, newCRD(t, anySchema))
 	gadgets.waitForHostedResource(t, "is hosted after the restart", isHosted)

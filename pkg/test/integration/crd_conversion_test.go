@@ -131,9 +131,7 @@ func TestConversionWebhook(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installConvertedCRD(t, reviewer(convertAddresses).webhook(t))
 	first := widgets.create(t, "v1", "first", "spec: {address: 'one:1'}")
-	events, err := widgets.in("v2").Watch(t.Context(), metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := widgets.watch(t, "v2", metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
 	second := widgets.create(t, "v2", "second", "spec: {host: two, port: '2'}")
 
 	for version, want := range map[string]map[string]any{
@@ -162,9 +160,7 @@ func TestConversionWebhook(t *testing.T) {
 	if !ok || event.Type != watch.Added || seen.GetName() != "second" || field(seen, "spec", "host") != "two" {
 		t.Errorf("the watch of v2 saw %v", event)
 	}
-	if _, err := widgets.patch(t, "v2", "first", `{"spec": {"port": "11"}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v2", "first", `{"spec": {"port": "11"}}`)
 	if got := field(widgets.get(t, "v1", "first"), "spec", "address"); got != "one:11" {
 		t.Errorf("after a patch through v2 v1 has the address %v", got)
 	}

@@ -44,9 +44,7 @@ func TestCRDDeletionWaitsForFinalizers(t *testing.T) {
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "free", "spec: {}")
 	held := widgets.create(t, "v1", "held", "metadata: {finalizers: [example.com/hold]}")
-	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: held.GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := widgets.watch(t, "v1", metav1.ListOptions{ResourceVersion: held.GetResourceVersion()})
 
 	widgets.deleteCRD(t)
 	poll.Until(t, "the CRD waits", func() string {
@@ -60,12 +58,10 @@ func TestCRDDeletionWaitsForFinalizers(t *testing.T) {
 		}
 		return ""
 	})
-	_, err = widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "late", "spec: {}"), metav1.CreateOptions{})
+	_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "late", "spec: {}"), metav1.CreateOptions{})
 	wantError(t, err, "create not allowed while custom resource definition is terminating")
 
-	if _, err := widgets.patch(t, "v1", "held", `{"metadata": {"finalizers": null}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "held", `{"metadata": {"finalizers": null}}`)
 	widgets.waitForCRDDeleted(t)
 	seen := map[string]bool{}
 	for event := range events.ResultChan() {

@@ -16,12 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
-	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 // describe is an event in a few words.
@@ -47,17 +43,13 @@ func TestWatchEvents(t *testing.T) {
 	}
 	open := map[string]watch.Interface{}
 	for name, test := range watches {
-		events, err := widgets.in("v1").Watch(t.Context(), test.options)
-		expectNoError(t, err)
-		defer events.Stop()
+		events := widgets.watch(t, "v1", test.options)
 		open[name] = events
 	}
 	widgets.create(t, "v1", "a", "spec: {}")
-	if _, err := widgets.patch(t, "v1", "a", `{"metadata": {"labels": {"picked": "yes"}}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "a", `{"metadata": {"labels": {"picked": "yes"}}}`)
 	widgets.create(t, "v1", "b", "spec: {}")
-	expectNoError(t, widgets.in("v1").Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	widgets.delete(t, "a")
 	for name, test := range watches {
 		var got []string
 		for range test.want {
@@ -107,18 +99,10 @@ func TestInformer(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "a", "spec: {}")
-	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(widgets.annex.dynamic, 0, widgets.namespace, nil)
-	informer := factory.ForResource(widgets.gvr("v1")).Informer()
-	factory.Start(t.Context().Done())
-	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
-		t.Fatal("the informer did not sync")
-	}
+	informer := widgets.startInformer(t)
 	widgets.create(t, "v1", "b", "spec: {}")
-	expectNoError(t, widgets.in("v1").Delete(t.Context(), "a", metav1.DeleteOptions{}))
-	want := []string{widgets.namespace + "/b"}
-	poll.Until(t, "the informer knows what there is", func() string {
-		return cmp.Diff(want, informer.GetStore().ListKeys())
-	})
+	widgets.delete(t, "a")
+	informer.waitForNames(t, "b")
 }
 
 func TestPaging(t *testing.T) {
@@ -146,7 +130,7 @@ func TestPaging(t *testing.T) {
 			}
 			// All pages show the moment of the first.
 			widgets.create(t, "v1", "widget-5-late", "spec: {}")
-			expectNoError(t, widgets.in("v1").Delete(t.Context(), "widget-6", metav1.DeleteOptions{}))
+			widgets.delete(t, "widget-6")
 		}
 		if list.GetResourceVersion() != resourceVersion {
 			t.Errorf("page %d is of resource version %s, the first of %s", page, list.GetResourceVersion(), resourceVersion)
@@ -183,8 +167,7 @@ func TestPagingAfterCompaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The watch cache still has the moment; a new process has not.
-	widgets.annex.Stop(t)
-	widgets.annex = newAnnex(t, testserver.StartIn(t, widgets.annex.DataDir))
+	widgets.annex = widgets.annex.restart(t)
 
 	_, err = widgets.in("v1").List(t.Context(), metav1.ListOptions{Limit: 2, Continue: first.GetContinue()})
 	var status apierrors.APIStatus

@@ -204,9 +204,7 @@ resources:
 - {resources: ['*.*'], providers: [%s]}
 `, provider("secretbox", "annexes"), provider("aesgcm", "cores"), provider("aescbc", "others"))
 	widgets := startAnnex(t, "--encryption-provider-config="+writeFile(t, "encryption.yaml", config)).installCRD(t, newCRD(t, anySchema))
-	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := widgets.watch(t, "v1", metav1.ListOptions{})
 	s := createEncryptedObjects(t, widgets)
 	if event := nextEvent(t, events); event.Type != watch.Added || !strings.Contains(describe(event), "w") {
 		t.Errorf("the watch says %s", describe(event))

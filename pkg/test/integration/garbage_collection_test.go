@@ -19,7 +19,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 var configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
@@ -476,9 +475,7 @@ func TestGarbageCollectionAfterRestart(t *testing.T) {
 	orphan := a.configMap(t, widgets.namespace, "orphan", ownedBy(late))
 	owner.delete(t, metav1.DeletePropagationForeground)
 	late.delete(t, metav1.DeletePropagationOrphan)
-	a.Stop(t)
-
-	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+	a = a.restart(t)
 	for _, object := range []*testObject{owner, child, late, orphan} {
 		object.objects = a.objects(t, object)
 	}

@@ -35,8 +35,7 @@ func (a *annex) newStore(t *testing.T, name string) *hostingv1alpha1.Store {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
-	created := mustCreate(t, a.hosting.HostingV1alpha1().Stores(), store)
-	return created
+	return mustCreate(t, a.hosting.HostingV1alpha1().Stores(), store)
 }
 
 func TestStoreClientset(t *testing.T) {

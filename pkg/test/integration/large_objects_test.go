@@ -34,9 +34,7 @@ func TestLargeObject(t *testing.T) {
 	a := sharedAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "small", "spec: {}")
-	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: widgets.get(t, "v1", "small").GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := widgets.watch(t, "v1", metav1.ListOptions{ResourceVersion: widgets.get(t, "v1", "small").GetResourceVersion()})
 
 	data := incompressible(8 << 20)
 	object := widgets.object(t, "v1", "large", "spec: {}")

@@ -10,10 +10,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,8 +22,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -231,9 +227,7 @@ func TestWatchFromOldRevisionAfterRestart(t *testing.T) {
 	widgets.create(t, "v1", "missed", "spec: {}")
 	widgets.annex = widgets.annex.restart(t)
 
-	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: seen.GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := widgets.watch(t, "v1", metav1.ListOptions{ResourceVersion: seen.GetResourceVersion()})
 	switch event := nextEvent(t, events); event.Type {
 	case watch.Added:
 		if got := describe(event); got != "ADDED missed" {
@@ -266,34 +260,18 @@ func TestInformerDuringRestart(t *testing.T) {
 	_, port, _ := strings.Cut(closedPort(t), ":")
 	flag := "--secure-port=" + port
 	widgets := startAnnex(t, flag).installCRD(t, newCRD(t, anySchema))
-	for _, name := range []string{"stays", "goes"} {
+	for _, name := range []string{"kept", "removed"} {
 		widgets.create(t, "v1", name, "spec: {}")
 	}
-	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(widgets.annex.dynamic, 0, widgets.namespace, nil)
-	informer := factory.ForResource(widgets.gvr("v1")).Informer()
-	var deletions atomic.Int32
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { deletions.Add(1) }})
-	expectNoError(t, err)
-	factory.Start(t.Context().Done())
-	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
-		t.Fatal("the informer did not sync")
-	}
-
+	informer := widgets.startInformer(t)
 	widgets.annex = widgets.annex.restart(t, flag)
-	expectNoError(t, widgets.in("v1").Delete(t.Context(), "goes", metav1.DeleteOptions{}))
-	widgets.create(t, "v1", "comes", "spec: {}")
-	want := []string{widgets.namespace + "/comes", widgets.namespace + "/stays"}
-	poll.Until(t, "the informer knows what there is", func() string {
-		keys := informer.GetStore().ListKeys()
-		slices.Sort(keys)
-		return cmp.Diff(want, keys)
-	})
-	// Handlers are told after the store knows.
-	poll.Until(t, "its handler is told of one deletion", func() string {
-		if got := deletions.Load(); got != 1 {
-			return fmt.Sprintf("%d deletions", got)
-		}
-		return ""
+	widgets.delete(t, "removed")
+	widgets.create(t, "v1", "added", "spec: {}")
+	informer.waitForNames(t, "added", "kept")
+	// Handlers run after the store is updated.
+	poll.UntilDone(t, "the handler receives one deletion", func() (bool, string) {
+		deleted := informer.deleted.Load()
+		return deleted == 1, fmt.Sprintf("%d deletions", deleted)
 	})
 }
 

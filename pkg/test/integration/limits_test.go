@@ -80,7 +80,7 @@ func TestHostedResourceLimits(t *testing.T) {
 	wantExceeded(t, err, "requested: objects=1, used: objects=2, limited: objects=2")
 
 	// What is deleted makes room at once, and what does not grow always passes.
-	expectNoError(t, r.in("v1").Delete(t.Context(), "two", metav1.DeleteOptions{}))
+	r.delete(t, "two")
 	wantExceeded(t, r.tryCreateOf(t, "large", 400<<10), "in namespace "+r.namespace+", requested: storage=")
 	expectNoError(t, r.tryCreateOf(t, "two", 1<<10))
 	if _, err := r.in("v1").Patch(t.Context(), "two", types.MergePatchType, []byte(`{"spec": {"text": ""}}`), metav1.PatchOptions{}); err != nil {
@@ -169,7 +169,7 @@ func TestLimitsOnTwoReplicas(t *testing.T) {
 	etcd := startEtcd(t, nil)
 	first, second := startReplica(t, etcd), startReplica(t, etcd)
 	widgets := first.installCRD(t, newCRD(t, anySchema))
-	r := replicas{etcd: etcd, of: []*resource{widgets, widgets.on(second)}}
+	r := replicas{etcd: etcd, of: []*resource{widgets, widgets.on(second.annex)}}
 
 	r.testObjectLimit(t, 40)
 	r.testRoomAfterDelete(t)
@@ -177,15 +177,8 @@ func TestLimitsOnTwoReplicas(t *testing.T) {
 
 	// Who starts again knows what there is.
 	first.Stop(t)
-	third := widgets.on(startReplica(t, etcd))
+	third := widgets.on(startReplica(t, etcd).annex)
 	wantExceeded(t, third.tryCreateOf(t, "third", 100<<10), "in namespace "+third.namespace+", requested: storage=")
-}
-
-// on is the resource as another replica serves it.
-func (r *resource) on(replica *replica) *resource {
-	other := *r
-	other.annex = replica.annex
-	return &other
 }
 
 // setLimits sets limits, and has every replica know of them.

@@ -20,7 +20,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 // testFinalizer keeps an object from going by itself.
@@ -265,9 +264,7 @@ func TestNamespaceDeletionResumesAfterRestart(t *testing.T) {
 	}
 	a.createContents(t, widgets.namespace)
 	a.deleteNamespace(t, widgets.namespace)
-	a.Stop(t)
-
-	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+	a = a.restart(t)
 	a.waitForNamespaceDeleted(t, widgets.namespace)
 	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
 		t.Errorf("etcd still holds %q", keys)

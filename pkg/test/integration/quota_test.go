@@ -43,8 +43,7 @@ func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 
 func (a *annex) quota(t *testing.T, namespace, name string) *corev1.ResourceQuota {
 	t.Helper()
-	quota := mustGet(t, a.kube.CoreV1().ResourceQuotas(namespace), name)
-	return quota
+	return mustGet(t, a.kube.CoreV1().ResourceQuotas(namespace), name)
 }
 
 // usage is what a quota shows as used.
@@ -143,8 +142,8 @@ func TestQuotaOfCustomResources(t *testing.T) {
 		}
 
 		// What is only being deleted is still there.
-		expectNoError(t, r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{}))
-		expectNoError(t, r.in("v1").Delete(t.Context(), "one", metav1.DeleteOptions{}))
+		r.delete(t, "held")
+		r.delete(t, "one")
 		a.waitForUsage(t, r.namespace, "widgets", map[string]int64{count: 1})
 
 		// With the definition go its objects.

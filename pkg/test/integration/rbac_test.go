@@ -80,8 +80,7 @@ func errorText(err error) string {
 func (a *annex) newClusterRole(t *testing.T, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}, Rules: rules}
-	role = mustCreate(t, a.kube.RbacV1().ClusterRoles(), role)
-	return role
+	return mustCreate(t, a.kube.RbacV1().ClusterRoles(), role)
 }
 
 // What the default roles allow in a namespace, and that it is nothing elsewhere.

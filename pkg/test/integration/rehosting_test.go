@@ -42,9 +42,7 @@ func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	})
 
 	// The scheduler may be the first to place the next one.
-	if _, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), "one", types.MergePatchType, []byte(`{"spec": {"unschedulable": true}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	a.patchStore(t, "one", `{"spec": {"unschedulable": true}}`)
 	free := []byte(`{"metadata": {"finalizers": null}}`)
 	if _, err := hosted.Patch(t.Context(), crd.Name, types.MergePatchType, free, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)

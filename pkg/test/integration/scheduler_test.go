@@ -83,9 +83,7 @@ func TestSchedulerRetriesUnschedulable(t *testing.T) {
 	r.waitForEvent(t, "annex-scheduler", "FailedScheduling", words...)
 
 	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: "yes"}}}`, label)
-	if _, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), "default", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	a.patchStore(t, "default", patch)
 	r.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
 	r.waitForEvent(t, "annex-scheduler", "Scheduled", "Placed on Store default", "default: score ")
 }

@@ -79,9 +79,7 @@ func TestStoreCertificateRotation(t *testing.T) {
 	a.waitForStore(t, "certified", metav1.ConditionTrue, "")
 	r.waitForCreate(t, "first")
 	// Rotated while in use: an open watch goes on.
-	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: r.get(t, "v1", "first").GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: r.get(t, "v1", "first").GetResourceVersion()})
 	replaceSecret(time.Now().Add(2 * time.Hour))
 	etcd.Members[0].Kill(t) // only a new connection shows a new certificate
 	etcd.Members[0].Start(t)

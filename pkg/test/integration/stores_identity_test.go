@@ -8,16 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -105,12 +101,7 @@ func TestStoreLosesItsData(t *testing.T) {
 	for i := range 20 {
 		last = r.create(t, "v1", fmt.Sprintf("w%02d", i), "spec: {}").GetResourceVersion()
 	}
-	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(a.dynamic, 0, r.namespace, nil)
-	informer := factory.ForResource(r.gvr("v1")).Informer()
-	factory.Start(t.Context().Done())
-	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
-		t.Fatal("the informer did not sync")
-	}
+	informer := r.startInformer(t)
 	before := a.waitForStore(t, "emptied", metav1.ConditionTrue, "").Status
 
 	replaceData(t, etcd, "")
@@ -134,7 +125,7 @@ func TestStoreLosesItsData(t *testing.T) {
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[new]" {
 		t.Errorf("there are %v", got)
 	}
-	if first, then := number(t, last), number(t, r.get(t, "v1", "new").GetResourceVersion()); then <= first {
+	if first, then := resourceVersion(t, last), resourceVersion(t, r.get(t, "v1", "new").GetResourceVersion()); then <= first {
 		t.Errorf("resource versions went from %d to %d", first, then)
 	}
 	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: last})
@@ -145,16 +136,7 @@ func TestStoreLosesItsData(t *testing.T) {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		t.Errorf("a watch from before: %v, want 410", err)
 	}
-	poll.Until(t, "the informer knows what there is", func() string {
-		return cmp.Diff([]string{r.namespace + "/new"}, informer.GetStore().ListKeys())
-	})
-}
-
-func number(t *testing.T, resourceVersion string) uint64 {
-	t.Helper()
-	n, err := strconv.ParseUint(resourceVersion, 10, 64)
-	expectNoError(t, err)
-	return n
+	informer.waitForNames(t, "new")
 }
 
 // TestStoreIsRolledBack has an etcd come back with an earlier copy of its data.
@@ -176,7 +158,7 @@ func TestStoreIsRolledBack(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		if known := store.Status.History; uint64(known.Revision) < number(t, last) {
+		if known := store.Status.History; int(known.Revision) < resourceVersion(t, last) {
 			return fmt.Sprintf("%+v, not %s", known, last)
 		}
 		return ""
@@ -232,9 +214,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 	own := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true})
 	endpoint := own.Endpoints()[0]
 	a := startAnnex(t, "--etcd-servers="+endpoint)
-	if _, err := own.Client(t).Put(t.Context(), "/registry/secrets/kube-system/token", "secret"); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, own.Client(t), "/registry/secrets/kube-system/token", "secret")
 	for name, prefix := range map[string]string{"same": "/annex", "below": "/annex/secrets", "above": "/", "foreign": "/registry"} {
 		t.Run(name, func(t *testing.T) {
 			store := &hostingv1alpha1.Store{

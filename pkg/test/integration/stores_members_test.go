@@ -159,8 +159,7 @@ type observed struct {
 // watchAll watches until the test ends, with one watch that is not made again.
 func watchAll(t *testing.T, r *resource, from string) *observed {
 	t.Helper()
-	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: from, TimeoutSeconds: new(int64(3600))})
-	expectNoError(t, err)
+	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: from, TimeoutSeconds: new(int64(3600))})
 	o := &observed{versions: map[string][]string{}}
 	done := make(chan struct{})
 	go func() {

@@ -108,8 +108,7 @@ func (r *resource) waitForList(t *testing.T) {
 // hosted reads the HostedResource.
 func (r *resource) hosted(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	hosted := mustGet(t, r.annex.hosting.HostingV1alpha1().HostedResources(), r.name)
-	return hosted
+	return mustGet(t, r.annex.hosting.HostingV1alpha1().HostedResources(), r.name)
 }
 
 // keysOf counts the objects of the resource that an etcd has.
@@ -260,9 +259,7 @@ func TestStoreOutage(t *testing.T) {
 	a.addStore(t, "fragile", etcd)
 	r, other := a.installOn(t, "fragile"), a.installOn(t, "default")
 	created := r.create(t, "v1", "before", "spec: {}")
-	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
 
 	etcd.Members[0].Kill(t)
 	r.waitForUnavailable(t, "refused", "fragile")
@@ -342,14 +339,11 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 	a, b := startAnnex(t, flag), startAnnex(t, flag)
 	a.addStore(t, "shared", etcd)
 	r := a.installOn(t, "shared")
-	there := *r
-	there.annex = b
+	there := r.on(b)
 	there.waitForList(t)
-	events, err := there.in("v1").Watch(t.Context(), metav1.ListOptions{})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := there.watch(t, "v1", metav1.ListOptions{})
 	for i := range 20 {
-		through := []*resource{r, &there}[i%2]
+		through := []*resource{r, there}[i%2]
 		name := fmt.Sprintf("w%02d", i)
 		through.create(t, "v1", name, "spec: {}")
 		if got := there.get(t, "v1", name); got.GetName() != name {
@@ -362,7 +356,7 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 	// The one that leads goes: the other keeps the status of the Store true.
 	a.Stop(t)
 	there.create(t, "v1", "last", "spec: {}")
-	waitForNumbers(t, &there, "shared", 21)
+	waitForNumbers(t, there, "shared", 21)
 	etcd.Members[0].Kill(t)
 	b.waitForStore(t, "shared", metav1.ConditionFalse, "")
 }

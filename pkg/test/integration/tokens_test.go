@@ -156,8 +156,7 @@ func TestTokensRevokedWithSecret(t *testing.T) {
 	secrets := a.kube.CoreV1().Secrets(namespace)
 	makeSecret := func() *corev1.Secret {
 		t.Helper()
-		secret := mustCreate(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lock"}})
-		return secret
+		return mustCreate(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lock"}})
 	}
 	bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "lock", UID: makeSecret().UID}
 	bearer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: bound}).Status.Token

@@ -4,13 +4,11 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
@@ -31,9 +27,7 @@ import (
 // damage replaces what etcd has of a Widget.
 func (r *resource) damage(t *testing.T, annexEtcd *clientv3.Client, name string) {
 	t.Helper()
-	if _, err := annexEtcd.Put(t.Context(), r.key(name), "\x00damaged"); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, annexEtcd, r.key(name), "\x00damaged")
 }
 
 // waitForUnreadable waits until lists fail and name the Widgets.
@@ -96,49 +90,6 @@ func (r *resource) waitForObjectsReadable(t *testing.T, a *annex, want string) {
 	})
 }
 
-// countingInformer is an informer of Widgets that counts what it was told was deleted.
-type countingInformer struct {
-	cache.SharedIndexInformer
-	deleted atomic.Int32
-}
-
-// startInformer starts an informer that has synced.
-func (r *resource) startInformer(t *testing.T) *countingInformer {
-	t.Helper()
-	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(r.annex.dynamic, 0, r.namespace, nil)
-	i := &countingInformer{SharedIndexInformer: informers.ForResource(r.gvr("v1")).Informer()}
-	if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { i.deleted.Add(1) }}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	informers.Start(ctx.Done())
-	t.Cleanup(func() {
-		stop()
-		informers.Shutdown()
-	})
-	if !cache.WaitForCacheSync(t.Context().Done(), i.HasSynced) {
-		t.Fatal("the informer did not sync")
-	}
-	return i
-}
-
-// waitForNames waits until the informer has the Widgets of those names.
-func (i *countingInformer) waitForNames(t *testing.T, want string) {
-	t.Helper()
-	poll.Until(t, "the informer", func() string {
-		var names []string
-		for _, key := range i.GetStore().ListKeys() {
-			_, name, _ := strings.Cut(key, "/")
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		if got := strings.Join(names, ","); got != want {
-			return fmt.Sprintf("it has %q, want %q", got, want)
-		}
-		return ""
-	})
-}
-
 // TestCorruptObject damages one of three objects.
 func TestCorruptObject(t *testing.T) {
 	t.Parallel()
@@ -181,7 +132,7 @@ func TestCorruptObject(t *testing.T) {
 	if unsafe := widgets.unsafeDelete(t, "a"); unsafe.code < 400 {
 		t.Errorf("delete one that can be read, as if it could not: got %s", unsafe)
 	}
-	informer.waitForNames(t, "a,b,c")
+	informer.waitForNames(t, "a", "b", "c")
 	if deleted := informer.deleted.Load(); deleted > 0 {
 		t.Errorf("the informer was told of %d deletions before there was one", deleted)
 	}
@@ -190,7 +141,7 @@ func TestCorruptObject(t *testing.T) {
 		t.Fatalf("delete it: %s", unsafe)
 	}
 	widgets.waitForNames(t, "a", "c", "d")
-	informer.waitForNames(t, "a,c,d")
+	informer.waitForNames(t, "a", "c", "d")
 	widgets.waitForObjectsReadable(t, a, "True Every object can be read")
 	widgets.create(t, "v1", "b", "spec: {}")
 	widgets.waitForNames(t, "a", "b", "c", "d")
@@ -214,8 +165,7 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	second := startAnnex(t, "--etcd-servers="+endpoint, flag+behind)
 
 	written := first.installCRD(t, crd)
-	read := *written
-	read.annex = second
+	read := written.on(second)
 	poll.Until(t, "the other replica serves the definition", func() string {
 		_, err := read.in("v1").List(t.Context(), metav1.ListOptions{})
 		return errorText(err)
@@ -241,7 +191,7 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	expectNoError(t, err)
 	mustWrite(t, behind, key)
 	read.waitForNames(t, "a", "b")
-	informer.waitForNames(t, "a,b")
+	informer.waitForNames(t, "a", "b")
 	if deleted := informer.deleted.Load(); deleted > 0 {
 		t.Errorf("the informer was told of %d deletions where nothing was deleted", deleted)
 	}

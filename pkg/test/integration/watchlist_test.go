@@ -121,8 +121,7 @@ func TestReflectors(t *testing.T) {
 			}
 		}
 		if moment == "at once" {
-			a.Stop(t)
-			a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+			a = a.restart(t)
 		}
 	}
 }
