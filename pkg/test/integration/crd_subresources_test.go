@@ -39,7 +39,7 @@ func TestStatusSubresource(t *testing.T) {
 
 	created := widgets.create(t, "v1", "a", "{spec: {replicas: 1}, status: {replicas: 9}}")
 	if got := field(created, "status"); got != nil {
-		t.Errorf("create took a status along: %v", got)
+		t.Errorf("create set a status: %v", got)
 	}
 	updated := widgets.mustPatch(t, "v1", "a", `{"spec": {"replicas": 2}, "status": {"replicas": 9}}`)
 	if field(updated, "status") != nil || field(updated, "spec", "replicas") != int64(2) || updated.GetGeneration() != 2 {
@@ -169,12 +169,12 @@ func TestSelectableFields(t *testing.T) {
 	_, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.size=1"})
 	wantError(t, err, `field label not supported: spec.size`)
 
-	// An object comes into and goes out of what is watched by its fields.
+	// An object enters and leaves a watch with a field selector.
 	widgets.mustPatch(t, "v1", "blue", `{"spec": {"color": "red"}}`)
 	for _, want := range []watch.EventType{watch.Added, watch.Deleted} {
 		event := nextEvent(t, events)
 		if object, ok := event.Object.(*unstructured.Unstructured); !ok || event.Type != want || object.GetName() != "blue" {
-			t.Errorf("the watch of blue ones saw %v, want %s of the one named blue", event, want)
+			t.Errorf("the watch of blue objects received %v, want %s of blue", event, want)
 		}
 	}
 

@@ -31,7 +31,7 @@ import (
 
 var lastGroup atomic.Int64
 
-// anySchema lets spec and status hold anything.
+// anySchema accepts anything in spec and status.
 const anySchema = `
 type: object
 properties:
@@ -73,7 +73,7 @@ func parseSchema(t *testing.T, schema string) *apiextensionsv1.JSONSchemaProps {
 	return props
 }
 
-// resource is a CRD that is served, as seen from one namespace.
+// resource is a served CRD of Widgets, with a namespace for its objects.
 type resource struct {
 	annex     *annex
 	name      string
@@ -81,8 +81,8 @@ type resource struct {
 	namespace string
 }
 
-// installCRD creates a CRD, waits until it is served and makes a namespace for the
-// test's objects.
+// installCRD creates a CRD, waits until it is served and creates a namespace for the
+// objects of the test.
 func (a *annex) installCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *resource {
 	t.Helper()
 	r := &resource{annex: a, name: crd.Name, group: crd.Spec.Group, namespace: a.newNamespace(t)}
@@ -106,7 +106,7 @@ func (a *annex) createCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefin
 	})
 }
 
-// updateCRD changes the CRD until there is no conflict with annex' own changes.
+// updateCRD changes the CRD, and retries conflicts.
 func (r *resource) updateCRD(t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	t.Helper()
 	definitions := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
@@ -137,12 +137,12 @@ func (r *resource) path(version string) string {
 	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/widgets", r.group, version, r.namespace)
 }
 
-// key is where etcd has an object.
+// key is the key of an object in etcd.
 func (r *resource) key(name string) string {
 	return "/annex/" + r.group + "/widgets/" + r.namespace + "/" + name
 }
 
-// object returns a Widget; the content is YAML with what comes beside metadata.
+// object returns a Widget. The content is YAML.
 func (r *resource) object(t *testing.T, version, name, content string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{}}

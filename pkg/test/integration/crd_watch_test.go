@@ -17,10 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
-
 )
 
-// describe is an event in a few words.
+// describe returns the type and the name of an event.
 func describe(event watch.Event) string {
 	accessor, err := meta.Accessor(event.Object)
 	if err != nil {
@@ -61,8 +60,8 @@ func TestWatchEvents(t *testing.T) {
 	}
 }
 
-// A WatchList streams what is there, says with a bookmark that this was all, and
-// goes on as a watch: informers start with it.
+// A WatchList sends the existing objects, then a bookmark, then changes. Informers start
+// with it.
 func TestWatchList(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
@@ -87,7 +86,7 @@ func TestWatchList(t *testing.T) {
 		t.Fatalf("after the initial events came %v", bookmark)
 	}
 	if bookmark.Type != watch.Bookmark || accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" || accessor.GetResourceVersion() == "" {
-		t.Errorf("after the initial events came %v, want the bookmark that says that they ended", bookmark)
+		t.Errorf("after the initial events came %v, want the bookmark of their end", bookmark)
 	}
 	widgets.create(t, "v1", "c", "spec: {}")
 	if got := describe(nextEvent(t, events)); got != "ADDED c" {
@@ -126,9 +125,9 @@ func TestPaging(t *testing.T) {
 		if page == 0 {
 			resourceVersion = list.GetResourceVersion()
 			if remaining := list.GetRemainingItemCount(); remaining == nil || *remaining != 4 {
-				t.Errorf("after the first page %v are said to remain, want 4", ptr.Deref(remaining, -1))
+				t.Errorf("after the first page %v remain, want 4", ptr.Deref(remaining, -1))
 			}
-			// All pages show the moment of the first.
+			// All pages show the revision of the first.
 			widgets.create(t, "v1", "widget-5-late", "spec: {}")
 			widgets.delete(t, "widget-6")
 		}
@@ -149,8 +148,8 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// A page of a moment that is compacted away cannot be had any more: a client is
-// told so, and how to go on if it can do with a list that is not of one moment.
+// A page of a compacted revision is gone. The error has a token for an inconsistent
+// continuation.
 func TestPagingAfterCompaction(t *testing.T) {
 	t.Parallel()
 	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
@@ -166,13 +165,13 @@ func TestPagingAfterCompaction(t *testing.T) {
 	if _, err := annexEtcd.Compact(t.Context(), current.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	// The watch cache still has the moment; a new process has not.
+	// The watch cache still has the revision; a new process does not.
 	widgets.annex = widgets.annex.restart(t)
 
 	_, err = widgets.in("v1").List(t.Context(), metav1.ListOptions{Limit: 2, Continue: first.GetContinue()})
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) || status.Status().Continue == "" {
-		t.Fatalf("got %v, want that the resource version is gone, and a token to go on with", err)
+		t.Fatalf("got %v, want that the resource version is gone, with a token to continue", err)
 	}
 	rest, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{Continue: status.Status().Continue})
 	expectNoError(t, err)
