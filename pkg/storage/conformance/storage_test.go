@@ -176,7 +176,7 @@ func openStore(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdO
 	set, err := stores.Open(t.Context(), stores.Config{
 		Default:            stores.Default{Client: client, Endpoints: config.Transport.ServerList, Prefix: config.Prefix},
 		CompactionInterval: config.CompactionInterval,
-		Measure:            compression.Measure,
+		PlainSize:          compression.PlainSize,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 	incomplete := filepath.Join(t.TempDir(), "incomplete.backup")
 	copyBackup(t, file, incomplete, func(record backup.Record) bool { return record.Kind != backup.KindDictionary })
 	_, err := run("restore", "--kubeconfig="+elsewhere.Kubeconfig, incomplete)
-	wantError(t, err, "nothing was changed", "cannot be read", "dictionary")
+	wantError(t, err, "no change was made", "cannot be read", "dictionary")
 
 	mustRun(t, "restore", "--kubeconfig="+elsewhere.Kubeconfig, file)
 	there := widgets.on(elsewhere)
