@@ -181,7 +181,7 @@ func TestAuthenticationConfigMapIsDeleted(t *testing.T) {
 	expect.NoError(t, err)
 	configMaps := mainClient(t).CoreV1().ConfigMaps(authenticationNamespace)
 	asked := watch(t)
-	expect.NoError(t, configMaps.Delete(t.Context(), authenticationConfigMap, metav1.DeleteOptions{}))
+	expect.Delete(t, configMaps, authenticationConfigMap)
 	refused := func() {
 		t.Helper()
 		for who, logins := range map[string][]tls.Certificate{"without a certificate": nil, "of a stranger": {strange}} {

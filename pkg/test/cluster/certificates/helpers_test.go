@@ -25,8 +25,7 @@ import (
 
 func sharedSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
-	secret := expect.Get(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName))
-	return secret
+	return expect.Get(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName))
 }
 
 // forgetCA deletes the CA, which a running replica puts back.

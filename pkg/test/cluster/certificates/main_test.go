@@ -62,8 +62,7 @@ func mainAggregator(t *testing.T) *aggregatorclient.Clientset {
 
 func published(t *testing.T) *apiregistrationv1.APIService {
 	t.Helper()
-	found := expect.Get(t, mainAggregator(t).ApiregistrationV1().APIServices(), apiService)
-	return found
+	return expect.Get(t, mainAggregator(t).ApiregistrationV1().APIServices(), apiService)
 }
 
 // load asks for one object again and again until it is ended, in two ways: through

@@ -209,7 +209,7 @@ func serveThings(t testing.TB) {
 	if _, err := definitions.Get(t.Context(), things.GroupResource().String(), metav1.GetOptions{}); err == nil {
 		return
 	}
-	_, err = definitions.Create(t.Context(), &apiextensionsv1.CustomResourceDefinition{
+	expect.Create(t, definitions, &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: things.GroupResource().String()},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: things.Group,
@@ -222,8 +222,7 @@ func serveThings(t testing.TB) {
 				}},
 			}},
 		},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	expect.NoError(t, replicas.WaitPublished(t.Context(), things.Group, things.Version))
 	// A new resource is refused for a moment by each replica, until it has read it.
 	for _, r := range replicas.running {

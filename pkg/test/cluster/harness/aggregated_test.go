@@ -142,8 +142,6 @@ func registerHello(t *testing.T, port int32) {
 			CABundle: shared.CA(),
 		},
 	}
-	if _, err := apiServices.Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, apiServices, service)
 	t.Cleanup(func() { _ = apiServices.Delete(context.Background(), service.Name, metav1.DeleteOptions{}) })
 }

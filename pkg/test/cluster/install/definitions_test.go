@@ -68,14 +68,12 @@ func labelled(of *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.Cus
 
 func installCRD(t *testing.T, config *restclient.Config, definition *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
-	if _, err := definitions(t, config).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, definitions(t, config), definition)
 }
 
 func deleteCRD(t *testing.T, config *restclient.Config, name string) {
 	t.Helper()
-	expect.NoError(t, definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	expect.Delete(t, definitions(t, config), name)
 }
 
 // servedByMain waits until the main cluster itself serves version v1 of a group.
@@ -164,7 +162,7 @@ func wrongServicePort(t *testing.T, _ *annextest.Annex) {
 }
 
 func noService(t *testing.T, _ *annextest.Annex) {
-	expect.NoError(t, kube(t, mainCluster.Config).CoreV1().Services(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}))
+	expect.Delete(t, kube(t, mainCluster.Config).CoreV1().Services(namespace), "annex")
 	found := finds(t, mainCluster, "service", "FAIL", "there is no Service annex-system/annex")
 	if found.Mend != "kubectl apply -k artifacts/deploy/base" {
 		t.Errorf("the doctor mends it with %q", found.Mend)
@@ -179,9 +177,7 @@ func replaceService(t *testing.T, with *corev1.Service) {
 	if err := services.Delete(t.Context(), with.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	if _, err := services.Create(t.Context(), with, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, services, with)
 }
 
 // restoreService is the Service that the harness made.
@@ -206,18 +202,15 @@ func twoAnnexes(t *testing.T, annex *annextest.Annex) {
 			CABundle: mainCluster.CA(),
 		},
 	}
-	if _, err := apiServices(t).Create(t.Context(), claimed, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, apiServices(t), claimed)
 	installCRD(t, annex.AnnexConfig, crd("apples."+group))
 	finds(t, mainCluster, "published", "warn", `another annex publishes as "other-system.annex"`, name)
 	finds(t, mainCluster, "resources", "FAIL", "apples."+group, "Published", "ForeignAPIService", "other-system")
-	untouched, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
-	expect.NoError(t, err)
+	untouched := expect.Get(t, apiServices(t), name)
 	if untouched.Spec.Service.Namespace != "other-system" {
 		t.Errorf("annex overwrote the APIService of another: %v", untouched.Spec.Service)
 	}
-	expect.NoError(t, apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	expect.Delete(t, apiServices(t), name)
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 }
 

@@ -85,21 +85,21 @@ func patchAPIService(t *testing.T, name, patch string) {
 }
 
 func missingRoleBinding(t *testing.T, _ *annextest.Annex) {
-	expect.NoError(t, kube(t, mainCluster.Config).RbacV1().RoleBindings("kube-system").Delete(t.Context(), "annex-authentication-reader", metav1.DeleteOptions{}))
+	expect.Delete(t, kube(t, mainCluster.Config).RbacV1().RoleBindings("kube-system"), "annex-authentication-reader")
 	found := finds(t, mainCluster, "rbac", "FAIL", "get/list/watch configmaps extension-apiserver-authentication in kube-system")
 	mend(t, mainCluster, found.Mend)
 }
 
 func missingDelegation(t *testing.T, _ *annextest.Annex) {
-	expect.NoError(t, kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings().Delete(t.Context(), "annex-auth-delegator", metav1.DeleteOptions{}))
+	expect.Delete(t, kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings(), "annex-auth-delegator")
 	found := finds(t, mainCluster, "rbac", "FAIL", "create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io")
 	mend(t, mainCluster, found.Mend)
 }
 
 func missingRole(t *testing.T, _ *annextest.Annex) {
 	rbac := kube(t, mainCluster.Config).RbacV1()
-	expect.NoError(t, rbac.Roles(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}))
-	expect.NoError(t, rbac.ClusterRoleBindings().Delete(t.Context(), "annex", metav1.DeleteOptions{}))
+	expect.Delete(t, rbac.Roles(namespace), "annex")
+	expect.Delete(t, rbac.ClusterRoleBindings(), "annex")
 	found := finds(t, mainCluster, "rbac", "FAIL", "create leases.coordination.k8s.io in annex-system")
 	finds(t, mainCluster, "rbac", "FAIL", "get/list/watch namespaces")
 	mend(t, mainCluster, found.Mend)
@@ -107,24 +107,23 @@ func missingRole(t *testing.T, _ *annextest.Annex) {
 
 func tooManyRights(t *testing.T, _ *annextest.Annex) {
 	bindings := kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings()
-	_, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	expect.Create(t, bindings, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex-too-much"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "annex"}},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	found := finds(t, mainCluster, "rbac", "warn", "may get secrets anywhere")
 	output, err := shell(t, mainCluster, found.Mend)
 	if err != nil || !strings.Contains(output, "annex-too-much") {
 		t.Errorf("%s: %v: it does not show the binding:\n%s", found.Mend, err, output)
 	}
-	expect.NoError(t, bindings.Delete(t.Context(), "annex-too-much", metav1.DeleteOptions{}))
+	expect.Delete(t, bindings, "annex-too-much")
 }
 
 // wrongCABundle can last only while annex may not put it right.
 func wrongCABundle(t *testing.T, _ *annextest.Annex) {
 	bindings := kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings()
-	expect.NoError(t, bindings.Delete(t.Context(), "annex", metav1.DeleteOptions{}))
+	expect.Delete(t, bindings, "annex")
 	finds(t, mainCluster, "rbac", "FAIL", "get/list/watch namespaces")
 	patchAPIService(t, hosting, `{"spec":{"caBundle":"`+base64Of(mainCluster.CA())+`"}}`)
 	finds(t, mainCluster, "apiservice", "FAIL", "the wrong authorities", "x509")
@@ -138,7 +137,7 @@ func wrongCABundle(t *testing.T, _ *annextest.Annex) {
 func editedAPIService(t *testing.T, _ *annextest.Annex) {
 	patchAPIService(t, hosting, `{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"name":"nobody","port":1}}}`)
 	healthy(t, mainCluster)
-	expect.NoError(t, apiServices(t).Delete(t.Context(), hosting, metav1.DeleteOptions{}))
+	expect.Delete(t, apiServices(t), hosting)
 }
 
 func unlabelledAPIService(t *testing.T, _ *annextest.Annex) {

@@ -41,8 +41,7 @@ func TestKustomize(t *testing.T) {
 			t.Errorf("applied again, rights change for a moment: %s", line)
 		}
 	}
-	statefulSet, err := kube(t, cluster.Config).AppsV1().StatefulSets(namespace).Get(t.Context(), "annex", metav1.GetOptions{})
-	expect.NoError(t, err)
+	statefulSet := expect.Get(t, kube(t, cluster.Config).AppsV1().StatefulSets(namespace), "annex")
 	tryPod(t, cluster.Config, statefulSet.Spec.Template)
 
 	mend(t, cluster, "kubectl delete -k artifacts/deploy/base --ignore-not-found --wait=false")
@@ -53,8 +52,7 @@ func TestExternalEtcd(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
 	mend(t, cluster, "kubectl apply -k artifacts/deploy/overlays/external-etcd")
-	deployment, err := kube(t, cluster.Config).AppsV1().Deployments(namespace).Get(t.Context(), "annex", metav1.GetOptions{})
-	expect.NoError(t, err)
+	deployment := expect.Get(t, kube(t, cluster.Config).AppsV1().Deployments(namespace), "annex")
 	if *deployment.Spec.Replicas != 3 {
 		t.Errorf("%d replicas, want 3", *deployment.Spec.Replicas)
 	}

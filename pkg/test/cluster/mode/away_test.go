@@ -108,16 +108,13 @@ func TestMissingRoleBinding(t *testing.T) {
 	cluster := ownCluster(t)
 	installation := annextest.InstallForTest(t, cluster)
 	bindings := kube(t, cluster.Config).RbacV1().RoleBindings(metav1.NamespaceSystem)
-	binding, err := bindings.Get(t.Context(), "annex-authentication-reader", metav1.GetOptions{})
-	expect.NoError(t, err)
-	expect.NoError(t, bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
+	binding := expect.Get(t, bindings, "annex-authentication-reader")
+	expect.Delete(t, bindings, binding.Name)
 
 	annex := launch(t, installation)
 	waiting(t, annex, "rbac.yaml")
 	binding.ResourceVersion, binding.UID = "", ""
-	if _, err := bindings.Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, bindings, binding)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := annex.WaitReady(ctx); err != nil {

@@ -131,9 +131,7 @@ func get(t *testing.T, config *restclient.Config, path string) (int, string) {
 func serviceAccount(t *testing.T, cluster *maincluster.Cluster, name string) *restclient.Config {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := kube(t, cluster.Config).CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, kube(t, cluster.Config).CoreV1().ServiceAccounts(metav1.NamespaceDefault), account)
 	path, err := cluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, name)
 	expect.NoError(t, err)
 	config, err := clientcmd.BuildConfigFromFlags("", path)

@@ -103,14 +103,12 @@ func define(t testing.TB, config *restclient.Config, crd *apiextensionsv1.Custom
 // create is define for a definition that goes with the annex it is made in.
 func create(t testing.TB, config *restclient.Config, crd *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
-	if _, err := definitions(t, config).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, definitions(t, config), crd)
 }
 
 func undefine(t testing.TB, config *restclient.Config, name string) {
 	t.Helper()
-	expect.NoError(t, definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	expect.Delete(t, definitions(t, config), name)
 }
 
 func definitions(t testing.TB, config *restclient.Config) apiextensionsv1client.CustomResourceDefinitionInterface {

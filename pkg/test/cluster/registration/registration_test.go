@@ -127,7 +127,7 @@ func testPutRight(t *testing.T, annex *annextest.Annex) {
 			}
 			isPutRight(t, annex, name, what, right)
 		}
-		expect.NoError(t, apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		expect.Delete(t, apiServices(t), name)
 		isPutRight(t, annex, name, "deleted", right)
 	}
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
@@ -159,9 +159,7 @@ func testForeign(t *testing.T, annex *annextest.Annex) {
 		Group: group, Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 15, CABundle: mainCluster.CA(),
 		Service: &apiregistrationv1.ServiceReference{Namespace: "elsewhere", Name: "server"},
 	}
-	if _, err := apiServices(t).Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, apiServices(t), foreign)
 	before := whatAnnexKeeps(t, getAPIService(t, foreign.Name))
 	define(t, annex.AnnexConfig, newDefinition(group, "v1", "v2"))
 	// The other version would be half of a group that is somebody else's.
@@ -172,7 +170,7 @@ func testForeign(t *testing.T, annex *annextest.Annex) {
 	if _, err := apiServices(t).Get(t.Context(), "v2."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("version v2 of the group was published: %s", errorText(err))
 	}
-	expect.NoError(t, apiServices(t).Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}))
+	expect.Delete(t, apiServices(t), foreign.Name)
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
 }
 
