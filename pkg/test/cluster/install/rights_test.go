@@ -79,7 +79,7 @@ func TestCRDSpecsAreReadOnly(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
 	config, err := clientcmd.BuildConfigFromFlags("", installation.MainKubeconfig)
 	expect.NoError(t, err)
-	installCRD(t, mainCluster.Config, crd("locks.locked.example.com"))
+	expect.Create(t, definitions(t, mainCluster.Config), crd("locks.locked.example.com"))
 	annex := definitions(t, config)
 	poll.UntilDone(t, "annex writes the status", func() (bool, string) {
 		found, err := annex.Get(t.Context(), "locks.locked.example.com", metav1.GetOptions{})
@@ -105,7 +105,7 @@ func TestCRDSpecsAreReadOnly(t *testing.T) {
 		_, err = annex.UpdateStatus(t.Context(), written, metav1.UpdateOptions{})
 		return err == nil, fmt.Sprint(err)
 	})
-	deleteCRD(t, mainCluster.Config, "locks.locked.example.com")
+	expect.Delete(t, definitions(t, mainCluster.Config), "locks.locked.example.com")
 }
 
 // TestForbidden tries the most harmful requests with annex's token.
@@ -179,11 +179,11 @@ func login(t *testing.T, kubeconfig string) kubernetes.Interface {
 func unprivileged(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	accounts := kube(t, mainCluster.Config).CoreV1().ServiceAccounts(metav1.NamespaceDefault)
-	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nobody"}}, metav1.CreateOptions{})
+	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "unprivileged"}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	kubeconfig, err := mainCluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, "nobody")
+	kubeconfig, err := mainCluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, "unprivileged")
 	expect.NoError(t, err)
 	return login(t, kubeconfig)
 }
