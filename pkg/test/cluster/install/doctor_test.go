@@ -143,7 +143,7 @@ func editedAPIService(t *testing.T, _ *annextest.Annex) {
 func unlabelledAPIService(t *testing.T, _ *annextest.Annex) {
 	patchAPIService(t, hosting, `{"metadata":{"labels":{"annex.dev/published-by":null}}}`)
 	r := doctor(t, mainCluster, "--publish-service=annex-system/annex:443")
-	found, ok := r.find("apiservice", "FAIL", "somebody else made")
+	found, ok := r.find("apiservice", "FAIL", "was not created by annex")
 	if !ok {
 		t.Fatalf("the doctor does not report it:\n%s", r.raw)
 	}
