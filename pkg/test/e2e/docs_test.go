@@ -26,7 +26,7 @@ func TestDocs(t *testing.T) {
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		expect.NoError(t, err)
-		if !doctest.Followable(string(content)) {
+		if !doctest.HasCommands(string(content)) {
 			continue
 		}
 		followed++
