@@ -31,15 +31,15 @@ import (
 )
 
 const (
-	// Objects of about 2.5 kB are what the targets are about.
+	// The targets apply to objects of about 2.5 kB.
 	shortest, longest = 1800, 3500
 	// fleet is the number of certificates.
 	fleet = 600
-	// writeRounds are the turns that the two servers take, of roundWrites each.
+	// writeRounds is the number of alternations between the servers, with roundWrites each.
 	writeRounds, roundWrites = 15, 40
 )
 
-// stored is an annex whose etcd is looked into.
+// stored is an annex with a client of its etcd.
 type stored struct {
 	*process.Annex
 	objects dynamic.Interface
@@ -80,7 +80,7 @@ func (s *stored) connect(ctx context.Context, dataDir string) error {
 	return err
 }
 
-// compression measures what compression gains and costs.
+// compression measures savings and costs of compression.
 func (b *bench) compression(ctx context.Context) error {
 	packed, err := b.openStored(ctx, "packed")
 	if err != nil {
@@ -117,7 +117,7 @@ func (b *bench) compression(ctx context.Context) error {
 // sizes are sums of bytes of objects.
 type sizes struct {
 	objects, plain, own, generic int
-	// strange is generic with words in spec and status that nobody has heard of.
+	// strange is generic with unknown words in spec and status.
 	strange int
 	medium  []sizes // those of about 2.5 kB
 }
@@ -132,8 +132,8 @@ func (s *sizes) add(other sizes) {
 
 func ratio(of, to int) float64 { return float64(of) / float64(max(1, to)) }
 
-// measure writes half of the objects that there are of a CRD, waits for a dictionary
-// of them, writes the others and measures those: the dictionary has not seen them.
+// measure writes half of the objects of a CRD, waits for a dictionary trained on them, and
+// measures the other half.
 func (s *stored) measure(ctx context.Context, source, name string) (sizes, error) {
 	manifest, objects, err := findObjects(ctx, source, name)
 	if err != nil {
@@ -172,7 +172,7 @@ func findObjects(ctx context.Context, source, name string) (crds.Manifest, []*un
 				continue
 			}
 			if manifest.CRD.Spec.Names.Kind == "Certificate" {
-				// The project has few; clusters have one for every host.
+				// The project has few, clusters have one per host.
 				return manifest, certificates(fleet), nil
 			}
 			objects, err := crds.Objects(ctx, s, manifest)
@@ -195,8 +195,7 @@ func (s *stored) install(ctx context.Context, manifest crds.Manifest) error {
 	return (&clients{annexCRDs: s.crds}).waitServed(ctx, crd, usualRetries)
 }
 
-// write applies objects, each under a name of its own, and returns the keys of those
-// that the schema allows.
+// write applies objects with unique names, and returns the keys of the valid ones.
 func (s *stored) write(ctx context.Context, manifest crds.Manifest, objects []*unstructured.Unstructured, first int) (written []string, err error) {
 	names := manifest.CRD.Spec.Names
 	for i, object := range objects {
@@ -228,7 +227,7 @@ func (s *stored) write(ctx context.Context, manifest crds.Manifest, objects []*u
 	return written, nil
 }
 
-// waitDictionary waits until the resource has one.
+// waitDictionary waits until the resource has a dictionary.
 func (s *stored) waitDictionary(ctx context.Context, resource schema.GroupResource) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -245,7 +244,7 @@ func (s *stored) waitDictionary(ctx context.Context, resource schema.GroupResour
 	}
 }
 
-// weigh compares what etcd has with what it would have.
+// weigh compares the sizes in etcd with those without compression.
 func (s *stored) weigh(ctx context.Context, resource schema.GroupResource, written []string) (sizes, error) {
 	generic, release := compression.NewManager().Transformer(compression.Resource{
 		GroupResource: resource, Wanted: func() bool { return true },
@@ -290,8 +289,8 @@ func (s *stored) weigh(ctx context.Context, resource schema.GroupResource, writt
 	return sum, nil
 }
 
-// estrange returns an object as long and as regular with other words in all that its
-// schema defines: the generic dictionary was written with well-known CRDs in mind.
+// estrange replaces the words in all fields of the schema, and keeps length and regularity: the
+// generic dictionary was written for well-known CRDs.
 func estrange(data []byte) ([]byte, error) {
 	object := &unstructured.Unstructured{}
 	if err := object.UnmarshalJSON(data); err != nil {
@@ -324,7 +323,7 @@ func estrange(data []byte) ([]byte, error) {
 	return object.MarshalJSON()
 }
 
-// otherWords moves every letter by half of the alphabet, but for the mark of a field.
+// otherWords moves every letter by half of the alphabet, except the mark of a field.
 func otherWords(value any) any {
 	switch value := value.(type) {
 	case string:
@@ -357,8 +356,8 @@ func otherWords(value any) any {
 	return value
 }
 
-// compareWrites has both servers write the same by turns, so that what else the
-// machine does meets both.
+// compareWrites writes the same to both servers alternately, so that other load of the machine
+// affects both.
 func (b *bench) compareWrites(ctx context.Context, packed, plain *stored) error {
 	manifest, objects, err := findObjects(ctx, "cert-manager", "certificates.cert-manager.io")
 	if err != nil {
@@ -392,8 +391,8 @@ func (b *bench) compareWrites(ctx context.Context, packed, plain *stored) error 
 	return nil
 }
 
-// certificates are those of a cluster with many hosts, about 2.5 kB each once a
-// controller has reported on them.
+// certificates are those of a cluster with many hosts, about 2.5 kB each with the status of a
+// controller.
 func certificates(count int) []*unstructured.Unstructured {
 	random := rand.New(rand.NewPCG(3, 4))
 	word := func() string {
@@ -425,9 +424,9 @@ func certificates(count int) []*unstructured.Unstructured {
 			domain, name, when(), when(), when(), when(), 1+random.IntN(9))
 		object := &unstructured.Unstructured{}
 		if err := json.Unmarshal([]byte(content), object); err != nil {
-			panic(err) // it is written above
+			panic(err) // the template above is wrong
 		}
-		// There is a list in the interface, not in the format.
+		// The API has a list, the format has not.
 		_ = unstructured.SetNestedSlice(object.Object, hosts, "spec", "dnsNames")
 		all = append(all, object)
 	}

@@ -24,17 +24,15 @@ import (
 const (
 	// fields is the number of fields of a CRD.
 	fields = 20
-	// creators is how many CRDs are created at the same time where the time
-	// that each takes is not measured.
+	// creators is the number of concurrent creates of CRDs that are not timed.
 	creators = 8
-	// probes is how many CRDs are timed one by one.
+	// probes is the number of CRDs that are timed one by one.
 	probes = 11
-	// A client either asks again by itself, or does what client-go does by
-	// default: it waits for the seconds that a refusal names.
+	// A client either retries at once or, like client-go, waits for the seconds of Retry-After.
 	noRetries, usualRetries = 0, 10
 )
 
-// clients talk to one annex.
+// clients of one annex.
 type clients struct {
 	annexCRDs    apiextensionsclient.Interface
 	annexHosting annexclient.Interface
@@ -68,7 +66,7 @@ func (b *bench) fewCRDs(ctx context.Context) error {
 	return err
 }
 
-// addServing times CRDs one by one, then restarts. It returns what runs at the end.
+// addServing measures CRDs one by one, then restarts, and returns the last process.
 func (b *bench) addServing(ctx context.Context, annex *process.Annex, dataDir string) (*process.Annex, error) {
 	annexClients, err := connect(annex)
 	if err != nil {
@@ -95,7 +93,7 @@ func (b *bench) addServing(ctx context.Context, annex *process.Annex, dataDir st
 	}
 	b.add(figure{name: "CRD create to its objects can be listed, median", measured: milliseconds(median(impatient)), target: 50, unit: "ms"})
 	b.add(figure{name: "CRD create to its objects can be listed, slowest", measured: milliseconds(slices.Max(impatient)), unit: "ms"})
-	b.add(figure{name: "the same for a client that waits when it is told to, median", measured: milliseconds(median(patient)), unit: "ms"})
+	b.add(figure{name: "the same for a client that honors Retry-After, median", measured: milliseconds(median(patient)), unit: "ms"})
 	b.add(figure{name: "the same for one that was placed on its Store before, median", measured: milliseconds(median(placed)), unit: "ms"})
 
 	annex, restart, err := b.restarts(ctx, annex, dataDir)
@@ -140,7 +138,7 @@ func (b *bench) addMany(ctx context.Context, annex *process.Annex, dataDir strin
 	return annex, b.addMemory(ctx, annex, fmt.Sprintf("idle RSS, %d CRDs, after a start", manyCRDs), 0)
 }
 
-// place says in advance that a CRD's objects go to the Store default.
+// place binds a CRD to the Store default in advance.
 func (c *clients) place(ctx context.Context, i int) error {
 	_, err := c.annexHosting.HostingV1alpha1().HostedResources().Create(ctx, &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: definition(i).Name},
@@ -149,7 +147,7 @@ func (c *clients) place(ctx context.Context, i int) error {
 	return err
 }
 
-// timeCRD creates a CRD and asks for a list of its objects until there is one.
+// timeCRD creates a CRD and lists its objects until that succeeds.
 func (c *clients) timeCRD(ctx context.Context, i, retries int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -164,7 +162,7 @@ func (c *clients) timeCRD(ctx context.Context, i, retries int) (time.Duration, e
 	return time.Since(began), nil
 }
 
-// waitServed asks for a list until there is one: nothing tells a client when.
+// waitServed lists until that succeeds.
 func (c *clients) waitServed(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, retries int) error {
 	path := fmt.Sprintf("/apis/%s/%s/%s", crd.Spec.Group, crd.Spec.Versions[0].Name, crd.Spec.Names.Plural)
 	for {
@@ -208,7 +206,7 @@ func (c *clients) createMany(ctx context.Context, count int) error {
 	return errors.Join(errs...)
 }
 
-// definition is a CRD like many others.
+// definition returns a typical CRD.
 func definition(i int) *apiextensionsv1.CustomResourceDefinition {
 	spec := map[string]apiextensionsv1.JSONSchemaProps{}
 	for field := range fields {

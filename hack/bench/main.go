@@ -1,11 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures bin/annex from outside, as a process, and prints the
-// figures beside their targets. It asserts nothing: the machine and what else it
-// does are part of every number, so each is also compared with a floor that is
-// measured in the same run. Arguments choose what is measured: size, start, few,
-// many, place, slow, aggregated, compression, rolling.
+// Command bench measures bin/annex from outside, as a process, and prints the figures beside
+// their targets, without assertions. Figures depend on the machine and its load, so starts are
+// also compared with a floor that is measured in the same run. Arguments select parts: size,
+// start, few, many, place, slow, aggregated, compression, rolling.
 package main
 
 import (
@@ -27,13 +26,13 @@ import (
 )
 
 const (
-	// rounds is how often a start is measured; the median counts.
+	// rounds is the number of measured starts, of which the median counts.
 	rounds = 5
-	// manyCRDs is the number of CRDs that a large installation has.
+	// manyCRDs is the number of CRDs of a large installation.
 	manyCRDs = 500
-	// settle is how long a server is left alone before its memory is read.
+	// settle is the idle time before the memory of a server is read.
 	settle = 10 * time.Second
-	// limit is how long anything may take before the run is given up.
+	// limit bounds every operation.
 	limit = 2 * time.Minute
 )
 
@@ -44,7 +43,7 @@ func main() {
 	}
 }
 
-// run measures everything, or only what is named.
+// run measures all parts, or the named ones.
 func run(only []string) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -77,7 +76,7 @@ func run(only []string) error {
 		{"compression", "compression", b.compression},
 		{"rolling", "a rolling restart behind a main cluster", b.rollingRestart},
 	} {
-		// Starts are compared with the floor, so that is always measured.
+		// The floor of starts is always measured.
 		if len(only) > 0 && step.name != "floor" && !slices.Contains(only, step.name) {
 			continue
 		}
@@ -94,7 +93,7 @@ type figure struct {
 	name             string
 	measured, target float64
 	unit             string
-	// ofStart says that the floor of starts is worth comparing with.
+	// ofStart enables the comparison with the floor of starts.
 	ofStart bool
 }
 
@@ -135,7 +134,7 @@ func (b *bench) binarySize(context.Context) error {
 	return nil
 }
 
-// floor starts what annex cannot start without, and nothing else.
+// floor measures the start of an etcd alone, the lower bound for annex.
 func (b *bench) floor(ctx context.Context) error {
 	var starts []time.Duration
 	for i := range rounds {
@@ -158,7 +157,7 @@ func (b *bench) floor(ctx context.Context) error {
 	return nil
 }
 
-// start starts annex and returns how long it took until it was ready.
+// start starts annex and returns the time until it is ready.
 func (b *bench) start(ctx context.Context, dataDir string, flags ...string) (*process.Annex, time.Duration, error) {
 	annex, err := process.Start(b.binary, dataDir, flags...)
 	if err != nil {
@@ -173,7 +172,7 @@ func (b *bench) start(ctx context.Context, dataDir string, flags ...string) (*pr
 	return annex, time.Since(annex.Started()), nil
 }
 
-// restarts kills annex and starts it again, several times, and leaves it running.
+// restarts kills and starts annex several times, and leaves it running.
 func (b *bench) restarts(ctx context.Context, annex *process.Annex, dataDir string) (*process.Annex, time.Duration, error) {
 	var starts []time.Duration
 	for range rounds {

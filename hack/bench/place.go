@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// placed is how many HostedResources are placed, on so many Stores.
+	// placed is the number of HostedResources, and of Stores they are placed on.
 	placed, placedOn = 1000, 20
-	// placer is the scheduler that places them.
+	// placer is the name of the scheduler.
 	placer = "bench"
 )
 
-// placement times how long a scheduler takes that finds all of them waiting.
+// placement measures a scheduler that starts when all of them are pending.
 func (b *bench) placement(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -64,7 +64,7 @@ func (b *bench) placement(ctx context.Context) error {
 		return err
 	}
 
-	// Who is placed leaves it.
+	// Placed resources leave it.
 	waiting, err := annexHosting.HostingV1alpha1().HostedResources().Watch(ctx, metav1.ListOptions{FieldSelector: "spec.storeName="})
 	if err != nil {
 		return err
@@ -82,10 +82,10 @@ func (b *bench) placement(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		cancel() // which kills it
+		cancel() // kills it
 		_ = scheduler.Wait()
 	}()
-	// It prints a line when it begins, as the holder of its lease.
+	// It prints a line when it becomes the leader.
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		return fmt.Errorf("wait for annex scheduler to begin: %w", err)
 	}
@@ -100,7 +100,7 @@ func (b *bench) placement(ctx context.Context) error {
 	return nil
 }
 
-// waitPlaced returns when all are gone from a watch of those that wait.
+// waitPlaced returns when a watch of pending resources has reported all as removed.
 func waitPlaced(ctx context.Context, waiting watch.Interface) error {
 	for left := placed; left > 0; {
 		select {
@@ -118,7 +118,7 @@ func waitPlaced(ctx context.Context, waiting watch.Interface) error {
 	return nil
 }
 
-// makeStores makes Stores that share an etcd, and waits until all are ready.
+// makeStores creates Stores on one etcd, and waits until all are ready.
 func makeStores(ctx context.Context, annexStores hostingclient.StoreInterface, endpoint string) error {
 	for i := range placedOn {
 		_, err := annexStores.Create(ctx, &hostingv1alpha1.Store{
@@ -145,8 +145,7 @@ func makeStores(ctx context.Context, annexStores hostingclient.StoreInterface, e
 	})
 }
 
-// makeWaiting makes HostedResources that nobody places yet: of 25 groups, every third
-// of them heavy.
+// makeWaiting creates pending HostedResources of 25 groups, every third of them heavy.
 func makeWaiting(ctx context.Context, annexHostedResources hostingclient.HostedResourceInterface) error {
 	numbers := make(chan int)
 	errs := make([]error, creators)
@@ -177,7 +176,7 @@ func makeWaiting(ctx context.Context, annexHostedResources hostingclient.HostedR
 	return errors.Join(errs...)
 }
 
-// poll asks until there is nothing left to wait for.
+// poll polls until the condition is met.
 func poll(ctx context.Context, what string, left func() (string, error)) error {
 	for {
 		waiting, err := left()

@@ -25,18 +25,18 @@ import (
 )
 
 const (
-	// slowBy is how much longer everything takes to the slow Store, and back.
+	// slowBy is the delay to the slow Store, in each direction.
 	slowBy = 250 * time.Millisecond
-	// waiters are the clients of the slow Store. Each does its requests once in an
-	// interval, so that they cost annex the same whether that is slow or not.
+	// waiters are the clients of the slow Store. Each sends its requests once per interval, so that
+	// their load is the same with and without the delay.
 	waiters, waiterInterval = 32, 2500 * time.Millisecond
-	// slowRounds is how often requests are timed while it is slow, and as often while
-	// it is not, and slowRequests how many each time.
+	// slowRounds is the number of rounds of slowRequests timed requests, with and without the
+	// delay.
 	slowRounds, slowRequests = 8, 450
 )
 
-// slowStore times requests for a resource while others wait for the slow Store of
-// another resource, and while that is as quick as any.
+// slowStore measures requests for a resource while other clients use a resource on a Store with
+// and without a delay.
 func (b *bench) slowStore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -109,7 +109,7 @@ func (b *bench) addSlow(quick, slow []time.Duration) {
 	b.add(figure{name: "beside a slow Store / beside a quick Store, p99", measured: p99(slow) / p99(quick), target: 1.2, unit: "x"})
 }
 
-// resourceOn makes a Store and a CRD whose objects are kept there.
+// resourceOn creates a Store and a CRD that is placed on it.
 func resourceOn(
 	ctx context.Context, annexHosting annexclient.Interface, annexClients *clients, store, endpoint string, i int,
 ) (*apiextensionsv1.CustomResourceDefinition, error) {
@@ -144,7 +144,7 @@ func resourceOn(
 	return crd, annexClients.waitServed(ctx, crd, noRetries)
 }
 
-// timeRequests times creates, reads and short lists, one after the other.
+// timeRequests measures creates, gets and short lists, one after the other.
 func timeRequests(ctx context.Context, annexREST restclient.Interface, crd *apiextensionsv1.CustomResourceDefinition, round int) ([]time.Duration, error) {
 	var all []time.Duration
 	for i := range slowRequests / 3 {
@@ -157,7 +157,7 @@ func timeRequests(ctx context.Context, annexREST restclient.Interface, crd *apie
 	return all, nil
 }
 
-// requestThing creates an object, reads it, and lists a few.
+// requestThing creates an object, gets it, and lists a few.
 func requestThing(ctx context.Context, annexREST restclient.Interface, crd *apiextensionsv1.CustomResourceDefinition, i int) ([]time.Duration, error) {
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/default/%s", crd.Spec.Group, crd.Spec.Versions[0].Name, crd.Spec.Names.Plural)
 	body, err := thing(crd, i)
@@ -184,14 +184,14 @@ func requestThing(ctx context.Context, annexREST restclient.Interface, crd *apie
 	return all, nil
 }
 
-// besideWaiters measures while other clients write to and read from another resource.
+// besideWaiters measures while other clients use another resource.
 func besideWaiters(ctx context.Context, annexREST restclient.Interface, crd *apiextensionsv1.CustomResourceDefinition, round int, measure func() error) error {
 	waiting, cancel := context.WithCancel(ctx)
 	errs := make([]error, waiters)
 	var running sync.WaitGroup
 	for waiter := range waiters {
 		running.Go(func() {
-			// Not all at the same moment.
+			// Spread their starts.
 			next := time.NewTimer(waiterInterval * time.Duration(waiter) / waiters)
 			defer next.Stop()
 			for i := 0; ; i++ {

@@ -19,10 +19,10 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// group is that of the CRD among the examples.
+// group is the API group of the example CRD.
 const group = "example.com"
 
-// runDemo puts annex behind the cluster and shows it.
+// runDemo installs annex in the cluster and shows it.
 func runDemo(ctx context.Context, cluster *maincluster.Cluster, once bool) (err error) {
 	began := time.Now()
 	fmt.Println("\nstarting annex behind it, with the service account and rights of artifacts/deploy ...")
@@ -57,20 +57,20 @@ func runDemo(ctx context.Context, cluster *maincluster.Cluster, once bool) (err 
 	}
 	if !once {
 		fmt.Printf(`
-Go on in another shell; Ctrl-C here stops everything and removes it.
+Continue in another shell; Ctrl-C here stops everything and removes it.
   use the main cluster:   export KUBECONFIG=%s
   use annex directly:     export KUBECONFIG=%s
-  stop annex alone:       kill %d
+  stop only annex:        kill %d
 `, cluster.Kubeconfig, annex.Kubeconfig, annex.Process.PID())
 	}
 	return waitForEnd(ctx, once)
 }
 
-// etcdKeys lists keys in annex's etcd, whose socket only this user may open.
+// etcdKeys lists keys in annex's etcd, whose socket only this user can open.
 func etcdKeys(ctx context.Context, dataDir, prefix string) ([]string, error) {
 	socket := filepath.Join(dataDir, "etcd", "client.sock")
 	if _, err := os.Stat(socket); err != nil {
-		return nil, fmt.Errorf("look for the socket of annex's etcd: %w", err)
+		return nil, fmt.Errorf("find the socket of annex's etcd: %w", err)
 	}
 	annexEtcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop()})
 	if err != nil {

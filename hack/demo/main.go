@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo runs a main cluster for a person: with argument main-cluster the
-// cluster alone, with argument demo annex behind it and a tour in kubectl commands.
-// Everything is gone when it ends.
+// Command demo runs a main cluster for interactive use: with argument main-cluster only the
+// cluster, with argument demo also annex and a tour of kubectl commands. It removes everything
+// when it ends.
 package main
 
 import (
@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	if len(args) == 0 {
-		return errors.New("say what to run: main-cluster or demo")
+		return errors.New("name what to run: main-cluster or demo")
 	}
 	set := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	once := set.Bool("once", false, "End after the tour.")
@@ -48,13 +48,13 @@ func run(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "main-cluster":
 		return withCluster(ctx, func(cluster *maincluster.Cluster) error {
-			fmt.Printf("It has no nodes: objects are kept and looked after, but no pod ever runs.\nIts logs and certificates are in %s.\nCtrl-C stops it and removes everything.\n", cluster.Dir)
+			fmt.Printf("It has no nodes: objects are stored and reconciled, but no pod runs.\nIts logs and certificates are in %s.\nCtrl-C stops it and removes everything.\n", cluster.Dir)
 			return waitForEnd(ctx, *once)
 		})
 	case "demo":
 		return withCluster(ctx, func(cluster *maincluster.Cluster) error { return runDemo(ctx, cluster, *once) })
 	default:
-		return fmt.Errorf("there is no %q: say main-cluster or demo", args[0])
+		return fmt.Errorf("unknown argument %q: use main-cluster or demo", args[0])
 	}
 }
 

@@ -14,22 +14,22 @@ import (
 
 const module = "github.com/annex-dev/annex"
 
-// level is one kind of tests.
+// level is one kind of test.
 type level struct {
 	name   string
 	covers string
 	flags  []string
-	// packages lists what go test is called with.
+	// packages returns the packages of the level.
 	packages func(ctx context.Context) ([]string, error)
-	// skip returns why the level cannot run here, or nothing.
+	// skip returns why the level cannot run here, or "".
 	skip func(ctx context.Context) string
 }
 
-// levels are in the order in which they are worth waiting for.
+// levels are ordered by duration.
 var levels = []level{
 	{
 		name:     "unit",
-		covers:   "every package by itself, and the import rules",
+		covers:   "each package, and the conventions",
 		flags:    []string{"-timeout=10m"},
 		packages: unitPackages,
 		skip:     never,
@@ -38,7 +38,7 @@ var levels = []level{
 		name:   "race",
 		covers: "the packages with the most concurrency, under the race detector",
 		flags:  []string{"-race", "-timeout=10m"},
-		// Few: each dependency is compiled once more for this.
+		// Few packages, because all dependencies are compiled again.
 		packages: fixed("pkg/aggregated/controller/...", "pkg/controller/...", "pkg/standalone/controller/...", "pkg/datadir", "pkg/leader", "pkg/pki", "pkg/serving", "pkg/storage/embeddedetcd", "pkg/storage/usage"),
 		skip:     needCompiler,
 	},
@@ -59,7 +59,7 @@ var levels = []level{
 	{
 		name:   "cluster",
 		covers: "annex behind a real kube-apiserver and kube-controller-manager",
-		// Each package runs a cluster of its own, which takes half a gigabyte.
+		// Each package runs its own cluster, which needs half a gigabyte.
 		flags:    []string{"-tags=cluster", "-p=2", "-timeout=20m"},
 		packages: fixed("pkg/test/cluster/..."),
 		skip:     never,
@@ -89,7 +89,7 @@ func fixed(paths ...string) func(context.Context) ([]string, error) {
 	return func(context.Context) ([]string, error) { return packages, nil }
 }
 
-// unitPackages are all packages that no other level runs.
+// unitPackages returns the packages that no other level runs.
 func unitPackages(ctx context.Context) ([]string, error) {
 	output, err := exec.CommandContext(ctx, "go", "list", module+"/...").Output()
 	if err != nil {
@@ -104,8 +104,7 @@ func unitPackages(ctx context.Context) ([]string, error) {
 
 func never(context.Context) string { return "" }
 
-// needCompiler reports a machine without a C compiler: the race detector is
-// linked with cgo.
+// needCompiler returns why cgo cannot be used, which the race detector needs.
 func needCompiler(ctx context.Context) string {
 	output, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
 	if err != nil {

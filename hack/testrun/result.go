@@ -20,7 +20,7 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// result is what became of one level.
+// result is the result of one level.
 type result struct {
 	level      string
 	skipReason string
@@ -28,7 +28,7 @@ type result struct {
 	elapsed    time.Duration
 
 	packages, passed, failures, skipped int
-	// output holds what a running test or package has printed so far.
+	// output is the output of running tests and packages.
 	output map[string][]string
 }
 
@@ -38,8 +38,8 @@ func newResult(level string) *result {
 
 func (r *result) failed() bool { return r.err != nil || r.failures > 0 }
 
-// read follows the events of go test, and prints a line for each package and
-// the whole output of whatever fails.
+// read reads the events of go test, and prints a line for each package and the output of
+// failed tests.
 func (r *result) read(events io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(events)
 	for {
@@ -47,7 +47,7 @@ func (r *result) read(events io.Reader, out io.Writer) error {
 		if len(line) > 0 {
 			var e event
 			if json.Unmarshal(line, &e) != nil {
-				// Not an event: something that go test itself has to say.
+				// Not an event but a message of go test itself.
 				fmt.Fprintf(out, "%s", line)
 			} else {
 				r.handle(e, out)
@@ -103,8 +103,7 @@ func (r *result) packageDone(e event, out io.Writer) {
 		fmt.Fprintf(out, "ok    %-44s %6.1fs\n", name, e.Elapsed)
 		return
 	}
-	// A panic or a timeout is in the output of the package and of tests that
-	// never got a verdict.
+	// A panic or a timeout is in the output of the package and of unfinished tests.
 	for key, lines := range r.output {
 		if strings.HasPrefix(key, e.Package+" ") {
 			fmt.Fprint(out, strings.Join(lines, ""))
@@ -115,18 +114,18 @@ func (r *result) packageDone(e event, out io.Writer) {
 	r.failures++
 }
 
-// reason is what a test said last before it was skipped.
+// reason returns the last output of a skipped test.
 func reason(lines []string) string {
-	said := "no reason given"
+	last := "no reason given"
 	for _, line := range lines {
 		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- SKIP") {
-			said = text
+			last = text
 		}
 	}
-	return said
+	return last
 }
 
-// relevant drops the lines that only say that a test started, paused or went on.
+// relevant drops the lines on the start, pause and continuation of tests.
 func relevant(lines []string) string {
 	var kept strings.Builder
 	for _, line := range lines {

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Proxy leads from a port of this machine to a unix socket. The port is taken for as
-// long as the Line lives, so that an endpoint is never another's.
+// Proxy forwards a TCP port of this machine to a unix socket, until Close.
 type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -23,6 +22,8 @@ type Proxy struct {
 	down   bool
 	delay  time.Duration
 	conns  map[net.Conn]struct{}
+	flows  chan struct{} // closed unless the Proxy is frozen
+	closed chan struct{}
 }
 
 // New returns a Proxy to a socket.
@@ -32,7 +33,8 @@ func New(ctx context.Context, target string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
+	p := &Proxy{listener: listener, target: target, conns: map[net.Conn]struct{}{}, flows: make(chan struct{}), closed: make(chan struct{})}
+	close(p.flows)
 	p.running.Go(p.accept)
 	return p, nil
 }
@@ -42,6 +44,7 @@ func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
 // Close stops the Proxy.
 func (p *Proxy) Close() {
+	close(p.closed)
 	_ = p.listener.Close() // the error does not matter
 	p.Cut()
 	p.running.Wait()
@@ -68,6 +71,36 @@ func (p *Proxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = false
+}
+
+// Disconnect closes all connections, like a killed server. New ones are accepted.
+func (p *Proxy) Disconnect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hangUp()
+}
+
+// Freeze stops forwarding until resume is called. Connections stay open, as in a network that
+// drops packets.
+func (p *Proxy) Freeze() (resume func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	flows := make(chan struct{})
+	p.flows = flows
+	return sync.OnceFunc(func() { close(flows) })
+}
+
+// waitFlows waits until the Proxy is not frozen, and reports whether it is open.
+func (p *Proxy) waitFlows() bool {
+	p.mu.Lock()
+	flows := p.flows
+	p.mu.Unlock()
+	select {
+	case <-flows:
+		return true
+	case <-p.closed:
+		return false
+	}
 }
 
 // SetDelay delays the data in each direction.
@@ -151,6 +184,9 @@ func (p *Proxy) carry(from, to net.Conn) {
 		defer p.forget(from, to)
 		for c := range chunks {
 			time.Sleep(time.Until(c.due))
+			if !p.waitFlows() {
+				return
+			}
 			if _, err := to.Write(c.data); err != nil {
 				return
 			}
