@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,39 +15,28 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// startEtcd runs an etcd of somebody else, with TLS if there is an authority for
-// both sides.
+// startEtcd runs an external etcd, with TLS on both sides if there is an authority.
 func startEtcd(t *testing.T, authority *authority) (endpoint string) {
 	t.Helper()
-	config := embed.NewConfig()
-	config.Dir = t.TempDir()
-	config.UnsafeNoFsync = true
-	config.ListenPeerUrls = nil
-	config.ListenClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	if authority != nil {
+	return etcdtest.StartTCP(t, func(config *embed.Config) {
+		if authority == nil {
+			return
+		}
 		config.ListenClientUrls[0].Scheme = "https"
 		certPEM, keyPEM := authority.issue(t, "etcd")
 		config.ClientTLSInfo.CertFile, config.ClientTLSInfo.KeyFile = writeFile(t, "cert", certPEM), writeFile(t, "key", keyPEM)
 		config.ClientTLSInfo.TrustedCAFile, config.ClientTLSInfo.ClientCertAuth = authority.file(t), true
-	}
-	config.AdvertiseClientUrls = config.ListenClientUrls
-	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	config.EnableGRPCGateway = false
-	etcd, err := embed.StartEtcd(config)
-	expectNoError(t, err)
-	t.Cleanup(etcd.Close)
-	<-etcd.Server.ReadyNotify()
-	return config.ListenClientUrls[0].Scheme + "://" + etcd.Clients[0].Addr().String()
+	}).URL
 }
 
 func TestExternalEtcd(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
@@ -163,17 +164,8 @@ func TestReadyAfterWarmUp(t *testing.T) {
 // news of etcd late: a client that has seen Established must not get 404 from it.
 func TestEstablishedOnEveryReplica(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "etcd")
-	expectNoError(t, os.Mkdir(dir, 0o700))
-	socket := filepath.Join(dir, "client.sock")
-	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{Dir: filepath.Join(dir, "data"), SocketPath: socket, UnsafeNoFsync: true})
-	expectNoError(t, err)
-	t.Cleanup(func() {
-		if err := etcd.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	slow, err := faultproxy.New(t.Context(), socket)
+	etcd := etcdtest.Start(t, nil)
+	slow, err := faultproxy.New(t.Context(), strings.TrimPrefix(etcd.Endpoint(), "unix://"))
 	expectNoError(t, err)
 	t.Cleanup(slow.Close)
 

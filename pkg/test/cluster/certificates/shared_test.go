@@ -9,8 +9,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +21,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 )
 
@@ -33,21 +31,7 @@ var shortLives = []string{"--serving-ca-lifetime=24s", "--serving-certificate-li
 // TestRotation lets two replicas replace their CA while requests go on.
 func TestRotation(t *testing.T) {
 	forgetCA(t)
-	dir := filepath.Join(t.TempDir(), "etcd")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "data"), SocketPath: filepath.Join(dir, "etcd.sock"), UnsafeNoFsync: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := etcd.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	etcd := etcdtest.Start(t, nil)
 	flags := append([]string{"--etcd-servers=" + etcd.Endpoint(), "--shutdown-delay-duration=0s"}, shortLives...)
 	annex := annextest.Start(t, mainCluster, flags...)
 	second, err := annex.Launch(t.TempDir(), flags...)
