@@ -34,7 +34,7 @@ import (
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
-// others are policies and webhooks about configmaps, that is not about widgets.
+// others returns policies and webhooks for configmaps, not for widgets.
 func others() []runtime.Object {
 	rule := admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
@@ -65,7 +65,7 @@ func others() []runtime.Object {
 	}
 }
 
-// published is a cluster that publishes its schemas, as the fake does not.
+// published adds schemas to the fake cluster.
 type published struct{ *fake.Clientset }
 
 func (p published) Discovery() discovery.DiscoveryInterfaces {
@@ -76,8 +76,8 @@ type schemas struct{ discovery.DiscoveryInterfaces }
 
 func (schemas) OpenAPIV3() openapi.Client { return openapitest.NewFakeClient() }
 
-// newPlugin makes a plugin as annex does, but for the metrics around it, in a
-// cluster that has these objects.
+// newPlugin returns a plugin as annex creates it, without metrics, in a cluster with these
+// objects.
 func newPlugin(b *testing.B, name string, objects ...runtime.Object) admission.Interface {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -100,12 +100,12 @@ func newPlugin(b *testing.B, name string, objects ...runtime.Object) admission.I
 		cancel()
 		factory.Shutdown()
 	})
-	return SpareOwn.Decorate(plugin, name)
+	return ExemptOwnWrites.Decorate(plugin, name)
 }
 
-// BenchmarkNotApplying is what each plugin costs a write that it has nothing to say
-// about: of a custom resource, while there are no policies, webhooks and quotas, or
-// while there are some about other resources.
+// BenchmarkNotApplying measures each plugin with the write of a custom resource to which
+// it does not apply, without policies, webhooks and quotas, and with some for other
+// resources.
 func BenchmarkNotApplying(b *testing.B) {
 	for _, name := range Order() {
 		for configured, objects := range map[string][]runtime.Object{"none": others()[:1], "others": others()} {

@@ -33,8 +33,7 @@ import (
 	"github.com/annex-dev/annex/pkg/configfile"
 )
 
-// loaders read the configuration of a plugin as the plugin does. A plugin that has
-// none is not there.
+// loaders read the configuration of each configurable plugin as the plugin does.
 var loaders = map[string]func(io.Reader) error{
 	mutatingwebhook.PluginName:   loadWebhookConfig,
 	validatingwebhook.PluginName: loadWebhookConfig,
@@ -55,9 +54,8 @@ var loaders = map[string]func(io.Reader) error{
 	},
 }
 
-// CheckConfigFile says what is wrong with an AdmissionConfiguration, with file, line
-// and field. Upstream reads it too, and ends the process for some of that, or does
-// not notice that a plugin it configures does not exist.
+// CheckConfigFile validates an AdmissionConfiguration; errors have file, line and field.
+// Upstream exits the process for some of them, and ignores unknown plugins.
 func CheckConfigFile(path string) error {
 	if path == "" {
 		return nil
@@ -103,8 +101,7 @@ func decodeConfig(data []byte) (*apiserver.AdmissionConfiguration, error) {
 	return config, nil
 }
 
-// checkPlugin returns what is wrong with one entry. The error is about the file that
-// it names.
+// checkPlugin validates one entry. The error is one in the file that the entry refers to.
 func checkPlugin(plugin apiserver.AdmissionPluginConfiguration, dir string, at *field.Path) (field.ErrorList, error) {
 	load, configurable := loaders[plugin.Name]
 	switch {
@@ -113,7 +110,7 @@ func checkPlugin(plugin apiserver.AdmissionPluginConfiguration, dir string, at *
 	case !configurable && (plugin.Configuration != nil || plugin.Path != ""):
 		return field.ErrorList{field.Forbidden(at.Child("name"), "this plugin has no configuration")}, nil
 	case plugin.Configuration != nil && plugin.Path != "":
-		return field.ErrorList{field.Forbidden(at.Child("path"), "the plugin has a configuration here already")}, nil
+		return field.ErrorList{field.Forbidden(at.Child("path"), "must not be set together with configuration")}, nil
 	case plugin.Configuration != nil:
 		return within(at.Child("configuration"), plugin.Configuration.Raw, load(bytes.NewReader(plugin.Configuration.Raw))), nil
 	case plugin.Path != "":
@@ -130,7 +127,7 @@ func checkPlugin(plugin apiserver.AdmissionPluginConfiguration, dir string, at *
 	return nil, nil
 }
 
-// within places what is wrong with a configuration in the file that holds it.
+// within converts the errors of a configuration into those of the file that contains it.
 func within(at *field.Path, data []byte, err error) field.ErrorList {
 	var errs field.ErrorList
 	for _, one := range flatten(err) {
@@ -153,7 +150,7 @@ func within(at *field.Path, data []byte, err error) field.ErrorList {
 	return errs
 }
 
-// flatten returns the errors that one is made of.
+// flatten unwraps aggregated errors.
 func flatten(err error) []error {
 	switch list := err.(type) { //nolint:errorlint // this unwraps
 	case nil:
@@ -180,8 +177,8 @@ func loadWebhookConfig(reader io.Reader) error {
 	return checkCredentials(config.KubeConfigFile)
 }
 
-// checkCredentials looks at a kubeconfig whose users are named after the webhooks
-// that annex shows their credentials to. No server or context of it is used.
+// checkCredentials validates a kubeconfig whose users are named after the webhooks that
+// annex uses their credentials for. Its servers and contexts are unused.
 func checkCredentials(path string) error {
 	at := field.NewPath("kubeConfigFile")
 	data, err := os.ReadFile(path)
@@ -199,8 +196,7 @@ func checkCredentials(path string) error {
 	return nil
 }
 
-// refuseManifests keeps policies and webhooks in one place, where everybody sees
-// them.
+// refuseManifests ensures that all policies and webhooks are visible in the API.
 func refuseManifests(dir string) error {
 	if dir == "" {
 		return nil

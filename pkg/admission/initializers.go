@@ -15,32 +15,31 @@ import (
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 )
 
-// Initializers give plugins what is the same in every annex.
+// Initializers returns those that are the same in every annex.
 func Initializers() []admission.PluginInitializer {
 	return []admission.PluginInitializer{quotaInitializer{}, reviewsInitializer{}}
 }
 
-// quotaInitializer tells the ResourceQuota plugin what it may count: objects, as
-// in count/widgets.example.com, and nothing of what is in them.
+// quotaInitializer configures the ResourceQuota plugin to count objects, as in
+// count/widgets.example.com, and nothing of their content.
 type quotaInitializer struct{}
 
-// Initialize is called for every plugin.
+// Initialize implements admission.PluginInitializer.
 func (quotaInitializer) Initialize(plugin admission.Interface) {
 	if wants, ok := plugin.(initializer.WantsQuotaConfiguration); ok {
 		wants.SetQuotaConfiguration(generic.NewConfiguration(counters(), uncounted))
 	}
 }
 
-// uncounted are resources that Kubernetes' quotas do not count either: events were
-// never, and a review is no object.
+// uncounted are the resources that Kubernetes does not count: events and reviews.
 var uncounted = map[schema.GroupResource]struct{}{
 	corev1.Resource("events"):                             {},
 	eventsv1.Resource("events"):                           {},
 	authorizationv1.Resource("localsubjectaccessreviews"): {},
 }
 
-// counters are for the resources that a quota may also name as it could before
-// there was count/…. The plugin makes those for all others itself.
+// counters returns evaluators of the resources that a quota may also name without
+// "count/". The plugin creates those of all others itself.
 func counters() []quota.Evaluator {
 	var counters []quota.Evaluator
 	for _, name := range []corev1.ResourceName{corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas} {
@@ -49,8 +48,8 @@ func counters() []quota.Evaluator {
 	return counters
 }
 
-// reviews are questions, not objects. A policy on everything that decided on them
-// would keep annex from telling who somebody is and what they may do.
+// reviews are exempt from policies: one that matches everything would otherwise disable
+// authentication and authorization.
 var reviews = []schema.GroupResource{
 	authenticationv1.Resource("selfsubjectreviews"),
 	authenticationv1.Resource("tokenreviews"),
@@ -60,10 +59,10 @@ var reviews = []schema.GroupResource{
 	authorizationv1.Resource("subjectaccessreviews"),
 }
 
-// reviewsInitializer keeps policies away from reviews, as kube-apiserver does.
+// reviewsInitializer exempts reviews from policies, as kube-apiserver does.
 type reviewsInitializer struct{}
 
-// Initialize is called for every plugin.
+// Initialize implements admission.PluginInitializer.
 func (reviewsInitializer) Initialize(plugin admission.Interface) {
 	if wants, ok := plugin.(initializer.WantsExcludedAdmissionResources); ok {
 		wants.SetExcludedAdmissionResources(reviews)

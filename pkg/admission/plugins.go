@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission holds the ordered list of admission plugins that annex
-// runs on writes, its own among them.
+// Package admission has the ordered list of annex's admission plugins.
 package admission
 
 import (
@@ -23,34 +22,32 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
 
-// Order returns the names of all plugins in the order they run. All that mutate
-// run before the first that validates, whatever the order says.
+// Order returns the names of all plugins in the order they run. Mutating plugins always run
+// before validating ones.
 func Order() []string {
 	return []string{
-		// First, so that nothing else looks at objects for a namespace that is
-		// missing or going away.
+		// First: skips the other plugins for a namespace that is missing or terminating.
 		lifecycle.PluginName,
 
-		// What annex refuses itself it refuses before it asks anybody else.
+		// annex's own, before webhooks are called.
 		localapiservice.PluginName,
 		compiledin.PluginName,
 		storeaccess.PluginName,
 
-		// What users say, by objects of annex or of the main cluster. Policies come
-		// before webhooks, as in kube-apiserver: they are evaluated here and cost no
-		// call, and a webhook sees the object as policies left it.
+		// Configured by users, with objects of annex or the main cluster. As in
+		// kube-apiserver, policies run before webhooks: they need no call, and webhooks
+		// receive the object as changed by policies.
 		mutatingpolicy.PluginName,
 		mutatingwebhook.PluginName,
 		validatingpolicy.PluginName,
 		validatingwebhook.PluginName,
 
-		// Last, because it charges: what anybody still refuses afterwards would
-		// have been charged for nothing.
+		// Last: a write that is refused must not be charged.
 		resourcequota.PluginName,
 	}
 }
 
-// NewPlugins returns a registry that knows every plugin in Order.
+// NewPlugins returns a registry of all plugins in Order.
 func NewPlugins() *admission.Plugins {
 	plugins := admission.NewPlugins()
 	plugins.Register(lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {

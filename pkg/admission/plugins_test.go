@@ -27,8 +27,8 @@ func TestOrderNamesEveryRegisteredPluginOnce(t *testing.T) {
 	if diff := cmp.Diff(sets.List(sets.New(NewPlugins().Registered()...)), sets.List(sets.New(order...))); diff != "" {
 		t.Errorf("registered plugins and order differ (-registered +ordered):\n%s", diff)
 	}
-	if unknown := byUsers.Difference(sets.New(order...)); unknown.Len() > 0 {
-		t.Errorf("%v do what users say but are not in the order", sets.List(unknown))
+	if unknown := userConfigured.Difference(sets.New(order...)); unknown.Len() > 0 {
+		t.Errorf("%v are configurable but not in the order", sets.List(unknown))
 	}
 }
 
@@ -52,7 +52,7 @@ func TestUpstreamDefaults(t *testing.T) {
 	)
 	inherited := slices.DeleteFunc(Order(), added.Has)
 	if diff := cmp.Diff(decided, inherited); diff != "" {
-		t.Errorf("upstream's plugins run in another order here (-upstream +annex):\n%s", diff)
+		t.Errorf("upstream's plugins run in a different order (-upstream +annex):\n%s", diff)
 	}
 }
 

@@ -15,16 +15,15 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
-// quotaEvaluators is how many writes are charged at the same time, as upstream has it.
+// quotaEvaluators is upstream's number of concurrent evaluations.
 const quotaEvaluators = 5
 
-// quotaPlugin is upstream's ResourceQuota plugin, which hands each write to a worker
-// and waits for it, also where there is no quota. That is most namespaces, and here
-// it is seen before.
+// quotaPlugin is upstream's ResourceQuota plugin, with a shortcut for namespaces without
+// quotas: upstream passes every write to a worker and waits for it.
 type quotaPlugin struct {
 	*resourcequota.QuotaAdmission
 
-	// unlimited says that no resource needs a quota to be created at all.
+	// unlimited is true if no resource requires a quota.
 	unlimited bool
 	quotas    corelisters.ResourceQuotaLister
 	hasSynced func() bool
@@ -54,7 +53,7 @@ func (p *quotaPlugin) SetExternalKubeInformerFactory(factory informers.SharedInf
 	p.quotas, p.hasSynced = quotas.Lister(), quotas.Informer().HasSynced
 }
 
-// Validate charges the quotas of the namespace, if there are any.
+// Validate charges the quotas of the namespace, if any.
 func (p *quotaPlugin) Validate(ctx context.Context, attributes admission.Attributes, objects admission.ObjectInterfaces) error {
 	if p.unlimited && p.hasSynced() {
 		quotas, err := p.quotas.ResourceQuotas(attributes.GetNamespace()).List(labels.Everything())

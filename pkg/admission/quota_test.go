@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// What upstream's plugin decides must not depend on the short cut before it.
+// TestQuotaPlugin: the shortcut must not change the decisions of upstream's plugin.
 func TestQuotaPlugin(t *testing.T) {
 	t.Parallel()
 	exhausted := corev1.ResourceList{"count/widgets.example.com": resource.MustParse("1")}
@@ -35,10 +35,10 @@ func TestQuotaPlugin(t *testing.T) {
 		unsynced          bool
 		want              string
 	}{
-		"no quota":                                {namespace: "free"},
-		"a quota that is used up":                 {namespace: "full", want: "exceeded quota"},
-		"no quota where one is needed":            {config: limited, namespace: "free", want: "insufficient quota"},
-		"a quota that the informer does not know": {namespace: "full", unsynced: true, want: "exceeded quota"},
+		"no quota":                 {namespace: "free"},
+		"quota used up":            {namespace: "full", want: "exceeded quota"},
+		"missing a required quota": {config: limited, namespace: "free", want: "insufficient quota"},
+		"informer not synced":      {namespace: "full", unsynced: true, want: "exceeded quota"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

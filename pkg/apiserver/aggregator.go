@@ -6,7 +6,6 @@ package apiserver
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
@@ -32,18 +31,13 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 		return nil, fmt.Errorf("--runtime-config: %w", err)
 	}
 	definitions := crds.Apiextensions().V1().CustomResourceDefinitions()
-	if c.extra.behindMain() {
-		filters := generic.BuildHandlerChainFunc
-		// Inside the filters, where it is known who asks.
-		generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
-			return filters(newAggregatorFilter(handler, definitions, c.extra.MainAPIs), generic)
-		}
-	}
+	// Only the outermost server's handler chain is used.
+	generic.BuildHandlerChainFunc = c.buildHandlerChain(definitions)
 	config := aggregatorapiserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: generic, SharedInformerFactory: c.extra.Informers},
 		ExtraConfig: aggregatorapiserver.ExtraConfig{
 			ServiceResolver: noProxying{},
-			// It would watch Services and EndpointSlices, which annex has not.
+			// It would watch Services and EndpointSlices, which annex does not serve.
 			DisableRemoteAvailableConditionController: true,
 		},
 	}
@@ -51,12 +45,8 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 	if err != nil {
 		return nil, err
 	}
-	if c.extra.behindMain() {
-		err := aggregator.GenericAPIServer.AddPostStartHook("annex-main-apis", func(hook genericapiserver.PostStartHookContext) error {
-			go c.extra.MainAPIs.Run(hook)
-			return nil
-		})
-		if err != nil {
+	for name, hook := range c.extra.PostStartHooks {
+		if err := aggregator.GenericAPIServer.AddPostStartHook(name, hook); err != nil {
 			return nil, err
 		}
 	}
@@ -66,13 +56,13 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 
 var errNoProxying = errors.New("annex does not proxy requests to other servers")
 
-// noProxying resolves no Service: admission refuses APIServices that have one,
-// and one that got in another way must not be dialled.
+// noProxying resolves no Service: admission rejects APIServices that have one, and one
+// that was stored before must not be dialed.
 type noProxying struct{}
 
 var _ aggregatorapiserver.ServiceResolver = noProxying{}
 
-// ResolveEndpoint always fails.
+// ResolveEndpoint always returns an error.
 func (noProxying) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {
 	return nil, fmt.Errorf("resolve Service %s/%s: %w", namespace, name, errNoProxying)
 }

@@ -9,19 +9,9 @@ import (
 	"strings"
 	"sync/atomic"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -30,39 +20,11 @@ import (
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	apiserviceslisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
-
-	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
 // priority places a group in discovery: clients see groups, and versions in a
 // group, from the highest number down.
 type priority struct{ group, version int32 }
-
-// priorities of the compiled-in versions; Kubernetes' groups have the numbers
-// that kube-apiserver gives them. A version that is served must be listed:
-// upstream leaves others out of discovery without a word, annex does not start.
-var priorities = map[schema.GroupVersion]priority{
-	corev1.SchemeGroupVersion:                  {group: 18000, version: 1},
-	eventsv1.SchemeGroupVersion:                {group: 17750, version: 15},
-	authenticationv1.SchemeGroupVersion:        {group: 17700, version: 15},
-	authorizationv1.SchemeGroupVersion:         {group: 17600, version: 15},
-	rbacv1.SchemeGroupVersion:                  {group: 17000, version: 15},
-	apiextensionsv1.SchemeGroupVersion:         {group: 16700, version: 15},
-	admissionregistrationv1.SchemeGroupVersion: {group: 16700, version: 15},
-	coordinationv1.SchemeGroupVersion:          {group: 16500, version: 15},
-	flowcontrolv1.SchemeGroupVersion:           {group: 16100, version: 21},
-	hostingv1alpha1.SchemeGroupVersion:         {group: 15000, version: 9},
-}
-
-// CompiledInGroups are those that annex serves without a CustomResourceDefinition, here
-// or where it stands alone.
-func CompiledInGroups() sets.Set[string] {
-	groups := sets.New(apiregistrationv1.GroupName)
-	for groupVersion := range priorities {
-		groups.Insert(groupVersion.Group)
-	}
-	return groups
-}
 
 // crdPriority is lower than that of any compiled-in group, and the same for
 // all versions, so that they sort by their Kubernetes-like names.

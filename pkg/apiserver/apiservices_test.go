@@ -43,13 +43,11 @@ func TestGroupVersionsFromPaths(t *testing.T) {
 	}
 }
 
-func TestCoreResourcesHavePriorities(t *testing.T) {
+func TestGroups(t *testing.T) {
 	t.Parallel()
-	for _, behindMain := range []bool{false, true} {
-		for groupVersion := range coreResourceConfig(behindMain).GroupVersionConfigs {
-			if _, ok := priorities[groupVersion]; !ok {
-				t.Errorf("%s is served by default but has no discovery priority", groupVersion)
-			}
+	for _, group := range AllGroups() {
+		if group.priority.group == 0 || group.priority.version == 0 {
+			t.Errorf("%s has no discovery priority", group.version)
 		}
 	}
 }

@@ -9,10 +9,10 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,6 +25,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/apiserver/heavywrites"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
@@ -51,28 +52,33 @@ type ExtraConfig struct {
 	EtcdShared bool
 	// APIEnablement says which of the versions are served.
 	APIEnablement *genericoptions.APIEnablementOptions
-	// MainAPIs is what the main cluster serves itself, the Kubernetes kinds among
-	// it: annex serves none but its own kinds then, and that cluster's aggregator
-	// gets OpenAPI documents without what it has. Nil where annex stands alone.
-	MainAPIs MainAPIs
-	// Informers watch the cluster that has the Kubernetes kinds, annex itself or
-	// the main one. The chain starts them.
+	// Groups are the compiled-in groups that the core server serves.
+	Groups []Group
+	// Informers watch the cluster that serves the Kubernetes kinds, annex itself or the
+	// main cluster. The chain starts them.
 	Informers informers.SharedInformerFactory
-	// Resources tells what that cluster serves.
+	// Resources discovers what that cluster serves.
 	Resources discovery.ServerResourcesInterfaceWithContext
-	// ServiceResolver finds the Services that conversion webhooks name; nil where
-	// there are none.
+	// ServiceResolver resolves the Services of conversion and admission webhooks.
 	ServiceResolver webhook.ServiceResolver
-	// WebhookCredentials are what conversion webhooks are logged in to with; nil where
-	// kubernetes.default.svc is annex itself.
+	// WebhookCredentials authenticate to these webhooks.
 	WebhookCredentials webhook.AuthenticationInfoResolverWrapper
+	// BodyLimits bound request bodies.
+	BodyLimits heavywrites.Limits
+	// WrapAll wraps the whole chain of HTTP handlers; nil adds nothing.
+	WrapAll func(http.Handler, runtime.NegotiatedSerializer) http.Handler
+	// WrapAPIs wraps the aggregator inside upstream's filters, where the user is known;
+	// nil adds nothing.
+	WrapAPIs func(http.Handler, crdinformers.CustomResourceDefinitionInformer) http.Handler
+	// PostStartHooks are further hooks, by their names.
+	PostStartHooks map[string]genericapiserver.PostStartHookFunc
 	// StorageLayers configures the layers of the storage stack. The caller runs what they need.
 	StorageLayers routing.Layers
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
 	// Tokens says which tokens service accounts get.
 	Tokens serviceaccount.TokenConfig
-	// Discovery is what others verify these tokens with; nil behind a main cluster.
+	// Discovery publishes the keys that verify these tokens; nil if annex issues none.
 	Discovery *serviceaccount.Discovery
 	// Store finds the etcd that has a name among Stores.
 	Store func(name string) (routing.Store, error)
@@ -80,13 +86,10 @@ type ExtraConfig struct {
 	// The chain starts these.
 	AnnexHosting     annexclient.Interface
 	HostingInformers annexinformers.SharedInformerFactory
-	// Followers keep up what requests are decided by: files that may change, keys of
+	// Runnables keep current what requests are decided by, such as files and keys of
 	// issuers. Each runs from before the chain serves until it has drained.
-	Followers []func(context.Context)
+	Runnables []func(context.Context)
 }
-
-// behindMain reports whether another cluster has the Kubernetes kinds.
-func (e *ExtraConfig) behindMain() bool { return e.MainAPIs != nil }
 
 // servers is what upstream asks for as the number of API servers on one etcd. With
 // more than one it waits for five seconds between accepting a CRD and Established, so
@@ -115,12 +118,12 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	if err := version.AssertEmulated(c.Generic.EffectiveVersion); err != nil {
 		return CompletedConfig{}, err
 	}
-	if err := c.Extra.APIEnablement.ApplyTo(c.Generic, coreResourceConfig(c.Extra.behindMain()), scheme.Scheme); err != nil {
+	if err := c.Extra.APIEnablement.ApplyTo(c.Generic, resourceConfig(c.Extra.Groups), scheme.Scheme); err != nil {
 		return CompletedConfig{}, fmt.Errorf("--runtime-config: %w", err)
 	}
-	for _, required := range requiredVersions(c.Extra.behindMain()) {
-		if !c.Generic.MergedResourceConfig.AnyResourceForGroupEnabled(required.Group) {
-			return CompletedConfig{}, fmt.Errorf("--runtime-config: %s cannot be disabled, annex itself needs it", required)
+	for _, group := range c.Extra.Groups {
+		if group.required && !c.Generic.MergedResourceConfig.AnyResourceForGroupEnabled(group.version.Group) {
+			return CompletedConfig{}, fmt.Errorf("--runtime-config: %s cannot be disabled, annex itself needs it", group.version)
 		}
 	}
 	c.Extra.Etcd.StorageConfig.Transport.TracerProvider = c.Generic.TracerProvider
@@ -128,6 +131,7 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	if err := c.Extra.Etcd.ApplyWithStorageFactoryTo(factory, c.Generic); err != nil {
 		return CompletedConfig{}, fmt.Errorf("configure storage: %w", err)
 	}
+	c.limitBodies()
 	router, err := newRouter(&c.Extra)
 	if err != nil {
 		return CompletedConfig{}, err
@@ -135,14 +139,6 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	c.Generic.RESTOptionsGetter = router.Pinned(c.Generic.RESTOptionsGetter)
 	c.Generic.AdmissionControl = router.WithDryRunLimits(c.Generic.AdmissionControl)
 	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory, router: router}}, nil
-}
-
-// requiredVersions are those that annex itself cannot do without.
-func requiredVersions(behindMain bool) []schema.GroupVersion {
-	if behindMain {
-		return []schema.GroupVersion{hostingv1alpha1.SchemeGroupVersion}
-	}
-	return []schema.GroupVersion{corev1.SchemeGroupVersion, flowcontrolv1.SchemeGroupVersion, hostingv1alpha1.SchemeGroupVersion}
 }
 
 // newStorageFactory says how the core server's kinds are stored: protobuf

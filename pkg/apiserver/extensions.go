@@ -46,8 +46,8 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 		ExtraConfig: apiextensionsapiserver.ExtraConfig{
 			CRDRESTOptionsGetter: c.router.Custom(custom, definition),
 			MasterCount:          c.extra.servers(),
-			ServiceResolver:      c.serviceResolver(),
-			AuthResolverWrapper:  c.webhookCredentials(),
+			ServiceResolver:      c.extra.ServiceResolver,
+			AuthResolverWrapper:  c.extra.WebhookCredentials,
 		},
 	}
 	server, err := config.Complete().New(delegate)
@@ -56,22 +56,6 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	}
 	definitions = server.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister()
 	return server, nil
-}
-
-// webhookCredentials never has the loopback's, which are good for everything, shown to
-// another cluster.
-func (c CompletedConfig) webhookCredentials() webhook.AuthenticationInfoResolverWrapper {
-	if c.extra.WebhookCredentials != nil {
-		return c.extra.WebhookCredentials
-	}
-	return webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.generic.LoopbackClientConfig, c.generic.TracerProvider)
-}
-
-func (c CompletedConfig) serviceResolver() webhook.ServiceResolver {
-	if c.extra.ServiceResolver == nil {
-		return NoServices{}
-	}
-	return c.extra.ServiceResolver
 }
 
 // copyForDelegate returns a copy of the generic configuration for one of the
@@ -86,13 +70,12 @@ func (c CompletedConfig) copyForDelegate() genericapiserver.Config {
 
 var errNoServices = errors.New("a standalone annex has no Services: set clientConfig.url instead of clientConfig.service")
 
-// NoServices resolves no Service: where annex stands alone there are none to point
-// a webhook at.
+// NoServices resolves no Service: a standalone annex has none to send webhooks to.
 type NoServices struct{}
 
 var _ webhook.ServiceResolver = NoServices{}
 
-// ResolveEndpoint always fails.
+// ResolveEndpoint always returns an error.
 func (NoServices) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {
 	return nil, fmt.Errorf("resolve Service %s/%s: %w", namespace, name, errNoServices)
 }

@@ -8,21 +8,15 @@ import (
 	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
-	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	definitioninformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
-	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+	"github.com/annex-dev/annex/pkg/controller/bootstrap"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexscheme "github.com/annex-dev/annex/pkg/generated/clientset/versioned/scheme"
 	hostinginformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions/hosting/v1alpha1"
@@ -31,17 +25,17 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// UsageTracker knows how much there is of each resource. A *usage.Aggregator is one.
+// UsageTracker counts the objects of each resource. A *usage.Aggregator is one.
 type UsageTracker interface {
-	// AddHandler has changes reported to a handler until remove is called.
+	// AddHandler adds a handler that is called for each change until remove is called.
 	AddHandler(handler usage.Handler) (remove func())
-	// AddStoreHandler has them reported to one that asks in which Store.
+	// AddStoreHandler adds one that also receives the Store.
 	AddStoreHandler(handler usage.StoreHandler) (remove func())
 	// Usage is the usage of one resource.
 	Usage(resource schema.GroupResource) usage.Usage
 	// Namespaces is the usage of one resource in every namespace that has some of it.
 	Namespaces(resource schema.GroupResource) map[string]usage.Usage
-	// In is the usage of one resource in one Store, and false while that is not known.
+	// In is the usage of one resource in one Store, and false while that is unknown.
 	In(store string, resource schema.GroupResource) (usage usage.Usage, known bool)
 	// Store is the usage of all resources in one Store, and false while it is not known.
 	Store(store string) (total usage.Usage, known bool)
@@ -51,133 +45,83 @@ type UsageTracker interface {
 type Stores interface {
 	// Get is that to one Store.
 	Get(name string) (*stores.Store, error)
-	// AddListener has changes reported until remove is called.
+	// AddListener adds a function that is called for each change until remove is called.
 	AddListener(listener func(store string)) (remove func())
 }
 
-// informerResync is how often the informers of a term hand out again what they
-// have, so that a controller gets over a change that it lost.
+// informerResync is how often the informers of a leadership deliver all objects again,
+// so that a controller recovers from a lost change.
 const informerResync = 10 * time.Minute
 
 // Config holds what the controllers depend on: annex's own clients and informers,
-// the etcd behind them, and the cluster that annex stands behind, if any.
+// and the etcd behind them.
 //
-// Some of it lives for one term only, that is from New to the end of Run: New
-// makes those informers, and what controllers register with the others is taken
-// back.
+// Some of it exists for one leadership only, from New to the end of Run: New creates
+// those informers, and the handlers that controllers add to the others are removed.
 type Config struct {
 	AnnexKube          kubernetes.Interface
 	AnnexAPIExtensions apiextensionsclient.Interface
 	AnnexHosting       annexclient.Interface
 	AnnexMetadata      metadata.Interface
 
-	// These belong to the server, which starts them. There are no namespaces behind a
-	// main cluster.
+	// These informers belong to the server, which starts them.
 	AnnexHostedResourceInformer hostinginformers.HostedResourceInformer
 	AnnexStoreInformer          hostinginformers.StoreInformer
 	AnnexDefinitionInformer     definitioninformers.CustomResourceDefinitionInformer
-	AnnexNamespaceInformer      coreinformers.NamespaceInformer
-	// AnnexInformers watch the Kubernetes kinds where annex serves them. They belong
-	// to the server too, which starts those that RequestInformers asked for.
-	AnnexInformers informers.SharedInformerFactory
 
-	// AnnexMetadataInformers follow all objects that annex serves. They are the
-	// term's: New makes them where annex stands alone, and they run if a controller
-	// gives them a handler.
-	AnnexMetadataInformers *metadatainformers.Informers
-
-	// RootCA is what clients verify annex with where it stands alone; nil if it was not
-	// told.
-	RootCA CABundleSource
-
-	// Main is the cluster that annex stands behind, nil when it stands alone.
-	Main *MainCluster
+	// Mode adds the controllers of one of annex's two modes.
+	Mode Mode
 
 	// Usage tracks the objects in all Stores.
 	Usage UsageTracker
-	// Unreadable knows which objects cannot be read.
+	// Unreadable records the objects that cannot be read.
 	Unreadable *corruption.Registry
-	// Stores has the connections to Stores.
+	// Stores holds the connections to Stores.
 	Stores Stores
-	// DefaultStore is the spec of the Store "default", when that has to be made.
+	// DefaultStore is the spec that the Store "default" is created with.
 	DefaultStore hostingv1alpha1.StoreSpec
 
-	// CollectGarbage has objects deleted whose owners are gone, where annex stands
-	// alone. The server sets finalizers for that, or does not.
-	CollectGarbage bool
-
-	// NamespaceSettlePeriod replaces namespace.DefaultSettlePeriod when positive.
-	NamespaceSettlePeriod time.Duration
-
-	// term is the one that this is the Config of, nil before New.
-	term *term
-	// events takes what controllers have to say in the term, to the cluster that
-	// people ask: annex itself, or the main cluster.
+	// events records events in the cluster that users look at: annex itself, or the
+	// main cluster. It exists for one leadership.
 	events events.EventBroadcaster
 }
 
-// RequestInformers asks the server's informers for all that controllers watch
-// through them, before they are started.
+// Mode is Standalone or Aggregated: everything about controllers that differs between
+// the two.
+type Mode interface {
+	// controllers is the table of the mode's own controllers.
+	controllers() []descriptor
+	// requestInformers is RequestInformers for the mode's own.
+	requestInformers()
+	// events is a client of the cluster that events are recorded in.
+	events(Config) eventsclient.EventsV1Interface
+	// bootstrap adds the objects that exist in this mode only.
+	bootstrap(Config, *bootstrap.Config)
+	// forLeadership returns the mode for one leadership.
+	forLeadership(Config, *leadership) (Mode, error)
+	// startInformers starts the informers of the leadership, and returns a function
+	// that waits for them to stop after ctx is done.
+	startInformers(ctx context.Context) (wait func())
+}
+
+// RequestInformers requests from the server's factories the informers that controllers
+// use. It is called before the factories are started.
 func (c Config) RequestInformers() {
 	c.AnnexHostedResourceInformer.Informer()
 	c.AnnexStoreInformer.Informer()
 	c.AnnexDefinitionInformer.Informer()
-	if c.AnnexNamespaceInformer != nil {
-		c.AnnexNamespaceInformer.Informer()
-	}
-	if c.AnnexInformers != nil {
-		c.AnnexInformers.Admissionregistration().V1().ValidatingAdmissionPolicies().Informer()
-		c.AnnexInformers.Core().V1().ServiceAccounts().Informer()
-		c.AnnexInformers.Core().V1().Secrets().Informer()
-		c.AnnexInformers.Flowcontrol().V1().FlowSchemas().Informer()
-		c.AnnexInformers.Flowcontrol().V1().PriorityLevelConfigurations().Informer()
-		c.AnnexInformers.Rbac().V1().ClusterRoles().Informer()
-		c.AnnexInformers.Core().V1().ResourceQuotas().Informer()
-	}
+	c.Mode.requestInformers()
 }
 
-// recorder records events in the name of a controller.
+// recorder records events of a controller.
 func (c Config) recorder(name string) events.EventRecorder {
 	return c.events.NewRecorder(annexscheme.Scheme, name)
 }
 
-// inTerm has handlers that are added to one of the server's informers removed when
-// the term ends.
-func (c Config) inTerm(informer cache.SharedIndexInformer) cache.SharedIndexInformer {
-	return termInformer{informer, c.term}
-}
-
-// MainCluster is what controllers need of the cluster that annex stands behind.
-type MainCluster struct {
-	Kube            kubernetes.Interface
-	Dynamic         dynamic.Interface
-	APIExtensions   apiextensionsclient.Interface
-	APIRegistration aggregatorclient.Interface
-
-	// AnsweredBy asks for a group version through the main cluster, and returns
-	// who says in hosting's PublishedByHeader to have answered.
-	AnsweredBy func(ctx context.Context, version schema.GroupVersion) (string, error)
-
-	// PublishService is the Service in the main cluster that leads to annex.
-	PublishService Service
-	// CABundle is what annex's serving certificates are verified with.
-	CABundle CABundleSource
-
-	// APIExtensionsInformers and APIRegistrationInformers are the term's: New
-	// makes them.
-	APIExtensionsInformers   apiextensionsinformers.SharedInformerFactory
-	APIRegistrationInformers aggregatorinformers.SharedInformerFactory
-}
-
-// Service is a port of a Service.
-type Service struct {
-	Namespace, Name string
-	Port            int32
-}
-
-// CABundleSource has the certificates, in PEM, that annex is verified with, and
-// tells when they change.
+// CABundleSource provides the certificates, in PEM, that verify annex's serving
+// certificate.
 type CABundleSource interface {
 	CABundle() []byte
+	// AddListener registers a function that is called after each change.
 	AddListener(listener func())
 }

@@ -114,8 +114,7 @@ func newAnnex(t *testing.T) *annex {
 		AnnexAPIExtensions:          annexAPIExtensions,
 		AnnexHosting:                annexHosting,
 		AnnexMetadata:               metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
-		AnnexNamespaceInformer:      a.kube.Core().V1().Namespaces(),
-		AnnexInformers:              a.kube,
+		Mode:                        &Standalone{Informers: a.kube},
 		AnnexHostedResourceInformer: a.hosting.Hosting().V1alpha1().HostedResources(),
 		AnnexStoreInformer:          a.hosting.Hosting().V1alpha1().Stores(),
 		AnnexDefinitionInformer:     a.crds.Apiextensions().V1().CustomResourceDefinitions(),
@@ -143,8 +142,8 @@ func (a *annex) start(t *testing.T) (stop func()) {
 	}
 }
 
-// serveTerm runs a term of controllers until the returned function is called.
-func (a *annex) serveTerm(t *testing.T) (stop func()) {
+// lead runs the controllers of one leadership until the returned function is called.
+func (a *annex) lead(t *testing.T) (stop func()) {
 	t.Helper()
 	controllers, err := New(a.config)
 	if err != nil {
@@ -165,7 +164,7 @@ func (a *annex) serveTerm(t *testing.T) (stop func()) {
 func TestTable(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, d := range descriptors() {
+	for _, d := range slices.Concat(commonControllers(), (&Standalone{}).controllers(), (&Aggregated{}).controllers()) {
 		if d.name == "" || seen[d.name] {
 			t.Errorf("controller %q has no name of its own", d.name)
 		}
@@ -176,10 +175,9 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestRun has all controllers made, wired to each other's surroundings and run,
-// one term after the other: each must leave a trace, and when the context is done
-// nothing may be left. A synctest bubble that still has goroutines when its test
-// returns fails.
+// TestRun runs all controllers in several leaderships: each must have an effect, and no
+// goroutine may be left when the context is done. A synctest bubble that still has
+// goroutines when its test returns fails.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,27 +188,27 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		hosting := annex.config.AnnexHosting.HostingV1alpha1()
-		for term := range int64(3) {
-			stopTerm := annex.serveTerm(t)
+		for led := range int64(3) {
+			resign := annex.lead(t)
 			time.Sleep(5 * time.Second)
-			annex.usage.set(3 + term)
+			annex.usage.set(3 + led)
 			time.Sleep(5 * time.Second)
-			if hosted, err := hosting.HostedResources().Get(t.Context(), widgets, metav1.GetOptions{}); err != nil || hosted.Status.Objects != 3+term {
-				t.Errorf("term %d: hosted resource %+v, error %v, want one with %d objects", term, hosted, err, 3+term)
+			if hosted, err := hosting.HostedResources().Get(t.Context(), widgets, metav1.GetOptions{}); err != nil || hosted.Status.Objects != 3+led {
+				t.Errorf("leadership %d: hosted resource %+v, error %v, want one with %d objects", led, hosted, err, 3+led)
 			}
-			if store, err := hosting.Stores().Get(t.Context(), "default", metav1.GetOptions{}); err != nil || len(store.Status.Conditions) == 0 || store.Status.Objects != 3+term {
-				t.Errorf("term %d: store %+v, error %v, want one with a status and %d objects", term, store, err, 3+term)
+			if store, err := hosting.Stores().Get(t.Context(), "default", metav1.GetOptions{}); err != nil || len(store.Status.Conditions) == 0 || store.Status.Objects != 3+led {
+				t.Errorf("leadership %d: store %+v, error %v, want one with a status and %d objects", led, store, err, 3+led)
 			}
-			stopTerm()
+			resign()
 			if left := len(annex.usage.handlers); left != 0 {
-				t.Errorf("term %d left %d handlers of usage behind", term, left)
+				t.Errorf("leadership %d left %d handlers of usage behind", led, left)
 			}
 		}
 	})
 }
 
-// TestEndOfTermRemovesHandlers counts on the server's informers what a term left.
-func TestEndOfTermRemovesHandlers(t *testing.T) {
+// TestEndOfLeadershipRemovesHandlers counts the handlers that a leadership leaves on the server's informers.
+func TestEndOfLeadershipRemovesHandlers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		annex := newAnnex(t)
@@ -218,12 +216,12 @@ func TestEndOfTermRemovesHandlers(t *testing.T) {
 		annex.config.AnnexDefinitionInformer = countedDefinitions{annex.config.AnnexDefinitionInformer, counted}
 		stop := annex.start(t)
 		defer stop()
-		stopTerm := annex.serveTerm(t)
+		resign := annex.lead(t)
 		synctest.Wait()
 		if counted.handlers == 0 {
 			t.Error("no controller follows definitions")
 		}
-		stopTerm()
+		resign()
 		if counted.handlers != 0 {
 			t.Errorf("%d handlers are left", counted.handlers)
 		}
@@ -259,39 +257,18 @@ type listeners []func()
 func (l *listeners) CABundle() []byte            { return []byte("bundle") }
 func (l *listeners) AddListener(listener func()) { *l = append(*l, listener) }
 
-func TestEndOfTermSilencesCABundle(t *testing.T) {
+func TestEndOfLeadershipRemovesCABundleListeners(t *testing.T) {
 	t.Parallel()
 	var source listeners
 	told := 0
-	term := &term{}
-	bundle := caBundle{&source, term}
+	led := &leadership{}
+	bundle := caBundle{&source, led}
 	bundle.AddListener(func() { told++ })
 	source[0]()
-	term.end()
+	led.end()
 	source[0]()
 	if told != 1 {
 		t.Errorf("the listener was told %d times, want once, before the end", told)
-	}
-}
-
-func TestModes(t *testing.T) {
-	t.Parallel()
-	standalone, behind := Config{}, Config{Main: &MainCluster{}}
-	tests := map[string]struct {
-		mode                     mode
-		inStandalone, behindMain bool
-	}{
-		"always":           {always, true, true},
-		"standalone only":  {standaloneOnly, true, false},
-		"behind main only": {behindMainOnly, false, true},
-	}
-	for name, test := range tests {
-		if got := test.mode.covers(standalone); got != test.inStandalone {
-			t.Errorf("%s: standalone %v, want %v", name, got, test.inStandalone)
-		}
-		if got := test.mode.covers(behind); got != test.behindMain {
-			t.Errorf("%s: behind a main cluster %v, want %v", name, got, test.behindMain)
-		}
 	}
 }
 

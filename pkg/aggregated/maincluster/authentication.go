@@ -96,7 +96,7 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 		return nil, fmt.Errorf("recognise callers as the main cluster does: %w", err)
 	}
 	generic.OpenAPIConfig.SecurityDefinitions = definitions
-	return noteLogins(delegated), nil
+	return markingAuthenticator(delegated), nil
 }
 
 // authority follows one bundle of certificate authorities in the ConfigMap.
@@ -132,7 +132,7 @@ func (c *Cluster) tokenReviewClient(o LoginOptions) (authenticationclient.Authen
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.TokenTimeout
 	limitReviews(config, o.QPS, o.Burst)
-	config.Wrap(onlyAnswers)
+	config.Wrap(newReviewTransport)
 	mainReviews, err := authenticationclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for TokenReviews: %w", err)

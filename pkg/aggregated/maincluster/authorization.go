@@ -42,7 +42,7 @@ func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.Timeout
 	limitReviews(config, o.QPS, o.Burst)
-	config.Wrap(onlyAnswers)
+	config.Wrap(newReviewTransport)
 	mainReviews, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for SubjectAccessReviews: %w", err)
@@ -56,5 +56,5 @@ func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorize by SubjectAccessReview: %w", err)
 	}
-	return noteRights(delegating), nil
+	return markingAuthorizer(delegating), nil
 }

@@ -43,7 +43,7 @@ func (l reviewLimiter) Wait(ctx context.Context) error {
 		limiter = l.known
 	}
 	if err := limiter.Wait(ctx); err != nil {
-		return fmt.Errorf("%w: %w", errAway, err)
+		return fmt.Errorf("%w: %w", errUnavailable, err)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func TestReviewsAreLimited(t *testing.T) {
 	}
 	for i := range 5 * burst {
 		_, err := ask(fmt.Sprint("bad", i))
-		if over := i >= burst-1; over != errors.Is(err, errAway) {
+		if over := i >= burst-1; over != errors.Is(err, errUnavailable) {
 			t.Errorf("bad token %d: %v, want that it was not asked about: %t", i, err, over)
 		}
 	}

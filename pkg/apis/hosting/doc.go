@@ -4,8 +4,7 @@
 // +k8s:deepcopy-gen=package
 // +groupName=hosting.annex.dev
 
-// Package hosting holds the internal types of annex's own API group: Store, a
-// place where objects are kept, and HostedResource, one resource that annex
-// keeps. Code in this repository that handles requests works on these types;
-// clients see the versions in the packages below.
+// Package hosting has the internal types of annex's own API group: Store, an etcd, and
+// HostedResource, a resource that annex stores. The code that handles requests uses these
+// types; clients use the versioned types, which document the fields.
 package hosting

@@ -8,43 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// Types of conditions of a HostedResource that the registry reads or writes.
 const (
-	// HostedResourceEstablished is the type of the condition that says whether
-	// the resource is defined and its names are accepted.
-	HostedResourceEstablished = "Established"
-
-	// HostedResourceStoreReady is the type of the condition that says whether the
-	// resource has a Store and that Store exists and is ready.
-	HostedResourceStoreReady = "StoreReady"
-
-	// HostedResourceScheduled is the type of the condition that says whether a Store
-	// has been chosen for the resource.
-	HostedResourceScheduled = "Scheduled"
-
-	// HostedResourceObjectsReadable is the type of the condition that says whether every
-	// object of the resource in the Store can be read.
-	HostedResourceObjectsReadable = "ObjectsReadable"
-
-	// HostedResourceWithinLimits is the type of the condition that says whether
-	// there is room below the resource's limits.
-	HostedResourceWithinLimits = "WithinLimits"
-
-	// HostedResourceReady is the type of the condition that sums up the others:
-	// requests for the resource are answered.
-	HostedResourceReady = "Ready"
-
-	// HostedResourcePublished is the type of the condition that says whether the
-	// main cluster sends requests for the resource to annex.
-	HostedResourcePublished = "Published"
-
-	// HostedResourceDefinitionSynced is the type of the condition that says
-	// whether annex follows the definition of the resource in the main cluster.
+	HostedResourceScheduled        = "Scheduled"
+	HostedResourceWithinLimits     = "WithinLimits"
+	HostedResourceReady            = "Ready"
+	HostedResourcePublished        = "Published"
 	HostedResourceDefinitionSynced = "DefinitionSynced"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// HostedResource is one resource that annex keeps, named "<plural>.<group>".
+// HostedResource is a resource that annex stores, named "<plural>.<group>".
 type HostedResource struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -63,26 +38,25 @@ type HostedResourceList struct {
 	Items []HostedResource
 }
 
-// HostedResourceSpec says which Store holds a resource, or how one is to be
-// chosen.
+// HostedResourceSpec is the Store of a resource, or how to choose one.
 type HostedResourceSpec struct {
-	// StoreName is the Store that holds the objects; set once, then never changed.
+	// StoreName is the Store of the objects; immutable once set.
 	StoreName string
-	// StoreSelector restricts the choice of a Store to those with these labels.
+	// StoreSelector restricts the choice to Stores with these labels.
 	StoreSelector *metav1.LabelSelector
-	// Tolerations let the resource onto Stores with taints that match them.
+	// Tolerations allow Stores with matching taints.
 	Tolerations []Toleration
-	// Priority orders resources that wait for a Store, the highest first.
+	// Priority orders the resources that wait for a Store, highest first.
 	Priority int32
-	// Requests is how much of a Store the resource is expected to take.
+	// Requests is the expected usage.
 	Requests ResourceList
-	// Compression wished for in the Store; empty leaves it to the server.
+	// Compression in the Store; the server chooses if empty.
 	Compression Compression
-	// SchedulerName is the scheduler that chooses a Store for the resource.
+	// SchedulerName is the scheduler that chooses the Store.
 	SchedulerName string
-	// Limits is how much there may be of the resource in all namespaces together.
+	// Limits is the maximum in all namespaces together.
 	Limits ResourceList
-	// NamespaceLimits is how much there may be of the resource in each namespace.
+	// NamespaceLimits is the maximum in each namespace.
 	NamespaceLimits ResourceList
 }
 
@@ -93,22 +67,20 @@ type HostedResourceBinding struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 
-	// StoreName is the Store that is to hold the objects of the resource.
+	// StoreName is the Store of the objects.
 	StoreName string
 }
 
-// TolerationOperator is how a toleration's value is compared with a taint's.
+// TolerationOperator compares the value of a toleration with that of a taint.
 type TolerationOperator string
 
+// Operators of tolerations.
 const (
-	// TolerationOpExists tolerates every value of the taint's key.
 	TolerationOpExists TolerationOperator = "Exists"
-
-	// TolerationOpEqual tolerates the taint if the values are equal.
-	TolerationOpEqual TolerationOperator = "Equal"
+	TolerationOpEqual  TolerationOperator = "Equal"
 )
 
-// Toleration lets a resource onto a Store in spite of the taints it matches.
+// Toleration allows Stores with the taints that it matches.
 type Toleration struct {
 	Key      string
 	Operator TolerationOperator
@@ -119,52 +91,42 @@ type Toleration struct {
 // Compression is how objects are compressed in a Store.
 type Compression string
 
+// Compressions.
 const (
-	// CompressionNone keeps objects as they are.
 	CompressionNone Compression = "None"
-
-	// CompressionZstd compresses objects with Zstandard.
 	CompressionZstd Compression = "Zstd"
 )
 
-// HostedResourcePhase sums up where a resource is in its life.
+// HostedResourcePhase summarizes the lifecycle of a resource.
 type HostedResourcePhase string
 
+// Phases.
 const (
-	// HostedResourcePending is a resource that is not served: nothing defines it yet, or
-	// it has no Store.
-	HostedResourcePending HostedResourcePhase = "Pending"
-
-	// HostedResourceHosted is a resource that is defined and served.
-	HostedResourceHosted HostedResourcePhase = "Hosted"
-
-	// HostedResourceTerminating is a resource whose definition is being deleted,
-	// its objects with it.
+	HostedResourcePending     HostedResourcePhase = "Pending"
+	HostedResourceHosted      HostedResourcePhase = "Hosted"
 	HostedResourceTerminating HostedResourcePhase = "Terminating"
 )
 
-// HostedResourceTakeover names a definition in annex, by one generation of it.
+// HostedResourceTakeover is one generation of a CustomResourceDefinition in annex.
 type HostedResourceTakeover struct {
 	DefinitionUID        types.UID
 	DefinitionGeneration int64
 }
 
-// HostedResourceStatus is what annex last saw of a resource.
+// HostedResourceStatus is the observed state of a resource.
 type HostedResourceStatus struct {
 	Phase      HostedResourcePhase
 	Conditions []metav1.Condition
-	// DefinitionUID is the UID of the CustomResourceDefinition whose objects the
-	// Store holds.
+	// DefinitionUID is the UID of the CustomResourceDefinition of the stored objects.
 	DefinitionUID types.UID
-	// Takeover is the definition that may be published although the main cluster has
-	// one of the same name.
+	// Takeover is the definition that may be published although the main cluster has one of
+	// the same name.
 	Takeover *HostedResourceTakeover
-	// Objects is the number of objects of the resource, in all namespaces.
-	Objects int64
-	// Bytes is the size of those objects before compression.
-	Bytes int64
-	// StoredBytes is the size of those objects in the Store.
+	// Objects is the number of objects in all namespaces, Bytes their size before
+	// compression, StoredBytes their size in the Store, and CachedBytes the memory used to
+	// serve them, 0 if unknown.
+	Objects     int64
+	Bytes       int64
 	StoredBytes int64
-	// CachedBytes is the memory used to serve those objects, 0 while unknown.
 	CachedBytes int64
 }

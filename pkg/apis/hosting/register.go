@@ -11,8 +11,7 @@ import (
 // GroupName is the name of annex's own API group.
 const GroupName = "hosting.annex.dev"
 
-// SchemeGroupVersion is the group and version under which the internal types
-// are registered.
+// SchemeGroupVersion is the group and version of the internal types.
 var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: runtime.APIVersionInternal}
 
 var (

@@ -11,21 +11,18 @@ import (
 // DefaultStoreName is the name of the Store that always exists.
 const DefaultStoreName = "default"
 
-// AdoptClusterAnnotation on a Store names the etcd cluster that its data are in from
-// now on.
+// AdoptClusterAnnotation on a Store is the ID of the etcd cluster to adopt with its data.
 const AdoptClusterAnnotation = "annex.dev/adopt-cluster"
 
-// StoreReady is the type of the condition that says whether a Store answers
-// reads and writes.
-const StoreReady = "Ready"
-
-// StoreUnderPressure is the type of the condition that says whether a Store is
-// about to refuse writes, or answers slowly.
-const StoreUnderPressure = "UnderPressure"
+// Types of conditions of a Store.
+const (
+	StoreReady         = "Ready"
+	StoreUnderPressure = "UnderPressure"
+)
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// Store is a place where annex keeps objects.
+// Store is an etcd in which annex stores objects.
 type Store struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -44,43 +41,41 @@ type StoreList struct {
 	Items []Store
 }
 
-// StoreSpec says where a store is and what may be placed on it. Exactly one of
-// Embedded and Etcd is set, and which one never changes.
+// StoreSpec is where a Store is and what may be placed on it. Exactly one of Embedded and
+// Etcd is set, and which one is immutable.
 type StoreSpec struct {
-	// Embedded is set for the etcd that runs inside annex.
+	// Embedded is set for the etcd inside annex.
 	Embedded *EmbeddedStore
-	// Etcd is set for an etcd cluster that runs outside annex.
+	// Etcd is set for an external etcd cluster.
 	Etcd *EtcdStore
-	// Capacity is how much may be placed on the store.
+	// Capacity is how much may be placed on the Store.
 	Capacity ResourceList
-	// Taints keep resources off the store, except those that tolerate them.
+	// Taints repel resources that do not tolerate them.
 	Taints []Taint
-	// Unschedulable keeps every further resource off the store.
+	// Unschedulable repels all further resources.
 	Unschedulable bool
 }
 
-// EmbeddedStore is the etcd that runs inside annex.
+// EmbeddedStore is the etcd inside annex.
 type EmbeddedStore struct{}
 
-// EtcdStore is an etcd cluster that runs outside annex.
+// EtcdStore is an external etcd cluster.
 type EtcdStore struct {
-	// Endpoints are the client URLs of the cluster's members.
+	// Endpoints are the client URLs of the members.
 	Endpoints []string
 	// TLS holds the certificates for https endpoints.
 	TLS *EtcdTLS
-	// KeyPrefix is put before every key, and never changes.
-	KeyPrefix string
-	// Defragmentation says whether annex makes room when the etcd is full.
+	// KeyPrefix is the prefix of all keys; immutable.
+	KeyPrefix       string
 	Defragmentation Defragmentation
 }
 
-// Defragmentation says when annex defragments the members of an etcd.
+// Defragmentation is when annex defragments an etcd.
 type Defragmentation string
 
+// Policies of defragmentation.
 const (
-	// DefragmentationNever leaves an etcd that is full to those who run it.
-	DefragmentationNever Defragmentation = "Never"
-	// DefragmentationWhenFull makes room in an etcd that is full.
+	DefragmentationNever    Defragmentation = "Never"
 	DefragmentationWhenFull Defragmentation = "WhenFull"
 )
 
@@ -96,80 +91,71 @@ type SecretReference struct {
 	Name      string
 }
 
-// ResourceName is the name of something that a store has a limited amount of.
+// ResourceName is the name of a quantity that limits and capacities count.
 type ResourceName string
 
+// Names of quantities: bytes in the Store, and a number of objects.
 const (
-	// ResourceStorage is space in the store, in bytes.
 	ResourceStorage ResourceName = "storage"
-
-	// ResourceObjects is a number of objects.
 	ResourceObjects ResourceName = "objects"
 )
 
-// ResourceList is an amount for each of a set of resources.
+// ResourceList is a quantity for each of a set of names.
 type ResourceList map[ResourceName]resource.Quantity
 
-// TaintEffect is what a taint does to a resource that does not tolerate it.
+// TaintEffect is the effect of a taint on a resource that does not tolerate it.
 type TaintEffect string
 
+// Effects of taints.
 const (
-	// TaintEffectNoSchedule keeps resources that do not tolerate the taint off the store.
-	TaintEffectNoSchedule TaintEffect = "NoSchedule"
-
-	// TaintEffectPreferNoSchedule keeps resources that do not tolerate the taint
-	// off the store while another store would do.
+	TaintEffectNoSchedule       TaintEffect = "NoSchedule"
 	TaintEffectPreferNoSchedule TaintEffect = "PreferNoSchedule"
 )
 
-// Taint keeps resources off a store, except those that tolerate it.
+// Taint repels the resources that do not tolerate it.
 type Taint struct {
 	Key    string
 	Value  string
 	Effect TaintEffect
 }
 
-// StoreStatus is what annex last saw of a store. The sizes are those of the
-// whole etcd; Objects counts only what annex keeps there.
+// StoreStatus is the observed state of a Store. The sizes are those of the whole etcd,
+// nil if unknown; Objects counts only the objects of annex.
 type StoreStatus struct {
 	Conditions []metav1.Condition
-	// Size is the space that the database takes on disk, nil while unknown.
-	Size *resource.Quantity
-	// SizeInUse is the part of Size that holds data, nil while unknown.
+	// Size is that of the database on disk, SizeInUse the part that holds data, and Quota
+	// the size at which etcd refuses writes.
+	Size      *resource.Quantity
 	SizeInUse *resource.Quantity
-	// Quota is the size at which the store stops taking writes, nil while unknown.
-	Quota *resource.Quantity
-	// Objects is the number of objects that annex keeps in the store.
-	Objects int64
-	// Resources is the number of HostedResources that are placed on the store.
+	Quota     *resource.Quantity
+	Objects   int64
+	// Resources is the number of HostedResources on the Store.
 	Resources int32
-	// Alarms that etcd has raised, as etcd names them.
+	// Alarms are those raised in etcd, by etcd's names.
 	Alarms []string
-	// ClusterID is that of the etcd cluster, in hexadecimal; set once.
+	// ClusterID is the ID of the etcd cluster, in hexadecimal; immutable once set.
 	ClusterID string
-	// History is how far annex knows what happened in the etcd.
-	History *StoreHistory
-	// Members are the members of the etcd cluster.
-	Members []StoreMember
-	// Version of etcd that the store runs, the lowest of its members.
+	History   *StoreHistory
+	Members   []StoreMember
+	// Version is the lowest etcd version of the members.
 	Version string
 }
 
-// StoreHistory is how far annex knows what happened in a store's etcd.
+// StoreHistory identifies the data of a Store's etcd, up to a revision.
 type StoreHistory struct {
-	// Epoch is the one that the mark in the etcd has.
+	// Epoch is that of the mark in the etcd.
 	Epoch string
 	// Revision is the highest resource version that clients may have seen.
 	Revision int64
 	// Checkpoint names a key that annex wrote to the etcd.
 	Checkpoint string
-	// CheckpointRevision is the revision of etcd at which the checkpoint was written.
+	// CheckpointRevision is the etcd revision at which the checkpoint was written.
 	CheckpointRevision int64
 }
 
-// StoreMember is one member of a store's etcd cluster.
+// StoreMember is a member of an etcd cluster.
 type StoreMember struct {
-	// ID of the member, in hexadecimal.
+	// ID is in hexadecimal.
 	ID       string
 	Name     string
 	Endpoint string

@@ -44,11 +44,11 @@ type body struct {
 
 	received bool
 	// complete is also read by end, which does not wait for a handler that timed out.
-	complete atomic.Bool
-	err      error
-	size     int64
-	content  net.Buffers
-	part     *objectsize.Part
+	complete    atomic.Bool
+	err         error
+	size        int64
+	content     net.Buffers
+	reservation *objectsize.Reservation
 }
 
 // Read implements io.Reader.
@@ -76,7 +76,7 @@ func (b *body) read(who user.Info, limit limit) error {
 	if expected < 0 {
 		expected = limit.bytes
 	}
-	if b.part, err = b.budget.Arrive(b.ctx, who, expected); err != nil {
+	if b.reservation, err = b.budget.Reserve(b.ctx, who, expected); err != nil {
 		return err
 	}
 	for more {
@@ -87,7 +87,7 @@ func (b *body) read(who user.Info, limit limit) error {
 			return limit.exceeded("more")
 		}
 	}
-	return b.part.Work(b.ctx)
+	return b.reservation.Work(b.ctx)
 }
 
 // window reads the next bytes of the body. Without a deadline outside of it, the
@@ -112,8 +112,8 @@ func (b *body) window(size int64) (more bool, err error) {
 
 // release gives the budget back.
 func (b *body) release() {
-	if b.part != nil {
-		b.part.Release()
+	if b.reservation != nil {
+		b.reservation.Release()
 	}
 }
 

@@ -125,9 +125,9 @@ func WithLimits(handler http.Handler, limits Limits, serializer runtime.Negotiat
 			responsewriters.ErrorNegotiated(b.err, serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
 			return
 		}
-		if b.part != nil {
-			req = req.WithContext(objectsize.WithPart(req.Context(), b.part))
-			w = responsewriter.WrapForHTTP1Or2(&answer{w, b.part})
+		if b.reservation != nil {
+			req = req.WithContext(objectsize.WithReservation(req.Context(), b.reservation))
+			w = responsewriter.WrapForHTTP1Or2(&answer{w, b.reservation})
 		}
 		handler.ServeHTTP(w, req)
 	})
@@ -136,7 +136,7 @@ func WithLimits(handler http.Handler, limits Limits, serializer runtime.Negotiat
 // answer notes that a request was worked on: clients may read the answer slowly.
 type answer struct {
 	http.ResponseWriter
-	part *objectsize.Part
+	reservation *objectsize.Reservation
 }
 
 var _ responsewriter.UserProvidedDecorator = &answer{}
@@ -146,6 +146,6 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(code int) {
-	a.part.Written()
+	a.reservation.Written()
 	a.ResponseWriter.WriteHeader(code)
 }

@@ -109,7 +109,7 @@ func TestLimits(t *testing.T) {
 					}
 					got = len(content)
 					if _, err := limits.Budget.Acquire(req.Context(), 4*mib); err != nil && test.size >= objectsize.HeavyBytes {
-						t.Errorf("a request that has a part waits for another: %v", err)
+						t.Errorf("a request with a reservation waits: %v", err)
 					}
 				})
 				length := test.size
@@ -126,7 +126,7 @@ func TestLimits(t *testing.T) {
 					t.Errorf("the handler read %d bytes of %d", got, test.size)
 				}
 				if !test.busy && !test.share {
-					hold(t, limits.Budget, "ann", 2, 4*mib) // the part was given back
+					hold(t, limits.Budget, "ann", 2, 4*mib) // the reservation was released
 				}
 			})
 		}
@@ -184,7 +184,7 @@ func TestBodyBeforeSeat(t *testing.T) {
 		if !asked {
 			t.Error("the request never asked for a seat")
 		}
-		hold(t, limits.Budget, "ann", 2, 4*mib) // the part was given back
+		hold(t, limits.Budget, "ann", 2, 4*mib) // the reservation was released
 	})
 }
 

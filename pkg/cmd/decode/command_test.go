@@ -243,7 +243,7 @@ func TestDecodeRefuses(t *testing.T) {
 			}
 			for _, part := range test.want {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
+					t.Errorf("%q does not contain %q", err, part)
 				}
 			}
 		})

@@ -10,42 +10,34 @@ import (
 	"time"
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
 
-	"github.com/annex-dev/annex/pkg/apis/hosting"
-	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller"
 	"github.com/annex-dev/annex/pkg/leader"
 )
 
-// standaloneLease is the Lease that the replica with the controllers holds where
-// annex stands alone.
-const standaloneLease = "annex-controllers"
-
-// stopControllersTimeout bounds how long a stop waits for the controllers to end
-// their work and to give up the lease, which takes milliseconds.
+// stopControllersTimeout bounds how long a shutdown waits for the controllers to stop
+// and to release the Lease, which takes milliseconds.
 const stopControllersTimeout = 5 * time.Second
 
-// addControllers adds the hooks that make the system's objects and run the
-// controllers while this replica leads. Controllers run in running, until
-// stopControllers is called.
+// addControllers adds the hooks that create the system's objects and run the controllers
+// while this replica leads. They run in running until stopControllers is called.
 func (s *server) addControllers(running *sync.WaitGroup) error {
 	config, err := s.controllerConfig()
 	if err != nil {
 		return err
 	}
 	bootstrapped := make(chan struct{})
-	// Readiness waits for this hook: who sees a ready annex finds the objects.
+	// /readyz waits for this hook, so a ready server has these objects.
 	err = s.chain.AddPostStartHook("annex-bootstrap", func(hook genericapiserver.PostStartHookContext) error {
 		if err := controller.Bootstrap(hook, config); err != nil {
-			// The hook's context is done: an error would end the process instead
-			// of letting it drain.
-			klog.FromContext(hook).V(1).Info("Stopped before the system's objects were made", "err", err)
+			// The hook's context is done. An error would end the process instead of
+			// letting it drain.
+			klog.FromContext(hook).V(1).Info("Stopped before the system's objects were created", "err", err)
 			return nil
 		}
 		close(bootstrapped)
@@ -60,7 +52,7 @@ func (s *server) addControllers(running *sync.WaitGroup) error {
 		select {
 		case <-stopped:
 		case <-time.After(stopControllersTimeout):
-			klog.Background().Info("The controllers did not stop in time, draining all the same", "timeout", stopControllersTimeout)
+			klog.Background().Info("The controllers did not stop in time, draining without waiting for them", "timeout", stopControllersTimeout)
 		}
 	}
 	return s.chain.AddPostStartHook("annex-controllers", func(hook genericapiserver.PostStartHookContext) error {
@@ -71,7 +63,7 @@ func (s *server) addControllers(running *sync.WaitGroup) error {
 			defer context.AfterFunc(wait.ContextForChannel(stopping), cancel)()
 			select {
 			case <-ctx.Done():
-			case <-bootstrapped: // the lease may be in a namespace that this made
+			case <-bootstrapped: // the Lease may be in a namespace that this creates
 				s.runControllers(ctx, config)
 			}
 		})
@@ -79,8 +71,8 @@ func (s *server) addControllers(running *sync.WaitGroup) error {
 	})
 }
 
-// runControllers runs them until ctx is done: at once where there cannot be
-// another replica, else in the terms that this one leads for.
+// runControllers runs them until ctx is done: while this replica leads, or all the time
+// if there cannot be another.
 func (s *server) runControllers(ctx context.Context, config controller.Config) {
 	lead := func(ctx context.Context) {
 		controllers, err := controller.New(config)
@@ -90,25 +82,18 @@ func (s *server) runControllers(ctx context.Context, config controller.Config) {
 		}
 		controllers.Run(ctx)
 	}
-	election := leader.Config{Identity: leader.NewIdentity(), Timing: s.options.Leader.Timing}
-	switch {
-	case config.Main != nil:
-		election.Leases = config.Main.Kube.CoordinationV1()
-		election.Namespace, election.Name = config.Main.PublishService.Namespace, s.options.Main.PublishService.Lease()
-	case s.store.Shared():
-		election.Leases = config.AnnexKube.CoordinationV1()
-		election.Namespace, election.Name = hosting.NamespaceAnnexSystem, standaloneLease
-	default:
+	election, replicas := s.mode.election(s.options, config, s.store)
+	if !replicas {
 		lead(ctx)
 		return
 	}
+	election.Identity, election.Timing = leader.NewIdentity(), s.options.Leader.Timing
 	if err := leader.Run(ctx, election, lead); err != nil {
 		klog.FromContext(ctx).Error(err, "The controllers do not run")
 	}
 }
 
-// controllerConfig makes the clients that controllers use: of annex itself, with
-// the rights of the loopback, and those of the main cluster, with annex's there.
+// controllerConfig creates the loopback clients that controllers use.
 func (s *server) controllerConfig() (controller.Config, error) {
 	hosting := s.config.Extra.HostingInformers.Hosting().V1alpha1()
 	config := controller.Config{
@@ -116,47 +101,23 @@ func (s *server) controllerConfig() (controller.Config, error) {
 		AnnexHostedResourceInformer: hosting.HostedResources(),
 		AnnexStoreInformer:          hosting.Stores(),
 		AnnexDefinitionInformer:     s.chain.Extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(),
-		CollectGarbage:              s.options.Etcd.EnableGarbageCollection,
+		Mode:                        s.mode.controllers(s.options, s.config),
 		Usage:                       s.store.Usage,
 		Stores:                      s.store.Stores,
 		Unreadable:                  s.config.Extra.StorageLayers.Unreadable,
 		DefaultStore:                s.store.Spec(),
 	}
-	if s.main != nil {
-		config.Main = s.mainConfig()
-	} else {
-		config.AnnexInformers = s.config.Extra.Informers
-		config.AnnexNamespaceInformer = config.AnnexInformers.Core().V1().Namespaces()
-		if s.identity.root != nil {
-			config.RootCA = s.identity.root
-		}
-	}
 	config.RequestInformers()
 	loopback := s.config.Generic.LoopbackClientConfig
 	var err error
 	if config.AnnexKube, err = kubernetes.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("make a client of the Kubernetes kinds: %w", err)
+		return config, fmt.Errorf("create a client of the Kubernetes kinds: %w", err)
 	}
 	if config.AnnexAPIExtensions, err = apiextensionsclient.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("make a client of CRDs: %w", err)
+		return config, fmt.Errorf("create a client of CRDs: %w", err)
 	}
 	if config.AnnexMetadata, err = metadata.NewForConfig(loopback); err != nil {
-		return config, fmt.Errorf("make a client of metadata: %w", err)
+		return config, fmt.Errorf("create a client of metadata: %w", err)
 	}
 	return config, nil
-}
-
-// mainConfig is what controllers know of the cluster that annex stands behind.
-func (s *server) mainConfig() *controller.MainCluster {
-	return &controller.MainCluster{
-		Kube:            s.main.Kube,
-		Dynamic:         s.main.Dynamic,
-		APIExtensions:   s.main.APIExtensions,
-		APIRegistration: s.main.APIRegistration,
-		AnsweredBy: func(ctx context.Context, version schema.GroupVersion) (string, error) {
-			return s.main.AnsweredBy(ctx, version, hostingv1alpha1.PublishedByHeader)
-		},
-		PublishService: controller.Service(s.options.Main.PublishService),
-		CABundle:       s.identity,
-	}
 }

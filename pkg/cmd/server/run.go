@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/apiserver"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/datadir"
@@ -53,11 +52,11 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	// Before annex listens: who connects to a port that nobody serves waits for
-	// as long as the main cluster is away.
-	main, err := openMain(ctx, o.Main)
+	// Before annex listens: connections to a port that is not served yet would hang
+	// while the main cluster is unavailable.
+	mode, err := newMode(ctx, o)
 	if err != nil {
-		return stoppedWaiting(ctx, err)
+		return ignoreShutdown(ctx, err)
 	}
 	if err := o.Serving.Listen(ctx); err != nil {
 		return err
@@ -65,27 +64,21 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	// A taken over listener is closed by the HTTP server; closing it twice is harmless.
 	defer o.Serving.Close()
 
-	// Everything that files and flags can have wrong is found before storage is
-	// touched.
-	identity, err := ensureIdentity(o, dir)
+	// Errors in files and flags are found before storage is touched.
+	identity, err := ensureIdentity(ctx, o, dir, mode)
+	if err != nil {
+		return ignoreShutdown(ctx, err)
+	}
+	config, err := newConfig(ctx, o, mode, identity)
+	if err != nil {
+		return ignoreShutdown(ctx, err)
+	}
+	kinds, err := mode.kubernetes(config)
 	if err != nil {
 		return err
-	}
-	if main != nil {
-		if err := identity.UsePublished(ctx, o, main); err != nil {
-			return stoppedWaiting(ctx, err)
-		}
-	}
-	config, err := newConfig(ctx, o, identity.CAFile(), main)
-	if err != nil {
-		return stoppedWaiting(ctx, err)
 	}
 	// Storage outlives everything that writes to it.
-	readSecret, err := secretReader(config.Generic.LoopbackClientConfig, main)
-	if err != nil {
-		return err
-	}
-	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir, config.Generic.TracerProvider, readSecret)
+	store, err := startStorage(context.WithoutCancel(ctx), o.Etcd, dir, config.Generic.TracerProvider, secretReader(kinds.kube))
 	if err != nil {
 		return err
 	}
@@ -93,7 +86,7 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	config.Extra.Etcd = o.Etcd.Served(store.Endpoints())
 	config.Extra.EtcdShared = store.Shared()
 	config.Extra.Store = store.Store
-	config.Extra.Followers = append(config.Extra.Followers, store.followStores(config.Extra.HostingInformers))
+	config.Extra.Runnables = append(config.Extra.Runnables, store.watchStores(config.Extra.HostingInformers))
 
 	completed, err := config.Complete()
 	if err != nil {
@@ -106,28 +99,14 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err := identity.WriteKubeconfig(dir.AdminKubeconfig(), o.Serving.URL()); err != nil {
 		return err
 	}
-	server := &server{options: o, config: config, main: main, chain: chain, store: store, identity: identity}
+	server := &server{options: o, config: config, mode: mode, chain: chain, store: store, identity: identity}
 	return server.run(ctx, func() {
 		onReady(Ready{URL: o.Serving.URL(), Kubeconfig: dir.AdminKubeconfig()})
 	})
 }
 
-// openMain connects to the cluster that annex stands behind and waits for it, or
-// returns nil where there is none.
-func openMain(ctx context.Context, o *options.Main) (*maincluster.Cluster, error) {
-	if !o.Enabled() {
-		return nil, nil
-	}
-	main, err := maincluster.Open(o.Location())
-	if err != nil {
-		return nil, err
-	}
-	return main, main.Wait(ctx)
-}
-
-// stoppedWaiting turns the error of a wait that a stop ended into none: nothing
-// went wrong.
-func stoppedWaiting(ctx context.Context, err error) error {
+// ignoreShutdown returns nil for the error of a wait that a shutdown ended.
+func ignoreShutdown(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return nil
 	}
@@ -138,7 +117,7 @@ func stoppedWaiting(ctx context.Context, err error) error {
 type server struct {
 	options  options.CompletedOptions
 	config   *apiserver.Config
-	main     *maincluster.Cluster // nil where annex stands alone
+	mode     mode
 	chain    *apiserver.Chain
 	store    *storage
 	identity *identity
@@ -169,10 +148,11 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 		return err
 	}
 	settled := make(chan struct{})
-	for _, follow := range s.config.Extra.Followers {
-		running.Go(func() { follow(deciding) })
+	for _, run := range s.config.Extra.Runnables {
+		running.Go(func() { run(deciding) })
 	}
 	running.Go(func() { s.identity.Run(serving) })
+	running.Go(func() { s.mode.run(serving) })
 	running.Go(func() { s.config.Extra.StorageLayers.Compression.Run(serving) })
 	running.Go(func() { s.stopWhenDone(ctx, serving, settled, stop) })
 	running.Go(func() {

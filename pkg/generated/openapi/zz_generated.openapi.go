@@ -515,7 +515,7 @@ func schema_pkg_apis_hosting_v1alpha1_EmbeddedStore(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "EmbeddedStore is the etcd that runs inside annex. It has no settings here: the command line of annex says where its files are and how large it may grow.",
+				Description: "EmbeddedStore is the etcd inside annex. Its files and quota are set by flags of annex.",
 				Type:        []string{"object"},
 			},
 		},
@@ -526,7 +526,7 @@ func schema_pkg_apis_hosting_v1alpha1_EtcdStore(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "EtcdStore is an etcd cluster that runs outside annex.",
+				Description: "EtcdStore is an external etcd cluster.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"endpoints": {
@@ -536,7 +536,7 @@ func schema_pkg_apis_hosting_v1alpha1_EtcdStore(ref common.ReferenceCallback) co
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "endpoints are the client URLs of the cluster's members, at least one: https://host:port, http://host:port or unix:///path/of/socket.",
+							Description: "endpoints are the client URLs of the members, at least one: https://host:port, http://host:port or unix:///path/of/socket.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -550,20 +550,20 @@ func schema_pkg_apis_hosting_v1alpha1_EtcdStore(ref common.ReferenceCallback) co
 					},
 					"tls": {
 						SchemaProps: spec.SchemaProps{
-							Description: "tls holds the certificates for https endpoints. Without it the system's certificate authorities are trusted and no client certificate is shown.",
+							Description: "tls holds the certificates for https endpoints. By default, the system's certificate authorities are trusted and no client certificate is sent.",
 							Ref:         ref(v1alpha1.EtcdTLS{}.OpenAPIModelName()),
 						},
 					},
 					"keyPrefix": {
 						SchemaProps: spec.SchemaProps{
-							Description: "keyPrefix is put before every key that annex writes to the cluster, so that several users can share it. It begins with a slash, defaults to \"/annex\" and never changes: the objects would not follow.",
+							Description: "keyPrefix is the prefix of all keys of annex, so that the cluster can be shared. It begins with a slash, defaults to \"/annex\" and is immutable: the objects would not move.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"defragmentation": {
 						SchemaProps: spec.SchemaProps{
-							Description: "defragmentation says whether annex makes room when etcd refuses writes because it is full: WhenFull has it remove history and defragment every member, one after the other, which then answers nobody. Never, the default, leaves that to those who run the etcd.\n\nPossible enum values:\n - `\"Never\"` leaves an etcd that is full to those who run it.\n - `\"WhenFull\"` makes room in an etcd that is full.",
+							Description: "defragmentation is what annex does when the etcd is full. WhenFull compacts the history and defragments every member, one after the other; a member serves no requests meanwhile. Never, the default, leaves that to the administrator of the etcd.\n\nPossible enum values:\n - `\"Never\"` leaves a full etcd to its administrator.\n - `\"WhenFull\"` compacts and defragments a full etcd.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Never", "WhenFull"},
@@ -587,7 +587,7 @@ func schema_pkg_apis_hosting_v1alpha1_EtcdTLS(ref common.ReferenceCallback) comm
 				Properties: map[string]spec.Schema{
 					"secretRef": {
 						SchemaProps: spec.SchemaProps{
-							Description: "secretRef names the Secret with the certificates, each as PEM: \"ca.crt\" is the authority that signed the members' certificates, \"tls.crt\" and \"tls.key\" are the client certificate and its key.",
+							Description: "secretRef is the Secret with the PEM files \"ca.crt\", the authority of the members' certificates, and \"tls.crt\" and \"tls.key\", the client certificate and its key.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.SecretReference{}.OpenAPIModelName()),
 						},
@@ -605,7 +605,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResource(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "HostedResource is one resource that annex keeps: which Store holds its objects, and how much there is of it. It is named \"<plural>.<group>\", as the CustomResourceDefinition of the resource is. annex makes one for every CustomResourceDefinition; it may also be made first, to say in advance where the resource goes.",
+				Description: "HostedResource is a resource that annex stores: its Store, limits and usage. Its name is that of the CustomResourceDefinition, \"<plural>.<group>\". annex creates one for every CustomResourceDefinition; create it first to choose the Store in advance.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -631,14 +631,14 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResource(ref common.ReferenceCallbac
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec says which Store holds the resource, or how one is to be chosen.",
+							Description: "spec is the Store of the resource, or how to choose one.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.HostedResourceSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is what annex last saw of the resource. Read-only.",
+							Description: "status is the observed state of the resource. Read-only.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.HostedResourceStatus{}.OpenAPIModelName()),
 						},
@@ -655,7 +655,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceBinding(ref common.Reference
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "HostedResourceBinding places a HostedResource on a Store. It is what a scheduler posts to the \"binding\" subresource of the HostedResource.",
+				Description: "HostedResourceBinding binds a HostedResource to a Store. Schedulers post it to the \"binding\" subresource.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -674,14 +674,14 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceBinding(ref common.Reference
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata names the HostedResource. If it has a UID or a resource version, the HostedResource must have the same.",
+							Description: "metadata has the name of the HostedResource. A UID or resource version is a precondition.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
 						},
 					},
 					"storeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storeName is the Store that is to hold the objects of the resource.",
+							Description: "storeName is the Store of the objects.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -750,19 +750,19 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "HostedResourceSpec says which Store holds a resource, or how one is to be chosen.",
+				Description: "HostedResourceSpec is the Store of a resource, or how to choose one.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"storeName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storeName is the Store that holds the objects of the resource. It may be given when the HostedResource is made; else a scheduler chooses one and sets it through the \"binding\" subresource. It never changes after that: the objects would not follow.",
+							Description: "storeName is the Store of the objects. Set it on creation, or a scheduler chooses one and sets it through the \"binding\" subresource. It is immutable once set: the objects would not move.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"storeSelector": {
 						SchemaProps: spec.SchemaProps{
-							Description: "storeSelector restricts the choice of a Store to those with these labels. Not set, every Store may be chosen. It has no effect once storeName is set.",
+							Description: "storeSelector restricts the choice to Stores with these labels. By default, every Store may be chosen. It has no effect once storeName is set.",
 							Ref:         ref(metav1.LabelSelector{}.OpenAPIModelName()),
 						},
 					},
@@ -773,7 +773,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "tolerations let the resource onto Stores with taints that match them.",
+							Description: "tolerations allow Stores with matching taints.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -786,14 +786,14 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 					},
 					"priority": {
 						SchemaProps: spec.SchemaProps{
-							Description: "priority orders resources that wait for a Store: the highest is placed first. Defaults to 0.",
+							Description: "priority orders the resources that wait for a Store, highest first. Defaults to 0.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
 					},
 					"requests": {
 						SchemaProps: spec.SchemaProps{
-							Description: "requests is how much of a Store the resource is expected to take: \"storage\" (bytes, for example 2Gi) and \"objects\" (a whole number, for example 100k). It guides placement and is not a limit on writes.",
+							Description: "requests is the expected usage: \"storage\" (bytes, for example 2Gi) and \"objects\" (a whole number, for example 100k). It guides the scheduler and does not limit writes.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -807,7 +807,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 					},
 					"compression": {
 						SchemaProps: spec.SchemaProps{
-							Description: "compression of the resource's objects in the Store: None, or Zstd. Not set, the server decides. It says how objects are written from now on; those that are there are read whichever way they were written. status.storedBytes against status.bytes shows what is gained.\n\nPossible enum values:\n - `\"None\"` keeps objects as they are.\n - `\"Zstd\"` compresses objects with Zstandard.",
+							Description: "compression of the objects in the Store: None or Zstd. By default, the server chooses. It applies to further writes; all stored objects remain readable. Compare status.storedBytes with status.bytes to see the savings.\n\nPossible enum values:\n - `\"None\"` stores objects uncompressed.\n - `\"Zstd\"` compresses objects with Zstandard.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"None", "Zstd"},
@@ -815,14 +815,14 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 					},
 					"schedulerName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "schedulerName is the scheduler that chooses a Store for the resource. Defaults to \"annex-scheduler\".",
+							Description: "schedulerName is the scheduler that chooses the Store. Defaults to \"annex-scheduler\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"limits": {
 						SchemaProps: spec.SchemaProps{
-							Description: "limits is how much there may be of the resource in all namespaces together: \"objects\" (a whole number) and \"storage\" (the bytes that the objects take in the Store). What would exceed a limit is refused; what is there already stays.",
+							Description: "limits is the maximum in all namespaces together: \"objects\" (a whole number) and \"storage\" (bytes in the Store). Writes that would exceed a limit are rejected; existing objects remain.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -836,7 +836,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceSpec(ref common.ReferenceCal
 					},
 					"namespaceLimits": {
 						SchemaProps: spec.SchemaProps{
-							Description: "namespaceLimits is how much there may be of the resource in each namespace. It has the same keys as limits, and no meaning for resources without namespaces.",
+							Description: "namespaceLimits is the maximum in each namespace, with the same keys as limits. It is ignored for cluster-scoped resources.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -860,12 +860,12 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "HostedResourceStatus is what annex last saw of a resource.",
+				Description: "HostedResourceStatus is the observed state of a resource.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is Pending while nothing defines the resource, Hosted while it is served, and Terminating while its definition and objects are being deleted.\n\nPossible enum values:\n - `\"Hosted\"` is a resource that is defined and served.\n - `\"Pending\"` is a resource that is not served: nothing defines it yet, or it has no Store.\n - `\"Terminating\"` is a resource whose definition is being deleted, its objects with it.",
+							Description: "phase is Pending while the resource is not defined or has no Store, Hosted while it is served, and Terminating while its definition and objects are being deleted.\n\nPossible enum values:\n - `\"Hosted\"` is a resource that is defined and served.\n - `\"Pending\"` is a resource that is not served: it is not defined or has no Store.\n - `\"Terminating\"` is a resource whose definition is being deleted with all objects.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Hosted", "Pending", "Terminating"},
@@ -883,7 +883,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions of the resource. \"Established\" says whether it is defined, \"Scheduled\" whether a Store was chosen for it, \"Stored\" whether it has a ready Store, \"Ready\" whether requests for it are answered; reason and message say why not. \"Intact\" says whether all of its objects can be read, \"WithinLimits\" whether there is room below its limits. Behind a main cluster \"Published\" says whether that sends requests for it to annex, and \"DefinitionFollowed\" whether annex follows its definition there, if it has one.",
+							Description: "conditions of the resource, with the reason and a message: \"Established\": it is defined and its names are accepted. \"Scheduled\": a Store was chosen. \"StoreReady\": the Store exists and is ready. \"Ready\": requests are served. \"ObjectsReadable\": all stored objects can be read. \"WithinLimits\": no limit is reached. \"Published\": the main cluster sends requests to annex. \"DefinitionSynced\": annex syncs the definition from the main cluster.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -896,20 +896,20 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 					},
 					"definitionUID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "definitionUID is the UID of the CustomResourceDefinition whose objects the Store holds. Nothing is read from or written to the Store in the name of another definition of the same name. It is \"compiled-in\" for resources without one.",
+							Description: "definitionUID is the UID of the CustomResourceDefinition of the stored objects. A definition of the same name with another UID can neither read nor write them.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"takeover": {
 						SchemaProps: spec.SchemaProps{
-							Description: "takeover is set while the main cluster may be made to send requests for the resource to annex although it has a definition of it too: annex saw that it keeps no objects of the group. Only annex writes it.",
+							Description: "takeover is set while annex may publish the resource although the main cluster has a definition of it: annex verified that the main cluster stores no objects of the group. Only annex writes it.",
 							Ref:         ref(v1alpha1.HostedResourceTakeover{}.OpenAPIModelName()),
 						},
 					},
 					"objects": {
 						SchemaProps: spec.SchemaProps{
-							Description: "objects is the number of objects of the resource, in all namespaces.",
+							Description: "objects is the number of objects in all namespaces.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -933,7 +933,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceStatus(ref common.ReferenceC
 					},
 					"cachedBytes": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cachedBytes is the memory that annex uses to serve those objects without asking the Store. Absent while that is not known.",
+							Description: "cachedBytes is the memory that annex uses to serve those objects without reading the Store. Absent if unknown.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -950,7 +950,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref common.Referenc
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "HostedResourceTakeover names the definition in annex that may be published although the main cluster has one of the same name.",
+				Description: "HostedResourceTakeover is the definition in annex that may be published although the main cluster has one of the same name.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"definitionUID": {
@@ -963,7 +963,7 @@ func schema_pkg_apis_hosting_v1alpha1_HostedResourceTakeover(ref common.Referenc
 					},
 					"definitionGeneration": {
 						SchemaProps: spec.SchemaProps{
-							Description: "definitionGeneration is the only generation of it that may be published: another may serve versions of which the main cluster keeps objects.",
+							Description: "definitionGeneration is the only generation that may be published: another may serve versions of which the main cluster stores objects.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -1009,7 +1009,7 @@ func schema_pkg_apis_hosting_v1alpha1_Store(ref common.ReferenceCallback) common
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Store is a place where annex keeps objects: the etcd that runs inside annex, or an etcd cluster of your own. The Store named \"default\" always exists and cannot be deleted.",
+				Description: "Store is an etcd in which annex stores objects: the one inside annex, or an external cluster. The Store \"default\" always exists and cannot be deleted.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1035,14 +1035,14 @@ func schema_pkg_apis_hosting_v1alpha1_Store(ref common.ReferenceCallback) common
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec says where the store is and what may be placed on it.",
+							Description: "spec is where the store is and what may be placed on it.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.StoreSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is what annex last saw of the store. Read-only.",
+							Description: "status is the observed state of the store. Read-only.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.StoreStatus{}.OpenAPIModelName()),
 						},
@@ -1059,12 +1059,12 @@ func schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StoreHistory is how far annex knows what happened in a store's etcd. It is written every few seconds while something happens there.",
+				Description: "StoreHistory identifies the data of a store's etcd, up to a revision. It is updated every few seconds while the etcd changes.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"epoch": {
 						SchemaProps: spec.SchemaProps{
-							Description: "epoch is the one that the mark in the etcd has. It is random, and another one after the store was claimed or adopted.",
+							Description: "epoch is that of the ownership mark in the etcd: random, and new after the store is claimed or adopted.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1072,21 +1072,21 @@ func schema_pkg_apis_hosting_v1alpha1_StoreHistory(ref common.ReferenceCallback)
 					},
 					"revision": {
 						SchemaProps: spec.SchemaProps{
-							Description: "revision is the highest resource version that clients may have seen. After an adoption resource versions are above it.",
+							Description: "revision is the highest resource version that clients may have seen. After an adoption, resource versions are above it.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"checkpoint": {
 						SchemaProps: spec.SchemaProps{
-							Description: "checkpoint names a key that annex wrote to the etcd, for the last time at checkpointRevision or later.",
+							Description: "checkpoint is a key in the etcd, last written by annex at checkpointRevision or later.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"checkpointRevision": {
 						SchemaProps: spec.SchemaProps{
-							Description: "checkpointRevision is the revision of etcd at which the checkpoint was written. An etcd that has it earlier, or not at all, is another one.",
+							Description: "checkpointRevision is the etcd revision at which the checkpoint was written. An etcd without the checkpoint, or with an earlier one, has different data.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -1152,12 +1152,12 @@ func schema_pkg_apis_hosting_v1alpha1_StoreMember(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StoreMember is one member of a store's etcd cluster.",
+				Description: "StoreMember is a member of a store's etcd cluster.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"id": {
 						SchemaProps: spec.SchemaProps{
-							Description: "id of the member, in hexadecimal as etcd's own tools print it.",
+							Description: "id of the member, in hexadecimal as etcdctl prints it.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1165,28 +1165,28 @@ func schema_pkg_apis_hosting_v1alpha1_StoreMember(ref common.ReferenceCallback) 
 					},
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "name of the member. Empty until the member has started for the first time.",
+							Description: "name of the member. Empty until the member first starts.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"endpoint": {
 						SchemaProps: spec.SchemaProps{
-							Description: "endpoint at which annex reaches the member.",
+							Description: "endpoint that annex uses for the member.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"version": {
 						SchemaProps: spec.SchemaProps{
-							Description: "version of etcd that the member runs. Empty while it does not answer.",
+							Description: "version of etcd of the member. Empty while it is unavailable.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"leader": {
 						SchemaProps: spec.SchemaProps{
-							Description: "leader is true for the member that leads the cluster.",
+							Description: "leader is true for the leader of the cluster.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -1202,24 +1202,24 @@ func schema_pkg_apis_hosting_v1alpha1_StoreSpec(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StoreSpec says where a store is and what may be placed on it. Exactly one of embedded and etcd is set, and which one never changes: the objects would not follow.",
+				Description: "StoreSpec is where a store is and what may be placed on it. Exactly one of embedded and etcd is set, and which one is immutable: the objects would not move.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"embedded": {
 						SchemaProps: spec.SchemaProps{
-							Description: "embedded is set if the store is the etcd that runs inside annex and keeps its files in annex's data directory.",
+							Description: "embedded is set for the etcd inside annex, with its files in annex's data directory.",
 							Ref:         ref(v1alpha1.EmbeddedStore{}.OpenAPIModelName()),
 						},
 					},
 					"etcd": {
 						SchemaProps: spec.SchemaProps{
-							Description: "etcd is set if the store is an etcd cluster that runs outside annex.",
+							Description: "etcd is set for an external etcd cluster.",
 							Ref:         ref(v1alpha1.EtcdStore{}.OpenAPIModelName()),
 						},
 					},
 					"capacity": {
 						SchemaProps: spec.SchemaProps{
-							Description: "capacity is how much may be placed on the store. The resources \"storage\" (bytes, for example 8Gi) and \"objects\" (a whole number, for example 500k) are known. A resource that is not listed is not limited. It guides placement and is not a limit on writes.",
+							Description: "capacity is how much may be placed on the store: \"storage\" (bytes, for example 8Gi) and \"objects\" (a whole number, for example 500k). What is not listed is not limited. It guides the scheduler and does not limit writes.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -1242,7 +1242,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreSpec(ref common.ReferenceCallback) co
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "taints keep resources off the store, except those that tolerate them. They guide placement and never move what is already there.",
+							Description: "taints repel resources that do not tolerate them. They guide the scheduler and do not move what is placed already.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1255,7 +1255,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreSpec(ref common.ReferenceCallback) co
 					},
 					"unschedulable": {
 						SchemaProps: spec.SchemaProps{
-							Description: "unschedulable keeps every further resource off the store. What is there already stays and is served.",
+							Description: "unschedulable repels all further resources. What is placed already stays.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -1272,7 +1272,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StoreStatus is what annex last saw of a store. The sizes are those of the whole etcd, whoever else uses it; objects counts only what annex keeps there.",
+				Description: "StoreStatus is the observed state of a store. The sizes are those of the whole etcd, even if it is shared; objects counts only the objects of annex.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"conditions": {
@@ -1287,7 +1287,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions of the store. \"Ready\" is True while the store answers reads and writes, \"UnderPressure\" while it is about to refuse writes or answers slowly; reason and message say why.",
+							Description: "conditions of the store, with the reason and a message. \"Ready\": it serves reads and writes. \"UnderPressure\": it is nearly full or slow.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1300,25 +1300,25 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 					},
 					"size": {
 						SchemaProps: spec.SchemaProps{
-							Description: "size is the space that the store's database takes on disk, that of the largest member. Absent until the store was reached once.",
+							Description: "size of the database on disk, that of the largest member. Absent until annex connects for the first time.",
 							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"sizeInUse": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sizeInUse is the part of size that holds data; the rest is free for further writes, and given back by defragmentation.",
+							Description: "sizeInUse is the part of size that holds data; the rest is free for further writes, and released by defragmentation.",
 							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"quota": {
 						SchemaProps: spec.SchemaProps{
-							Description: "quota is the size at which the store stops taking writes.",
+							Description: "quota is the size at which the store refuses writes.",
 							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
 						},
 					},
 					"objects": {
 						SchemaProps: spec.SchemaProps{
-							Description: "objects is the number of objects that annex keeps in the store.",
+							Description: "objects is the number of objects of annex in the store.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -1326,7 +1326,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 					},
 					"resources": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resources is the number of HostedResources that are placed on the store.",
+							Description: "resources is the number of HostedResources on the store.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -1339,7 +1339,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "alarms that etcd has raised, as etcd names them: \"NOSPACE\" while it refuses writes because its quota is used up, \"CORRUPT\" if its members disagree.",
+							Description: "alarms raised in etcd, by etcd's names: \"NOSPACE\" while it refuses writes because its quota is used up, \"CORRUPT\" if its members have different data.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1353,14 +1353,14 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 					},
 					"clusterID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "clusterID is that of the etcd cluster, in hexadecimal as etcd's own tools print it. It is written when the store is reached for the first time. From then on annex neither reads from nor writes to any other cluster in the name of this store.",
+							Description: "clusterID is the ID of the etcd cluster, in hexadecimal as etcdctl prints it. It is set at the first connection. From then on annex uses no other cluster for this store.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"history": {
 						SchemaProps: spec.SchemaProps{
-							Description: "history is how far annex knows what happened in the etcd. An etcd that does not have this history is neither read nor written: it lost data, was restored from a copy, or is a copy itself.",
+							Description: "history identifies the data of the etcd. An etcd without this history is neither read nor written: it lost data, was restored from a copy, or is a copy.",
 							Ref:         ref(v1alpha1.StoreHistory{}.OpenAPIModelName()),
 						},
 					},
@@ -1387,7 +1387,7 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 					},
 					"version": {
 						SchemaProps: spec.SchemaProps{
-							Description: "version of etcd that the store runs, the lowest of its members.",
+							Description: "version is the lowest etcd version of the members.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1404,7 +1404,7 @@ func schema_pkg_apis_hosting_v1alpha1_Taint(ref common.ReferenceCallback) common
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Taint keeps resources off a store, except those that tolerate it.",
+				Description: "Taint repels the resources that do not tolerate it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"key": {
@@ -1424,7 +1424,7 @@ func schema_pkg_apis_hosting_v1alpha1_Taint(ref common.ReferenceCallback) common
 					},
 					"effect": {
 						SchemaProps: spec.SchemaProps{
-							Description: "effect on resources that do not tolerate the taint: NoSchedule or PreferNoSchedule.\n\nPossible enum values:\n - `\"NoSchedule\"` keeps resources that do not tolerate the taint off the store.\n - `\"PreferNoSchedule\"` keeps resources that do not tolerate the taint off the store while another store would do.",
+							Description: "effect on resources that do not tolerate the taint: NoSchedule or PreferNoSchedule.\n\nPossible enum values:\n - `\"NoSchedule\"` repels resources that do not tolerate the taint.\n - `\"PreferNoSchedule\"` repels them while another store fits.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1442,19 +1442,19 @@ func schema_pkg_apis_hosting_v1alpha1_Toleration(ref common.ReferenceCallback) c
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Toleration lets a resource onto a Store in spite of the taints it matches.",
+				Description: "Toleration allows Stores with the taints that it matches.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"key": {
 						SchemaProps: spec.SchemaProps{
-							Description: "key of the taints that are tolerated. Empty, with the operator Exists, tolerates all keys.",
+							Description: "key of the tolerated taints. Empty with the operator Exists tolerates all keys.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"operator": {
 						SchemaProps: spec.SchemaProps{
-							Description: "operator compares the values: Equal, which is the default, or Exists, which tolerates every value.\n\nPossible enum values:\n - `\"Equal\"` tolerates the taint if the values are equal.\n - `\"Exists\"` tolerates every value of the taint's key.",
+							Description: "operator compares the values: Equal, the default, or Exists, which tolerates every value.\n\nPossible enum values:\n - `\"Equal\"` tolerates an equal value.\n - `\"Exists\"` tolerates every value.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Equal", "Exists"},
@@ -1462,14 +1462,14 @@ func schema_pkg_apis_hosting_v1alpha1_Toleration(ref common.ReferenceCallback) c
 					},
 					"value": {
 						SchemaProps: spec.SchemaProps{
-							Description: "value that the taint must have. Empty if the operator is Exists.",
+							Description: "value of the tolerated taints. Empty if the operator is Exists.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"effect": {
 						SchemaProps: spec.SchemaProps{
-							Description: "effect that is tolerated: NoSchedule or PreferNoSchedule. Empty tolerates both.\n\nPossible enum values:\n - `\"NoSchedule\"` keeps resources that do not tolerate the taint off the store.\n - `\"PreferNoSchedule\"` keeps resources that do not tolerate the taint off the store while another store would do.",
+							Description: "effect of the tolerated taints: NoSchedule or PreferNoSchedule. Empty tolerates both.\n\nPossible enum values:\n - `\"NoSchedule\"` repels resources that do not tolerate the taint.\n - `\"PreferNoSchedule\"` repels them while another store fits.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"NoSchedule", "PreferNoSchedule"},

@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	// None is printed for a value that may be absent and is.
+	// None is the cell of an optional value that is not set.
 	None = "<none>"
-	// Unknown is printed for a value that should be there and is not.
+	// Unknown is the cell of a required value that is not known.
 	Unknown = "<unknown>"
 )
 
-// Since is the cell with the time that passed since t, as kubectl users know
-// it: 5s, 3m20s, 47h, 12d.
+// Since returns the cell with the time since t, as kubectl prints it: 5s, 3m20s, 47h, 12d.
 func Since(t time.Time) string {
 	if t.IsZero() {
 		return Unknown
@@ -28,7 +27,7 @@ func Since(t time.Time) string {
 	return duration.HumanDuration(time.Since(t))
 }
 
-// OrNone is value, or None if it is empty.
+// OrNone returns value, or None if it is empty.
 func OrNone[S ~string](value S) string {
 	if value == "" {
 		return None
@@ -36,14 +35,13 @@ func OrNone[S ~string](value S) string {
 	return string(value)
 }
 
-// Bytes is the cell with a size in the binary units of Kubernetes quantities,
-// rounded to what a person reads: 512, 1.2Ki, 34Mi, 1.5Gi.
+// Bytes returns the cell with a rounded size in binary units: 512, 1.2Ki, 34Mi, 1.5Gi.
 func Bytes(n int64) string {
 	const step = 1024
 	units := []string{"Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
 	size, unit := float64(n), ""
 	for _, next := range units {
-		// 1023.5 would print as 1024 of the smaller unit.
+		// 1023.5 would be rounded to 1024.
 		if math.Abs(size) < step-0.5 {
 			break
 		}

@@ -24,7 +24,7 @@ const Wide int32 = 1
 
 var metadataDoc = metav1.ObjectMeta{}.SwaggerDoc()
 
-// Object is what a table can hold: a pointer to an API type.
+// Object is a pointer to an API type.
 type Object interface {
 	runtime.Object
 	metav1.Object
@@ -32,24 +32,20 @@ type Object interface {
 
 // Column is one column of a table over objects of type T.
 type Column[T Object] struct {
-	// Name is the header, in title case: kubectl prints it in capitals.
+	// Name is the header in title case; kubectl prints it in capitals.
 	Name string
-	// Type is the OpenAPI type of the cells: "string" when empty.
+	// Type is the OpenAPI type of the cells, "string" by default.
 	Type string
-	// Format is the OpenAPI format; "name" marks the column with the identity
-	// of the row.
-	Format string
-	// Description tells clients what the column means.
+	// Format is the OpenAPI format; "name" marks the column that identifies the row.
+	Format      string
 	Description string
-	// Priority is zero for a column that is always printed, Wide for one that
-	// is not.
+	// Priority is zero for columns that are always printed, or Wide.
 	Priority int32
-	// Value computes the cell of one object. It must return a JSON scalar:
-	// string, int64, float64 or bool.
+	// Value returns the cell of an object, a JSON scalar: string, int64, float64 or bool.
 	Value func(T) any
 }
 
-// Name is the column that identifies the row. Nearly every table starts with it.
+// Name returns the column that identifies the row.
 func Name[T Object]() Column[T] {
 	return Column[T]{
 		Name:        "Name",
@@ -59,7 +55,7 @@ func Name[T Object]() Column[T] {
 	}
 }
 
-// Age is the column with the time since the object was created.
+// Age returns the column with the time since creation.
 func Age[T Object]() Column[T] {
 	return Column[T]{
 		Name:        "Age",
@@ -68,8 +64,8 @@ func Age[T Object]() Column[T] {
 	}
 }
 
-// CreatedAt is the column with the time of creation, for kinds that Kubernetes has
-// no columns of their own for.
+// CreatedAt returns the column with the time of creation, as Kubernetes has it for kinds
+// without columns of their own.
 func CreatedAt[T Object]() Column[T] {
 	return Column[T]{
 		Name:        "Created At",
@@ -79,8 +75,7 @@ func CreatedAt[T Object]() Column[T] {
 	}
 }
 
-// New returns the convertor of a resource whose objects are of type T. The
-// resource is only used to tell a client which one has no table.
+// New returns the convertor of objects of type T. The resource is only used in errors.
 func New[T Object](resource schema.GroupResource, columns ...Column[T]) rest.TableConvertor {
 	definitions := make([]metav1.TableColumnDefinition, 0, len(columns))
 	for _, column := range columns {
@@ -104,15 +99,15 @@ type convertor[T Object] struct {
 	definitions []metav1.TableColumnDefinition
 }
 
-// ConvertToTable implements rest.TableConvertor. Rows carry the whole object;
-// the API server cuts it down to what the client's includeObject asks for.
+// ConvertToTable implements rest.TableConvertor. Rows contain the whole object; the API
+// server reduces it to the client's includeObject.
 func (c *convertor[T]) ConvertToTable(_ context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
 	table := &metav1.Table{Rows: []metav1.TableRow{}}
 	if err := c.addRows(table, object); err != nil {
 		return nil, err
 	}
 	copyListMeta(table, object)
-	// A watch sends the headers once, then asks for rows only.
+	// A watch sends the headers only once.
 	if options, ok := tableOptions.(*metav1.TableOptions); !ok || !options.NoHeaders {
 		table.ColumnDefinitions = c.definitions
 	}
@@ -142,8 +137,7 @@ func (c *convertor[T]) addRow(table *metav1.Table, object runtime.Object) error 
 	return nil
 }
 
-// copyListMeta keeps what a client needs to watch from, or to page through, the
-// list that it gets as a table.
+// copyListMeta copies what clients need in order to watch or page.
 func copyListMeta(table *metav1.Table, object runtime.Object) {
 	if list, err := meta.ListAccessor(object); err == nil {
 		table.ResourceVersion = list.GetResourceVersion()
@@ -156,8 +150,7 @@ func copyListMeta(table *metav1.Table, object runtime.Object) {
 	}
 }
 
-// notAcceptableError says that an object has no table, in the form that makes
-// the API server answer 406 rather than 500.
+// notAcceptableError makes the API server respond with 406 to objects without a table.
 type notAcceptableError struct {
 	resource schema.GroupResource
 	object   runtime.Object

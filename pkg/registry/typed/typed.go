@@ -29,9 +29,11 @@ type Serialization struct {
 	Codecs         serializer.CodecFactory
 }
 
-// GroupInfo returns the description of a group without resources.
-func (s Serialization) GroupInfo(group string) genericapiserver.APIGroupInfo {
-	return genericapiserver.NewDefaultAPIGroupInfo(group, s.Scheme, s.ParameterCodec, s.Codecs)
+// GroupInfo describes a group with the resources of one version.
+func (s Serialization) GroupInfo(version schema.GroupVersion, resources map[string]rest.Storage) genericapiserver.APIGroupInfo {
+	info := genericapiserver.NewDefaultAPIGroupInfo(version.Group, s.Scheme, s.ParameterCodec, s.Codecs)
+	info.VersionedResourcesStorageMap[version.Version] = resources
+	return info
 }
 
 // Strategy is the behaviour of a resource on create, update and delete. If it implements

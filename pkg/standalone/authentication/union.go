@@ -38,8 +38,8 @@ type Config struct {
 	Structured *Structured
 	// Webhook asks somebody else about tokens. It minds audiences itself.
 	Webhook authenticator.Token
-	// MainCluster asks the cluster that annex stands behind.
-	MainCluster authenticator.Request
+	// Delegated delegates to another cluster.
+	Delegated authenticator.Request
 }
 
 // New puts the authenticators in kube-apiserver's order: what is decided without
@@ -58,8 +58,8 @@ func (c Config) New() authenticator.Request {
 		known := tokenunion.New(tokens...)
 		requests = append(requests, bearertoken.New(known), websocket.NewProtocolAuthenticator(known))
 	}
-	if c.MainCluster != nil {
-		requests = append(requests, c.MainCluster)
+	if c.Delegated != nil {
+		requests = append(requests, c.Delegated)
 	}
 	known := group.NewAuthenticatedGroupAdder(union.New(requests...))
 	if c.Structured == nil {

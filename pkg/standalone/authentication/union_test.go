@@ -78,7 +78,7 @@ func TestFirstThatRecognisesDecides(t *testing.T) {
 			var asked []string
 			logins := Config{
 				StaticTokens: knows{"static", &asked}, ServiceAccounts: knows{"account", &asked}, BootstrapTokens: knows{"bootstrap", &asked},
-				Webhook: knows{"webhook", &asked}, MainCluster: knows{"main", &asked}, Structured: openAt(t, "/livez"),
+				Webhook: knows{"webhook", &asked}, Delegated: knows{"main", &asked}, Structured: openAt(t, "/livez"),
 			}.New()
 			req := &http.Request{URL: &url.URL{Path: test.path}, Header: http.Header{}}
 			if test.token != "" {

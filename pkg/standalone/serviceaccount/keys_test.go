@@ -88,7 +88,7 @@ func TestEveryKindOfKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := newWorld(t, robot)
+			w := newFixture(t, robot)
 			w.authenticator.keys = mustKeys(t, verifying...)
 			if diff := cmp.Diff([]string{algorithm}, w.authenticator.keys.algorithms()); diff != "" {
 				t.Errorf("algorithms (-want +got):\n%s", diff)

@@ -14,26 +14,28 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// HeavyBytes is the size from which an object counts as large. It is as much as
-// HTTP/2 buffers for a request in any case.
+// HeavyBytes is the minimum size of a large object. HTTP/2 buffers as much per request
+// anyway.
 const HeavyBytes = 256 << 10
 
-// How many objects of the largest size may be in memory at the same time. Working
-// on one takes several times its size; more at a time would be no faster.
+// Limits in units of the largest object. Processing an object takes several times its size,
+// and more at a time would not be faster.
 const (
 	workingObjects  = 4
 	arrivingObjects = 16
 	userObjects     = 2
 )
 
-// retrySeconds is when a client that found no room may try again.
+// retrySeconds is the Retry-After of refused requests.
 const retrySeconds = 2
 
-// Budget bounds the memory of large objects. Bodies that arrive have a limit of
-// their own, so a client that sends slowly does not keep others from working.
-// Each user has a share of both, and waits for it before for anything else.
+// Budget bounds the memory of large objects. Bodies that are being received have a separate
+// limit, so that slow clients do not block the processing of others. Each user has a share
+// of the budget, and waits for it first.
 type Budget struct {
 	largest           int64
 	timeout           time.Duration
@@ -43,14 +45,14 @@ type Budget struct {
 	users map[string]*share
 }
 
-// share is what a user with requests in the budget has of it.
+// share is that of a user with requests in the budget.
 type share struct {
 	bytes    *semaphore.Weighted
 	requests int
 }
 
-// NewBudget returns a budget for objects of at most so many bytes. A request waits
-// for its part until timeout.
+// NewBudget returns a budget for objects of at most largest bytes. Requests wait for it at
+// most for timeout.
 func NewBudget(largest int64, timeout time.Duration) *Budget {
 	registerMetrics()
 	return &Budget{
@@ -60,93 +62,93 @@ func NewBudget(largest int64, timeout time.Duration) *Budget {
 	}
 }
 
-// Part is what one request has of the budget.
-type Part struct {
-	budget                      *Budget
-	bytes                       int64
-	giveShare, arrived, written func()
+// Reservation is that of a request in the budget.
+type Reservation struct {
+	budget                         *Budget
+	bytes                          int64
+	releaseShare, arrived, written func()
 }
 
-// Arrive waits for a part for a body of the user that is about to arrive.
-func (b *Budget) Arrive(ctx context.Context, who user.Info, bytes int64) (*Part, error) {
-	p := &Part{budget: b, bytes: min(bytes, b.largest), written: func() {}}
+// Reserve waits for the memory of a body before it is received.
+func (b *Budget) Reserve(ctx context.Context, caller user.Info, bytes int64) (*Reservation, error) {
+	r := &Reservation{budget: b, bytes: min(bytes, b.largest), written: func() {}}
 	var err error
-	if p.giveShare, err = b.takeShare(ctx, who, p.bytes); err != nil {
+	if r.releaseShare, err = b.acquireShare(ctx, caller, r.bytes); err != nil {
 		return nil, err
 	}
-	if p.arrived, err = b.take(ctx, b.arriving, p.bytes, "other large objects"); err != nil {
-		p.giveShare()
+	if r.arrived, err = b.acquire(ctx, b.arriving, r.bytes, "other large objects"); err != nil {
+		r.releaseShare()
 		return nil, err
 	}
-	return p, nil
+	return r, nil
 }
 
-// Work waits until the body, which has arrived, may be worked on.
-func (p *Part) Work(ctx context.Context) (err error) {
-	p.written, err = p.budget.work(ctx, p.bytes)
+// Work waits until the received body may be processed.
+func (r *Reservation) Work(ctx context.Context) (err error) {
+	r.written, err = r.budget.work(ctx, r.bytes)
 	if err != nil {
-		p.written = func() {}
+		r.written = func() {}
 		return err
 	}
-	p.arrived()
+	r.arrived()
 	return nil
 }
 
-// Written gives back what working takes: from here on the client decides how long it takes.
-func (p *Part) Written() { p.written() }
+// Written ends the processing. The response may take as long as the client needs.
+func (r *Reservation) Written() { r.written() }
 
-// Release gives everything back.
-func (p *Part) Release() {
-	p.written()
-	p.arrived()
-	p.giveShare()
+// Release releases everything.
+func (r *Reservation) Release() {
+	r.written()
+	r.arrived()
+	r.releaseShare()
 }
 
-type partKey struct{}
+type reservationKey struct{}
 
-// WithPart says that the request has its part already. Upstream's handlers lie between the
-// filter that acquires it and the storage, and pass nothing but the context.
-func WithPart(ctx context.Context, p *Part) context.Context {
-	return context.WithValue(ctx, partKey{}, p)
+// WithReservation marks a request that has a reservation. Upstream's handlers lie between the
+// filter that reserves and the storage, and pass only the context.
+func WithReservation(ctx context.Context, r *Reservation) context.Context {
+	return context.WithValue(ctx, reservationKey{}, r)
 }
 
-// Acquire waits until an object may be worked on that the request did not bring.
-// A request that has a part never waits for another.
+// Acquire waits until an existing object may be processed, as for a patch. A request with a
+// reservation does not wait.
 func (b *Budget) Acquire(ctx context.Context, bytes int64) (release func(), err error) {
-	if bytes < HeavyBytes || ctx.Value(partKey{}) != nil {
+	if bytes < HeavyBytes || ctx.Value(reservationKey{}) != nil {
 		return func() {}, nil
 	}
 	bytes = min(bytes, b.largest)
-	who, _ := request.UserFrom(ctx)
-	giveShare, err := b.takeShare(ctx, who, bytes)
+	caller, _ := request.UserFrom(ctx)
+	releaseShare, err := b.acquireShare(ctx, caller, bytes)
 	if err != nil {
 		return nil, err
 	}
 	written, err := b.work(ctx, bytes)
 	if err != nil {
-		giveShare()
+		releaseShare()
 		return nil, err
 	}
 	return func() {
 		written()
-		giveShare()
+		releaseShare()
 	}, nil
 }
 
 func (b *Budget) work(ctx context.Context, bytes int64) (written func(), err error) {
-	give, err := b.take(ctx, b.working, bytes, "other large objects")
+	release, err := b.acquire(ctx, b.working, bytes, "other large objects")
 	if err != nil {
 		return nil, err
 	}
 	held.Add(float64(bytes))
 	return sync.OnceFunc(func() {
 		held.Add(-float64(bytes))
-		give()
+		release()
 	}), nil
 }
 
-func (b *Budget) takeShare(ctx context.Context, who user.Info, bytes int64) (giveShare func(), err error) {
-	name := shareName(who)
+func (b *Budget) acquireShare(ctx context.Context, caller user.Info, bytes int64) (release func(), err error) {
+	name := shareName(caller)
 	b.mu.Lock()
 	s := b.users[name]
 	if s == nil {
@@ -155,37 +157,37 @@ func (b *Budget) takeShare(ctx context.Context, who user.Info, bytes int64) (giv
 	}
 	s.requests++
 	b.mu.Unlock()
-	leave := func() {
+	forget := func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if s.requests--; s.requests == 0 {
 			delete(b.users, name)
 		}
 	}
-	give, err := b.take(ctx, s.bytes, bytes, "large objects of "+name)
+	releaseBytes, err := b.acquire(ctx, s.bytes, bytes, "large objects of "+name)
 	if err != nil {
-		leave()
+		forget()
 		return nil, err
 	}
 	return sync.OnceFunc(func() {
-		give()
-		leave()
+		releaseBytes()
+		forget()
 	}), nil
 }
 
-// shareName says whose share a request takes. The service accounts of a namespace
-// have one, because whoever can make one of them can make many.
-func shareName(who user.Info) string {
-	if who == nil {
+// shareName returns the owner of a share. The service accounts of a namespace have one share,
+// because a user who can create one of them can create many.
+func shareName(caller user.Info) string {
+	if caller == nil {
 		return ""
 	}
-	if namespace, _, err := serviceaccount.SplitUsername(who.GetName()); err == nil {
+	if namespace, _, err := serviceaccount.SplitUsername(caller.GetName()); err == nil {
 		return serviceaccount.MakeNamespaceGroupName(namespace)
 	}
-	return who.GetName()
+	return caller.GetName()
 }
 
-func (b *Budget) take(ctx context.Context, from *semaphore.Weighted, bytes int64, others string) (give func(), err error) {
+func (b *Budget) acquire(ctx context.Context, from *semaphore.Weighted, bytes int64, others string) (release func(), err error) {
 	if !from.TryAcquire(bytes) && b.wait(ctx, from, bytes) != nil {
 		return nil, apierrors.NewTooManyRequests(others+" are being written, try again later", retrySeconds)
 	}
@@ -199,3 +201,20 @@ func (b *Budget) wait(ctx context.Context, from *semaphore.Weighted, bytes int64
 	defer cancel()
 	return from.Acquire(ctx, bytes)
 }
+
+var (
+	held = metrics.NewGauge(&metrics.GaugeOpts{
+		Namespace:      "annex",
+		Name:           "large_writes_bytes",
+		Help:           "Bytes of large objects that are being written.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	waiting = metrics.NewGauge(&metrics.GaugeOpts{
+		Namespace:      "annex",
+		Name:           "large_writes_waiting",
+		Help:           "Writes of large objects that wait for others.",
+		StabilityLevel: metrics.ALPHA,
+	})
+)
+
+var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(held, waiting) })

@@ -20,8 +20,7 @@ func as(ctx context.Context, name string) context.Context {
 	return request.WithUser(ctx, &user.DefaultInfo{Name: name})
 }
 
-// TestBudget lets fifty users write the largest objects at once, half of them brought
-// by a body, and counts.
+// TestBudget lets fifty users write and update the largest objects concurrently.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	budget := NewBudget(16*mib, time.Minute)
@@ -35,22 +34,22 @@ func TestBudget(t *testing.T) {
 	}
 	var writers sync.WaitGroup
 	for i := range 50 {
-		who := &user.DefaultInfo{Name: fmt.Sprint(i)}
+		caller := &user.DefaultInfo{Name: fmt.Sprint(i)}
 		writers.Go(func() {
-			part, err := budget.Arrive(t.Context(), who, 16*mib)
+			reservation, err := budget.Reserve(t.Context(), caller, 16*mib)
 			if err == nil {
-				defer part.Release()
-				err = part.Work(t.Context())
+				defer reservation.Release()
+				err = reservation.Work(t.Context())
 			}
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			work()
-			part.Written()
+			reservation.Written()
 		})
 		writers.Go(func() {
-			release, err := budget.Acquire(request.WithUser(t.Context(), who), 16*mib)
+			release, err := budget.Acquire(request.WithUser(t.Context(), caller), 16*mib)
 			if err != nil {
 				t.Error(err)
 				return
@@ -61,37 +60,37 @@ func TestBudget(t *testing.T) {
 	}
 	writers.Wait()
 	if most.Load() > workingObjects {
-		t.Errorf("%d objects of 16 MiB were worked on at once, want at most %d", most.Load(), workingObjects)
+		t.Errorf("%d objects of 16 MiB were processed at once, want at most %d", most.Load(), workingObjects)
 	}
 	if len(budget.users) != 0 {
-		t.Errorf("%d users are remembered who have no requests", len(budget.users))
+		t.Errorf("%d users without requests have shares", len(budget.users))
 	}
 }
 
-// TestShares fills the share of a user with bodies that do not come to their end.
+// TestShares fills the share of a user with slow bodies.
 func TestShares(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		slow, other string
 		shared      bool
 	}{
-		"another user":              {slow: "ann", other: "bob"},
-		"the same user":             {slow: "ann", other: "ann", shared: true},
-		"two of a namespace":        {slow: "system:serviceaccount:one:a", other: "system:serviceaccount:one:b", shared: true},
-		"two of two namespaces":     {slow: "system:serviceaccount:one:a", other: "system:serviceaccount:two:a"},
-		"not really an account":     {slow: "system:serviceaccount:one", other: "system:serviceaccount:one:b"},
-		"nobody and the same":       {slow: "", other: "", shared: true},
-		"somebody without a bearer": {slow: "", other: "ann"},
+		"another user":          {slow: "ann", other: "bob"},
+		"the same user":         {slow: "ann", other: "ann", shared: true},
+		"same namespace":        {slow: "system:serviceaccount:one:a", other: "system:serviceaccount:one:b", shared: true},
+		"two namespaces":        {slow: "system:serviceaccount:one:a", other: "system:serviceaccount:two:a"},
+		"not a service account": {slow: "system:serviceaccount:one", other: "system:serviceaccount:one:b"},
+		"both anonymous":        {slow: "", other: "", shared: true},
+		"one anonymous":         {slow: "", other: "ann"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			budget := NewBudget(4*mib, 10*time.Millisecond)
 			for range userObjects {
-				part, err := budget.Arrive(t.Context(), &user.DefaultInfo{Name: test.slow}, 100*mib)
+				reservation, err := budget.Reserve(t.Context(), &user.DefaultInfo{Name: test.slow}, 100*mib)
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer part.Release()
+				defer reservation.Release()
 			}
 			release, err := budget.Acquire(as(t.Context(), test.other), mib)
 			if (err != nil) != test.shared {
@@ -102,7 +101,7 @@ func TestShares(t *testing.T) {
 			}
 			for range 1000 {
 				if _, err := budget.Acquire(as(t.Context(), test.other), HeavyBytes-1); err != nil {
-					t.Fatalf("small objects take nothing: %v", err)
+					t.Fatalf("small object: %v", err)
 				}
 			}
 		})

@@ -22,8 +22,7 @@ const testPrefix = "/annex"
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
-// newStorage returns the storage of widgets in an etcd that takes requests of so
-// many bytes.
+// newStorage returns a storage of widgets. etcdBytes is the request limit of its etcd.
 func newStorage(t *testing.T, config Config, etcdBytes int64) storage.Interface {
 	t.Helper()
 	etcd := etcdtest.Start(t, func(config *embeddedetcd.Config) { config.MaxRequestBytes = etcdBytes })

@@ -1,6 +1,12 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package objectsize bounds the size of objects, and the memory for concurrent writes of
+// large ones.
+//
+// A write has two limits: annex's, for the encoded object, and that of the Store's etcd, for
+// the compressed and encrypted value. The Transformer records both sizes, and the Storage
+// reports them in errors.
 package objectsize
 
 import (
@@ -20,39 +26,39 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/utils/lru"
 
 	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
-// Config is what the objects of a resource may take.
+// Config configures a Limiter.
 type Config struct {
 	Resource schema.GroupResource
-	// Store is the name of the Store that the resource is in.
+	// Store is the name of the resource's Store.
 	Store string
 	// Prefix is that of the Store's keys.
 	Prefix string
-	// MaxBytes is the size of the largest object as it is encoded, before
-	// compression.
+	// MaxBytes bounds the size of an encoded object before compression.
 	MaxBytes int64
-	// Budget is shared by all resources; nil bounds nothing.
+	// Budget is shared by all resources. It may be nil.
 	Budget *Budget
 }
 
-// Limiter bounds the objects of one resource. Its Transformer and Storage have to
-// be used together, the storage within writeinfo.Storage.
+// Limiter bounds the objects of a resource. Its Transformer and Storage must be used together,
+// inside writeinfo.Storage.
 type Limiter struct {
 	config Config
 	heavy  heavy
 }
 
-// NewLimiter returns a limiter that has seen no object yet.
+// NewLimiter returns a Limiter.
 func NewLimiter(config Config) *Limiter {
 	return &Limiter{config: config, heavy: newHeavy(config.Prefix)}
 }
 
 var errTooLarge = errors.New("larger than --max-object-bytes")
 
-// Transformer puts the limit around what compresses and encrypts values.
+// Transformer wraps the compression and encryption of values.
 func (l *Limiter) Transformer(inner value.Transformer) value.Transformer {
 	return &transformer{Transformer: inner, limiter: l}
 }
@@ -68,7 +74,7 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 	if err != nil {
 		return nil, err
 	}
-	t.limiter.heavy.note(dataCtx, len(data))
+	t.limiter.heavy.record(dataCtx, len(data))
 	info := writeinfo.FromContext(ctx)
 	if info == nil {
 		return stored, nil
@@ -86,13 +92,13 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, dataC
 func (t *transformer) TransformFromStorage(ctx context.Context, stored []byte, dataCtx value.Context) ([]byte, bool, error) {
 	data, stale, err := t.Transformer.TransformFromStorage(ctx, stored, dataCtx)
 	if err == nil {
-		t.limiter.heavy.note(dataCtx, len(data))
+		t.limiter.heavy.record(dataCtx, len(data))
 	}
 	return data, stale, err
 }
 
-// Storage has writes that are too large refused with both sizes, and those of
-// large objects wait for their part of the budget.
+// Storage reports refused writes with both sizes, and makes updates of large objects wait for
+// the budget.
 func (l *Limiter) Storage(inner storage.Interface) storage.Interface {
 	return &limited{Interface: inner, limiter: l}
 }
@@ -102,14 +108,13 @@ type limited struct {
 	limiter *Limiter
 }
 
-// Create implements storage.Interface. The budget is not asked: the request has
-// brought the object along and has its part.
+// Create implements storage.Interface. The request already has a reservation for the object.
 func (s *limited) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	return s.limiter.explain(ctx, s.Interface.Create(ctx, key, obj, out, ttl), key)
 }
 
-// GuaranteedUpdate implements storage.Interface. A small patch of a large object
-// takes as much memory as writing all of it.
+// GuaranteedUpdate implements storage.Interface. A small patch of a large object takes as much
+// memory as writing all of it.
 func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cached runtime.Object) error {
 	if budget := s.limiter.config.Budget; budget != nil {
@@ -123,8 +128,7 @@ func (s *limited) GuaranteedUpdate(ctx context.Context, key string, destination 
 	return s.limiter.explain(ctx, err, key)
 }
 
-// explain turns a refusal for size into one that says so to whoever wrote the
-// object.
+// explain converts errors about sizes to 413 with both sizes.
 func (l *Limiter) explain(ctx context.Context, err error, key string) error {
 	var limit string
 	switch {
@@ -144,12 +148,46 @@ func (l *Limiter) explain(ctx context.Context, err error, key string) error {
 	return refusal
 }
 
-// RefusedByEtcd reports whether etcd, or what is between, found a request too
-// large: etcd itself has an error for that, gRPC on either side another.
+// RefusedByEtcd reports whether etcd or gRPC refused a request as too large.
 func RefusedByEtcd(err error) bool {
 	if err.Error() == rpctypes.ErrRequestTooLarge.Error() {
 		return true
 	}
 	refusal, ok := status.FromError(err)
 	return ok && refusal.Code() == codes.ResourceExhausted && strings.Contains(refusal.Message(), "message larger than max")
+}
+
+// maxHeavy bounds the large objects per resource in heavy.
+const maxHeavy = 10000
+
+// heavy has the sizes of large objects, so that memory is acquired before one is read for an
+// update. An evicted object is added again by the next read.
+type heavy struct {
+	prefix string
+	sizes  *lru.Cache // of int, by key without prefix
+}
+
+func newHeavy(prefix string) heavy {
+	return heavy{prefix: strings.Trim(prefix, "/"), sizes: lru.New(maxHeavy)}
+}
+
+// record records the size of a value that is read or written.
+func (h *heavy) record(dataCtx value.Context, size int) {
+	if size < HeavyBytes && h.sizes.Len() == 0 {
+		return
+	}
+	key := strings.TrimPrefix(strings.Trim(string(dataCtx.AuthenticatedData()), "/"), h.prefix+"/")
+	if size < HeavyBytes {
+		h.sizes.Remove(key)
+	} else {
+		h.sizes.Add(key, size)
+	}
+}
+
+// size returns 0 for objects that are not large.
+func (h *heavy) size(key string) int64 {
+	if size, ok := h.sizes.Get(strings.Trim(key, "/")); ok {
+		return int64(size.(int))
+	}
+	return 0
 }

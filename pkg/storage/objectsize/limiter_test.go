@@ -27,14 +27,14 @@ func TestRefusals(t *testing.T) {
 	tests := map[string]struct {
 		maxBytes, etcdBytes int64
 		size                int
-		want                string // nothing if the object is taken
+		want                string // "" if the object is accepted
 	}{
 		"as large as allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: 16*mib - 512},
 		"larger than allowed": {maxBytes: 16 * mib, etcdBytes: 17 * mib, size: 16 * mib,
 			want: `widgets.example.com "w" has 167\d{5} bytes, 167\d{5} bytes as it is stored: an object may have 16777216 bytes \(--max-object-bytes\)`},
-		"more than etcd takes": {maxBytes: 16 * mib, etcdBytes: 0, size: 1700 << 10,
+		"more than etcd accepts": {maxBytes: 16 * mib, etcdBytes: 0, size: 1700 << 10,
 			want: `widgets.example.com "w" has 174\d{4} bytes, 174\d{4} bytes as it is stored: that does not fit into a request to the etcd of Store "archive"`},
-		"more than gRPC takes": {maxBytes: 16 * mib, etcdBytes: 0, size: 8 * mib,
+		"more than gRPC accepts": {maxBytes: 16 * mib, etcdBytes: 0, size: 8 * mib,
 			want: `has 838\d{4} bytes, .* of Store "archive"`},
 	}
 	for name, test := range tests {
@@ -73,9 +73,8 @@ func checkRefusal(t *testing.T, what string, err error, want string) {
 	}
 }
 
-// TestLeaving has an object that is larger than the limit, which was lowered, lose
-// its finalizer.
-func TestLeaving(t *testing.T) {
+// TestTerminating removes the finalizer of an object that is larger than a lowered limit.
+func TestTerminating(t *testing.T) {
 	t.Parallel()
 	unlimited := newStorage(t, Config{MaxBytes: mib}, 0)
 	store := writeinfo.Storage(unlimited)
@@ -102,9 +101,8 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestUpdateTakesPart sees that a small change of a large object needs a part of
-// the budget, and one of a small object does not.
-func TestUpdateTakesPart(t *testing.T) {
+// TestUpdateAcquiresBudget: only a change of a large object waits for the budget.
+func TestUpdateAcquiresBudget(t *testing.T) {
 	t.Parallel()
 	budget := NewBudget(4*mib, 50*time.Millisecond)
 	store := writeinfo.Storage(newStorage(t, Config{MaxBytes: 16 * mib, Budget: budget}, 17*mib))
@@ -114,13 +112,13 @@ func TestUpdateTakesPart(t *testing.T) {
 		}
 	}
 	var release []func()
-	for _, who := range []string{"ann", "bob"} {
+	for _, name := range []string{"ann", "bob"} {
 		for range userObjects {
-			give, err := budget.Acquire(as(t.Context(), who), 4*mib)
+			releaseOne, err := budget.Acquire(as(t.Context(), name), 4*mib)
 			if err != nil {
 				t.Fatal(err)
 			}
-			release = append(release, give)
+			release = append(release, releaseOne)
 		}
 	}
 	label := func(object *unstructured.Unstructured) {
@@ -137,14 +135,14 @@ func TestUpdateTakesPart(t *testing.T) {
 		t.Errorf("a small object: %v", err)
 	}
 	if err := update("large"); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("a large object while the budget is used: got %v, want 429", err)
+		t.Errorf("a large object without budget: got %v, want 429", err)
 	}
-	ctx := WithPart(t.Context(), &Part{})
+	ctx := WithReservation(t.Context(), &Reservation{})
 	if err := store.GuaranteedUpdate(ctx, widgetKey("large"), newWidget(), false, nil, tryUpdate, nil); err != nil {
-		t.Errorf("a large object in a request that has a part: %v", err)
+		t.Errorf("a large object with a reservation: %v", err)
 	}
-	for _, give := range release {
-		give()
+	for _, releaseOne := range release {
+		releaseOne()
 	}
 	if err := update("large"); err != nil {
 		t.Errorf("a large object: %v", err)

@@ -347,6 +347,12 @@ var rules = []rule{
 		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
+		packages: "pkg/aggregated/discovery",
+		duty:     "Filters OpenAPI and discovery documents for the main cluster's aggregator.",
+		ours:     []string{"pkg/apis/hosting/v1alpha1"},
+		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/kube-openapi/..."}, clients...),
+	},
+	{
 		packages: "pkg/standalone/authentication",
 		duty:     "Who is recognised where annex stands alone, in which order; makes no token itself.",
 		ours:     []string{"pkg/configfile/..."},
@@ -423,16 +429,10 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
-		packages: "pkg/controller/limits",
-		duty:     "The controller that says how full the limits of HostedResources are.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/limits", "pkg/storage/usage"},
+		packages: "pkg/controller/hostedresource",
+		duty:     "The controller of HostedResources: creates them, and writes their status, usage, limits and unreadable objects included.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/corruption", "pkg/storage/limits", "pkg/storage/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
-	},
-	{
-		packages: "pkg/controller/intact",
-		duty:     "The controller that says which objects of HostedResources cannot be read.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/corruption"},
-		others:   clients,
 	},
 	{
 		packages: "pkg/aggregated/controller/{name}",
@@ -441,9 +441,15 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
+		packages: "pkg/standalone/controller/metadatainformers",
+		duty:     "The informers of the metadata of all objects, for garbage collection and quotas.",
+		ours:     []string{"pkg/controller/framework/..."},
+		others:   clients,
+	},
+	{
 		packages: "pkg/standalone/controller/{name}",
 		duty:     "A controller of the Kubernetes kinds that a standalone annex serves; kube-controller-manager runs its counterpart in a main cluster.",
-		ours:     []string{"pkg/controller/framework/..."},
+		ours:     []string{"pkg/standalone/controller/metadatainformers", "pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
@@ -469,7 +475,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/server",
 		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
-		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
+		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
 		}, append(flags, clients...)...),

@@ -6,6 +6,8 @@ package crds
 import (
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestLoadReadsEverySource(t *testing.T) {
@@ -21,9 +23,7 @@ func TestLoadReadsEverySource(t *testing.T) {
 		t.Run(source.Name, func(t *testing.T) {
 			t.Parallel()
 			manifests, err := Load(t.Context(), source)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if want := atLeast[source.Name]; want == 0 || len(manifests) < want {
 				t.Errorf("read %d CRDs, want at least %d", len(manifests), want)
 			}
@@ -40,9 +40,7 @@ func TestObjects(t *testing.T) {
 	t.Parallel()
 	source := Source{Name: "gateway-api", Module: "sigs.k8s.io/gateway-api", Dir: "config/crd/standard"}
 	manifests, err := Load(t.Context(), source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, manifest := range manifests {
 		if manifest.CRD.Spec.Names.Kind != "HTTPRoute" {
 			continue

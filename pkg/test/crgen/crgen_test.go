@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/test/crds"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestEveryPublishedKind makes objects of every kind that the pinned projects
@@ -15,9 +16,7 @@ func TestEveryPublishedKind(t *testing.T) {
 	t.Parallel()
 	for _, source := range crds.Sources() {
 		manifests, err := crds.Load(t.Context(), source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, manifest := range manifests {
 			for _, version := range manifest.CRD.Spec.Versions {
 				if !version.Served {
@@ -26,9 +25,7 @@ func TestEveryPublishedKind(t *testing.T) {
 				t.Run(source.Name+"/"+manifest.CRD.Name+"/"+version.Name, func(t *testing.T) {
 					t.Parallel()
 					pair, err := New(t.Context(), manifest.CRD, version.Name, "default", "sample")
-					if err != nil {
-						t.Fatal(err)
-					}
+					expect.NoError(t, err)
 					minimal, full := leaves(pair.Minimal.Object), leaves(pair.Full.Object)
 					if full <= minimal {
 						t.Errorf("the full object has %d values, no more than the minimal one with %d", full, minimal)

@@ -10,6 +10,8 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestTextKeepsToItsSchema(t *testing.T) {
@@ -30,9 +32,7 @@ func TestTextKeepsToItsSchema(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := text(&schema, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			length := int64(utf8.RuneCountInString(got))
 			if !regexp.MustCompile(schema.Pattern).MatchString(got) {
 				t.Errorf("%q does not match %q", got, schema.Pattern)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const example = "# Page\n\nWrite `notes.md` or rather `a.yaml`, mode 0600:\n\n```yaml\na: 1\n```\n\n" +
@@ -19,9 +21,7 @@ const example = "# Page\n\nWrite `notes.md` or rather `a.yaml`, mode 0600:\n\n``
 func TestParse(t *testing.T) {
 	t.Parallel()
 	got, err := Parse(example)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := []Step{
 		{Line: 6, File: "a.yaml", Text: "a: 1\n"},
 		{Line: 18, Text: "export A=$(cat a.yaml)\ncd /"},
@@ -76,9 +76,7 @@ last=${@: -1}
 echo "annex v1 is ready at https://127.0.0.1:${last#*=}, use it with: export KUBECONFIG=x"
 while :; do sleep 0.01; done
 `
-	if err := os.WriteFile(filepath.Join(bin, "annex"), []byte(annex), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(filepath.Join(bin, "annex"), []byte(annex), 0o700))
 	Run(t, "Put `dir/f.txt`:\n\n```text\nhello\n```\n\n"+
 		"```console\n$ annex serve --flag \\\n> --other\nannex … is ready at https://127.0.0.1:7443, use it with: …\n```\n\n"+
 		"```sh\nexport GREETING=$(cat dir/f.txt)\n(sleep 0.2; touch later) &\n```\n\n"+

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -32,19 +33,13 @@ const annexAddress = "127.0.0.1:7443"
 func Run(t *testing.T, page string, path ...string) {
 	t.Helper()
 	steps, err := Parse(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	// Sockets of annex are below it; their paths are short, names of tests are not.
 	dir, err := os.MkdirTemp("", "page-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	sh, err := startShell(dir, t.TempDir(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(sh.close)
 	r := &reader{shell: sh, addresses: map[string]string{}}
 	for _, step := range steps {
@@ -59,9 +54,7 @@ func freeAddress(t *testing.T) string {
 	t.Helper()
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer listener.Close()
 	return listener.Addr().String()
 }
@@ -106,12 +99,8 @@ func (r *reader) follow(t *testing.T, step Step) {
 func (r *reader) write(t *testing.T, step Step) {
 	t.Helper()
 	file := filepath.Join(r.shell.dir, step.File)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(step.Text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	expect.NoError(t, os.WriteFile(file, []byte(step.Text), 0o600))
 }
 
 // run types a command and waits for its end.

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestAuthenticationKubeconfig gives a second user access with what annex prints,
@@ -45,9 +47,7 @@ func TestAuthenticationKubeconfig(t *testing.T) {
 func printKubeconfig(t *testing.T, path string, args ...string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer file.Close()
 	var stderr bytes.Buffer
 	command := exec.CommandContext(t.Context(), programs.annex, append([]string{"kubeconfig"}, args...)...)

@@ -31,6 +31,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -43,14 +44,10 @@ func TestRefusesToStart(t *testing.T) {
 	t.Parallel()
 	running := sharedServer(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { taken.Close() }) // the tests below run after this function
 	_, takenPort, err := net.SplitHostPort(taken.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
 	down := "http://127.0.0.1:" + freePort(t)
@@ -61,9 +58,7 @@ func TestRefusesToStart(t *testing.T) {
 	notADir, junk := file("x"), file("{{{")
 	authorizers := file("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n- {type: RBAC, name: rbac}\n- {type: ABAC, name: abac}\n")
 	foreign := t.TempDir()
-	if err := os.WriteFile(filepath.Join(foreign, "thesis.txt"), []byte("years of work"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(filepath.Join(foreign, "thesis.txt"), []byte("years of work"), 0o600))
 
 	tests := map[string]struct {
 		flags []string
@@ -135,22 +130,14 @@ func TestRefusesADamagedDataDir(t *testing.T) {
 
 	foreign := writePair(t, time.Now().Add(time.Hour))
 	certificate, err := os.ReadFile(foreign.cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	key, err := os.ReadFile(foreign.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	expiredCA := writePair(t, time.Now().Add(-time.Hour))
 	old, err := os.ReadFile(expiredCA.cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	oldKey, err := os.ReadFile(expiredCA.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	tests := map[string]map[string][]byte{ // by the file to blame: what is replaced, nil to remove it
 		"pki/serving.pem": {"pki/serving.pem": append(certificate, key...)},
 		"pki/admin.pem":   {"pki/admin.pem": []byte("junk")},
@@ -185,14 +172,10 @@ func TestRefusesADamagedDataDir(t *testing.T) {
 func TestRefusesAnUnreadableDataDir(t *testing.T) {
 	t.Parallel()
 	home, err := os.MkdirTemp("", "annex-e2e-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(home) })
 	dataDir := filepath.Join(home, "data")
-	if err := os.Mkdir(dataDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Mkdir(dataDir, 0o700))
 	command := exec.Command(programs.annex, "serve", "--data-dir="+dataDir, "--secure-port=0")
 	if os.Geteuid() == 0 {
 		// Nothing is hidden from root, so somebody else has to try.
@@ -200,12 +183,10 @@ func TestRefusesAnUnreadableDataDir(t *testing.T) {
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		command.Path = filepath.Join(home, "annex")
 		copyProgram(t, programs.annex, command.Path)
-		if err := os.Chmod(home, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.Chmod(home, 0o755))
 		command.Dir = home
-	} else if err := os.Chmod(dataDir, 0); err != nil {
-		t.Fatal(err)
+	} else {
+		expect.NoError(t, os.Chmod(dataDir, 0))
 	}
 	refuses(t, command, "--data-dir", dataDir, "permission denied")
 }
@@ -214,16 +195,12 @@ func TestRefusesAnUnreadableDataDir(t *testing.T) {
 func refuses(t *testing.T, command *exec.Cmd, names ...string) {
 	t.Helper()
 	annex, err := process.StartCommand(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer annex.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), refusalTime)
 	defer cancel()
 	code, err := annex.Wait(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	line := annex.Stderr()
 	if code != 1 {
 		t.Errorf("the exit code is %d: %s", code, line)
@@ -258,9 +235,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 		found[path] = description
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return found
 }
 
@@ -269,13 +244,9 @@ func snapshot(t *testing.T, dir string) map[string]string {
 func replace(t *testing.T, path string, content []byte) func() {
 	t.Helper()
 	away := filepath.Join(t.TempDir(), "away")
-	if err := os.Rename(path, away); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Rename(path, away))
 	if content != nil {
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, content, 0o600))
 	}
 	return func() {
 		if err := os.Rename(away, path); err != nil {
@@ -287,29 +258,21 @@ func replace(t *testing.T, path string, content []byte) func() {
 func writeFile(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
 func copyProgram(t *testing.T, from, to string) {
 	t.Helper()
 	source, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer source.Close()
 	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if _, err := io.Copy(target, source); err != nil {
 		t.Fatal(err)
 	}
-	if err := target.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, target.Close())
 }
 
 // pair are the files of a certificate and its key.
@@ -319,9 +282,7 @@ type pair struct{ cert, key string }
 func writePair(t *testing.T, until time.Time) pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "somebody else"},
@@ -332,20 +293,12 @@ func writePair(t *testing.T, until time.Time) pair {
 		BasicConstraintsValid: true,
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	encoded, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var certPEM, keyPEM bytes.Buffer
-	if err := pem.Encode(&certPEM, &pem.Block{Type: "CERTIFICATE", Bytes: certificate}); err != nil {
-		t.Fatal(err)
-	}
-	if err := pem.Encode(&keyPEM, &pem.Block{Type: "PRIVATE KEY", Bytes: encoded}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, pem.Encode(&certPEM, &pem.Block{Type: "CERTIFICATE", Bytes: certificate}))
+	expect.NoError(t, pem.Encode(&keyPEM, &pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
 	return pair{cert: writeFile(t, certPEM.String()), key: writeFile(t, keyPEM.String())}
 }
 
@@ -362,9 +315,7 @@ func (oldEtcd) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserver
 func startOldEtcd(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	server := grpc.NewServer()
 	etcdserverpb.RegisterMaintenanceServer(server, oldEtcd{})
 	go server.Serve(listener)

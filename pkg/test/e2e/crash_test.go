@@ -30,6 +30,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -125,9 +127,7 @@ func (s *server) findAll(t *testing.T, writes []write) {
 	for _, w := range writes {
 		if found[w.resource] == nil {
 			list, err := s.annexDynamicClient.Resource(w.resource).Namespace("default").List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatalf("list %s after a start: %v", w.resource.Resource, err)
-			}
+			expect.NoError(t, err, "list %s after a start", w.resource.Resource)
 			found[w.resource] = map[string]unstructured.Unstructured{}
 			for _, item := range list.Items {
 				found[w.resource][item.GetName()] = item
@@ -159,18 +159,14 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 
 	port := freePort(t)
 	restarted, err := process.Start(programs.annex, dataDir, "--secure-port="+port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { stop(t, restarted) })
 	// The certificates are those of before, so the client is made before the
 	// server answers.
 	config := rest.CopyConfig(s.config)
 	config.Host = "https://127.0.0.1:" + port
 	admin, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	paths := []string{
 		"/apis/example.com/v1/namespaces/default/widgets/a",
 		"/apis/example.com/v1beta1/namespaces/default/widgets",
@@ -181,7 +177,7 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 	}
 	allowed := []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusTooManyRequests}
 	answers := map[int]int{}
-	eventually(t, "all paths answer", func() (bool, string) {
+	poll.UntilDone(t, "all paths answer", func() (bool, string) {
 		good := 0
 		for _, path := range paths {
 			code, err := status(admin, config.Host+path, "")
@@ -213,9 +209,7 @@ func TestTerminateDrains(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			watch, err := s.annexClient.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			defer watch.Stop()
 
 			var written []string
@@ -235,9 +229,7 @@ func TestTerminateDrains(t *testing.T) {
 			})
 			<-half
 			stopped := time.Now()
-			if err := s.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, s.Signal(signal))
 			code, err := s.Wait(ctx)
 			if err != nil || code != 0 {
 				t.Errorf("annex left with code %d (%v): %s", code, err, s.Stderr())
@@ -247,9 +239,7 @@ func TestTerminateDrains(t *testing.T) {
 
 			again := startServerIn(t, dataDir)
 			list, err := again.annexClient.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			for _, name := range written {
 				if !slices.ContainsFunc(list.Items, func(item corev1.ConfigMap) bool { return item.Name == name }) {
 					t.Errorf("configmap %s was acknowledged and is lost", name)
@@ -317,21 +307,15 @@ func TestRunAnywhere(t *testing.T) {
 	for len(dir) < 150 {
 		dir = filepath.Join(dir, "a folder with a long name")
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.MkdirAll(dir, 0o700))
 	command := exec.Command(programs.annex, "serve", "--secure-port=0")
 	command.Dir, command.Env = dir, []string{}
 	annex, err := process.StartCommand(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { stop(t, annex) })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := annex.WaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitReady(ctx))
 	if want := filepath.Join(dir, ".annex", "admin.kubeconfig"); annex.Kubeconfig != want {
 		t.Errorf("the kubeconfig is %s, want %s", annex.Kubeconfig, want)
 	}
@@ -343,13 +327,9 @@ func TestRunAnywhere(t *testing.T) {
 func freePort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer listener.Close()
 	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return port
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/test/doctest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -19,19 +20,13 @@ import (
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	root, err := process.ModuleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	followed := 0
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if !doctest.Followable(string(content)) {
 			continue
 		}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const examplesDir = "../../../artifacts/examples"
@@ -25,19 +27,13 @@ func TestExamples(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	files, err := filepath.Glob(examplesDir + "/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	kinds := map[string]bool{}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		var object struct{ Kind string }
-		if err := yaml.Unmarshal(content, &object); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
+		expect.NoError(t, yaml.Unmarshal(content, &object), "%s", file)
 		kind := strings.ToLower(object.Kind)
 		if !strings.HasSuffix(file, "-"+kind+".yaml") {
 			t.Errorf("%s holds a %s: its name should say so", file, object.Kind)

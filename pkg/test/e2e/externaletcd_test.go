@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestExternalEtcd serves from an etcd that is not annex's, which goes away and
@@ -24,17 +26,13 @@ import (
 func TestExternalEtcd(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "annex-e2e-") // short: it holds a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	config := embeddedetcd.Config{Dir: filepath.Join(dir, "data"), SocketPath: filepath.Join(dir, "run", "client.sock")}
 	startEtcd := func() *embeddedetcd.Server {
 		t.Helper()
 		etcd, err := embeddedetcd.Start(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return etcd
 	}
 	etcd := startEtcd()
@@ -54,9 +52,7 @@ func TestExternalEtcd(t *testing.T) {
 	s.kubectl.run(t, "wait", "store/default", "--for=condition=Ready", "--timeout=60s")
 	contains(t, s.kubectl.run(t, "get", "store", "default", "-o", "jsonpath={.spec}"), config.SocketPath)
 
-	if err := etcd.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, etcd.Close())
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	during := &unstructured.Unstructured{Object: map[string]any{
@@ -67,7 +63,7 @@ func TestExternalEtcd(t *testing.T) {
 	}
 
 	etcd = startEtcd()
-	eventually(t, "a write after etcd came back", func() (bool, string) {
+	poll.UntilDone(t, "a write after etcd came back", func() (bool, string) {
 		result := s.kubectl.try(t, widget("default", "after", `{}`), "apply", "-f", "-")
 		return result.code == 0, result.stderr
 	})

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // testCascade deletes owners as kubectl offers it: a ConfigMap that a Widget owns, and
@@ -40,7 +42,7 @@ func testCascade(t *testing.T, s *server) {
 
 	family("background", "")
 	s.kubectl.run(t, "delete", "widget", "background", "-n", namespace)
-	eventually(t, "all dependents are gone", func() (bool, string) { return left("background") == "", left("background") })
+	poll.UntilDone(t, "all dependents are gone", func() (bool, string) { return left("background") == "", left("background") })
 
 	family("orphan", "")
 	s.kubectl.run(t, "delete", "widget", "orphan", "-n", namespace, "--cascade=orphan")
@@ -53,7 +55,7 @@ func testCascade(t *testing.T, s *server) {
 
 	family("foreground", `"example.com/hold"`)
 	s.kubectl.run(t, "delete", "widget", "foreground", "-n", namespace, "--cascade=foreground", "--wait=false")
-	eventually(t, "the grandchild is being deleted", func() (bool, string) {
+	poll.UntilDone(t, "the grandchild is being deleted", func() (bool, string) {
 		got := s.kubectl.run(t, "get", "widget", "foreground-grandchild", "-n", namespace, "-o", "jsonpath={.metadata.deletionTimestamp}")
 		return got != "", got
 	})

@@ -25,7 +25,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
-	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -84,9 +84,7 @@ func startServerIn(t *testing.T, dataDir string, flags ...string) *server {
 	if s != nil {
 		t.Cleanup(func() { stop(t, s.Annex) })
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return s
 }
 
@@ -259,12 +257,6 @@ func (s *server) namespace(t *testing.T) string {
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	s.kubectl.run(t, "create", "namespace", name)
 	return name
-}
-
-// eventually polls until done and fails with what was last seen.
-func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
-	t.Helper()
-	poll.UntilDone(t, what, check)
 }
 
 // contains fails for each part that text lacks.

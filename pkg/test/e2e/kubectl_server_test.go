@@ -21,14 +21,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func testCreateTyped(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	file := filepath.Join(t.TempDir(), "content")
-	if err := os.WriteFile(file, []byte{0xff, 0x00, 0x01}, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(file, []byte{0xff, 0x00, 0x01}, 0o600))
 	s.kubectl.run(t, "create", "configmap", "c", "-n", namespace, "--from-literal=a=1", "--from-file=raw="+file)
 	if got := s.kubectl.run(t, "get", "cm", "c", "-n", namespace, "-o", "jsonpath={.data.a} {.binaryData.raw}"); got != "1 /wAB" {
 		t.Errorf("the configmap holds %q", got)
@@ -68,9 +69,7 @@ func testWait(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	s.kubectl.feed(t, widget(namespace, "a", `{}`), "create", "-f", "-")
 	waiter := s.kubectl.command(t.Context(), "wait", "widget/a", "-n", namespace, "--for=jsonpath={.status.phase}=Painted", "--timeout=60s")
-	if err := waiter.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, waiter.Start())
 	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Painted"}}`)
 	if err := waiter.Wait(); err != nil {
 		t.Errorf("wait for the phase: %v", err)
@@ -84,7 +83,7 @@ func testHosting(t *testing.T, s *server) {
 	s.kubectl.run(t, "wait", "store/default", "--for=condition=Ready", "--timeout=60s")
 	s.kubectl.run(t, "wait", "hostedresource/widgets.example.com", "--for=condition=Ready", "--timeout=60s")
 	contains(t, s.kubectl.run(t, "get", "hostedresources,stores"), "hostedresource.hosting.annex.dev/widgets.example.com", "Hosted", "store.hosting.annex.dev/default")
-	eventually(t, "the status of the store", func() (bool, string) {
+	poll.UntilDone(t, "the status of the store", func() (bool, string) {
 		status := s.kubectl.run(t, "get", "store", "default", "-o", "jsonpath={.status.size} {.status.sizeInUse} {.status.quota} {.status.objects} {.status.version}")
 		fields := strings.Fields(status)
 		return len(fields) == 5 && fields[3] != "0", status
@@ -152,7 +151,7 @@ func testDeleteNamespace(t *testing.T, s *server) {
 	s.kubectl.feed(t, held, "create", "-f", "-")
 
 	s.kubectl.run(t, "delete", "namespace", namespace, "--wait=false")
-	eventually(t, "the namespace keeps what has a finalizer, and only that", func() (bool, string) {
+	poll.UntilDone(t, "the namespace keeps what has a finalizer, and only that", func() (bool, string) {
 		left := s.kubectl.run(t, "get", "widgets,configmaps", "-n", namespace, "-o", "name")
 		return left == "widget.example.com/held\n", left
 	})
@@ -174,29 +173,27 @@ func testDeleteNamespace(t *testing.T, s *server) {
 func testDeleteCRD(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	crd, err := os.ReadFile(widgetCRD)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	rename := strings.NewReplacer("widgets", "gadgets", "widget", "gadget", "Widget", "Gadget", "[wd]", "[gd]", "[all, examples]", "[all]")
 	manifest := rename.Replace(string(crd))
 	s.kubectl.feed(t, manifest, "create", "-f", "-")
 	s.kubectl.run(t, "wait", "crd/gadgets.example.com", "--for=condition=Established", "--timeout=60s")
 	gadget := rename.Replace(widget(namespace, "a", `{}`))
-	eventually(t, "discovery of gadgets", func() (bool, string) {
+	poll.UntilDone(t, "discovery of gadgets", func() (bool, string) {
 		result := s.kubectl.try(t, gadget, "apply", "-f", "-")
 		return result.code == 0, result.stderr
 	})
 	s.kubectl.run(t, "wait", "hostedresource/gadgets.example.com", "--for=jsonpath={.status.objects}=1", "--timeout=60s")
 	s.kubectl.run(t, "delete", "crd", "gadgets.example.com")
 	s.kubectl.refuse(t, "", []string{"get", "gadgets", "-n", namespace}, "the server")
-	eventually(t, "the HostedResource goes with its CRD", func() (bool, string) {
+	poll.UntilDone(t, "the HostedResource goes with its CRD", func() (bool, string) {
 		result := s.kubectl.try(t, "", "get", "hostedresource", "gadgets.example.com")
 		return strings.Contains(result.stderr, "NotFound"), result.stdout + result.stderr
 	})
 	// Its objects are gone for good.
 	s.kubectl.feed(t, manifest, "create", "-f", "-")
 	s.kubectl.run(t, "wait", "crd/gadgets.example.com", "--for=condition=Established", "--timeout=60s")
-	eventually(t, "gadgets are served again, without objects", func() (bool, string) {
+	poll.UntilDone(t, "gadgets are served again, without objects", func() (bool, string) {
 		result := s.kubectl.try(t, "", "get", "gadgets", "-A", "-o", "name")
 		return result.code == 0 && result.stdout == "", result.stdout + result.stderr
 	})
@@ -204,7 +201,7 @@ func testDeleteCRD(t *testing.T, s *server) {
 }
 
 func testAPIServices(t *testing.T, s *server) {
-	eventually(t, "every APIService is local and available", func() (bool, string) {
+	poll.UntilDone(t, "every APIService is local and available", func() (bool, string) {
 		table := s.kubectl.run(t, "get", "apiservices", "--no-headers")
 		for line := range strings.Lines(table) {
 			if fields := strings.Fields(line); len(fields) < 3 || fields[1] != "Local" || fields[2] != "True" {
@@ -299,9 +296,7 @@ func testAuthorization(t *testing.T, s *server) {
 	}
 
 	admin, err := rest.HTTPClientFor(s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/metrics", "/version", "/debug/pprof/", "/openapi/v2", "/openapi/v3", "/apis"} {
 		if code, err := status(admin, s.URL+path, ""); err != nil || code != http.StatusOK {
 			t.Errorf("the administrator gets %d for %s (%v)", code, path, err)

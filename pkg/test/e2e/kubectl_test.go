@@ -14,6 +14,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // widget is a manifest of one Widget.
@@ -27,7 +30,7 @@ func TestKubectl(t *testing.T) {
 	s := sharedServer(t)
 	s.kubectl.run(t, "apply", "-f", widgetCRD)
 	s.kubectl.run(t, "wait", "--for=condition=Established", "-f", widgetCRD)
-	eventually(t, "discovery of widgets", func() (bool, string) {
+	poll.UntilDone(t, "discovery of widgets", func() (bool, string) {
 		result := s.kubectl.try(t, "", "api-resources", "--cached=false", "--api-group=example.com")
 		return strings.Contains(result.stdout, "widgets"), result.stdout + result.stderr
 	})
@@ -87,9 +90,7 @@ func testDiscovery(t *testing.T, s *server) {
 	var versions struct {
 		ServerVersion struct{ Major, Minor, GitVersion string }
 	}
-	if err := json.Unmarshal([]byte(version), &versions); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal([]byte(version), &versions))
 	if got := versions.ServerVersion; got.Major != "1" || got.Minor != "37" || !strings.HasPrefix(got.GitVersion, "v1.37.") || !strings.Contains(got.GitVersion, "+annex.") {
 		t.Errorf("the server says it is %+v", got)
 	}
@@ -102,7 +103,7 @@ func testExplain(t *testing.T, s *server) {
 	contains(t, s.kubectl.run(t, "explain", "hostedresource.spec.storeName"), "FIELD: storeName", "Store that holds")
 	contains(t, s.kubectl.run(t, "explain", "hostedresource.status", "--recursive"), "storedBytes", "conditions", "lastTransitionTime")
 	// OpenAPI of a CRD follows a moment after its discovery.
-	eventually(t, "explain of a custom resource", func() (bool, string) {
+	poll.UntilDone(t, "explain of a custom resource", func() (bool, string) {
 		result := s.kubectl.try(t, "", "explain", "widget.spec.parts.count")
 		return strings.Contains(result.stdout, "How many of the part"), result.stdout + result.stderr
 	})
@@ -115,12 +116,8 @@ func testGetWatch(t *testing.T, s *server) {
 	defer cancel()
 	command := s.kubectl.command(ctx, "get", "widgets", "-n", namespace, "-w", "--output-watch-events", "-o", "custom-columns=E:.type,N:.object.metadata.name,R:.object.spec.replicas", "--no-headers")
 	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, command.Start())
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
@@ -212,9 +209,7 @@ func testEdit(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	s.kubectl.feed(t, widget(namespace, "a", `{"color":"red"}`), "create", "-f", "-")
 	editor := filepath.Join(t.TempDir(), "editor")
-	if err := os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/color: red/color: green/' \"$1\"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/color: red/color: green/' \"$1\"\n"), 0o700))
 	command := s.kubectl.command(t.Context(), "edit", "widget", "a", "-n", namespace)
 	command.Env = append(command.Env, "KUBE_EDITOR="+editor)
 	if printed, err := command.CombinedOutput(); err != nil {

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -67,9 +69,7 @@ func TestOperator(t *testing.T) {
 func operatorManifests(t *testing.T) string {
 	t.Helper()
 	root, err := process.ModuleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return filepath.Join(root, "hack", "tools", "operator", "manifests")
 }
 
@@ -83,22 +83,16 @@ func (s *server) operatorKubeconfig(t *testing.T) string {
 	config.Contexts["operator"] = &clientcmdapi.Context{Cluster: "annex", AuthInfo: "operator", Namespace: "broadcasting"}
 	config.CurrentContext = "operator"
 	path := filepath.Join(t.TempDir(), "operator.kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
 func startOperator(t *testing.T, kubeconfig string) *process.Annex {
 	t.Helper()
 	program, err := process.Bin(t.Context(), "operator")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	operator, err := process.StartCommand(exec.Command(program, "--kubeconfig="+kubeconfig, "--namespace=broadcasting", "--targets=left,right"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		operator.Kill()
 		if t.Failed() {
@@ -111,9 +105,7 @@ func startOperator(t *testing.T, kubeconfig string) *process.Annex {
 // stopOperator asks it to stop and waits until it is gone.
 func stopOperator(t *testing.T, operator *process.Annex) {
 	t.Helper()
-	if err := operator.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, operator.Signal(syscall.SIGTERM))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if code, err := operator.Wait(ctx); err != nil || code != 0 {
@@ -130,7 +122,7 @@ func (s *server) leader(t *testing.T) string {
 // waitLeader waits until an operator leads that is not the one before.
 func (s *server) waitLeader(t *testing.T, before string) (leader string) {
 	t.Helper()
-	eventually(t, "another operator leads than "+before, func() (bool, string) {
+	poll.UntilDone(t, "another operator leads than "+before, func() (bool, string) {
 		leader = s.leader(t)
 		return leader != "" && leader != before, leader
 	})
@@ -142,7 +134,7 @@ func (s *server) waitLeader(t *testing.T, before string) (leader string) {
 func (s *server) wantBroadcast(t *testing.T, status, text string) {
 	t.Helper()
 	const template = `{range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end} {.status.copies[*]}`
-	eventually(t, "the Broadcast is "+status, func() (bool, string) {
+	poll.UntilDone(t, "the Broadcast is "+status, func() (bool, string) {
 		got := s.kubectl.try(t, "", "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath="+template)
 		copied := s.kubectl.try(t, "", "get", "configmap", "greeting", "-n", "right", "-o", "jsonpath={.data.text}")
 		saw := strings.ReplaceAll(got.stdout, " right", ",right")
@@ -153,7 +145,7 @@ func (s *server) wantBroadcast(t *testing.T, status, text string) {
 
 func (s *server) wantNoCopy(t *testing.T, namespace string) {
 	t.Helper()
-	eventually(t, "the copy in "+namespace+" is gone", func() (bool, string) {
+	poll.UntilDone(t, "the copy in "+namespace+" is gone", func() (bool, string) {
 		got := s.kubectl.try(t, "", "get", "configmap", "greeting", "-n", namespace)
 		return strings.Contains(got.stderr, "NotFound"), got.stdout + got.stderr
 	})
@@ -205,7 +197,7 @@ func testOperatorApplied(t *testing.T, s *server) {
 	s.wantBroadcast(t, "True Copied left,right", "hello")
 	s.kubectl.run(t, "patch", "configmap", "greeting", "-n", "right", "--type=merge", "-p", `{"data":{"text":"changed by hand"}}`)
 	s.wantBroadcast(t, "True Copied left,right", "hello")
-	eventually(t, "an event", func() (bool, string) {
+	poll.UntilDone(t, "an event", func() (bool, string) {
 		events := s.kubectl.run(t, "get", "events", "-n", "broadcasting", "-o", "jsonpath={.items[*].reason}")
 		return strings.Contains(events, "Copied"), events
 	})

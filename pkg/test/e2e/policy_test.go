@@ -8,6 +8,8 @@ package e2e
 import (
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestPolicy has a policy of the examples refuse an object.
@@ -22,7 +24,7 @@ func TestPolicy(t *testing.T) {
 		return "{apiVersion: example.com/v1, kind: Widget, metadata: {namespace: annex-examples, name: " + color + "}, spec: {color: " + color + "}}"
 	}
 	refusal := "ValidatingAdmissionPolicy 'no-red-widgets' with binding 'no-red-widgets' denied request: red is sold out"
-	eventually(t, "a red widget is refused", func() (bool, string) {
+	poll.UntilDone(t, "a red widget is refused", func() (bool, string) {
 		got := s.kubectl.try(t, widget("red"), "apply", "--dry-run=server", "-f", "-")
 		return got.code != 0 && strings.Contains(got.stderr, refusal), got.stdout + got.stderr
 	})

@@ -29,6 +29,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/crgen"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestPublishedCRDs serves the CRDs of other projects and puts an object of
@@ -63,9 +65,7 @@ type use struct {
 
 func (s *server) servePublished(t *testing.T, source crds.Source) {
 	manifests, err := crds.Load(t.Context(), source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	s.establish(t, manifests)
 
 	namespace := source.Name
@@ -125,9 +125,7 @@ func (s *server) uses(t *testing.T, manifests []crds.Manifest, namespace string)
 				continue
 			}
 			pair, err := crgen.New(ctx, manifest.CRD, version.Name, namespace, "sample-"+version.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			u := use{crd: manifest.CRD, version: version, pair: pair, seen: newJournal()}
 			u.resource = schema.GroupVersionResource{Group: u.crd.Spec.Group, Version: version.Name, Resource: u.crd.Spec.Names.Plural}
 			if _, err := informers.ForResource(u.resource).Informer().AddEventHandler(u.seen); err != nil {
@@ -227,9 +225,7 @@ func (s *server) checkApplied(t *testing.T, u use, namespace string) {
 func (s *server) checkUsage(t *testing.T, uses []use, each int) {
 	t.Helper()
 	annexEtcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + filepath.Join(s.dataDir, "etcd", "client.sock")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer annexEtcd.Close()
 	want := map[string]int64{}
 	for _, u := range uses {
@@ -237,7 +233,7 @@ func (s *server) checkUsage(t *testing.T, uses []use, each int) {
 	}
 	for _, u := range uses {
 		name := u.crd.Name
-		eventually(t, "the status of HostedResource "+name, func() (bool, string) {
+		poll.UntilDone(t, "the status of HostedResource "+name, func() (bool, string) {
 			stored, err := annexEtcd.Get(t.Context(), "/annex/"+u.resource.Group+"/"+u.resource.Resource+"/", clientv3.WithPrefix())
 			if err != nil {
 				return false, err.Error()
@@ -298,9 +294,7 @@ func asList(t *testing.T, uses []use, pick func(use) *unstructured.Unstructured)
 		list.Items = append(list.Items, *pick(u))
 	}
 	manifest, err := list.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(manifest)
 }
 
@@ -336,7 +330,7 @@ func (j *journal) OnDelete(object any) { j.note(object, "deleted") }
 func (j *journal) check(t *testing.T, name string, resource schema.GroupVersionResource) {
 	t.Helper()
 	want := []string{"added", "updated", "updated", "updated", "deleted"}
-	eventually(t, fmt.Sprintf("what the informer of %s saw of %s", resource, name), func() (bool, string) {
+	poll.UntilDone(t, fmt.Sprintf("what the informer of %s saw of %s", resource, name), func() (bool, string) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		return slices.Equal(j.entries[name], want), fmt.Sprintf("%q, want %q", j.entries[name], want)

@@ -8,6 +8,8 @@ package e2e
 import (
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestQuotaKubectl limits a namespace with kubectl's own commands for it.
@@ -23,7 +25,7 @@ func TestQuotaKubectl(t *testing.T) {
 	contains(t, s.kubectl.run(t, here("create", "quota", "objects", "--hard=secrets=1,count/configmaps=2")...), "resourcequota/objects created")
 	described := func(want ...string) {
 		t.Helper()
-		eventually(t, "what is used", func() (bool, string) {
+		poll.UntilDone(t, "what is used", func() (bool, string) {
 			description := s.kubectl.run(t, here("describe", "quota", "objects")...)
 			lines := " " + strings.Join(strings.Fields(description), " ") + " "
 			for _, part := range want {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestRBACKubectl gives a second user few rights with kubectl's own commands for it.
@@ -32,7 +34,7 @@ func TestRBACKubectl(t *testing.T) {
 	s.kubectl.run(t, "create", "clusterrole", "rbac-all", "--aggregation-rule=rbac-test=yes")
 	s.kubectl.run(t, "create", "clusterrolebinding", "rbac-stores", "--clusterrole=rbac-stores", "--group=rbac-watchers")
 
-	eventually(t, "carol's rights", func() (bool, string) {
+	poll.UntilDone(t, "carol's rights", func() (bool, string) {
 		mine := carol.try(t, "", here("get", "configmaps,secrets")...)
 		stores := carol.try(t, "", "get", "stores")
 		return mine.code == 0 && stores.code == 0, mine.stderr + stores.stderr
@@ -57,7 +59,7 @@ func TestRBACKubectl(t *testing.T) {
 	keeper := func(args ...string) []string {
 		return append(here(args...), "--as=system:serviceaccount:"+namespace+":keeper", "--as-group=system:serviceaccounts", "--as-group=system:authenticated")
 	}
-	eventually(t, "the keeper's rights", func() (bool, string) {
+	poll.UntilDone(t, "the keeper's rights", func() (bool, string) {
 		result := s.kubectl.try(t, "", keeper("create", "role", "kept", "--verb=get", "--resource=secrets")...)
 		return result.code == 0, result.stderr
 	})

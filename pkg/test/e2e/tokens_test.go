@@ -12,6 +12,8 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestTokens asks for tokens with all that kubectl can ask for. That they log in, and
@@ -28,9 +30,7 @@ func TestTokens(t *testing.T) {
 	raw := s.kubectl.run(t, append(create, "--audience=vault", "--audience=registry", "--duration=2h",
 		"--bound-object-kind=Secret", "--bound-object-name=lock", "-o", "json")...)
 	var answer authenticationv1.TokenRequest
-	if err := json.Unmarshal([]byte(raw), &answer); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
+	expect.NoError(t, json.Unmarshal([]byte(raw), &answer), "%s", raw)
 	if left := answer.Status.ExpirationTimestamp.Sub(asked); left < 2*time.Hour-time.Second || left > 2*time.Hour+patience {
 		t.Errorf("good for %s, want two hours", left)
 	}

@@ -61,7 +61,7 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 	poor := filepath.Join(t.TempDir(), "poor.backup")
 	copyBackup(t, file, poor, func(record backup.Record) bool { return record.Kind != backup.KindDictionary })
 	_, err := run("restore", "--kubeconfig="+elsewhere.Kubeconfig, poor)
-	wantError(t, err, "nothing was changed", "cannot be read", "dictionary")
+	wantError(t, err, "no change was made", "cannot be read", "dictionary")
 
 	mustRun(t, "restore", "--kubeconfig="+elsewhere.Kubeconfig, file)
 	there := &resource{annex: elsewhere, name: widgets.name, group: widgets.group, namespace: widgets.namespace}

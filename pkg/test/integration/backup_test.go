@@ -165,7 +165,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 	widgets.waitForCRDDeleted(t)
 	widgets.waitForHostedResourceDeleted(t)
 	_, err = run("restore", "--kubeconfig="+home.Kubeconfig, back)
-	wantError(t, err, "nothing was changed", "cannot be read")
+	wantError(t, err, "no change was made", "cannot be read")
 	if found, err := home.etcd(t).Get(t.Context(), strings.TrimSuffix(widgets.key("x"), "x"), clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
 		t.Errorf("a refused restore wrote: %v, %v", found.Kvs, err)
 	}
@@ -324,7 +324,7 @@ func TestUnfinishedRestoreIsNotServed(t *testing.T) {
 	a.Stop(t)
 	expectNoError(t, os.Mkdir(filepath.Join(dir, "etcd.restoring"), 0o700))
 	_, err := testserver.TryStartIn(t, dir)
-	wantError(t, err, "--data-dir", "a restore did not come to its end")
+	wantError(t, err, "--data-dir", "a restore is unfinished")
 }
 
 // TestBackupRequests asks the endpoints as no command does.
@@ -404,13 +404,13 @@ func TestRestoreResumes(t *testing.T) {
 		t.Fatalf("a part: %s", got)
 	}
 	_, err := run("restore", "--kubeconfig="+a.Kubeconfig, less)
-	wantError(t, err, "nothing was changed", "that the backup has not (1)")
+	wantError(t, err, "no change was made", "that are not in the backup (1)")
 	stored := etcdValue(t, a.etcd(t), widgets.key("w-0"))
 	if _, err := a.etcd(t).Put(t.Context(), widgets.key("w-0"), `{"another": "object"}`); err != nil {
 		t.Fatal(err)
 	}
 	_, err = run("restore", "--kubeconfig="+a.Kubeconfig, file)
-	wantError(t, err, "nothing was changed", "w-0: the Store has another object in its place")
+	wantError(t, err, "no change was made", "w-0: the Store has another object in its place")
 	if _, err := a.etcd(t).Put(t.Context(), widgets.key("w-0"), string(stored)); err != nil {
 		t.Fatal(err)
 	}
@@ -445,9 +445,9 @@ func TestBackupOfUnreadableObject(t *testing.T) {
 	widgets.waitForCRDDeleted(t)
 	restore := []string{"restore", "--kubeconfig=" + a.Kubeconfig, file}
 	_, err := run(restore...)
-	wantError(t, err, "nothing was changed", lost+" cannot be read", "--skip-unreadable leaves it behind")
+	wantError(t, err, "no change was made", lost+" cannot be read", "--skip-unreadable skips it")
 	errOut.Reset()
-	if code := cmd.Execute(append(restore, "--skip-unreadable"), &out, &errOut); code != 0 || errOut.String() != "annex: warning: 1 object cannot be read, and left behind: "+lost+"\n" {
+	if code := cmd.Execute(append(restore, "--skip-unreadable"), &out, &errOut); code != 0 || errOut.String() != "annex: warning: 1 object cannot be read, and skipped: "+lost+"\n" {
 		t.Errorf("exit code %d, %q", code, errOut.String())
 	}
 	names := []string{}
@@ -519,7 +519,7 @@ func TestBackupRights(t *testing.T) {
 	widgets.waitForCRDDeleted(t)
 	widgets.waitForHostedResourceDeleted(t)
 	_, err = run("restore", resourceKeeper, file)
-	wantError(t, err, "nothing was changed", "forbidden")
+	wantError(t, err, "no change was made", "forbidden")
 	mustRun(t, "restore", restorer, file)
 	poll.Until(t, "the object is back", func() string {
 		_, err := widgets.in("v1").Get(t.Context(), "w", metav1.GetOptions{})

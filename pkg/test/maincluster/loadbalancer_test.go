@@ -20,15 +20,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func newBalancer(t *testing.T, opts LoadBalancerOptions) *LoadBalancer {
 	t.Helper()
 	b, err := NewLoadBalancer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -41,9 +40,7 @@ func newBalancer(t *testing.T, opts LoadBalancerOptions) *LoadBalancer {
 func newEcho(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { listener.Close() })
 	address := listener.Addr().String()
 	go func() {
@@ -66,9 +63,7 @@ func newEcho(t *testing.T) string {
 func dial(t *testing.T, b *LoadBalancer) net.Conn {
 	t.Helper()
 	connection, err := tryDial(t, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return connection
 }
 
@@ -114,9 +109,7 @@ func TestBalancerGoesRound(t *testing.T) {
 	answered := map[string]int{}
 	for range 9 {
 		who, err := ask(dial(t, b))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		answered[who]++
 	}
 	for _, endpoint := range endpoints {
@@ -127,9 +120,7 @@ func TestBalancerGoesRound(t *testing.T) {
 	b.SetReady(endpoints[0], false)
 	for range 6 {
 		who, err := ask(dial(t, b))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if who == endpoints[0] {
 			t.Error("an endpoint that is not ready got a connection")
 		}
@@ -160,9 +151,7 @@ func TestBalancerResetsWhereNobodyListens(t *testing.T) {
 	t.Parallel()
 	b := newBalancer(t, LoadBalancerOptions{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	b.Add(listener.Addr().String())
 	listener.Close()
 	wantReset(t, b)
@@ -171,17 +160,11 @@ func TestBalancerResetsWhereNobodyListens(t *testing.T) {
 func TestBalancerAsksForReadiness(t *testing.T) {
 	t.Parallel()
 	ca, err := newAuthority("test-ca")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	pair, err := ca.serving("test.example.svc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	certificate, err := tls.X509KeyPair(pair.cert, pair.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var ready atomic.Bool
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" || !ready.Load() {

@@ -6,6 +6,7 @@
 package poll
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -49,4 +50,14 @@ func UntilDone(t testing.TB, what string, check func() (done bool, saw string)) 
 		case <-time.After(interval):
 		}
 	}
+}
+
+// UntilNoError polls until check returns no error, and fails the test with the last
+// error after Timeout.
+func UntilNoError(t testing.TB, what string, check func() error) {
+	t.Helper()
+	UntilDone(t, what, func() (bool, string) {
+		err := check()
+		return err == nil, fmt.Sprint(err)
+	})
 }

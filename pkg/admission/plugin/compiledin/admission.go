@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compiledin refuses CustomResourceDefinitions in groups that annex serves
-// itself: their objects could share keys with annex's own, and a group would be in
-// discovery for two reasons.
+// Package compiledin refuses CustomResourceDefinitions in groups that are compiled into
+// annex: their objects could have the same keys as annex's own.
 package compiledin
 
 import (
@@ -22,12 +21,12 @@ import (
 // PluginName is the name in --enable-admission-plugins.
 const PluginName = "CompiledInGroups"
 
-// Register makes the plugin known.
+// Register registers the plugin.
 func Register(plugins *admission.Plugins) {
 	plugins.Register(PluginName, func(io.Reader) (admission.Interface, error) { return New(), nil })
 }
 
-// Plugin refuses to define resources in some groups.
+// Plugin refuses CustomResourceDefinitions in some groups.
 type Plugin struct {
 	*admission.Handler
 	groups Groups
@@ -35,18 +34,18 @@ type Plugin struct {
 
 var _ admission.ValidationInterface = &Plugin{}
 
-// New returns the plugin, which Groups have to initialize.
+// New returns the plugin, which Groups must initialize.
 func New() *Plugin {
-	// A definition never changes its group, and those that exist have to be deleted.
+	// The group is immutable, and existing definitions must be deletable.
 	return &Plugin{Handler: admission.NewHandler(admission.Create)}
 }
 
-// Groups are those that are compiled in.
+// Groups are the compiled-in groups.
 type Groups sets.Set[string]
 
 var _ admission.PluginInitializer = Groups{}
 
-// Initialize gives the plugin the groups.
+// Initialize implements admission.PluginInitializer.
 func (g Groups) Initialize(plugin admission.Interface) {
 	if p, ok := plugin.(*Plugin); ok {
 		p.groups = g
@@ -56,12 +55,12 @@ func (g Groups) Initialize(plugin admission.Interface) {
 // ValidateInitialization implements admission.InitializationValidator.
 func (p *Plugin) ValidateInitialization() error {
 	if len(p.groups) == 0 {
-		return errors.New("the groups that are compiled in are missing")
+		return errors.New("the compiled-in groups are missing")
 	}
 	return nil
 }
 
-// Validate refuses a definition in one of the groups.
+// Validate implements admission.ValidationInterface.
 func (p *Plugin) Validate(_ context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
 	if attributes.GetResource().GroupResource() != apiextensions.Resource("customresourcedefinitions") {
 		return nil

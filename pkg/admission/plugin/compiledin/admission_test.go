@@ -25,15 +25,15 @@ func TestValidate(t *testing.T) {
 		resource schema.GroupResource
 		wantErr  string
 	}{
-		"another group":        {in("example.com"), apiextensions.Resource("customresourcedefinitions"), ""},
-		"compiled in":          {in("hosting.annex.dev"), apiextensions.Resource("customresourcedefinitions"), "spec.group: Forbidden: the group is compiled into annex"},
-		"a group below it":     {in("x.hosting.annex.dev"), apiextensions.Resource("customresourcedefinitions"), ""},
-		"another resource":     {in("hosting.annex.dev"), schema.GroupResource{Group: "example.com", Resource: "customresourcedefinitions"}, ""},
-		"an unexpected object": {&metav1.Status{}, apiextensions.Resource("customresourcedefinitions"), "expected a CustomResourceDefinition"},
+		"other group":       {in("example.com"), apiextensions.Resource("customresourcedefinitions"), ""},
+		"compiled in":       {in("hosting.annex.dev"), apiextensions.Resource("customresourcedefinitions"), "spec.group: Forbidden: the group is compiled into annex"},
+		"subdomain":         {in("x.hosting.annex.dev"), apiextensions.Resource("customresourcedefinitions"), ""},
+		"other resource":    {in("hosting.annex.dev"), schema.GroupResource{Group: "example.com", Resource: "customresourcedefinitions"}, ""},
+		"unexpected object": {&metav1.Status{}, apiextensions.Resource("customresourcedefinitions"), "expected a CustomResourceDefinition"},
 	}
 	plugin := New()
 	if err := plugin.ValidateInitialization(); err == nil {
-		t.Error("the plugin takes no groups for all")
+		t.Error("the plugin is valid without groups")
 	}
 	Groups{"hosting.annex.dev": {}}.Initialize(plugin)
 	if err := plugin.ValidateInitialization(); err != nil {

@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localapiservice refuses APIServices that point to another server:
-// annex serves what it has and does not proxy.
+// Package localapiservice refuses APIServices of other servers: annex does not proxy.
 package localapiservice
 
 import (
@@ -19,7 +18,7 @@ import (
 // PluginName is the name in --enable-admission-plugins.
 const PluginName = "LocalAPIService"
 
-// Register makes the plugin known.
+// Register registers the plugin.
 func Register(plugins *admission.Plugins) {
 	plugins.Register(PluginName, func(io.Reader) (admission.Interface, error) { return New(), nil })
 }
@@ -31,12 +30,12 @@ type Plugin struct {
 
 var _ admission.ValidationInterface = &Plugin{}
 
-// New returns the plugin; it needs no initialization.
+// New returns the plugin.
 func New() *Plugin {
 	return &Plugin{admission.NewHandler(admission.Create, admission.Update)}
 }
 
-// Validate refuses an APIService whose requests would have to be forwarded.
+// Validate implements admission.ValidationInterface.
 func (p *Plugin) Validate(_ context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
 	if attributes.GetResource().GroupResource() != apiregistration.Resource("apiservices") || attributes.GetSubresource() != "" {
 		return nil

@@ -26,11 +26,11 @@ func TestValidate(t *testing.T) {
 		subresource string
 		wantErr     string
 	}{
-		"local":                {local, apiregistration.Resource("apiservices"), "", ""},
-		"proxied":              {proxied, apiregistration.Resource("apiservices"), "", "spec.service: Forbidden: annex does not proxy"},
-		"status":               {proxied, apiregistration.Resource("apiservices"), "status", ""},
-		"another resource":     {proxied, schema.GroupResource{Group: "example.com", Resource: "apiservices"}, "", ""},
-		"an unexpected object": {&metav1.Status{}, apiregistration.Resource("apiservices"), "", "expected an APIService"},
+		"local":             {local, apiregistration.Resource("apiservices"), "", ""},
+		"proxied":           {proxied, apiregistration.Resource("apiservices"), "", "spec.service: Forbidden: annex does not proxy"},
+		"status":            {proxied, apiregistration.Resource("apiservices"), "status", ""},
+		"other resource":    {proxied, schema.GroupResource{Group: "example.com", Resource: "apiservices"}, "", ""},
+		"unexpected object": {&metav1.Status{}, apiregistration.Resource("apiservices"), "", "expected an APIService"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestValidate(t *testing.T) {
 			err := New().Validate(t.Context(), attributes, nil)
 			if tc.wantErr == "" {
 				if err != nil {
-					t.Errorf("refused: %v", err)
+					t.Errorf("unexpected error: %v", err)
 				}
 				return
 			}

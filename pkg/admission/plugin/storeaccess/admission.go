@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storeaccess refuses Stores with which a caller would reach more through
-// annex than without it: annex connects to the endpoints of a Store from where it
-// runs, and logs in there with a Secret that it reads with its own rights.
+// Package storeaccess refuses Stores with which a caller would gain access through annex:
+// annex connects to the endpoints of a Store from its own network, with the credentials of
+// a Secret that it reads with its own rights.
 package storeaccess
 
 import (
@@ -29,20 +29,19 @@ import (
 // PluginName is the name in --enable-admission-plugins.
 const PluginName = "StoreAccess"
 
-// A caller needs this permission for endpoints that --store-endpoints does not list.
-// It is on no resource that is served, so only roles that name it, or everything,
-// have it.
+// The permission for endpoints that --store-endpoints does not list. It is on a resource
+// that is not served, so only roles that name it, or wildcards, grant it.
 const (
 	endpointsVerb        = "use"
 	endpointsSubresource = "endpoints"
 )
 
-// Register makes the plugin known.
+// Register registers the plugin.
 func Register(plugins *admission.Plugins) {
 	plugins.Register(PluginName, func(io.Reader) (admission.Interface, error) { return New(), nil })
 }
 
-// Plugin checks callers that change where a Store is or how annex logs in there.
+// Plugin checks changes of the endpoints and credentials of a Store.
 type Plugin struct {
 	*admission.Handler
 	authorizer authorizer.UnconditionalAuthorizer
@@ -54,7 +53,7 @@ var (
 	_ initializer.WantsUnconditionalAuthorizer = &Plugin{}
 )
 
-// New returns the plugin, which needs an authorizer. Endpoints initialize it too.
+// New returns the plugin, which needs an authorizer and Endpoints.
 func New() *Plugin {
 	return &Plugin{Handler: admission.NewHandler(admission.Create, admission.Update)}
 }
@@ -67,13 +66,13 @@ func (p *Plugin) SetUnconditionalAuthorizer(authorizer authorizer.UnconditionalA
 // ValidateInitialization implements admission.InitializationValidator.
 func (p *Plugin) ValidateInitialization() error {
 	if p.authorizer == nil {
-		return errors.New("an authorizer is missing")
+		return errors.New("the authorizer is missing")
 	}
 	return nil
 }
 
-// Validate refuses endpoints that the caller may not have annex connect to, and a
-// Secret that the caller cannot read. Messages do not depend on what is there.
+// Validate refuses endpoints that the caller may not use, and a Secret that the caller
+// cannot read. Messages do not reveal what exists.
 func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, _ admission.ObjectInterfaces) error {
 	if attributes.GetResource().GroupResource() != hosting.Resource("stores") || attributes.GetSubresource() != "" {
 		return nil
@@ -95,7 +94,7 @@ func (p *Plugin) Validate(ctx context.Context, attributes admission.Attributes, 
 	if err := p.checkEndpoints(ctx, attributes, store.Name, added); err != nil {
 		return err
 	}
-	// New endpoints get to see the certificate, so they need the right as well.
+	// New endpoints receive the certificate, so they require access to the Secret too.
 	return p.checkSecret(ctx, attributes, etcd.TLS)
 }
 

@@ -19,26 +19,26 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
 
-// The questions that the authorizer of a test knows.
+// Permissions of the caller in a test.
 const (
 	useEndpoints = "use hosting.annex.dev/stores/endpoints /far"
 	getSecret    = "get /secrets annex-system/etcd"
 )
 
-// answers allows the questions in it and fails for "fail".
-type answers sets.Set[string]
+// permissions allows what it contains, and fails if it contains "fail".
+type permissions sets.Set[string]
 
-func (a answers) Authorize(_ context.Context, asked authorizer.Attributes) (authorizer.Decision, string, error) {
-	question := asked.GetVerb() + " " + asked.GetAPIGroup() + "/" + asked.GetResource()
+func (a permissions) Authorize(_ context.Context, asked authorizer.Attributes) (authorizer.Decision, string, error) {
+	permission := asked.GetVerb() + " " + asked.GetAPIGroup() + "/" + asked.GetResource()
 	if asked.GetSubresource() != "" {
-		question += "/" + asked.GetSubresource()
+		permission += "/" + asked.GetSubresource()
 	}
-	question += " " + asked.GetNamespace() + "/" + asked.GetName()
-	if _, yes := a[question]; yes && asked.IsResourceRequest() {
+	permission += " " + asked.GetNamespace() + "/" + asked.GetName()
+	if _, yes := a[permission]; yes && asked.IsResourceRequest() {
 		return authorizer.DecisionAllow, "", nil
 	}
 	if _, fails := a["fail"]; fails {
-		return authorizer.DecisionNoOpinion, "", errors.New("nobody answers")
+		return authorizer.DecisionNoOpinion, "", errors.New("authorizer unavailable")
 	}
 	return authorizer.DecisionNoOpinion, "no", nil
 }
@@ -81,17 +81,17 @@ func TestValidate(t *testing.T) {
 		"no etcd":                               {object: embedded},
 		"the status":                            {object: store("etcd", other), subresource: "status"},
 		"an unexpected object":                  {object: &metav1.Status{}, wantErr: "expected a Store"},
-		"an authorizer that fails":              {object: store("", other), may: []string{"fail"}, wantErr: "nobody answers"},
-		"an authorizer that fails for a Secret": {object: store("etcd", allowed), may: []string{"fail"}, wantErr: "nobody answers"},
+		"an authorizer that fails":              {object: store("", other), may: []string{"fail"}, wantErr: "authorizer unavailable"},
+		"an authorizer that fails for a Secret": {object: store("etcd", allowed), may: []string{"fail"}, wantErr: "authorizer unavailable"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			plugin := New()
 			if err := plugin.ValidateInitialization(); err == nil {
-				t.Error("the plugin is content without an authorizer")
+				t.Error("the plugin is valid without an authorizer")
 			}
-			plugin.SetUnconditionalAuthorizer(answers(sets.New(tc.may...)))
+			plugin.SetUnconditionalAuthorizer(permissions(sets.New(tc.may...)))
 			endpoints, err := ParseEndpoints([]string{"allowed:2379", "unix:///run/allowed.sock"})
 			if err != nil {
 				t.Fatal(err)

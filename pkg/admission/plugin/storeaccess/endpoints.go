@@ -21,13 +21,13 @@ const unixScheme = "unix://"
 // anyPort stands for every port in a pattern.
 const anyPort = "*"
 
-// Endpoints are the patterns of those that every caller may give to a Store. Names are
-// not resolved: whoever answers for a name could have it lead anywhere.
+// Endpoints are patterns of endpoints that every caller may set in a Store. Names are not
+// resolved: DNS could point them anywhere.
 type Endpoints []pattern
 
 var _ admission.PluginInitializer = Endpoints{}
 
-// pattern is a socket, or a host or hosts at a port.
+// pattern matches a socket, or hosts and a port.
 type pattern struct {
 	socket string
 	host   string
@@ -35,7 +35,7 @@ type pattern struct {
 	port   string
 }
 
-// ParseEndpoints reads patterns: HOST:PORT, where HOST is a DNS name, *.DOMAIN, an IP
+// ParseEndpoints parses patterns: HOST:PORT, where HOST is a DNS name, *.DOMAIN, an IP
 // address or a range of those, and PORT may be *; or unix:///PATH.
 func ParseEndpoints(given []string) (Endpoints, error) {
 	var parsed Endpoints
@@ -100,7 +100,7 @@ func (p pattern) matchesHost(host string) bool {
 	return host == p.host
 }
 
-// Initialize gives the plugin what it may let pass.
+// Initialize implements admission.PluginInitializer.
 func (e Endpoints) Initialize(plugin admission.Interface) {
 	if p, ok := plugin.(*Plugin); ok {
 		p.allowed = e

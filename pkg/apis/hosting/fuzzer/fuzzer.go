@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fuzzer fills objects of the hosting group at random, as tests of
-// conversions and defaults want them.
+// Package fuzzer fills objects of the hosting group at random, for round-trip tests.
 package fuzzer
 
 import (
@@ -13,8 +12,8 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// Funcs returns the fuzzers of fields that have a default. An internal object
-// has always been defaulted, so they are never empty.
+// Funcs returns the fuzzers of fields with a default: internal objects are always
+// defaulted, so these are never empty.
 func Funcs(serializer.CodecFactory) []any {
 	return []any{
 		func(etcd *hosting.EtcdStore, c randfill.Continue) {

@@ -12,8 +12,8 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// Install adds the internal types and every served version of the hosting group
-// to scheme, and says which version is preferred.
+// Install adds the internal types and every served version of the hosting group to
+// scheme, and sets the preferred version.
 func Install(scheme *runtime.Scheme) {
 	utilruntime.Must(hosting.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))

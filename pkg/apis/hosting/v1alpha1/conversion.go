@@ -9,12 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// HostedResourceStoreNameField is the field label that selects HostedResources
-// by the Store that holds them.
+// HostedResourceStoreNameField is the field label that selects HostedResources by Store.
 const HostedResourceStoreNameField = "spec.storeName"
 
-// addFieldLabelConversions lists the fields that may be selected on beside
-// those every kind has.
+// addFieldLabelConversions registers the selectable fields.
 func addFieldLabelConversions(scheme *runtime.Scheme) error {
 	return scheme.AddFieldLabelConversionFunc(SchemeGroupVersion.WithKind("HostedResource"), convertHostedResourceFieldLabel)
 }

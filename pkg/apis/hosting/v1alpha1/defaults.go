@@ -6,10 +6,10 @@ package v1alpha1
 import "k8s.io/apimachinery/pkg/runtime"
 
 const (
-	// DefaultKeyPrefix is the key prefix of an etcd Store that names none.
+	// DefaultKeyPrefix is the default key prefix of an etcd Store.
 	DefaultKeyPrefix = "/annex"
 
-	// DefaultSecretNamespace is the namespace of a Secret referred to without one.
+	// DefaultSecretNamespace is the default namespace of a reference to a Secret.
 	DefaultSecretNamespace = "annex-system"
 )
 
@@ -17,29 +17,28 @@ func addDefaultingFuncs(scheme *runtime.Scheme) error {
 	return RegisterDefaults(scheme)
 }
 
-// SetDefaults_EtcdStore fills in what an etcd Store leaves out.
+// SetDefaults_EtcdStore sets the defaults of an etcd Store.
 func SetDefaults_EtcdStore(obj *EtcdStore) {
 	if obj.KeyPrefix == "" {
 		obj.KeyPrefix = DefaultKeyPrefix
 	}
 }
 
-// SetDefaults_SecretReference fills in what a reference to a Secret leaves out.
+// SetDefaults_SecretReference sets the defaults of a reference to a Secret.
 func SetDefaults_SecretReference(obj *SecretReference) {
 	if obj.Namespace == "" {
 		obj.Namespace = DefaultSecretNamespace
 	}
 }
 
-// SetDefaults_HostedResourceSpec fills in what the spec of a HostedResource
-// leaves out.
+// SetDefaults_HostedResourceSpec sets the defaults of the spec of a HostedResource.
 func SetDefaults_HostedResourceSpec(obj *HostedResourceSpec) {
 	if obj.SchedulerName == "" {
 		obj.SchedulerName = DefaultSchedulerName
 	}
 }
 
-// SetDefaults_Toleration fills in what a toleration leaves out.
+// SetDefaults_Toleration sets the defaults of a toleration.
 func SetDefaults_Toleration(obj *Toleration) {
 	if obj.Operator == "" {
 		obj.Operator = TolerationOpEqual

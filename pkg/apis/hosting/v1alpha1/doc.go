@@ -8,7 +8,6 @@
 // +k8s:defaulter-gen=TypeMeta
 // +groupName=hosting.annex.dev
 
-// Package v1alpha1 is the first served version of annex's own API group. Its
-// objects are exchanged and kept as JSON (or CBOR): the types have no Protocol
-// Buffers form.
+// Package v1alpha1 is the first version of annex's own API group. Its objects are
+// transferred and stored as JSON or CBOR; the types have no Protocol Buffers encoding.
 package v1alpha1

@@ -16,13 +16,12 @@ const GroupName = "hosting.annex.dev"
 var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
 var (
-	// SchemeBuilder collects the functions that add this version to a scheme.
-	// Generated code registers its functions here too.
+	// SchemeBuilder collects the functions that add this version to a scheme, generated
+	// ones included.
 	SchemeBuilder      runtime.SchemeBuilder
 	localSchemeBuilder = &SchemeBuilder
 
-	// AddToScheme adds this version's types, defaults, conversions and field
-	// labels to a scheme.
+	// AddToScheme adds the types, defaults, conversions and field labels to a scheme.
 	AddToScheme = localSchemeBuilder.AddToScheme
 )
 

@@ -11,30 +11,30 @@ import (
 // DefaultStoreName is the name of the Store that always exists.
 const DefaultStoreName = "default"
 
-// StoreReady is the type of the condition that says whether a Store answers
-// reads and writes.
-const StoreReady = "Ready"
+// Types of conditions of a Store.
+const (
+	// StoreReady means that the Store serves reads and writes.
+	StoreReady = "Ready"
 
-// StoreUnderPressure is the type of the condition that says whether a Store is
-// about to refuse writes, or answers slowly. Resources are placed elsewhere then.
-const StoreUnderPressure = "UnderPressure"
+	// StoreUnderPressure means that the Store is nearly full or slow. The scheduler avoids
+	// it.
+	StoreUnderPressure = "UnderPressure"
+)
 
-// StoreFinalizer keeps a Store that is being deleted until nothing is placed on it.
+// StoreFinalizer keeps a deleted Store until no resource is placed on it.
 const StoreFinalizer = "annex.dev/placed-resources"
 
-// AdoptClusterAnnotation on a Store makes annex take the etcd cluster with this ID, with
-// the data that it has, for that of the Store from now on. It is for an etcd that was
-// restored from a copy or lost its data, and for a prefix whose Store no longer exists.
-// annex removes it once that is done.
+// AdoptClusterAnnotation on a Store is the ID of the etcd cluster that annex adopts with
+// its data: one that was restored from a copy or lost its data, or a prefix whose Store no
+// longer exists. annex removes the annotation afterwards.
 const AdoptClusterAnnotation = "annex.dev/adopt-cluster"
 
 // +genclient
 // +genclient:nonNamespaced
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// Store is a place where annex keeps objects: the etcd that runs inside annex,
-// or an etcd cluster of your own. The Store named "default" always exists and
-// cannot be deleted.
+// Store is an etcd in which annex stores objects: the one inside annex, or an external
+// cluster. The Store "default" always exists and cannot be deleted.
 type Store struct {
 	metav1.TypeMeta `json:""`
 
@@ -42,11 +42,11 @@ type Store struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says where the store is and what may be placed on it.
+	// spec is where the store is and what may be placed on it.
 	// +optional
 	Spec StoreSpec `json:"spec,omitempty"`
 
-	// status is what annex last saw of the store. Read-only.
+	// status is the observed state of the store. Read-only.
 	// +optional
 	Status StoreStatus `json:"status,omitempty"`
 }
@@ -65,87 +65,80 @@ type StoreList struct {
 	Items []Store `json:"items"`
 }
 
-// StoreSpec says where a store is and what may be placed on it. Exactly one of
-// embedded and etcd is set, and which one never changes: the objects would not
-// follow.
+// StoreSpec is where a store is and what may be placed on it. Exactly one of embedded and
+// etcd is set, and which one is immutable: the objects would not move.
 type StoreSpec struct {
-	// embedded is set if the store is the etcd that runs inside annex and keeps
-	// its files in annex's data directory.
+	// embedded is set for the etcd inside annex, with its files in annex's data directory.
 	// +optional
 	Embedded *EmbeddedStore `json:"embedded,omitempty"`
 
-	// etcd is set if the store is an etcd cluster that runs outside annex.
+	// etcd is set for an external etcd cluster.
 	// +optional
 	Etcd *EtcdStore `json:"etcd,omitempty"`
 
-	// capacity is how much may be placed on the store. The resources
-	// "storage" (bytes, for example 8Gi) and "objects" (a whole number, for
-	// example 500k) are known. A resource that is not listed is not limited.
-	// It guides placement and is not a limit on writes.
+	// capacity is how much may be placed on the store: "storage" (bytes, for example 8Gi)
+	// and "objects" (a whole number, for example 500k). What is not listed is not limited.
+	// It guides the scheduler and does not limit writes.
 	// +optional
 	Capacity ResourceList `json:"capacity,omitempty"`
 
-	// taints keep resources off the store, except those that tolerate them.
-	// They guide placement and never move what is already there.
+	// taints repel resources that do not tolerate them. They guide the scheduler and do not
+	// move what is placed already.
 	// +listType=map
 	// +listMapKey=key
 	// +listMapKey=effect
 	// +optional
 	Taints []Taint `json:"taints,omitempty"`
 
-	// unschedulable keeps every further resource off the store. What is there
-	// already stays and is served.
+	// unschedulable repels all further resources. What is placed already stays.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
 }
 
-// EmbeddedStore is the etcd that runs inside annex. It has no settings here:
-// the command line of annex says where its files are and how large it may grow.
+// EmbeddedStore is the etcd inside annex. Its files and quota are set by flags of annex.
 type EmbeddedStore struct{}
 
-// EtcdStore is an etcd cluster that runs outside annex.
+// EtcdStore is an external etcd cluster.
 type EtcdStore struct {
-	// endpoints are the client URLs of the cluster's members, at least one:
-	// https://host:port, http://host:port or unix:///path/of/socket.
+	// endpoints are the client URLs of the members, at least one: https://host:port,
+	// http://host:port or unix:///path/of/socket.
 	// +listType=set
 	Endpoints []string `json:"endpoints"`
 
-	// tls holds the certificates for https endpoints. Without it the system's
-	// certificate authorities are trusted and no client certificate is shown.
+	// tls holds the certificates for https endpoints. By default, the system's certificate
+	// authorities are trusted and no client certificate is sent.
 	// +optional
 	TLS *EtcdTLS `json:"tls,omitempty"`
 
-	// keyPrefix is put before every key that annex writes to the cluster, so
-	// that several users can share it. It begins with a slash, defaults to
-	// "/annex" and never changes: the objects would not follow.
+	// keyPrefix is the prefix of all keys of annex, so that the cluster can be shared. It
+	// begins with a slash, defaults to "/annex" and is immutable: the objects would not
+	// move.
 	// +optional
 	KeyPrefix string `json:"keyPrefix,omitempty"`
 
-	// defragmentation says whether annex makes room when etcd refuses writes
-	// because it is full: WhenFull has it remove history and defragment every
-	// member, one after the other, which then answers nobody. Never, the
-	// default, leaves that to those who run the etcd.
+	// defragmentation is what annex does when the etcd is full. WhenFull compacts the
+	// history and defragments every member, one after the other; a member serves no
+	// requests meanwhile. Never, the default, leaves that to the administrator of the etcd.
 	// +optional
 	Defragmentation Defragmentation `json:"defragmentation,omitempty"`
 }
 
-// Defragmentation says when annex defragments the members of an etcd.
+// Defragmentation is when annex defragments the members of an etcd.
 // +enum
 type Defragmentation string
 
 const (
-	// DefragmentationNever leaves an etcd that is full to those who run it.
+	// DefragmentationNever leaves a full etcd to its administrator.
 	DefragmentationNever Defragmentation = "Never"
 
-	// DefragmentationWhenFull makes room in an etcd that is full.
+	// DefragmentationWhenFull compacts and defragments a full etcd.
 	DefragmentationWhenFull Defragmentation = "WhenFull"
 )
 
 // EtcdTLS holds the certificates for an etcd cluster.
 type EtcdTLS struct {
-	// secretRef names the Secret with the certificates, each as PEM:
-	// "ca.crt" is the authority that signed the members' certificates,
-	// "tls.crt" and "tls.key" are the client certificate and its key.
+	// secretRef is the Secret with the PEM files "ca.crt", the authority of the members'
+	// certificates, and "tls.crt" and "tls.key", the client certificate and its key.
 	SecretRef SecretReference `json:"secretRef"`
 }
 
@@ -159,7 +152,7 @@ type SecretReference struct {
 	Name string `json:"name"`
 }
 
-// ResourceName is the name of something that a store has a limited amount of.
+// ResourceName is the name of a quantity that limits and capacities count.
 type ResourceName string
 
 const (
@@ -170,25 +163,23 @@ const (
 	ResourceObjects ResourceName = "objects"
 )
 
-// ResourceList is an amount for each of a set of resources.
+// ResourceList is a quantity for each of a set of names.
 type ResourceList map[ResourceName]resource.Quantity
 
-// TaintEffect is what a taint does to a resource that does not tolerate it.
-// There is no effect that moves what is already placed: a move is a step of its
-// own.
+// TaintEffect is the effect of a taint on a resource that does not tolerate it. No effect
+// moves what is placed already.
 // +enum
 type TaintEffect string
 
 const (
-	// TaintEffectNoSchedule keeps resources that do not tolerate the taint off the store.
+	// TaintEffectNoSchedule repels resources that do not tolerate the taint.
 	TaintEffectNoSchedule TaintEffect = "NoSchedule"
 
-	// TaintEffectPreferNoSchedule keeps resources that do not tolerate the taint
-	// off the store while another store would do.
+	// TaintEffectPreferNoSchedule repels them while another store fits.
 	TaintEffectPreferNoSchedule TaintEffect = "PreferNoSchedule"
 )
 
-// Taint keeps resources off a store, except those that tolerate it.
+// Taint repels the resources that do not tolerate it.
 type Taint struct {
 	// key of the taint, in the form of a label key.
 	Key string `json:"key"`
@@ -202,12 +193,11 @@ type Taint struct {
 	Effect TaintEffect `json:"effect"`
 }
 
-// StoreStatus is what annex last saw of a store. The sizes are those of the
-// whole etcd, whoever else uses it; objects counts only what annex keeps there.
+// StoreStatus is the observed state of a store. The sizes are those of the whole etcd, even
+// if it is shared; objects counts only the objects of annex.
 type StoreStatus struct {
-	// conditions of the store. "Ready" is True while the store answers reads
-	// and writes, "UnderPressure" while it is about to refuse writes or answers
-	// slowly; reason and message say why.
+	// conditions of the store, with the reason and a message. "Ready": it serves reads and
+	// writes. "UnderPressure": it is nearly full or slow.
 	// +listType=map
 	// +listMapKey=type
 	// +patchStrategy=merge
@@ -215,44 +205,41 @@ type StoreStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 
-	// size is the space that the store's database takes on disk, that of the
-	// largest member. Absent until the store was reached once.
+	// size of the database on disk, that of the largest member. Absent until annex connects
+	// for the first time.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
 
-	// sizeInUse is the part of size that holds data; the rest is free for
-	// further writes, and given back by defragmentation.
+	// sizeInUse is the part of size that holds data; the rest is free for further writes,
+	// and released by defragmentation.
 	// +optional
 	SizeInUse *resource.Quantity `json:"sizeInUse,omitempty"`
 
-	// quota is the size at which the store stops taking writes.
+	// quota is the size at which the store refuses writes.
 	// +optional
 	Quota *resource.Quantity `json:"quota,omitempty"`
 
-	// objects is the number of objects that annex keeps in the store.
+	// objects is the number of objects of annex in the store.
 	// +optional
 	Objects int64 `json:"objects"`
 
-	// resources is the number of HostedResources that are placed on the store.
+	// resources is the number of HostedResources on the store.
 	// +optional
 	Resources int32 `json:"resources"`
 
-	// alarms that etcd has raised, as etcd names them: "NOSPACE" while it refuses
-	// writes because its quota is used up, "CORRUPT" if its members disagree.
+	// alarms raised in etcd, by etcd's names: "NOSPACE" while it refuses writes because its
+	// quota is used up, "CORRUPT" if its members have different data.
 	// +listType=set
 	// +optional
 	Alarms []string `json:"alarms,omitempty"`
 
-	// clusterID is that of the etcd cluster, in hexadecimal as etcd's own tools
-	// print it. It is written when the store is reached for the first time. From
-	// then on annex neither reads from nor writes to any other cluster in the name
-	// of this store.
+	// clusterID is the ID of the etcd cluster, in hexadecimal as etcdctl prints it. It is
+	// set at the first connection. From then on annex uses no other cluster for this store.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
-	// history is how far annex knows what happened in the etcd. An etcd that does
-	// not have this history is neither read nor written: it lost data, was restored
-	// from a copy, or is a copy itself.
+	// history identifies the data of the etcd. An etcd without this history is neither read
+	// nor written: it lost data, was restored from a copy, or is a copy.
 	// +optional
 	History *StoreHistory `json:"history,omitempty"`
 
@@ -262,52 +249,51 @@ type StoreStatus struct {
 	// +optional
 	Members []StoreMember `json:"members,omitempty"`
 
-	// version of etcd that the store runs, the lowest of its members.
+	// version is the lowest etcd version of the members.
 	// +optional
 	Version string `json:"version,omitempty"`
 }
 
-// StoreHistory is how far annex knows what happened in a store's etcd. It is
-// written every few seconds while something happens there.
+// StoreHistory identifies the data of a store's etcd, up to a revision. It is updated every
+// few seconds while the etcd changes.
 type StoreHistory struct {
-	// epoch is the one that the mark in the etcd has. It is random, and another
-	// one after the store was claimed or adopted.
+	// epoch is that of the ownership mark in the etcd: random, and new after the store is
+	// claimed or adopted.
 	Epoch string `json:"epoch"`
 
-	// revision is the highest resource version that clients may have seen.
-	// After an adoption resource versions are above it.
+	// revision is the highest resource version that clients may have seen. After an
+	// adoption, resource versions are above it.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 
-	// checkpoint names a key that annex wrote to the etcd, for the last time at
-	// checkpointRevision or later.
+	// checkpoint is a key in the etcd, last written by annex at checkpointRevision or later.
 	// +optional
 	Checkpoint string `json:"checkpoint,omitempty"`
 
-	// checkpointRevision is the revision of etcd at which the checkpoint was
-	// written. An etcd that has it earlier, or not at all, is another one.
+	// checkpointRevision is the etcd revision at which the checkpoint was written. An etcd
+	// without the checkpoint, or with an earlier one, has different data.
 	// +optional
 	CheckpointRevision int64 `json:"checkpointRevision,omitempty"`
 }
 
-// StoreMember is one member of a store's etcd cluster.
+// StoreMember is a member of a store's etcd cluster.
 type StoreMember struct {
-	// id of the member, in hexadecimal as etcd's own tools print it.
+	// id of the member, in hexadecimal as etcdctl prints it.
 	ID string `json:"id"`
 
-	// name of the member. Empty until the member has started for the first time.
+	// name of the member. Empty until the member first starts.
 	// +optional
 	Name string `json:"name,omitempty"`
 
-	// endpoint at which annex reaches the member.
+	// endpoint that annex uses for the member.
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// version of etcd that the member runs. Empty while it does not answer.
+	// version of etcd of the member. Empty while it is unavailable.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// leader is true for the member that leads the cluster.
+	// leader is true for the leader of the cluster.
 	// +optional
 	Leader bool `json:"leader,omitempty"`
 }

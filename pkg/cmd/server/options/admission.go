@@ -16,7 +16,6 @@ import (
 	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -29,22 +28,22 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver"
 )
 
-// Admission says which admission plugins check writes.
+// Admission configures the admission plugins.
 type Admission struct {
 	*genericoptions.AdmissionOptions
 
-	// StoreEndpoints are those that everybody who may write Stores may give to them.
+	// StoreEndpoints may be used in Stores without further permission.
 	StoreEndpoints []string
 }
 
-// NewAdmission returns annex's plugins, in their order.
+// NewAdmission returns all plugins, in order.
 func NewAdmission() *Admission {
 	return &Admission{AdmissionOptions: &genericoptions.AdmissionOptions{
 		Plugins:                admission.NewPlugins(),
 		RecommendedPluginOrder: admission.Order(),
 		DefaultOffPlugins:      sets.New[string](),
-		// The last is around the others: what is spared is not counted either.
-		Decorators: upstreamadmission.Decorators{upstreamadmission.DecoratorFunc(admissionmetrics.WithControllerMetrics), admission.SpareOwn},
+		// The last is the outermost: exempt requests are not counted.
+		Decorators: upstreamadmission.Decorators{upstreamadmission.DecoratorFunc(admissionmetrics.WithControllerMetrics), admission.ExemptOwnWrites},
 	}}
 }
 
@@ -52,8 +51,8 @@ func NewAdmission() *Admission {
 func (o *Admission) AddFlags(fs *pflag.FlagSet) {
 	o.AdmissionOptions.AddFlags(fs)
 	fs.StringSliceVar(&o.StoreEndpoints, "store-endpoints", o.StoreEndpoints,
-		"Endpoints that everybody who may write Stores may give to them: HOST:PORT, where HOST is a DNS name, *.DOMAIN, an IP address "+
-			"or a range such as 10.0.0.0/8, and PORT may be *; or unix:///PATH. Other hosts take the permission to use stores/endpoints, other sockets nobody may give.")
+		"Endpoints that all users who may write Stores may use in them: HOST:PORT, where HOST is a DNS name, *.DOMAIN, an IP address "+
+			"or a range such as 10.0.0.0/8, and PORT may be *; or unix:///PATH. Other hosts require the permission to use stores/endpoints. Other sockets are refused.")
 }
 
 // Validate checks the flags.
@@ -65,17 +64,8 @@ func (o *Admission) Validate() []error {
 	return errs
 }
 
-// ApplyOwnTo builds the plugins to do what objects of annex itself say. The clients
-// and informers are of annex, through the loopback.
-func (o *Admission) ApplyOwnTo(generic *genericapiserver.Config, annexInformers informers.SharedInformerFactory, annexClient kubernetes.Interface, annexDynamicClient dynamic.Interface) error {
-	// A webhook at kubernetes.default.svc is annex itself.
-	credentials := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, generic.LoopbackClientConfig, generic.TracerProvider)
-	return o.applyTo(generic, annexInformers, annexClient, annexDynamicClient,
-		webhookinitializer.NewPluginInitializer(credentials, apiserver.NoServices{}))
-}
-
-// ApplyMainTo builds the plugins to do what the main cluster says.
-func (o *Admission) ApplyMainTo(ctx context.Context, generic *genericapiserver.Config, main *maincluster.Cluster) error {
+// RequireKinds turns off the plugins whose kinds the main cluster does not serve.
+func (o *Admission) RequireKinds(ctx context.Context, main *maincluster.Cluster) error {
 	var unserved sets.Set[string]
 	err := main.Retry(ctx, func(ctx context.Context) error {
 		var err error
@@ -85,19 +75,14 @@ func (o *Admission) ApplyMainTo(ctx context.Context, generic *genericapiserver.C
 	if err != nil {
 		return err
 	}
-	if err := o.useMain(ctx, unserved); err != nil {
-		return err
-	}
-	return o.applyTo(generic, main.Informers, main.Kube, main.Dynamic,
-		webhookinitializer.NewPluginInitializer(main.WebhookCredentials(generic.TracerProvider), main.ServiceResolver()))
+	return o.turnOff(ctx, unserved)
 }
 
-// useMain switches on the plugins that do what the main cluster says. Those whose
-// kinds an older main cluster does not serve stay off until annex is started again:
-// waiting for the kinds would mean to refuse all writes.
-func (o *Admission) useMain(ctx context.Context, unserved sets.Set[string]) error {
+// turnOff turns off plugins until the next start. Waiting for kinds that an older main
+// cluster does not serve would reject all writes.
+func (o *Admission) turnOff(ctx context.Context, unserved sets.Set[string]) error {
 	for _, plugin := range sets.List(unserved) {
-		klog.FromContext(ctx).Info("The main cluster does not serve what this admission plugin needs; it is off", "plugin", plugin)
+		klog.FromContext(ctx).Info("Disabled an admission plugin because the main cluster does not serve its kinds", "plugin", plugin)
 	}
 	if asked := unserved.Intersection(sets.New(o.EnablePlugins...)); asked.Len() > 0 {
 		return fmt.Errorf("--enable-admission-plugins: the main cluster does not serve what %s needs", strings.Join(sets.List(asked), ", "))
@@ -106,10 +91,9 @@ func (o *Admission) useMain(ctx context.Context, unserved sets.Set[string]) erro
 	return nil
 }
 
-// applyTo builds the plugins; generic must have its authorizer already. The
-// clients and informers are of the cluster that the plugins read. More initializers
-// give plugins what else they want.
-func (o *Admission) applyTo(generic *genericapiserver.Config, sharedInformers informers.SharedInformerFactory, kubeClient kubernetes.Interface, dynamicClient dynamic.Interface, more ...upstreamadmission.PluginInitializer) error {
+// Apply creates the plugins. generic must have its authorizer. The clients and informers are
+// those of the cluster that serves the Kubernetes kinds.
+func (o *Admission) Apply(generic *genericapiserver.Config, sharedInformers informers.SharedInformerFactory, kubeClient kubernetes.Interface, dynamicClient dynamic.Interface, extra *apiserver.ExtraConfig) error {
 	if err := admission.CheckConfigFile(o.ConfigFile); err != nil {
 		return fmt.Errorf("--admission-control-config-file: %w", err)
 	}
@@ -117,9 +101,10 @@ func (o *Admission) applyTo(generic *genericapiserver.Config, sharedInformers in
 	if err != nil {
 		return fmt.Errorf("--store-endpoints: %w", err)
 	}
-	more = append(more, endpoints, compiledin.Groups(apiserver.CompiledInGroups()))
-	err = o.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion,
-		append(more, admission.Initializers()...)...)
+	initializers := append(admission.Initializers(),
+		webhookinitializer.NewPluginInitializer(extra.WebhookCredentials, extra.ServiceResolver),
+		endpoints, compiledin.Groups(apiserver.CompiledInGroups()))
+	err = o.ApplyTo(generic, sharedInformers, kubeClient, dynamicClient, generic.FeatureGate, generic.EffectiveVersion, initializers...)
 	if err != nil {
 		return fmt.Errorf("--enable-admission-plugins, --disable-admission-plugins, --admission-control-config-file: %w", err)
 	}

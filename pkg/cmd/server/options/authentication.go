@@ -21,11 +21,10 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/authentication"
 )
 
-// openPaths are served to callers that nobody knows, because load balancers
-// and supervisors ask them. Everything else needs a login.
+// openPaths are served without authentication, for load balancers and supervisors.
 var openPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// Authentication says who may log in.
+// Authentication configures authentication.
 type Authentication struct {
 	ClientCAFile   string
 	TokenAuthFile  string
@@ -35,11 +34,11 @@ type Authentication struct {
 	FrontProxy     *genericoptions.RequestHeaderAuthenticationOptions
 }
 
-// NewAuthentication returns the defaults: certificates of annex's own authority.
+// NewAuthentication returns the default: client certificates of annex's own CA.
 func NewAuthentication() *Authentication {
 	return &Authentication{
 		WebhookVersion: "v1",
-		// Nobody's headers are believed before --requestheader-client-ca-file is set.
+		// The headers are ignored without --requestheader-client-ca-file.
 		FrontProxy: &genericoptions.RequestHeaderAuthenticationOptions{
 			UsernameHeaders:     []string{"X-Remote-User"},
 			UIDHeaders:          []string{"X-Remote-Uid"},
@@ -52,32 +51,23 @@ func NewAuthentication() *Authentication {
 // AddFlags adds flags with upstream's names and meaning.
 func (o *Authentication) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile,
-		"If set, client certificates signed by an authority in this file log in as their CommonName, "+
-			"in addition to those of annex's own authority. It is read again when it changes.")
+		"If set, client certificates of a CA in this file authenticate as their CommonName, "+
+			"in addition to those of annex's own CA. It is reloaded when it changes.")
 	fs.StringVar(&o.TokenAuthFile, "token-auth-file", o.TokenAuthFile,
-		"If set, the file with static tokens: lines of token,user,uid,\"group1,group2\".")
+		"File with static tokens: lines of token,user,uid,\"group1,group2\".")
 	fs.StringVar(&o.ConfigFile, "authentication-config", o.ConfigFile,
-		"If set, the file with an AuthenticationConfiguration: which issuers' JWTs log in, and which paths are open to "+
-			"callers without a login. It is followed when it changes. If not set, no JWT but annex's own logs in, and only the health endpoints are open.")
+		"File with an AuthenticationConfiguration: the issuers of accepted JWTs, and the paths that are open to "+
+			"anonymous requests. It is reloaded when it changes. If not set, only annex's own JWTs are accepted, and only the health endpoints are open.")
 	fs.StringVar(&o.WebhookFile, "authentication-token-webhook-config-file", o.WebhookFile,
-		"If set, the kubeconfig of a webhook that is asked, with a TokenReview, about tokens that annex does not know.")
+		"Kubeconfig of a webhook that authenticates tokens that annex does not know.")
 	fs.StringVar(&o.WebhookVersion, "authentication-token-webhook-version", o.WebhookVersion,
-		"The version of the TokenReviews that the webhook gets: v1 or v1beta1.")
+		"The version of the TokenReviews sent to the webhook: v1 or v1beta1.")
 	o.FrontProxy.AddFlags(fs)
 }
 
-// Validate checks the flags; files are not read.
-func (o *Authentication) Validate(behindMain bool) []error {
+// Validate checks the flags. It does not read files.
+func (o *Authentication) Validate() []error {
 	var errs []error
-	for _, given := range []struct{ flag, value string }{
-		{"--authentication-config", o.ConfigFile},
-		{"--authentication-token-webhook-config-file", o.WebhookFile},
-		{"--requestheader-client-ca-file", o.FrontProxy.ClientCAFile},
-	} {
-		if behindMain && given.value != "" {
-			errs = append(errs, fmt.Errorf("%s is for annex alone: the main cluster says who may log in", given.flag))
-		}
-	}
 	if !slices.Contains([]string{"v1", "v1beta1"}, o.WebhookVersion) {
 		errs = append(errs, fmt.Errorf("--authentication-token-webhook-version %q must be v1 or v1beta1", o.WebhookVersion))
 	}
@@ -98,31 +88,30 @@ func (o *Authentication) validateFrontProxy() []error {
 	return errs
 }
 
-// Logins are ways to log in that other options make.
-type Logins struct {
-	// OwnCAFile holds annex's own authority.
+// Authenticators are those that other options create.
+type Authenticators struct {
+	// OwnCAFile holds annex's own certificate authority.
 	OwnCAFile string
-	// MainCluster asks the cluster that annex stands behind, or is nil.
-	MainCluster authenticator.Request
-	// ServiceAccounts and BootstrapTokens know such tokens, or are nil.
+	// Delegated delegates to the main cluster; nil in a standalone annex.
+	Delegated authenticator.Request
+	// ServiceAccounts and BootstrapTokens authenticate such tokens, or are nil.
 	ServiceAccounts, BootstrapTokens authenticator.Token
-	// OwnIssuers are the names under which ServiceAccounts' tokens are signed.
+	// OwnIssuers are the issuers of the tokens of ServiceAccounts.
 	OwnIssuers []string
-	// TokenCacheTTL is how long a webhook's answer holds.
+	// TokenCacheTTL is how long the response of a webhook is cached.
 	TokenCacheTTL time.Duration
 }
 
-// ApplyTo makes generic authenticate callers, by the ways of its own and by logins.
-// generic must know its audiences. What is returned has to run for as long as
-// generic serves.
-func (o *Authentication) ApplyTo(generic *genericapiserver.Config, logins Logins) (*authentication.Structured, error) {
+// ApplyTo configures the authenticators of generic, whose audiences must be set. The
+// returned authenticator has to run as long as generic serves.
+func (o *Authentication) ApplyTo(generic *genericapiserver.Config, others Authenticators) (*authentication.Structured, error) {
 	config := authentication.Config{
 		Audiences:       generic.Authentication.APIAudiences,
-		MainCluster:     logins.MainCluster,
-		ServiceAccounts: logins.ServiceAccounts,
-		BootstrapTokens: logins.BootstrapTokens,
+		Delegated:       others.Delegated,
+		ServiceAccounts: others.ServiceAccounts,
+		BootstrapTokens: others.BootstrapTokens,
 	}
-	if err := o.applyCertificates(generic, logins.OwnCAFile, &config); err != nil {
+	if err := o.applyCertificates(generic, others.OwnCAFile, &config); err != nil {
 		return nil, err
 	}
 	if o.TokenAuthFile != "" {
@@ -134,13 +123,13 @@ func (o *Authentication) ApplyTo(generic *genericapiserver.Config, logins Logins
 	}
 	var err error
 	config.Structured, err = authentication.NewStructured(authentication.StructuredOptions{
-		Path: o.ConfigFile, OpenPaths: openPaths, OwnIssuers: logins.OwnIssuers, APIServerID: generic.APIServerID,
+		Path: o.ConfigFile, OpenPaths: openPaths, OwnIssuers: others.OwnIssuers, APIServerID: generic.APIServerID,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %w", err)
 	}
 	if o.WebhookFile != "" {
-		webhook := authentication.WebhookOptions{ConfigFile: o.WebhookFile, Version: o.WebhookVersion, CacheTTL: logins.TokenCacheTTL}
+		webhook := authentication.WebhookOptions{ConfigFile: o.WebhookFile, Version: o.WebhookVersion, CacheTTL: others.TokenCacheTTL}
 		if config.Webhook, err = authentication.NewWebhook(webhook, config.Audiences); err != nil {
 			return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 		}
@@ -152,8 +141,8 @@ func (o *Authentication) ApplyTo(generic *genericapiserver.Config, logins Logins
 	return config.Structured, nil
 }
 
-// applyCertificates has generic ask clients for certificates, of users and of the
-// front proxy.
+// applyCertificates makes generic accept client certificates of users and of the front
+// proxy.
 func (o *Authentication) applyCertificates(generic *genericapiserver.Config, ownCAFile string, config *authentication.Config) error {
 	clientCA, err := o.clientCA(ownCAFile)
 	if err != nil {
@@ -169,7 +158,7 @@ func (o *Authentication) applyCertificates(generic *genericapiserver.Config, own
 	if config.FrontProxy == nil {
 		return nil
 	}
-	// This one is what follows its file.
+	// This also reloads the file.
 	if err := generic.Authentication.ApplyClientCert(config.FrontProxy.CAContentProvider, generic.SecureServing); err != nil {
 		return fmt.Errorf("--requestheader-client-ca-file: %w", err)
 	}
@@ -180,7 +169,7 @@ func (o *Authentication) applyCertificates(generic *genericapiserver.Config, own
 		}
 		config.FrontProxy.CAContentProvider = apart
 	}
-	// The headers are taken out of every request before it goes on.
+	// generic removes the headers from every request.
 	generic.Authentication.RequestHeaderConfig = config.FrontProxy
 	return nil
 }
@@ -200,7 +189,7 @@ func (o *Authentication) clientCA(ownCAFile string) (dynamiccertificates.CAConte
 	return dynamiccertificates.NewUnionCAContentProvider(own, given), nil
 }
 
-// declareBearerTokens tells readers of the OpenAPI documents how to log in.
+// declareBearerTokens adds the authentication to the OpenAPI documents.
 func declareBearerTokens(generic *genericapiserver.Config) {
 	const name, kind, header, in, about = "BearerToken", "apiKey", "authorization", "header", "Bearer Token authentication"
 	generic.OpenAPIConfig.SecurityDefinitions = &spec.SecurityDefinitions{name: &spec.SecurityScheme{

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// defaultIssuer does not depend on where annex serves: tokens outlive a change of
-	// the port, and are good at every replica.
+	// defaultIssuer does not depend on annex's address, so that tokens stay valid after a
+	// change of the port, and at every replica.
 	defaultIssuer = "https://annex.local"
 
 	// minMaxExpiration and maxMaxExpiration bound --service-account-max-token-expiration,
@@ -35,8 +35,7 @@ const (
 	maxMaxExpiration = time.Duration(1<<32) * time.Second
 )
 
-// Tokens says which tokens annex makes for service accounts, and which tokens it
-// keeps or made itself log in.
+// Tokens configures service account tokens and bootstrap tokens.
 type Tokens struct {
 	Issuers        []string
 	SigningKeyFile string
@@ -46,62 +45,48 @@ type Tokens struct {
 	Audiences      []string
 	Bootstrap      bool
 
-	// ownKeyFile signs where no other key is given.
+	// ownKeyFile signs without --service-account-signing-key-file.
 	ownKeyFile string
-	// given are the flags that were set.
-	given func(flag string) bool
 }
 
-// NewTokens returns the defaults: a key of annex's own, and bootstrap tokens log in.
+// NewTokens returns the defaults: annex's own key, and bootstrap tokens.
 func NewTokens() *Tokens { return &Tokens{Bootstrap: true} }
 
 // AddFlags adds flags with upstream's names and meaning.
 func (o *Tokens) AddFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&o.Issuers, "service-account-issuer", o.Issuers,
-		"In whose name annex signs the tokens of service accounts, as an https URL. May be repeated: the first signs, the others are "+
-			"accepted too. If not set: "+defaultIssuer+".")
+		"Issuer of service account tokens, an https URL. May be repeated: the first is used for new tokens, all are accepted. "+
+			"If not set: "+defaultIssuer+".")
 	fs.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", o.SigningKeyFile,
-		"File with the private RSA or ECDSA key in PEM that signs the tokens of service accounts. Replicas need the same one. "+
-			"If not set, annex makes one in --data-dir.")
+		"File with the private RSA or ECDSA key in PEM that signs service account tokens. Replicas need the same key. "+
+			"If not set, annex creates one in --data-dir.")
 	fs.StringArrayVar(&o.KeyFiles, "service-account-key-file", o.KeyFiles,
-		"File with RSA or ECDSA keys in PEM, public or private, that verify the tokens of service accounts beside the key that signs them. May be repeated.")
+		"File with public or private RSA or ECDSA keys in PEM that verify service account tokens, in addition to the signing key. May be repeated.")
 	fs.StringVar(&o.KeysURI, "service-account-jwks-uri", o.KeysURI,
-		"Where others find the keys that verify these tokens, if that is not "+serviceaccount.KeysPath+" of annex: an https URL.")
+		"The https URL of the keys that verify service account tokens, in the discovery document. If not set: "+serviceaccount.KeysPath+" of annex.")
 	fs.DurationVar(&o.MaxExpiration, "service-account-max-token-expiration", o.MaxExpiration,
-		"The longest that a token is good; who asks for more gets this. At least 1h. 0 means no limit.")
+		"The maximum lifetime of service account tokens. Longer requests get this lifetime. At least 1h. 0 means no limit.")
 	fs.StringSliceVar(&o.Audiences, "api-audiences", o.Audiences,
-		"Who annex is to tokens: one for none of these does not log in. If not set, the values of --service-account-issuer.")
+		"The audiences of annex. Tokens for other audiences are refused. If not set, the values of --service-account-issuer.")
 	fs.BoolVar(&o.Bootstrap, "enable-bootstrap-token-auth", o.Bootstrap,
-		"Let the bootstrap tokens log in that stand in Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system.")
-	o.given = fs.Changed
+		"Accept bootstrap tokens, which are in Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system.")
 }
 
-// Validate checks the flags; behindMain says that another cluster has the service
-// accounts. Files are not read.
-func (o *Tokens) Validate(behindMain bool) []error {
+// Validate checks the flags. It does not read files.
+func (o *Tokens) Validate() []error {
 	var errs []error
-	if behindMain {
-		for _, flag := range []string{
-			"service-account-issuer", "service-account-signing-key-file", "service-account-key-file", "service-account-jwks-uri",
-			"service-account-max-token-expiration", "api-audiences", "enable-bootstrap-token-auth",
-		} {
-			if o.given != nil && o.given(flag) {
-				errs = append(errs, fmt.Errorf("--%s is for annex alone: the main cluster says who may log in", flag))
-			}
-		}
-	}
 	for i, issuer := range o.Issuers {
 		switch {
 		case issuer == "":
 			errs = append(errs, fmt.Errorf("--service-account-issuer must not be empty"))
 		case slices.Contains(o.Issuers[:i], issuer):
-			errs = append(errs, fmt.Errorf("--service-account-issuer %q is there twice", issuer))
+			errs = append(errs, fmt.Errorf("--service-account-issuer %q is set twice", issuer))
 		case !serviceaccount.Discoverable(issuer):
 			errs = append(errs, fmt.Errorf("--service-account-issuer %q must be an https URL without query and fragment", issuer))
 		}
 	}
 	if slices.Contains(o.Audiences, "") {
-		errs = append(errs, fmt.Errorf("--api-audiences must not have an empty one"))
+		errs = append(errs, fmt.Errorf("--api-audiences must not contain an empty value"))
 	}
 	if uri, err := url.Parse(o.KeysURI); o.KeysURI != "" && (err != nil || uri.Scheme != "https" || uri.Host == "") {
 		errs = append(errs, fmt.Errorf("--service-account-jwks-uri %q must be an https URL", o.KeysURI))
@@ -112,15 +97,15 @@ func (o *Tokens) Validate(behindMain bool) []error {
 	return errs
 }
 
-// OwnKey reports whether annex signs with a key that it made.
+// OwnKey reports whether annex signs with its own key.
 func (o *Tokens) OwnKey() bool { return o.SigningKeyFile == "" }
 
-// UseOwnKey has tokens signed with the key that annex made.
+// UseOwnKey sets the path of annex's own key.
 func (o *Tokens) UseOwnKey(path string) { o.ownKeyFile = path }
 
-// ApplyTo makes extra issue tokens, and has logins recognise them. It reads the keys,
-// and has the informers of kinds watch what tokens depend on.
-func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.ExtraConfig, kube kubernetes.Interface, kinds informers.SharedInformerFactory, logins *Logins) error {
+// ApplyTo configures the issuer in extra, and adds authenticators. It reads the keys, and
+// requests the informers of objects that tokens depend on.
+func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.ExtraConfig, kube kubernetes.Interface, kinds informers.SharedInformerFactory, authenticators *Authenticators) error {
 	issuers := o.Issuers
 	if len(issuers) == 0 {
 		issuers = []string{defaultIssuer}
@@ -144,8 +129,8 @@ func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.Extr
 	generic.Authentication.APIAudiences = audiences
 
 	core := kinds.Core().V1()
-	logins.OwnIssuers = issuers
-	logins.ServiceAccounts = serviceaccount.NewAuthenticator(serviceaccount.AuthenticatorConfig{
+	authenticators.OwnIssuers = issuers
+	authenticators.ServiceAccounts = serviceaccount.NewAuthenticator(serviceaccount.AuthenticatorConfig{
 		Issuers:         issuers,
 		Keys:            keys,
 		Audiences:       audiences,
@@ -154,12 +139,12 @@ func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.Extr
 		Live:            kube.CoreV1(),
 	})
 	if o.Bootstrap {
-		logins.BootstrapTokens = bootstraptoken.NewAuthenticator(core.Secrets().Lister().Secrets(metav1.NamespaceSystem))
+		authenticators.BootstrapTokens = bootstraptoken.NewAuthenticator(core.Secrets().Lister().Secrets(metav1.NamespaceSystem))
 	}
 	return nil
 }
 
-// loadKeys returns the key that signs and all that verify, the former among them.
+// loadKeys returns the signing key and all verifying keys, including that of the former.
 func (o *Tokens) loadKeys() (crypto.Signer, *serviceaccount.Keys, error) {
 	flag, path := "--service-account-signing-key-file", o.SigningKeyFile
 	if o.OwnKey() {
@@ -184,7 +169,7 @@ func (o *Tokens) loadKeys() (crypto.Signer, *serviceaccount.Keys, error) {
 	return signing, keys, nil
 }
 
-// keysURI is where clients reach annex, unless the flag says otherwise.
+// keysURI returns --service-account-jwks-uri or its default.
 func (o *Tokens) keysURI(generic *genericapiserver.Config) string {
 	if o.KeysURI != "" {
 		return o.KeysURI

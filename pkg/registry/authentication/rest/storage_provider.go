@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest is the map of what the group authentication.k8s.io serves.
+// Package rest maps the resources of authentication.k8s.io to their REST storage.
 package rest
 
 import (
@@ -11,27 +11,23 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/annex-dev/annex/pkg/registry/authentication/selfsubjectreview"
-	"github.com/annex-dev/annex/pkg/registry/authentication/tokenreview"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// StorageProvider makes the REST storage of authentication.k8s.io.
+// StorageProvider creates the REST storage of authentication.k8s.io.
 type StorageProvider struct {
 	typed.Serialization
 
-	// Logins say whose a token is.
-	Logins authenticator.Request
-	// Audiences are the names that annex has to issuers of tokens.
+	// Authenticator authenticates the tokens of TokenReviews.
+	Authenticator authenticator.Request
+	// Audiences are the default audiences of a TokenReview.
 	Audiences authenticator.Audiences
 }
 
-// NewRESTStorage returns the group.
+// NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := p.GroupInfo(authenticationv1.GroupName)
-	info.VersionedResourcesStorageMap[authenticationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		"tokenreviews":       tokenreview.NewREST(p.Logins, p.Audiences),
-		"selfsubjectreviews": selfsubjectreview.NewREST(),
-	}
-	return info, nil
+	return p.GroupInfo(authenticationv1.SchemeGroupVersion, map[string]rest.Storage{
+		"tokenreviews":       newTokenReviewREST(p.Authenticator, p.Audiences),
+		"selfsubjectreviews": newSelfSubjectReviewREST(),
+	}), nil
 }

@@ -17,25 +17,25 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// subject is whom a question is about.
+// subject returns the user of a review.
 func subject(spec *authorizationv1.SubjectAccessReviewSpec) user.Info {
-	who := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
+	subject := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
 	for key, values := range spec.Extra {
-		if who.Extra == nil {
-			who.Extra = map[string][]string{}
+		if subject.Extra == nil {
+			subject.Extra = map[string][]string{}
 		}
-		who.Extra[key] = values
+		subject.Extra[key] = values
 	}
-	return who
+	return subject
 }
 
-// attributes is what a question asks authorizers: resource or path is set.
-func attributes(who user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizer.AttributesRecord {
+// attributes returns the attributes to authorize: resource or path is set.
+func attributes(subject user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizer.AttributesRecord {
 	if resource == nil {
-		return authorizer.AttributesRecord{User: who, Verb: path.Verb, Path: path.Path}
+		return authorizer.AttributesRecord{User: subject, Verb: path.Verb, Path: path.Path}
 	}
 	record := authorizer.AttributesRecord{
-		User:            who,
+		User:            subject,
 		Verb:            resource.Verb,
 		Namespace:       resource.Namespace,
 		APIGroup:        resource.Group,
@@ -60,8 +60,8 @@ var labelOperators = map[metav1.LabelSelectorOperator]selection.Operator{
 	metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
 }
 
-// labelRequirements reads a selector. What cannot be read is left out: requirements
-// narrow a question down, so without one it is only broader.
+// labelRequirements parses a selector. Invalid requirements are omitted, which only makes
+// the request broader.
 func labelRequirements(selector *authorizationv1.LabelSelectorAttributes) (labels.Requirements, error) {
 	if selector == nil {
 		return nil, nil
@@ -92,8 +92,7 @@ func labelRequirements(selector *authorizationv1.LabelSelectorAttributes) (label
 	return requirements, errors.Join(errs...)
 }
 
-// fieldRequirements is labelRequirements for fields, of which requests can only ask
-// whether one equals one value.
+// fieldRequirements parses a field selector. A field can only be compared with one value.
 func fieldRequirements(selector *authorizationv1.FieldSelectorAttributes) (fields.Requirements, error) {
 	if selector == nil {
 		return nil, nil
@@ -122,23 +121,22 @@ func fieldRequirements(selector *authorizationv1.FieldSelectorAttributes) (field
 	return requirements, errors.Join(errs...)
 }
 
-// evaluationError says what went wrong in finding the answer, which is an answer
-// all the same.
+// evaluationError returns the errors of a review, which is answered nevertheless.
 func evaluationError(err error, record *authorizer.AttributesRecord) string {
-	var said []string
+	var messages []string
 	if err != nil {
-		said = append(said, err.Error())
+		messages = append(messages, err.Error())
 	}
 	ignored := func(selector string, kept int, err error) {
 		switch {
 		case err == nil:
 		case kept > 0:
-			said = append(said, fmt.Sprintf("spec.resourceAttributes.%s partially ignored: %v", selector, err))
+			messages = append(messages, fmt.Sprintf("spec.resourceAttributes.%s partially ignored: %v", selector, err))
 		default:
-			said = append(said, fmt.Sprintf("spec.resourceAttributes.%s ignored: %v", selector, err))
+			messages = append(messages, fmt.Sprintf("spec.resourceAttributes.%s ignored: %v", selector, err))
 		}
 	}
 	ignored("fieldSelector", len(record.FieldSelectorRequirements), record.FieldSelectorParsingErr)
 	ignored("labelSelector", len(record.LabelSelectorRequirements), record.LabelSelectorParsingErr)
-	return strings.Join(said, "; ")
+	return strings.Join(messages, "; ")
 }

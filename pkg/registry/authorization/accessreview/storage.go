@@ -1,10 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package accessreview answers whether somebody may do something: anybody
-// (SubjectAccessReview), anybody in one namespace (LocalSubjectAccessReview, so that
-// the right to ask can be given for it alone), or the caller
-// (SelfSubjectAccessReview). Nothing is stored.
+// Package accessreview answers SubjectAccessReviews, LocalSubjectAccessReviews, for which
+// access can be granted by namespace, and SelfSubjectAccessReviews.
 package accessreview
 
 import (
@@ -21,70 +19,53 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annex-dev/annex/pkg/apis/authorization/validation"
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// REST is the endpoint of one of the kinds. Only create is served.
+// REST is the endpoint of one of the kinds.
 type REST struct {
-	rights     authorizer.Authorizer
+	typed.ReviewREST
+	authorizer authorizer.Authorizer
 	kind       string
-	singular   string
-	namespaced bool
-	newReview  func() runtime.Object
 }
 
-var (
-	_ rest.Creater              = &REST{}
-	_ rest.Scoper               = &REST{}
-	_ rest.SingularNameProvider = &REST{}
-)
+var _ rest.Creater = &REST{}
 
-// NewSubjectREST answers about anybody.
-func NewSubjectREST(rights authorizer.Authorizer) *REST {
-	return &REST{rights: rights, kind: "SubjectAccessReview", singular: "subjectaccessreview",
-		newReview: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }}
+// NewSubjectREST returns the endpoint for any user.
+func NewSubjectREST(authorizer authorizer.Authorizer) *REST {
+	return &REST{authorizer: authorizer, kind: "SubjectAccessReview", ReviewREST: typed.ReviewREST{
+		Singular: "subjectaccessreview", NewFunc: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }}}
 }
 
-// NewLocalREST answers about anybody in the namespace of the request.
-func NewLocalREST(rights authorizer.Authorizer) *REST {
-	return &REST{rights: rights, kind: "LocalSubjectAccessReview", singular: "localsubjectaccessreview", namespaced: true,
-		newReview: func() runtime.Object { return &authorizationv1.LocalSubjectAccessReview{} }}
+// NewLocalREST returns the endpoint for any user in the namespace of the request.
+func NewLocalREST(authorizer authorizer.Authorizer) *REST {
+	return &REST{authorizer: authorizer, kind: "LocalSubjectAccessReview", ReviewREST: typed.ReviewREST{
+		Singular: "localsubjectaccessreview", Namespaced: true, NewFunc: func() runtime.Object { return &authorizationv1.LocalSubjectAccessReview{} }}}
 }
 
-// NewSelfREST answers about the caller.
-func NewSelfREST(rights authorizer.Authorizer) *REST {
-	return &REST{rights: rights, kind: "SelfSubjectAccessReview", singular: "selfsubjectaccessreview",
-		newReview: func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} }}
+// NewSelfREST returns the endpoint for the caller.
+func NewSelfREST(authorizer authorizer.Authorizer) *REST {
+	return &REST{authorizer: authorizer, kind: "SelfSubjectAccessReview", ReviewREST: typed.ReviewREST{
+		Singular: "selfsubjectaccessreview", NewFunc: func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} }}}
 }
 
-// New returns an empty review.
-func (r *REST) New() runtime.Object { return r.newReview() }
-
-// Destroy has nothing to release.
-func (r *REST) Destroy() {}
-
-// NamespaceScoped is true for the local kind.
-func (r *REST) NamespaceScoped() bool { return r.namespaced }
-
-// GetSingularName is the name of one.
-func (r *REST) GetSingularName() string { return r.singular }
-
-// Create answers the question that obj asks.
+// Create implements rest.Creater.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
-	question, err := read(ctx, obj)
+	request, err := parse(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
-	if len(question.errs) > 0 {
-		return nil, apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind(r.kind).GroupKind(), "", question.errs)
+	if len(request.errs) > 0 {
+		return nil, apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind(r.kind).GroupKind(), "", request.errs)
 	}
 	if validate != nil {
 		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
 			return nil, err
 		}
 	}
-	record := question.attributes()
-	decision, reason, err := r.rights.Authorize(ctx, record)
-	*question.status = authorizationv1.SubjectAccessReviewStatus{
+	record := request.attributes()
+	decision, reason, err := r.authorizer.Authorize(ctx, record)
+	*request.status = authorizationv1.SubjectAccessReviewStatus{
 		Allowed:         decision == authorizer.DecisionAllow,
 		Denied:          decision == authorizer.DecisionDeny,
 		Reason:          reason,
@@ -93,15 +74,15 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	return obj, nil
 }
 
-// question is what the three kinds have in common.
-type question struct {
+// request is the common part of the three kinds.
+type request struct {
 	errs       field.ErrorList
 	status     *authorizationv1.SubjectAccessReviewStatus
-	attributes func() authorizer.AttributesRecord // of a question without errs
+	attributes func() authorizer.AttributesRecord // valid without errs
 }
 
-// read finds the question in a review of any of the kinds.
-func read(ctx context.Context, obj runtime.Object) (*question, error) {
+// parse returns the request of a review of any of the kinds.
+func parse(ctx context.Context, obj runtime.Object) (*request, error) {
 	about := func(spec *authorizationv1.SubjectAccessReviewSpec) func() authorizer.AttributesRecord {
 		return func() authorizer.AttributesRecord {
 			return attributes(subject(spec), spec.ResourceAttributes, spec.NonResourceAttributes)
@@ -109,18 +90,18 @@ func read(ctx context.Context, obj runtime.Object) (*question, error) {
 	}
 	switch review := obj.(type) {
 	case *authorizationv1.SubjectAccessReview:
-		return &question{validation.ValidateSubjectAccessReview(review), &review.Status, about(&review.Spec)}, nil
+		return &request{validation.ValidateSubjectAccessReview(review), &review.Status, about(&review.Spec)}, nil
 	case *authorizationv1.LocalSubjectAccessReview:
 		if namespace := genericapirequest.NamespaceValue(ctx); review.Namespace != namespace {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.namespace %q is not that of the request, %q", review.Namespace, namespace))
 		}
-		return &question{validation.ValidateLocalSubjectAccessReview(review), &review.Status, about(&review.Spec)}, nil
+		return &request{validation.ValidateLocalSubjectAccessReview(review), &review.Status, about(&review.Spec)}, nil
 	case *authorizationv1.SelfSubjectAccessReview:
 		caller, ok := genericapirequest.UserFrom(ctx)
 		if !ok {
 			return nil, apierrors.NewBadRequest("the request has no user")
 		}
-		return &question{validation.ValidateSelfSubjectAccessReview(review), &review.Status, func() authorizer.AttributesRecord {
+		return &request{validation.ValidateSelfSubjectAccessReview(review), &review.Status, func() authorizer.AttributesRecord {
 			return attributes(caller, review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
 		}}, nil
 	default:

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest is the map of what the group authorization.k8s.io serves.
+// Package rest maps the resources of authorization.k8s.io to their REST storage.
 package rest
 
 import (
@@ -16,23 +16,21 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// StorageProvider makes the REST storage of authorization.k8s.io.
+// StorageProvider creates the REST storage of authorization.k8s.io.
 type StorageProvider struct {
 	typed.Serialization
 
-	// Rights decide who may do what, Rules tell what somebody may do.
-	Rights authorizer.Authorizer
-	Rules  authorizer.RuleResolver
+	// Authorizer answers access reviews, Rules list the rights of a user.
+	Authorizer authorizer.Authorizer
+	Rules      authorizer.RuleResolver
 }
 
-// NewRESTStorage returns the group.
+// NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(_ generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := p.GroupInfo(authorizationv1.GroupName)
-	info.VersionedResourcesStorageMap[authorizationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		"subjectaccessreviews":      accessreview.NewSubjectREST(p.Rights),
-		"localsubjectaccessreviews": accessreview.NewLocalREST(p.Rights),
-		"selfsubjectaccessreviews":  accessreview.NewSelfREST(p.Rights),
+	return p.GroupInfo(authorizationv1.SchemeGroupVersion, map[string]rest.Storage{
+		"subjectaccessreviews":      accessreview.NewSubjectREST(p.Authorizer),
+		"localsubjectaccessreviews": accessreview.NewLocalREST(p.Authorizer),
+		"selfsubjectaccessreviews":  accessreview.NewSelfREST(p.Authorizer),
 		"selfsubjectrulesreviews":   rulesreview.NewREST(p.Rules),
-	}
-	return info, nil
+	}), nil
 }

@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rulesreview answers callers what they may do in a namespace, as
-// `kubectl auth can-i --list` asks. Nothing is stored.
+// Package rulesreview answers SelfSubjectRulesReviews, such as `kubectl auth can-i --list`.
 package rulesreview
 
 import (
@@ -16,36 +15,26 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// REST is the endpoint. Only create is served.
+// REST is the endpoint.
 type REST struct {
+	typed.ReviewREST
 	rules authorizer.RuleResolver
 }
 
-var (
-	_ rest.Creater              = &REST{}
-	_ rest.Scoper               = &REST{}
-	_ rest.SingularNameProvider = &REST{}
-)
+var _ rest.Creater = &REST{}
 
-// NewREST answers by rules.
-func NewREST(rules authorizer.RuleResolver) *REST { return &REST{rules: rules} }
+// NewREST returns the endpoint.
+func NewREST(rules authorizer.RuleResolver) *REST {
+	return &REST{rules: rules, ReviewREST: typed.ReviewREST{
+		Singular: "selfsubjectrulesreview", NewFunc: func() runtime.Object { return &authorizationv1.SelfSubjectRulesReview{} }}}
+}
 
-// New returns an empty review.
-func (r *REST) New() runtime.Object { return &authorizationv1.SelfSubjectRulesReview{} }
-
-// Destroy has nothing to release.
-func (r *REST) Destroy() {}
-
-// NamespaceScoped is false: the namespace is part of the question.
-func (r *REST) NamespaceScoped() bool { return false }
-
-// GetSingularName is the name of one.
-func (r *REST) GetSingularName() string { return "selfsubjectrulesreview" }
-
-// Create lists what the caller may do. What some authorizers cannot tell is said in
-// the answer, beside what others can.
+// Create implements rest.Creater. The rules of some authorizers are returned even if
+// others fail.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	review, ok := obj.(*authorizationv1.SelfSubjectRulesReview)
 	if !ok {
@@ -64,13 +53,12 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 		}
 	}
 	resources, paths, incomplete, err := r.rules.RulesFor(ctx, caller, review.Spec.Namespace)
-	answer := &authorizationv1.SelfSubjectRulesReview{}
-	answer.Status = authorizationv1.SubjectRulesReviewStatus{
-		// Clients may rely on lists, so none is null.
+	answer := &authorizationv1.SelfSubjectRulesReview{Status: authorizationv1.SubjectRulesReviewStatus{
+		// Clients may expect lists, so none is null.
 		ResourceRules:    make([]authorizationv1.ResourceRule, 0, len(resources)),
 		NonResourceRules: make([]authorizationv1.NonResourceRule, 0, len(paths)),
 		Incomplete:       incomplete,
-	}
+	}}
 	for _, rule := range resources {
 		answer.Status.ResourceRules = append(answer.Status.ResourceRules, authorizationv1.ResourceRule{
 			Verbs: rule.GetVerbs(), APIGroups: rule.GetAPIGroups(), Resources: rule.GetResources(), ResourceNames: rule.GetResourceNames(),

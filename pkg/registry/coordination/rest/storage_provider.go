@@ -1,12 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest is the map of what the group coordination.k8s.io serves.
+// Package rest maps the resources of coordination.k8s.io to their REST storage.
 package rest
 
 import (
-	"fmt"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -16,18 +14,16 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// StorageProvider makes the REST storage of coordination.k8s.io.
+// StorageProvider creates the REST storage of coordination.k8s.io.
 type StorageProvider struct {
 	typed.Serialization
 }
 
-// NewRESTStorage returns the group.
+// NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := p.GroupInfo(coordinationv1.GroupName)
 	leases, err := lease.NewStorage(p.Scheme, getter)
 	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", coordinationv1.SchemeGroupVersion, err)
+		return genericapiserver.APIGroupInfo{}, err
 	}
-	info.VersionedResourcesStorageMap[coordinationv1.SchemeGroupVersion.Version] = map[string]rest.Storage{"leases": leases}
-	return info, nil
+	return p.GroupInfo(coordinationv1.SchemeGroupVersion, map[string]rest.Storage{"leases": leases}), nil
 }

@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package event is the REST storage of events. The groups core and events.k8s.io
-// both serve it: an event written through one is read through the other.
+// Package event is the REST storage of events, which the groups core and events.k8s.io both
+// serve.
 package event
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// NewStorage returns an endpoint of events, which are kept for ttl. Every one of
-// them stores under the resource of the core group, whichever group serves it.
+// NewStorage returns an endpoint of events, which expire after ttl. Both groups store them
+// under the resource of the core group.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, ttl time.Duration) (*typed.REST, error) {
 	return typed.NewREST(typed.Resource{
 		Resource:   corev1.Resource("events"),
@@ -46,8 +46,8 @@ type strategy struct {
 
 var _ rest.GarbageCollectionDeleteStrategy = strategy{}
 
-// DefaultGarbageCollectionPolicy implements rest.GarbageCollectionDeleteStrategy:
-// events expire, nobody owns or collects them.
+// DefaultGarbageCollectionPolicy implements rest.GarbageCollectionDeleteStrategy: events
+// expire and are not garbage collected.
 func (strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
 	return rest.Unsupported
 }
@@ -56,15 +56,15 @@ func (strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorLis
 	return validation.ValidateEventCreate(obj.(*corev1.Event), requestVersion(ctx))
 }
 
-// AllowCreateOnUpdate lets a recorder count up an event that has expired.
+// AllowCreateOnUpdate lets a recorder update an expired event.
 func (strategy) AllowCreateOnUpdate(context.Context) bool { return true }
 
 func (strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateEventUpdate(obj.(*corev1.Event), old.(*corev1.Event), requestVersion(ctx))
 }
 
-// requestVersion is the group and version that the client speaks, which decides
-// how strict validation is. Without a request it is the strict one.
+// requestVersion is the group and version of the request, which selects the validation.
+// Without a request it is the strict one.
 func requestVersion(ctx context.Context) schema.GroupVersion {
 	info, ok := genericapirequest.RequestInfoFrom(ctx)
 	if !ok {
@@ -73,8 +73,8 @@ func requestVersion(ctx context.Context) schema.GroupVersion {
 	return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
 }
 
-// attrs returns what selectors see of an event, under the names of the core
-// group; those of events.k8s.io are mapped to them.
+// attrs returns what selectors match, by the names of the core group; those of
+// events.k8s.io are mapped to them.
 func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	event, ok := obj.(*corev1.Event)
 	if !ok {
@@ -96,7 +96,7 @@ func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	}, &event.ObjectMeta, true), nil
 }
 
-// firstOf joins what old and new events say in different fields.
+// firstOf returns the first non-empty value: old and new events use different fields.
 func firstOf(values ...string) string {
 	for _, value := range values {
 		if value != "" {

@@ -38,15 +38,15 @@ var tableConvertor = table.New(corev1.Resource("events"),
 	nameColumn(),
 )
 
-// nameColumn identifies the row, but the name of an event tells a reader nothing.
+// nameColumn identifies the row. It is wide: names of events are meaningless to users.
 func nameColumn() column {
 	name := table.Name[*corev1.Event]()
 	name.Priority = table.Wide
 	return name
 }
 
-// An event of the old kind has two timestamps and a count; one of the new kind
-// has the time of the first and, once it repeats, a series.
+// Events of the core group have two timestamps and a count; those of events.k8s.io have the
+// time of the first and a series.
 
 func firstSeen(event *corev1.Event) time.Time {
 	if !event.FirstTimestamp.IsZero() {

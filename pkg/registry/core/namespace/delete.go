@@ -20,7 +20,7 @@ import (
 )
 
 // Delete implements rest.GracefulDeleter. The first request marks the namespace
-// Terminating; the ones after it remove nothing before spec.finalizers is empty.
+// Terminating; it is removed once spec.finalizers is empty.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	object, err := r.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
@@ -46,8 +46,8 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	}
 }
 
-// pinned makes a delete mean the namespace that was read, not one of the same
-// name that might take its place. The caller's options are left as they are.
+// pinned returns a copy of options with the UID of the namespace, so that a new namespace of
+// the same name is not deleted.
 func pinned(options *metav1.DeleteOptions, namespace *corev1.Namespace) *metav1.DeleteOptions {
 	if options == nil {
 		options = metav1.NewDeleteOptions(0)
@@ -95,7 +95,7 @@ func (r *REST) markTerminating(ctx context.Context, name string, validate rest.V
 	return out, nil
 }
 
-// deleteError turns what storage says into what a client understands.
+// deleteError converts a storage error into an API error.
 func deleteError(err error, name string) error {
 	resource := corev1.Resource("namespaces")
 	err = storeerr.InterpretGetError(err, resource, name)
@@ -106,8 +106,7 @@ func deleteError(err error, name string) error {
 	return err
 }
 
-// propagationFinalizers returns the finalizers with those that tell the garbage
-// collector what to do with dependents. Options that say nothing change nothing.
+// propagationFinalizers adds the finalizers for the garbage collector that options request.
 func propagationFinalizers(finalizers []string, options *metav1.DeleteOptions) []string {
 	var wanted string
 	switch {

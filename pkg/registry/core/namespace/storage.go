@@ -16,7 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// Storage is the endpoints of namespaces.
+// Storage has the endpoints of namespaces.
 type Storage struct {
 	Namespace *REST
 	Status    *typed.SubresourceREST
@@ -48,8 +48,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 	}, nil
 }
 
-// endpoint is what namespaces have of an ordinary resource. It leaves out
-// rest.CollectionDeleter: nobody deletes all namespaces in one request.
+// endpoint has the verbs of namespaces: all except deletecollection.
 type endpoint interface {
 	rest.Storage
 	rest.StorageWithReadiness
@@ -73,8 +72,7 @@ type REST struct {
 
 var _ rest.GracefulDeleter = &REST{}
 
-// shouldDeleteDuringUpdate lets the update that takes the last finalizer, of
-// either list, remove the namespace.
+// shouldDeleteDuringUpdate removes the namespace with the last finalizer of both lists.
 func shouldDeleteDuringUpdate(ctx context.Context, key string, obj, existing runtime.Object) bool {
 	namespace, ok := obj.(*corev1.Namespace)
 	return ok && len(namespace.Spec.Finalizers) == 0 && genericregistry.ShouldDeleteDuringUpdate(ctx, key, obj, existing)

@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespace is the REST storage of namespaces. A namespace is deleted in
-// two steps: a delete marks it Terminating, and it is gone once those named in
-// spec.finalizers have removed what is in it.
+// Package namespace is the REST storage of namespaces. A namespace is deleted in two steps:
+// a delete marks it Terminating, and it is removed once spec.finalizers is empty.
 package namespace
 
 import (
@@ -24,19 +23,19 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// strategy is that of the main endpoint: it creates, and it updates metadata.
+// strategy is that of the main endpoint.
 type strategy struct {
 	typed.BaseStrategy
 }
 
-// GetResetFields implements rest.ResetFieldsStrategy. spec.finalizers is not among
-// them although an update leaves it alone: a create takes it.
+// GetResetFields implements rest.ResetFieldsStrategy. A create may set spec.finalizers, so
+// it is not among them.
 func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return typed.ResetFields(corev1.SchemeGroupVersion, "status")
 }
 
-// PrepareForCreate makes a namespace start active and be finalized by the
-// namespace controller, whatever its manifest says.
+// PrepareForCreate makes the namespace active and adds the finalizer of the namespace
+// controller.
 func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	namespace := obj.(*corev1.Namespace)
 	namespace.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
@@ -49,8 +48,7 @@ func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList 
 	return validation.ValidateNamespace(obj.(*corev1.Namespace))
 }
 
-// Canonicalize sets the name label of a namespace whose name was generated:
-// defaulting came too early for it.
+// Canonicalize sets the name label of a generated name, which defaulting could not know.
 func (strategy) Canonicalize(obj runtime.Object) {
 	annexcorev1.SetNameLabel(obj.(*corev1.Namespace))
 }
@@ -95,11 +93,11 @@ func (finalizeStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Objec
 	return validation.ValidateNamespaceFinalizeUpdate(obj.(*corev1.Namespace), old.(*corev1.Namespace))
 }
 
-// attrs returns what selectors see of a namespace.
+// attrs returns what selectors match.
 func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	namespace, ok := obj.(*corev1.Namespace)
 	if !ok {
-		return nil, nil, fmt.Errorf("selecting namespaces: unexpected type %T", obj)
+		return nil, nil, fmt.Errorf("select namespaces: unexpected type %T", obj)
 	}
 	selectable := generic.AddObjectMetaFieldsSet(fields.Set{"status.phase": string(namespace.Status.Phase)}, &namespace.ObjectMeta, false)
 	return namespace.Labels, selectable, nil

@@ -1,11 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest is the map of what the core group serves.
+// Package rest maps the resources of the core group to their REST storage.
 package rest
 
 import (
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,53 +22,43 @@ import (
 	tokens "github.com/annex-dev/annex/pkg/standalone/serviceaccount"
 )
 
-// StorageProvider makes the REST storage of the core group.
+// StorageProvider creates the REST storage of the core group.
 type StorageProvider struct {
 	typed.Serialization
 
-	// EventTTL is how long an event is kept after its last write.
+	// EventTTL is how long events are kept after their last write.
 	EventTTL time.Duration
-	// Tokens says which tokens service accounts get.
+	// Tokens is the configuration of service account tokens.
 	Tokens tokens.TokenConfig
 }
 
-// NewRESTStorage returns the group, to be installed under /api.
+// NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := p.GroupInfo(corev1.GroupName)
-	storage, err := p.v1Storage(getter)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", corev1.SchemeGroupVersion, err)
-	}
-	info.VersionedResourcesStorageMap[corev1.SchemeGroupVersion.Version] = storage
-	return info, nil
-}
-
-func (p StorageProvider) v1Storage(getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
 	namespaces, err := namespace.NewStorage(p.Scheme, getter)
 	if err != nil {
-		return nil, err
+		return genericapiserver.APIGroupInfo{}, err
 	}
 	configMaps, err := configmap.NewStorage(p.Scheme, getter)
 	if err != nil {
-		return nil, err
+		return genericapiserver.APIGroupInfo{}, err
 	}
 	secrets, err := secret.NewStorage(p.Scheme, getter)
 	if err != nil {
-		return nil, err
+		return genericapiserver.APIGroupInfo{}, err
 	}
 	serviceAccounts, err := serviceaccount.NewStorage(p.Scheme, getter)
 	if err != nil {
-		return nil, err
+		return genericapiserver.APIGroupInfo{}, err
 	}
 	events, err := event.NewStorage(p.Scheme, getter, p.EventTTL)
 	if err != nil {
-		return nil, err
+		return genericapiserver.APIGroupInfo{}, err
 	}
 	quotas, quotaStatus, err := resourcequota.NewStorage(p.Scheme, getter)
 	if err != nil {
-		return nil, err
+		return genericapiserver.APIGroupInfo{}, err
 	}
-	return map[string]rest.Storage{
+	return p.GroupInfo(corev1.SchemeGroupVersion, map[string]rest.Storage{
 		"namespaces":            namespaces.Namespace,
 		"namespaces/status":     namespaces.Status,
 		"namespaces/finalize":   namespaces.Finalize,
@@ -80,5 +69,5 @@ func (p StorageProvider) v1Storage(getter generic.RESTOptionsGetter) (map[string
 		"events":                events,
 		"resourcequotas":        quotas,
 		"resourcequotas/status": quotaStatus,
-	}, nil
+	}), nil
 }

@@ -1,12 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest is the map of what the group events.k8s.io serves: the events of
-// the core group, under another name.
+// Package rest maps the resources of events.k8s.io to their REST storage.
 package rest
 
 import (
-	"fmt"
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
@@ -18,21 +16,19 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// StorageProvider makes the REST storage of events.k8s.io.
+// StorageProvider creates the REST storage of events.k8s.io.
 type StorageProvider struct {
 	typed.Serialization
 
-	// TTL is how long an event is kept after its last write.
+	// TTL is how long events are kept after their last write.
 	TTL time.Duration
 }
 
-// NewRESTStorage returns the group.
+// NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := p.GroupInfo(eventsv1.GroupName)
 	events, err := event.NewStorage(p.Scheme, getter, p.TTL)
 	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", eventsv1.SchemeGroupVersion, err)
+		return genericapiserver.APIGroupInfo{}, err
 	}
-	info.VersionedResourcesStorageMap[eventsv1.SchemeGroupVersion.Version] = map[string]rest.Storage{"events": events}
-	return info, nil
+	return p.GroupInfo(eventsv1.SchemeGroupVersion, map[string]rest.Storage{"events": events}), nil
 }

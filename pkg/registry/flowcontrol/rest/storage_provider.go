@@ -1,12 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest is the map of what the group flowcontrol.apiserver.k8s.io serves.
+// Package rest maps the resources of flowcontrol.apiserver.k8s.io to their REST storage.
 package rest
 
 import (
-	"fmt"
-
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -17,35 +15,25 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// StorageProvider makes the REST storage of flowcontrol.apiserver.k8s.io.
+// StorageProvider creates the REST storage of flowcontrol.apiserver.k8s.io.
 type StorageProvider struct {
 	typed.Serialization
 }
 
-// NewRESTStorage returns the group.
+// NewRESTStorage implements apiserver.StorageProvider.
 func (p StorageProvider) NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
-	info := p.GroupInfo(flowcontrolv1.GroupName)
-	storage, err := p.v1Storage(getter)
-	if err != nil {
-		return genericapiserver.APIGroupInfo{}, fmt.Errorf("serve %s: %w", flowcontrolv1.SchemeGroupVersion, err)
-	}
-	info.VersionedResourcesStorageMap[flowcontrolv1.SchemeGroupVersion.Version] = storage
-	return info, nil
-}
-
-func (p StorageProvider) v1Storage(getter generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
 	schemas, schemaStatus, err := flowschema.NewStorage(p.Scheme, getter)
 	if err != nil {
-		return nil, err
+		return genericapiserver.APIGroupInfo{}, err
 	}
 	levels, levelStatus, err := prioritylevelconfiguration.NewStorage(p.Scheme, getter)
 	if err != nil {
-		return nil, err
+		return genericapiserver.APIGroupInfo{}, err
 	}
-	return map[string]rest.Storage{
+	return p.GroupInfo(flowcontrolv1.SchemeGroupVersion, map[string]rest.Storage{
 		"flowschemas":                        schemas,
 		"flowschemas/status":                 schemaStatus,
 		"prioritylevelconfigurations":        levels,
 		"prioritylevelconfigurations/status": levelStatus,
-	}, nil
+	}), nil
 }

@@ -11,8 +11,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// describe returns rules as text, sorted. Those that differ in the verb only
-// become one: rules are broken down to single verbs to be compared.
+// describe returns sorted rules as text. Rules that differ only in the verb are merged: they
+// were split for the comparison.
 func describe(rules []rbacv1.PolicyRule) []string {
 	verbs := map[string][]string{}
 	for i := range rules {
@@ -27,7 +27,7 @@ func describe(rules []rbacv1.PolicyRule) []string {
 	return descriptions
 }
 
-// describeObjects is what a rule is about, without the verbs.
+// describeObjects describes a rule without verbs.
 func describeObjects(rule *rbacv1.PolicyRule) string {
 	var parts []string
 	for _, part := range []struct {

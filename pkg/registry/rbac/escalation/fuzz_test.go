@@ -321,7 +321,7 @@ func FuzzNobodyGainsRights(f *testing.F) {
 		before := d.fixture()
 		rights := before.authorizer(t)
 		namespace := d.one("n0", "n1")
-		a := d.attempt(before, escalation.Guard{Authorizer: rights, Rights: rbac.Resolver{Source: before}}, namespace)
+		a := d.attempt(before, escalation.Guard{Authorizer: rights, Resolver: rbac.Resolver{Source: before}}, namespace)
 
 		of := a.instead.namespace
 		ctx := genericapirequest.WithNamespace(genericapirequest.WithUser(t.Context(), actor), of)

@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package escalation sees to it that nobody gives away, to himself or others,
-// rights that he does not have.
+// Package escalation prevents privilege escalation: users cannot grant rights that they do
+// not have.
 package escalation
 
 import (
@@ -26,21 +26,20 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
 )
 
-// fullAuthority is what an aggregation rule may come to.
+// fullAuthority is the most that an aggregation rule can grant.
 var fullAuthority = []rbacv1.PolicyRule{
 	{Verbs: []string{rbacv1.VerbAll}, APIGroups: []string{rbacv1.APIGroupAll}, Resources: []string{rbacv1.ResourceAll}},
 	{Verbs: []string{rbacv1.VerbAll}, NonResourceURLs: []string{rbacv1.NonResourceAll}},
 }
 
-// Guard decides whether who makes a request may write a role or a binding. Its
-// methods are Checks.
+// Guard checks whether the caller may write a role or a binding. Its methods are Checks.
 type Guard struct {
-	// Authorizer knows who has the verbs `escalate` and `bind`: who has them may
-	// give what he does not have.
+	// Authorizer authorizes the verbs `escalate` and `bind`, which allow callers to grant
+	// rights that they do not have.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// Rights are everybody's as they are stored now. What informers know of may
-	// have been taken away already.
-	Rights rbac.Resolver
+	// Resolver reads roles and bindings from storage: those of informers may be revoked
+	// already.
+	Resolver rbac.Resolver
 }
 
 // Role checks a role.
@@ -56,8 +55,8 @@ func (g Guard) Role(ctx context.Context, object, _ runtime.Object) error {
 	return nil
 }
 
-// ClusterRole checks a cluster role. An aggregation rule may gather anything, now
-// or later, and one that is there keeps others from taking rules away.
+// ClusterRole checks a cluster role. An aggregation rule may add any rules later, and
+// reverts changes of the rules by others.
 func (g Guard) ClusterRole(ctx context.Context, object, old runtime.Object) error {
 	role := object.(*rbacv1.ClusterRole)
 	resource := rbacv1.Resource("clusterroles")
@@ -76,7 +75,7 @@ func (g Guard) ClusterRole(ctx context.Context, object, old runtime.Object) erro
 	return nil
 }
 
-// aggregates reports whether a cluster role, if it is one, has an aggregation rule.
+// aggregates reports whether an object is a cluster role with an aggregation rule.
 func aggregates(object runtime.Object) bool {
 	role, ok := object.(*rbacv1.ClusterRole)
 	return ok && role != nil && role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) > 0
@@ -98,16 +97,16 @@ func (g Guard) ClusterRoleBinding(ctx context.Context, object, _ runtime.Object)
 	return g.binding(ctx, "ClusterRoleBinding", binding.Name, binding.RoleRef, "")
 }
 
-// binding checks a binding that holds in a namespace, or everywhere.
+// binding checks a binding in a namespace, or everywhere.
 func (g Guard) binding(ctx context.Context, kind, name string, ref rbacv1.RoleRef, namespace string) error {
 	if g.allowed(ctx, "bind", rbacv1.Resource(strings.ToLower(ref.Kind)+"s"), namespace, ref.Name) {
 		return nil
 	}
-	// What follows looks for a role, and could not say what is wrong with the kind.
+	// Otherwise resolving the role fails with a worse error.
 	if errs := annexvalidation.ValidateRoleRef(ref, namespace != ""); len(errs) > 0 {
 		return apierrors.NewInvalid(rbacv1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, errs)
 	}
-	rules, err := g.Rights.RoleRules(ctx, ref, namespace)
+	rules, err := g.Resolver.RoleRules(ctx, ref, namespace)
 	if err != nil {
 		return err
 	}
@@ -117,8 +116,8 @@ func (g Guard) binding(ctx context.Context, kind, name string, ref rbacv1.RoleRe
 	return nil
 }
 
-// requestedName is the name in the request's path. A POST has none, so that only
-// who may escalate every role escalates one that is being created.
+// requestedName is the name in the request's path. A POST has none, so escalating a new
+// role requires the right for all roles.
 func requestedName(ctx context.Context) string {
 	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok {
 		return info.Name
@@ -126,39 +125,39 @@ func requestedName(ctx context.Context) string {
 	return ""
 }
 
-// allowed reports whether the caller has a verb on roles of a name, or needs none.
+// allowed reports whether the caller has a verb on a role, or is privileged.
 func (g Guard) allowed(ctx context.Context, verb string, resource schema.GroupResource, namespace, name string) bool {
-	who, ok := genericapirequest.UserFrom(ctx)
+	caller, ok := genericapirequest.UserFrom(ctx)
 	if !ok {
 		return false
 	}
-	if slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
+	if slices.Contains(caller.GetGroups(), user.SystemPrivilegedGroup) {
 		return true
 	}
 	decision, _, err := g.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: who, Verb: verb, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource,
+		User: caller, Verb: verb, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource,
 		Namespace: namespace, Name: name, ResourceRequest: true,
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Asking who may give more rights than he has", "user", who.GetName(), "verb", verb, "resource", resource, "namespace", namespace, "name", name)
+		klog.FromContext(ctx).Error(err, "Authorizing privilege escalation failed", "user", caller.GetName(), "verb", verb, "resource", resource, "namespace", namespace, "name", name)
 	}
 	return decision == authorizer.DecisionAllow
 }
 
-// holds returns an error that names what the caller does not have of some rules.
+// holds returns an error that lists the rules that the caller does not have.
 func (g Guard) holds(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {
-	who, ok := genericapirequest.UserFrom(ctx)
+	caller, ok := genericapirequest.UserFrom(ctx)
 	if !ok {
 		return errors.New("no user on context")
 	}
-	// With an error these are the rules that could be found, and no more.
-	own, resolveErr := g.Rights.RulesFor(ctx, who, namespace)
+	// On errors these are the rules that were found.
+	own, resolveErr := g.Resolver.RulesFor(ctx, caller, namespace)
 	covered, missing := validation.Covers(own, rules)
 	if covered {
 		return nil
 	}
 	message := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
-		who.GetName(), who.GetGroups(), strings.Join(describe(missing), "\n"))
+		caller.GetName(), caller.GetGroups(), strings.Join(describe(missing), "\n"))
 	if resolveErr != nil {
 		message += fmt.Sprintf("; resolution errors: [%v]", resolveErr)
 	}

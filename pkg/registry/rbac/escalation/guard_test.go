@@ -60,7 +60,7 @@ func newFixture() *fixture {
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	w := newFixture()
-	guard := escalation.Guard{Authorizer: w.authorizer(t), Rights: rbac.Resolver{Source: w}}
+	guard := escalation.Guard{Authorizer: w.authorizer(t), Resolver: rbac.Resolver{Source: w}}
 	meta := metav1.ObjectMeta{Name: "x"}
 	role := func(rules ...rbacv1.PolicyRule) runtime.Object { return &rbacv1.Role{ObjectMeta: meta, Rules: rules} }
 	clusterRole := func(rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {

@@ -18,7 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
 )
 
-// storedSource reads roles and bindings as they are stored now.
+// storedSource reads roles and bindings from storage.
 type storedSource struct {
 	roles, clusterRoles, roleBindings, clusterRoleBindings *typed.REST
 }
@@ -53,7 +53,7 @@ func (s *storedSource) ClusterRoleBindings(ctx context.Context, _ user.Info) ([]
 	return pointers(list.Items), nil
 }
 
-// get reads what the request is not about, so that what is not found is named.
+// get reads an object that is not the one of the request, so that errors have its name.
 func get[O runtime.Object](ctx context.Context, store *typed.REST, name string) (O, error) {
 	resource := store.DefaultQualifiedResource
 	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{APIGroup: resource.Group, Resource: resource.Resource, Name: name})
@@ -64,7 +64,7 @@ func list[L runtime.Object](ctx context.Context, store *typed.REST) (L, error) {
 	return as[L](store.List(ctx, &metainternalversion.ListOptions{}))
 }
 
-// as returns what a store returned, with its type.
+// as converts the result of a read.
 func as[O runtime.Object](object runtime.Object, err error) (O, error) {
 	var none O
 	if err != nil {

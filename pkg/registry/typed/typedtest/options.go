@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package typedtest lets the tests of registries run over a real etcd.
+// Package typedtest provides a real etcd to tests of resources.
 package typedtest
 
 import (
@@ -16,26 +16,25 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 )
 
-// Prefix is the root under which a Storage keeps everything.
+// Prefix is the prefix of all keys of a Storage.
 const Prefix = "/annex"
 
-// Storage is an etcd of the test's own. It is a generic.RESTOptionsGetter that
-// puts each resource under its plural name, without a watch cache.
+// Storage is the etcd of a test. It is a generic.RESTOptionsGetter that stores each resource
+// under its plural name, without a watch cache.
 type Storage struct {
-	// Client reads what is really stored.
+	// Client reads etcd directly.
 	Client *clientv3.Client
 
 	config *storagebackend.Config
 }
 
-// NewStorage starts an etcd that lives as long as the test. Objects are encoded
-// by codec, which must also decode into the hub version.
+// NewStorage starts an etcd for the duration of the test. The codec must decode into the
+// internal version.
 func NewStorage(t testing.TB, codec runtime.Codec) *Storage {
 	t.Helper()
 	client := testserver.RunEtcd(t, nil)
 	config := storagebackend.NewDefaultConfig(Prefix, codec)
 	config.Transport.ServerList = client.Endpoints()
-	// Nothing in a test lives long enough to need compaction.
 	config.CompactionInterval = 0
 	return &Storage{Client: client.Client, config: config}
 }
@@ -51,12 +50,12 @@ func (s *Storage) GetRESTOptions(resource schema.GroupResource, _ runtime.Object
 	}, nil
 }
 
-// Key is the etcd key of an object, given the segments after the root.
+// Key returns the etcd key of an object, from the segments after the prefix.
 func (s *Storage) Key(segments ...string) string {
 	return path.Join(append([]string{Prefix}, segments...)...)
 }
 
-// Stored returns what etcd holds under the key of an object, nil if nothing.
+// Stored returns the value of an object in etcd, nil if there is none.
 func (s *Storage) Stored(t testing.TB, segments ...string) []byte {
 	t.Helper()
 	key := s.Key(segments...)

@@ -21,6 +21,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -34,9 +36,7 @@ func frontProxy(t *testing.T) tls.Certificate {
 	t.Helper()
 	file := func(name string) string { return filepath.Join(mainCluster.Dir, name) }
 	pair, err := tls.LoadX509KeyPair(file("front-proxy-client.crt"), file("front-proxy-client.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return pair
 }
 
@@ -59,9 +59,7 @@ func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) 
 		},
 	}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+annex.Address()+defaultPath, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	request.Header.Set("X-Remote-User", "somebody")
 	request.Header.Set("X-Remote-Group", "system:masters")
 	response, err := client.Do(request)
@@ -70,9 +68,7 @@ func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) 
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return response.StatusCode, string(body)
 }
 
@@ -88,9 +84,7 @@ type watcher struct {
 func watch(t *testing.T) *watcher {
 	t.Helper()
 	client, err := restclient.HTTPClientFor(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watcher{cancel: cancel, done: make(chan struct{}), answers: map[string]int{}}
 	go func() {
@@ -122,7 +116,7 @@ func watch(t *testing.T) *watcher {
 func (w *watcher) end(t *testing.T) {
 	t.Helper()
 	before := w.succeeded()
-	eventually(t, "more requests through the main cluster", func() (bool, string) {
+	poll.UntilDone(t, "more requests through the main cluster", func() (bool, string) {
 		now := w.succeeded()
 		return now >= before+20, fmt.Sprintf("%d answers, %d before", now, before)
 	})
@@ -152,25 +146,19 @@ func TestFrontProxyRotation(t *testing.T) {
 		t.Fatalf("the front proxy is answered %d: %s", status, body)
 	}
 	asked := watch(t)
-	if err := mainCluster.RotateFrontProxyCA(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, mainCluster.RotateFrontProxyCA(t.Context()))
 	client, err := restclient.HTTPClientFor(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the new front proxy is known", func() (bool, string) {
+	expect.NoError(t, err)
+	poll.UntilDone(t, "the new front proxy is known", func() (bool, string) {
 		status, body := asProxied(t, annex, frontProxy(t))
 		return status == http.StatusOK, fmt.Sprint(status, body)
 	})
-	eventually(t, "requests through the main cluster work", func() (bool, string) {
+	poll.UntilDone(t, "requests through the main cluster work", func() (bool, string) {
 		err := get(t.Context(), client, mainCluster.URL+defaultPath)
 		return err == nil, fmt.Sprint(err)
 	})
-	if err := mainClient(t).CoreV1().ConfigMaps(authenticationNamespace).Delete(t.Context(), authenticationConfigMap, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the front proxy of before is a stranger", func() (bool, string) {
+	expect.Delete(t, mainClient(t).CoreV1().ConfigMaps(authenticationNamespace), authenticationConfigMap)
+	poll.UntilDone(t, "the front proxy of before is a stranger", func() (bool, string) {
 		status, body := asProxied(t, annex, before)
 		return status == http.StatusUnauthorized, fmt.Sprint(status, body)
 	})
@@ -188,18 +176,12 @@ func TestAuthenticationConfigMapIsDeleted(t *testing.T) {
 		Subject:     frontProxyLeaf(t).Subject,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, frontProxyLeaf(t).NotBefore, frontProxyLeaf(t).NotAfter.Sub(frontProxyLeaf(t).NotBefore))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	strange, err := tls.X509KeyPair(stranger.CertPEM, stranger.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	configMaps := mainClient(t).CoreV1().ConfigMaps(authenticationNamespace)
 	asked := watch(t)
-	if err := configMaps.Delete(t.Context(), authenticationConfigMap, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, configMaps.Delete(t.Context(), authenticationConfigMap, metav1.DeleteOptions{}))
 	refused := func() {
 		t.Helper()
 		for who, logins := range map[string][]tls.Certificate{"without a certificate": nil, "of a stranger": {strange}} {
@@ -209,7 +191,7 @@ func TestAuthenticationConfigMapIsDeleted(t *testing.T) {
 		}
 	}
 	refused()
-	eventually(t, "the main cluster publishes it again", func() (bool, string) {
+	poll.UntilDone(t, "the main cluster publishes it again", func() (bool, string) {
 		refused()
 		_, err := configMaps.Get(t.Context(), authenticationConfigMap, metav1.GetOptions{})
 		return err == nil, fmt.Sprint(err)
@@ -226,8 +208,6 @@ func TestAuthenticationConfigMapIsDeleted(t *testing.T) {
 func frontProxyLeaf(t *testing.T) *x509.Certificate {
 	t.Helper()
 	leaf, err := x509.ParseCertificate(frontProxy(t).Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return leaf
 }

@@ -20,14 +20,12 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func sharedSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
-	secret, err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Get(t.Context(), servingca.SecretName(annextest.ServiceName), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := expect.Get(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName))
 	return secret
 }
 
@@ -35,9 +33,7 @@ func sharedSecret(t *testing.T) *corev1.Secret {
 func forgetCA(t *testing.T) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	// A cleanup runs when the test's context is done already.
 	err = client.CoreV1().Secrets(annextest.Namespace).Delete(context.WithoutCancel(t.Context()), servingca.SecretName(annextest.ServiceName), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -49,43 +45,31 @@ func annotate(t *testing.T, annotation, value string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotation, value)
 	_, err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Patch(t.Context(), servingca.SecretName(annextest.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 }
 
 func mustParse(t *testing.T, secret *corev1.Secret) *servingca.State {
 	t.Helper()
 	state, err := servingca.Parse(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return state
 }
 
 func patchAPIService(t *testing.T, spec map[string]any) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": spec})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_, err = mainAggregator(t).ApiregistrationV1().APIServices().Patch(t.Context(), apiService, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 }
 
 // metrics reads annex's own, as its administrator.
 func metrics(t *testing.T, annex *annextest.Annex) string {
 	t.Helper()
 	annexClient, err := kubernetes.NewForConfig(annex.AnnexConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	raw, err := annexClient.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(raw)
 }
 

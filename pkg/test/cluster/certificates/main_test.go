@@ -24,8 +24,8 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -49,27 +49,20 @@ func TestMain(m *testing.M) {
 func mainClient(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
 	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return mainClient
 }
 
 func mainAggregator(t *testing.T) *aggregatorclient.Clientset {
 	t.Helper()
 	mainAggregator, err := aggregatorclient.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return mainAggregator
 }
 
 func published(t *testing.T) *apiregistrationv1.APIService {
 	t.Helper()
-	found, err := mainAggregator(t).ApiregistrationV1().APIServices().Get(t.Context(), apiService, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := expect.Get(t, mainAggregator(t).ApiregistrationV1().APIServices(), apiService)
 	return found
 }
 
@@ -92,9 +85,7 @@ func startLoad(t *testing.T, installation *annextest.Installation) *load {
 	l := &load{cancel: cancel, issuers: map[string]bool{}}
 	t.Cleanup(func() { cancel(); l.running.Wait() })
 	client, err := restclient.HTTPClientFor(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	aggregator := mainAggregator(t)
 	l.repeat(ctx, func() error {
 		l.count(&l.proxied)
@@ -189,10 +180,4 @@ func handshake(ctx context.Context, address string, bundle []byte) (issuer strin
 	}
 	defer connection.Close()
 	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].Issuer.CommonName, nil
-}
-
-// eventually polls until done and fails with what was last seen.
-func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
-	t.Helper()
-	poll.UntilDone(t, what, check)
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/annex-dev/annex/pkg/pki"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // mount is a directory as the kubelet mounts a Secret: the files are links, and
@@ -41,38 +43,24 @@ func (m *mount) flags() []string {
 func (m *mount) replace(t *testing.T, signer *pki.Authority, bundle ...*pki.Authority) {
 	t.Helper()
 	pair, err := signer.Issue(pki.ServingTemplate(nil, serverName), time.Now(), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	m.versions++
 	version := fmt.Sprintf("..version-%d", m.versions)
-	if err := os.Mkdir(m.path(version), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Mkdir(m.path(version), 0o700))
 	for name, content := range map[string][]byte{"tls.crt": pair.CertPEM, "tls.key": pair.KeyPEM, "ca.crt": bundleOf(bundle...)} {
-		if err := os.WriteFile(filepath.Join(m.path(version), name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(filepath.Join(m.path(version), name), content, 0o600))
 		if m.versions == 1 {
-			if err := os.Symlink(filepath.Join("..data", name), m.path(name)); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, os.Symlink(filepath.Join("..data", name), m.path(name)))
 		}
 	}
-	if err := os.Symlink(version, m.path("..data-next")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(m.path("..data-next"), m.path("..data")); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Symlink(version, m.path("..data-next")))
+	expect.NoError(t, os.Rename(m.path("..data-next"), m.path("..data")))
 }
 
 func newCA(t *testing.T, name string) *pki.Authority {
 	t.Helper()
 	ca, err := pki.NewAuthority(name, time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return ca
 }
 
@@ -94,7 +82,7 @@ func TestProvidedCertificate(t *testing.T) {
 	settle := func(what string, signer *pki.Authority, bundle ...*pki.Authority) {
 		t.Helper()
 		want := bundleOf(bundle...)
-		eventually(t, what, func() (bool, string) {
+		poll.UntilDone(t, what, func() (bool, string) {
 			carried := published(t).Spec.CABundle
 			issuer, err := handshake(t.Context(), annex.Address(), carried)
 			done := err == nil && bytes.Equal(carried, want) && issuer == signer.Certificate().Subject.CommonName
@@ -115,7 +103,7 @@ func TestProvidedCertificate(t *testing.T) {
 	load.end(t, 3)
 
 	files.replace(t, third, first)
-	eventually(t, "a bundle that does not verify the certificate is refused", func() (bool, string) {
+	poll.UntilDone(t, "a bundle that does not verify the certificate is refused", func() (bool, string) {
 		text := metrics(t, annex)
 		return strings.Contains(text, "\nannex_published_certificate_refused 1\n"), grep(text, "annex_published")
 	})

@@ -23,6 +23,8 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // shortLives let a CA be replaced after 16 seconds.
@@ -35,9 +37,7 @@ func TestRotation(t *testing.T) {
 	flags := append([]string{"--etcd-servers=" + etcd.Endpoint(), "--shutdown-delay-duration=0s"}, shortLives...)
 	annex := annextest.Start(t, mainCluster, flags...)
 	second, err := annex.Launch(t.TempDir(), flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { second.Stop(t) })
 
 	before := mustParse(t, sharedSecret(t))
@@ -48,13 +48,13 @@ func TestRotation(t *testing.T) {
 	}
 	t.Cleanup(func() { forgetCA(t) }) // its life is short
 	load := startLoad(t, annex.Installation)
-	eventually(t, "another CA alone", func() (bool, string) {
+	poll.UntilDone(t, "another CA alone", func() (bool, string) {
 		now := mustParse(t, sharedSecret(t))
 		done := now.Next == nil && len(now.Previous) == 0 && !now.Signing.Certificate().Equal(before.Signing.Certificate())
 		return done, fmt.Sprintf("%d CAs in the bundle, %s signs", len(now.Certificates()), now.Signing.Certificate().Subject)
 	})
 	after := mustParse(t, sharedSecret(t)).Bundle()
-	eventually(t, "the APIService carries the new CA alone", func() (bool, string) {
+	poll.UntilDone(t, "the APIService carries the new CA alone", func() (bool, string) {
 		bundle := published(t).Spec.CABundle
 		return bytes.Equal(bundle, after), string(bundle)
 	})
@@ -69,13 +69,13 @@ func TestRotationOnRequest(t *testing.T) {
 	before := mustParse(t, sharedSecret(t)).Signing.Certificate()
 	load := startLoad(t, annex.Installation)
 	annotate(t, servingca.RotateAnnotation, "now")
-	eventually(t, "another CA signs", func() (bool, string) {
+	poll.UntilDone(t, "another CA signs", func() (bool, string) {
 		now := mustParse(t, sharedSecret(t))
 		return !now.Signing.Certificate().Equal(before) && !now.Rotate, now.Signing.Certificate().Subject.String()
 	})
-	eventually(t, "more requests", load.enough)
+	poll.UntilDone(t, "more requests", load.enough)
 	annotate(t, servingca.PreviousUntilAnnotation, time.Now().UTC().Format(time.RFC3339))
-	eventually(t, "the APIService carries the new CA alone", func() (bool, string) {
+	poll.UntilDone(t, "the APIService carries the new CA alone", func() (bool, string) {
 		bundle := published(t).Spec.CABundle
 		found, err := pki.ParseBundle(bundle)
 		return err == nil && len(found) == 1 && !found[0].Equal(before), string(bundle)
@@ -88,13 +88,9 @@ func TestRotationOnRequest(t *testing.T) {
 func TestReplicasDecideByConflicts(t *testing.T) {
 	const namespace, replicas = "certificates-conflicts", 5
 	client := mainClient(t)
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, client.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	watch, err := client.CoreV1().Secrets(namespace).Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer watch.Stop()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -143,7 +139,7 @@ func TestReplicasDecideByConflicts(t *testing.T) {
 	}
 	want := last.Bundle()
 	for i, replica := range shared {
-		eventually(t, fmt.Sprintf("replica %d follows", i), func() (bool, string) {
+		poll.UntilDone(t, fmt.Sprintf("replica %d follows", i), func() (bool, string) {
 			return bytes.Equal(replica.CABundle(), want), string(replica.CABundle())
 		})
 	}
@@ -167,14 +163,14 @@ func TestSecretIsPutBack(t *testing.T) {
 	before := sharedSecret(t)
 	load := startLoad(t, annex.Installation)
 	forgetCA(t)
-	eventually(t, "the Secret is back", func() (bool, string) {
+	poll.UntilDone(t, "the Secret is back", func() (bool, string) {
 		found, err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Get(t.Context(), servingca.SecretName(annextest.ServiceName), metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
 		return bytes.Equal(found.Data[servingca.CertKey], before.Data[servingca.CertKey]), "another CA"
 	})
-	eventually(t, "enough requests", load.enough)
+	poll.UntilDone(t, "enough requests", load.enough)
 	load.end(t, 1)
 }
 
@@ -186,9 +182,7 @@ func TestDamagedSecret(t *testing.T) {
 	t.Cleanup(func() { forgetCA(t) })
 	patch := []byte(`{"data":{"ca.key":"anVuaw=="}}`)
 	damaged, err := secrets.Patch(t.Context(), servingca.SecretName(annextest.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	load := startLoad(t, annex.Installation)
 	_, err = annex.Launch(t.TempDir())
 	if err == nil {
@@ -199,14 +193,14 @@ func TestDamagedSecret(t *testing.T) {
 			t.Errorf("error %q does not contain %q", err, want)
 		}
 	}
-	eventually(t, "the metric tells of it", func() (bool, string) {
+	poll.UntilDone(t, "the metric tells of it", func() (bool, string) {
 		text := metrics(t, annex)
 		return strings.Contains(text, "\nannex_published_certificate_refused 1\n"), grep(text, "annex_published")
 	})
 	if found := sharedSecret(t); found.ResourceVersion != damaged.ResourceVersion {
 		t.Errorf("the damaged Secret was changed: %v", found.Data)
 	}
-	eventually(t, "enough requests", load.enough)
+	poll.UntilDone(t, "enough requests", load.enough)
 	load.end(t, 1)
 }
 
@@ -214,9 +208,7 @@ func TestDamagedSecret(t *testing.T) {
 func TestBundleByHand(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	other, err := pki.NewAuthority("wrong", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	right := published(t).Spec.CABundle
 	for what, edit := range map[string]func(*testing.T){
 		"another CA": func(t *testing.T) { patchAPIService(t, map[string]any{"caBundle": other.CertPEM()}) },
@@ -226,7 +218,7 @@ func TestBundleByHand(t *testing.T) {
 		},
 	} {
 		edit(t)
-		eventually(t, what+" is put right", func() (bool, string) {
+		poll.UntilDone(t, what+" is put right", func() (bool, string) {
 			spec := published(t).Spec
 			return bytes.Equal(spec.CABundle, right) && !spec.InsecureSkipTLSVerify, fmt.Sprintf("%t, %s", spec.InsecureSkipTLSVerify, spec.CABundle)
 		})

@@ -7,7 +7,6 @@ package definitions
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -17,45 +16,47 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// restored: a resource whose definition was deleted in the main cluster is brought
-// back by somebody who knows only the main cluster.
-func restored(w *fixture) {
-	name := "widgets." + w.group
-	definition := hosted(w.crd("widgets", "v1"))
+// restored: a resource whose CRD was deleted in the main cluster is restored through the
+// main cluster.
+func restored(f *fixture) {
+	name := "widgets." + f.group
+	definition := hosted(f.newCRD("widgets", "v1"))
 	definition.Spec.Versions[0].Schema.OpenAPIV3Schema.XPreserveUnknownFields = new(true)
-	w.define(definition)
-	w.published("v1")
-	w.followed(name)
-	w.create("widgets", "v1", "one")
-	before, err := w.in(w.mainObjects, "widgets", "v1").Get(w.Context(), "one", metav1.GetOptions{})
-	w.no(err)
-	// More than the main cluster's own kinds may have, and than compression makes small.
+	f.createInMain(definition)
+	f.waitPublished("v1")
+	f.waitForSync(name)
+	f.createObject("widgets", "v1", "one")
+	before, err := f.objects(f.mainObjects, "widgets", "v1").Get(f.Context(), "one", metav1.GetOptions{})
+	expect.NoError(f, err)
+	// Larger than etcd's limit in the main cluster, also when compressed.
 	random := make([]byte, 3<<20)
 	_, err = rand.Read(random)
-	w.no(err)
-	large := w.object("widgets", "v1", "large")
+	expect.NoError(f, err)
+	large := f.newObject("widgets", "v1", "large")
 	large.Object["data"] = hex.EncodeToString(random)
-	_, err = w.in(w.mainObjects, "widgets", "v1").Create(w.Context(), large, metav1.CreateOptions{})
-	w.no(err)
-	file := filepath.Join(w.TempDir(), "widgets.backup")
-	w.run("backup", "--resource="+name, file)
+	_, err = f.objects(f.mainObjects, "widgets", "v1").Create(f.Context(), large, metav1.CreateOptions{})
+	expect.NoError(f, err)
+	file := filepath.Join(f.TempDir(), "widgets.backup")
+	f.runCommand("backup", "--resource="+name, file)
 
-	w.deleteInMain(name)
-	w.goneFromMain(name)
-	w.isGone("widgets")
-	w.run("restore", file)
-	w.published("v1")
-	w.followed(name)
-	w.stored(0)
-	after, err := w.in(w.mainObjects, "widgets", "v1").Get(w.Context(), "large", metav1.GetOptions{})
-	w.no(err)
+	expect.Delete(f, f.mainCRDs, name)
+	f.waitForDeletionInMain(name)
+	f.waitForDeletion("widgets")
+	f.runCommand("restore", file)
+	f.waitPublished("v1")
+	f.waitForSync(name)
+	f.expectInMainEtcd(0)
+	after, err := f.objects(f.mainObjects, "widgets", "v1").Get(f.Context(), "large", metav1.GetOptions{})
+	expect.NoError(f, err)
 	if after.Object["data"] != large.Object["data"] {
-		w.Error("the large object is another one")
+		f.Error("the large object has changed")
 	}
-	w.eventually("the object is there as it was", func(ctx context.Context) (bool, string) {
-		after, err := w.in(w.mainObjects, "widgets", "v1").Get(ctx, "one", metav1.GetOptions{})
+	poll.UntilDone(f, "the object has its UID and a new resource version", func() (bool, string) {
+		after, err := f.objects(f.mainObjects, "widgets", "v1").Get(f.Context(), "one", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -64,11 +65,11 @@ func restored(w *fixture) {
 	})
 }
 
-// run runs a command of annex as somebody who knows only the main cluster.
-func (w *fixture) run(args ...string) {
-	w.Helper()
+// runCommand runs a command of annex with the kubeconfig of the main cluster.
+func (f *fixture) runCommand(args ...string) {
+	f.Helper()
 	var out, errOut bytes.Buffer
 	if code := cmd.Execute(append(args, "--kubeconfig="+mainCluster.Kubeconfig), &out, &errOut); code != 0 {
-		w.Fatalf("annex %s: exit code %d: %s", strings.Join(args, " "), code, errOut.String())
+		f.Fatalf("annex %s: exit code %d: %s", strings.Join(args, " "), code, errOut.String())
 	}
 }

@@ -6,7 +6,6 @@
 package definitions
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -19,39 +18,41 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestDefinitions runs every story with a group of its own, behind one annex.
+// TestDefinitions runs each case with its own group, behind one annex.
 func TestDefinitions(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
-	// The first group waits until annex has been reachable for a while.
+	// The first group waits until annex has been reachable for a while. The time of the
+	// second, which runs alone, is representative.
 	labelledAtOnce(newFixture(t, annex, "first.example.com"))
-	// This one is alone, and its time says something.
 	labelledAtOnce(newFixture(t, annex, "second.example.com"))
-	for name, story := range map[string]struct {
+	for name, test := range map[string]struct {
 		group string
-		tell  func(*fixture)
+		run   func(*fixture)
 	}{
 		"labelled":                      {"labelled.example.com", labelled},
-		"labelled when it is made":      {"new.example.com", labelledAtOnce},
+		"labelled when created":         {"new.example.com", labelledAtOnce},
 		"objects exist":                 {"objects.example.com", objectsExist},
 		"mixed group":                   {"mixed.example.com", mixedGroup},
 		"upgraded by a chart":           {"upgraded.example.com", upgraded},
 		"upgraded with objects in main": {"split.example.com", upgradedWithObjects},
-		"edited so that annex refuses":  {"refused.example.com", refused},
+		"edit refused by annex":         {"refused.example.com", refused},
 		"label removed":                 {"unlabelled.example.com", labelRemoved},
 		"deleted in main":               {"deleted.example.com", deletedInMain},
 		"one of two deleted in main":    {"half.example.com", oneOfTwoDeleted},
 		"deleted with finalizers":       {"stuck.example.com", deletedWithFinalizers},
-		"deleted, to be kept":           {"kept.example.com", deletedAndKept},
+		"deleted with policy Keep":      {"kept.example.com", deletedAndKept},
 		"deleted without its label":     {"released.example.com", deletedWithoutLabel},
 		"missing in main":               {"missing.example.com", missingInMain},
-		"older than what is followed":   {"older.example.com", olderDeletion},
+		"restored older deletion":       {"older.example.com", olderDeletion},
 		"deleted in annex":              {"remade.example.com", deletedInAnnex},
-		"an unlabelled one joins":       {"joined.example.com", unlabelledJoins},
-		"defined in annex by somebody":  {"defined.example.com", definedInAnnex},
+		"unlabelled CRD joins":          {"joined.example.com", unlabelledJoins},
+		"defined in annex by a user":    {"defined.example.com", definedInAnnex},
 		"forged":                        {"forged.example.com", forged},
-		"an object slips in":            {"slipped.example.com", objectSlipsIn},
+		"an object appears":             {"slipped.example.com", objectAppears},
 		"a late object is hidden":       {"hidden.example.com", lateObjectIsHidden},
 		"restored from a backup":        {"restored.example.com", restored},
 		"on another Store":              {"far.example.com", onAnotherStore},
@@ -59,12 +60,12 @@ func TestDefinitions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			story.tell(newFixture(t, annex, story.group))
+			test.run(newFixture(t, annex, test.group))
 		})
 	}
-	t.Run("not allowed to look", func(t *testing.T) {
+	t.Run("not allowed to list objects", func(t *testing.T) {
 		t.Parallel()
-		notAllowed(unallowed(t, annex, "forbidden.example.com"))
+		notAllowed(newFixtureWithoutAccess(t, annex, "forbidden.example.com"))
 	})
 	t.Run("cert-manager", func(t *testing.T) {
 		t.Parallel()
@@ -72,319 +73,305 @@ func TestDefinitions(t *testing.T) {
 	})
 }
 
-// labelled: a definition that is there gets its label, and annex serves exactly
-// what the main cluster did.
-func labelled(w *fixture) {
-	w.define(w.crd("widgets", "v1"))
-	before := w.mainDocument("v1", "widgets")
+// labelled: an existing CRD gets the label, and annex serves exactly what the main
+// cluster served.
+func labelled(f *fixture) {
+	f.createInMain(f.newCRD("widgets", "v1"))
+	before := f.mainDocument("v1", "widgets")
 
-	w.label("widgets." + w.group)
-	w.published("v1")
-	w.asksAnnex("widgets", "v1")
-	w.create("widgets", "v1", "one")
+	f.label("widgets." + f.group)
+	f.waitPublished("v1")
+	f.waitForRouting("widgets", "v1")
+	f.createObject("widgets", "v1", "one")
 
-	w.has(w.annexObjects, "widgets", "v1", "one")
-	w.stored(0)
-	w.followed("widgets." + w.group)
-	w.sameDocuments("v1", before, "widgets")
-	resource, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(w.Context(), "widgets."+w.group, metav1.GetOptions{})
-	w.no(err)
+	f.waitForObject(f.annexObjects, "widgets", "v1", "one")
+	f.expectInMainEtcd(0)
+	f.waitForSync("widgets." + f.group)
+	f.expectSameDocuments("v1", before, "widgets")
+	resource := expect.Get(f, f.hostedResources, "widgets."+f.group)
 	if resource.Status.Phase != hostingv1alpha1.HostedResourceHosted {
-		w.Errorf("phase %s, want Hosted", resource.Status.Phase)
+		f.Errorf("phase %s, want Hosted", resource.Status.Phase)
 	}
-	w.eventually("ready", func(ctx context.Context) (bool, string) {
-		resource, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(ctx, resource.Name, metav1.GetOptions{})
+	poll.UntilDone(f, "the HostedResource is ready", func() (bool, string) {
+		resource, err := f.hostedResources.Get(f.Context(), resource.Name, metav1.GetOptions{})
 		return err == nil && meta.IsStatusConditionTrue(resource.Status.Conditions, hostingv1alpha1.HostedResourceReady), fmt.Sprint(err)
 	})
 }
 
-func labelledAtOnce(w *fixture) {
+func labelledAtOnce(f *fixture) {
 	started := time.Now()
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.published("v1")
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitPublished("v1")
 	published := time.Since(started)
-	// Kubernetes makes whoever creates the first object of a new definition wait for
-	// two seconds; reading has to work at once.
-	_, err := w.in(w.mainObjects, "widgets", "v1").List(w.Context(), metav1.ListOptions{})
-	w.no(err)
-	w.Logf("from the definition to requests being sent to annex: %s; to the first list through the main cluster: %s",
+	// Kubernetes delays the first create after a new CRD by two seconds. Reads work at once.
+	_, err := f.objects(f.mainObjects, "widgets", "v1").List(f.Context(), metav1.ListOptions{})
+	expect.NoError(f, err)
+	f.Logf("from the CRD to the switched APIService: %s; to the first list through the main cluster: %s",
 		published.Round(time.Millisecond), time.Since(started).Round(time.Millisecond))
-	w.followed("widgets." + w.group)
-	w.create("widgets", "v1", "one")
-	w.stored(0)
+	f.waitForSync("widgets." + f.group)
+	f.createObject("widgets", "v1", "one")
+	f.expectInMainEtcd(0)
 }
 
-func objectsExist(w *fixture) {
-	name := "widgets." + w.group
-	w.define(w.crd("widgets", "v1"))
-	w.create("widgets", "v1", "old")
-	w.label(name)
-	w.says(name, metav1.ConditionFalse, "ObjectsExist", `"default/old"`)
-	w.isMains("v1")
-	w.notInAnnex(name)
-	w.has(w.mainObjects, "widgets", "v1", "old")
-	w.stored(1)
+func objectsExist(f *fixture) {
+	name := "widgets." + f.group
+	f.createInMain(f.newCRD("widgets", "v1"))
+	f.createObject("widgets", "v1", "old")
+	f.label(name)
+	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsExist", `"default/old"`)
+	f.expectServedByMain("v1")
+	f.expectNotInAnnex(name)
+	f.waitForObject(f.mainObjects, "widgets", "v1", "old")
+	f.expectInMainEtcd(1)
 
-	w.no(w.in(w.mainObjects, "widgets", "v1").Delete(w.Context(), "old", metav1.DeleteOptions{}))
-	w.published("v1")
-	w.followed(name)
+	expect.NoError(f, f.objects(f.mainObjects, "widgets", "v1").Delete(f.Context(), "old", metav1.DeleteOptions{}))
+	f.waitPublished("v1")
+	f.waitForSync(name)
 }
 
-func mixedGroup(w *fixture) {
-	widgets, gadgets := "widgets."+w.group, "gadgets."+w.group
-	w.define(w.crd("gadgets", "v1"), hosted(w.crd("widgets", "v1")))
-	w.says(widgets, metav1.ConditionFalse, "GroupIncomplete", "kubectl label crd "+gadgets+" annex.dev/hosted=true")
-	w.isMains("v1")
-	w.notInAnnex(widgets)
-	if _, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(w.Context(), gadgets, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		w.Errorf("a hosted resource for what nobody labelled: %v", err)
+func mixedGroup(f *fixture) {
+	widgets, gadgets := "widgets."+f.group, "gadgets."+f.group
+	f.createInMain(f.newCRD("gadgets", "v1"), hosted(f.newCRD("widgets", "v1")))
+	f.waitForCondition(widgets, metav1.ConditionFalse, "GroupIncomplete", "kubectl label crd "+gadgets+" annex.dev/hosted=true")
+	f.expectServedByMain("v1")
+	f.expectNotInAnnex(widgets)
+	if _, err := f.hostedResources.Get(f.Context(), gadgets, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		f.Errorf("a HostedResource of an unlabelled CRD: %v", err)
 	}
 
-	w.label(gadgets)
-	w.published("v1")
-	w.followed(widgets)
-	w.followed(gadgets)
-	w.create("gadgets", "v1", "one")
-	w.stored(0)
+	f.label(gadgets)
+	f.waitPublished("v1")
+	f.waitForSync(widgets)
+	f.waitForSync(gadgets)
+	f.createObject("gadgets", "v1", "one")
+	f.expectInMainEtcd(0)
 
-	// Without its label, and the group with annex, everything stays.
-	w.patch(gadgets, `{"metadata":{"labels":{"annex.dev/hosted":null}}}`)
-	w.says(gadgets, metav1.ConditionFalse, "NotLabelled")
-	w.followed(widgets)
-	w.has(w.mainObjects, "gadgets", "v1", "one")
+	// A CRD that loses its label stays with annex if its group does.
+	f.patchInMain(gadgets, `{"metadata":{"labels":{"annex.dev/hosted":null}}}`)
+	f.waitForCondition(gadgets, metav1.ConditionFalse, "NotLabelled")
+	f.waitForSync(widgets)
+	f.waitForObject(f.mainObjects, "gadgets", "v1", "one")
 }
 
-func upgraded(w *fixture) {
-	name := "widgets." + w.group
-	w.apply(hosted(w.crd("widgets", "v1")))
-	w.published("v1")
-	w.create("widgets", "v1", "one")
+func upgraded(f *fixture) {
+	name := "widgets." + f.group
+	f.applyInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitPublished("v1")
+	f.createObject("widgets", "v1", "one")
 
-	newer := hosted(w.crd("widgets", "v2", "v1"))
+	newer := hosted(f.newCRD("widgets", "v2", "v1"))
 	newer.Labels["app.kubernetes.io/version"] = "2.0"
 	newer.Spec.Names.Categories = []string{"all"}
 	newer.Spec.Names.ShortNames = []string{"wi"}
-	w.apply(newer)
-	w.published("v2")
-	w.has(w.mainObjects, "widgets", "v2", "one")
-	w.create("widgets", "v2", "two")
-	w.has(w.mainObjects, "widgets", "v1", "two")
-	w.stored(0)
-	w.followed(name)
-	w.sameDocuments("v2", w.mainDocument("v2", "widgets"), "widgets")
+	f.applyInMain(newer)
+	f.waitPublished("v2")
+	f.waitForObject(f.mainObjects, "widgets", "v2", "one")
+	f.createObject("widgets", "v2", "two")
+	f.waitForObject(f.mainObjects, "widgets", "v1", "two")
+	f.expectInMainEtcd(0)
+	f.waitForSync(name)
+	f.expectSameDocuments("v2", f.mainDocument("v2", "widgets"), "widgets")
 
-	own, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(w.Context(), name, metav1.GetOptions{})
-	w.no(err)
+	own := expect.Get(f, f.annexCRDs, name)
 	if own.Labels["app.kubernetes.io/version"] != "2.0" || len(own.Status.AcceptedNames.ShortNames) != 1 {
-		w.Errorf("annex's definition has labels %v and short names %v", own.Labels, own.Status.AcceptedNames.ShortNames)
+		f.Errorf("annex's definition has labels %v and short names %v", own.Labels, own.Status.AcceptedNames.ShortNames)
 	}
 }
 
-// upgradedWithObjects: annex was away while its group got a version, and somebody
-// used that. The main cluster goes on answering for it.
-func upgradedWithObjects(w *fixture) {
-	name := "widgets." + w.group
-	w.apply(hosted(w.crd("widgets", "v1")))
-	w.published("v1")
-	w.create("widgets", "v1", "one")
-	w.slipInAfterGrace("widgets", "v1", "late")
+// upgradedWithObjects: the group got a version, and the main cluster stores an object. The
+// main cluster continues to serve that version.
+func upgradedWithObjects(f *fixture) {
+	name := "widgets." + f.group
+	f.applyInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitPublished("v1")
+	f.createObject("widgets", "v1", "one")
+	f.putInMainEtcdAfterGrace("widgets", "v1", "late")
 
-	w.apply(hosted(w.crd("widgets", "v1", "v2")))
-	w.says(name, metav1.ConditionFalse, "ObjectsExist", "still answers for v2", `"default/late"`)
-	w.isMains("v2")
-	w.has(w.mainObjects, "widgets", "v1", "one")
-	w.has(w.mainObjects, "widgets", "v2", "late")
+	f.applyInMain(hosted(f.newCRD("widgets", "v1", "v2")))
+	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsExist", "still answers for v2", `"default/late"`)
+	f.expectServedByMain("v2")
+	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
+	f.waitForObject(f.mainObjects, "widgets", "v2", "late")
 
-	w.no(w.in(w.mainObjects, "widgets", "v2").Delete(w.Context(), "late", metav1.DeleteOptions{}))
-	w.published("v2")
-	w.followed(name)
-	w.has(w.mainObjects, "widgets", "v2", "one")
+	expect.NoError(f, f.objects(f.mainObjects, "widgets", "v2").Delete(f.Context(), "late", metav1.DeleteOptions{}))
+	f.waitPublished("v2")
+	f.waitForSync(name)
+	f.waitForObject(f.mainObjects, "widgets", "v2", "one")
 }
 
-// refused: the main cluster, which has stored nothing, may forget a version that
-// annex has stored objects in.
-func refused(w *fixture) {
-	name := "widgets." + w.group
-	w.define(hosted(w.crd("widgets", "v1", "v2")))
-	w.published("v1")
-	w.published("v2")
-	w.create("widgets", "v1", "one")
+// refused: the main cluster, which stores no objects, can drop a version that annex has
+// stored objects in.
+func refused(f *fixture) {
+	name := "widgets." + f.group
+	f.createInMain(hosted(f.newCRD("widgets", "v1", "v2")))
+	f.waitPublished("v1")
+	f.waitPublished("v2")
+	f.createObject("widgets", "v1", "one")
 
-	w.apply(hosted(w.crd("widgets", "v2", "v1")))
-	w.followed(name)
-	w.patch(name, `{"status":{"storedVersions":["v2"]}}`, "status")
-	w.patch(name, fmt.Sprintf(`{"spec":{"versions":%s}}`, w.versions("widgets", "v2")))
-	w.says(name, metav1.ConditionFalse, "Rejected", "storedVersions")
-	w.has(w.mainObjects, "widgets", "v1", "one")
-	w.has(w.mainObjects, "widgets", "v2", "one")
+	f.applyInMain(hosted(f.newCRD("widgets", "v2", "v1")))
+	f.waitForSync(name)
+	f.patchInMain(name, `{"status":{"storedVersions":["v2"]}}`, "status")
+	f.patchInMain(name, fmt.Sprintf(`{"spec":{"versions":%s}}`, f.versionsJSON("widgets", "v2")))
+	f.waitForCondition(name, metav1.ConditionFalse, "Rejected", "storedVersions")
+	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
+	f.waitForObject(f.mainObjects, "widgets", "v2", "one")
 
-	w.patch(name, fmt.Sprintf(`{"spec":{"versions":%s}}`, w.versions("widgets", "v2", "v1")))
-	w.followed(name)
+	f.patchInMain(name, fmt.Sprintf(`{"spec":{"versions":%s}}`, f.versionsJSON("widgets", "v2", "v1")))
+	f.waitForSync(name)
 }
 
-func labelRemoved(w *fixture) {
-	name := "widgets." + w.group
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.published("v1")
-	w.create("widgets", "v1", "one")
-	w.patch(name, `{"metadata":{"labels":{"annex.dev/hosted":null}}}`)
-	w.says(name, metav1.ConditionFalse, "NotLabelled", "kubectl label crd "+name)
-	w.published("v1")
-	w.has(w.mainObjects, "widgets", "v1", "one")
+func labelRemoved(f *fixture) {
+	name := "widgets." + f.group
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitPublished("v1")
+	f.createObject("widgets", "v1", "one")
+	f.patchInMain(name, `{"metadata":{"labels":{"annex.dev/hosted":null}}}`)
+	f.waitForCondition(name, metav1.ConditionFalse, "NotLabelled", "kubectl label crd "+name)
+	f.waitPublished("v1")
+	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 
-	w.label(name)
-	w.followed(name)
+	f.label(name)
+	f.waitForSync(name)
 }
 
-func deletedInAnnex(w *fixture) {
-	name := "widgets." + w.group
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.published("v1")
-	w.followed(name)
-	first, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(w.Context(), name, metav1.GetOptions{})
-	w.no(err)
-	w.no(w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Delete(w.Context(), name, metav1.DeleteOptions{}))
-	w.eventually("annex makes it again", func(ctx context.Context) (bool, string) {
-		again, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
+func deletedInAnnex(f *fixture) {
+	name := "widgets." + f.group
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitPublished("v1")
+	f.waitForSync(name)
+	first := expect.Get(f, f.annexCRDs, name)
+	expect.Delete(f, f.annexCRDs, name)
+	poll.UntilDone(f, "annex creates the CRD again", func() (bool, string) {
+		again, err := f.annexCRDs.Get(f.Context(), name, metav1.GetOptions{})
 		return err == nil && again.UID != first.UID, fmt.Sprint(err)
 	})
-	w.published("v1")
-	w.followed(name)
-	w.create("widgets", "v1", "one")
-	w.stored(0)
+	f.waitPublished("v1")
+	f.waitForSync(name)
+	f.createObject("widgets", "v1", "one")
+	f.expectInMainEtcd(0)
 }
 
-func unlabelledJoins(w *fixture) {
-	widgets, gadgets := "widgets."+w.group, "gadgets."+w.group
-	w.apply(hosted(w.crd("widgets", "v1")))
-	w.published("v1")
-	w.define(w.crd("gadgets", "v1"))
-	w.says(gadgets, metav1.ConditionFalse, "NotLabelled", "kubectl label crd "+gadgets)
+func unlabelledJoins(f *fixture) {
+	widgets, gadgets := "widgets."+f.group, "gadgets."+f.group
+	f.applyInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitPublished("v1")
+	f.createInMain(f.newCRD("gadgets", "v1"))
+	f.waitForCondition(gadgets, metav1.ConditionFalse, "NotLabelled", "kubectl label crd "+gadgets)
 
-	newer := hosted(w.crd("widgets", "v1"))
+	newer := hosted(f.newCRD("widgets", "v1"))
 	newer.Spec.Names.ShortNames = []string{"wi"}
-	w.apply(newer)
-	w.eventually("the other is followed", func(ctx context.Context) (bool, string) {
-		own, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, widgets, metav1.GetOptions{})
+	f.applyInMain(newer)
+	poll.UntilDone(f, "the other CRD is synced", func() (bool, string) {
+		own, err := f.annexCRDs.Get(f.Context(), widgets, metav1.GetOptions{})
 		return err == nil && len(own.Spec.Names.ShortNames) == 1, fmt.Sprint(err)
 	})
 
-	w.label(gadgets)
-	w.followed(gadgets)
-	w.create("gadgets", "v1", "one")
-	w.stored(0)
+	f.label(gadgets)
+	f.waitForSync(gadgets)
+	f.createObject("gadgets", "v1", "one")
+	f.expectInMainEtcd(0)
 }
 
-func definedInAnnex(w *fixture) {
-	name := "widgets." + w.group
-	_, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Create(w.Context(), w.crd("widgets", "v1"), metav1.CreateOptions{})
-	w.no(err)
-	w.published("v1")
-	w.create("widgets", "v1", "one")
-	newer := hosted(w.crd("widgets", "v1"))
+func definedInAnnex(f *fixture) {
+	name := "widgets." + f.group
+	expect.Create(f, f.annexCRDs, f.newCRD("widgets", "v1"))
+	f.waitPublished("v1")
+	f.createObject("widgets", "v1", "one")
+	newer := hosted(f.newCRD("widgets", "v1"))
 	newer.Spec.Names.ShortNames = []string{"wi"}
-	w.define(newer)
-	w.says(name, metav1.ConditionFalse, "DefinedInAnnex", "kubectl annotate crd "+name+" annex.dev/definition-from=main")
-	own, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(w.Context(), name, metav1.GetOptions{})
-	w.no(err)
+	f.createInMain(newer)
+	f.waitForCondition(name, metav1.ConditionFalse, "DefinedInAnnex", "kubectl annotate crd "+name+" annex.dev/definition-from=main")
+	own := expect.Get(f, f.annexCRDs, name)
 	if len(own.Spec.Names.ShortNames) > 0 {
-		w.Error("annex's definition was overwritten")
+		f.Error("annex's CRD was overwritten")
 	}
 
-	_, err = w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Patch(w.Context(), name, types.MergePatchType,
+	_, err := f.annexCRDs.Patch(f.Context(), name, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"annex.dev/definition-from":"main"}}}`), metav1.PatchOptions{})
-	w.no(err)
-	w.followed(name)
-	w.has(w.mainObjects, "widgets", "v1", "one")
+	expect.NoError(f, err)
+	f.waitForSync(name)
+	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 }
 
-// objectSlipsIn: a server of the main cluster that learns late of the switch takes
-// an object. The group goes back to where that object is.
-func objectSlipsIn(w *fixture) {
-	widgets, gadgets := "widgets."+w.group, "gadgets."+w.group
-	w.define(hosted(w.crd("widgets", "v1")), hosted(w.crd("gadgets", "v1")))
-	w.published("v1")
-	w.slipIn("widgets", "v1", "late")
-	w.says(widgets, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`)
-	w.says(gadgets, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`)
-	w.eventually("the main cluster answers again", func(ctx context.Context) (bool, string) {
-		found, err := w.mainAPIServices.ApiregistrationV1().APIServices().Get(ctx, "v1."+w.group, metav1.GetOptions{})
+// objectAppears: a kube-apiserver that switches late stores an object. The group returns
+// to the main cluster.
+func objectAppears(f *fixture) {
+	widgets, gadgets := "widgets."+f.group, "gadgets."+f.group
+	f.createInMain(hosted(f.newCRD("widgets", "v1")), hosted(f.newCRD("gadgets", "v1")))
+	f.waitPublished("v1")
+	f.putInMainEtcd("widgets", "v1", "late")
+	f.waitForCondition(widgets, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`)
+	f.waitForCondition(gadgets, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`)
+	poll.UntilDone(f, "the main cluster serves the group again", func() (bool, string) {
+		found, err := f.apiServices.Get(f.Context(), "v1."+f.group, metav1.GetOptions{})
 		return err == nil && found.Spec.Service == nil, fmt.Sprint(err)
 	})
-	w.isMains("v1")
-	w.has(w.mainObjects, "widgets", "v1", "late")
-	own, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(w.Context(), widgets, metav1.GetOptions{})
-	w.no(err)
+	f.expectServedByMain("v1")
+	f.waitForObject(f.mainObjects, "widgets", "v1", "late")
+	own := expect.Get(f, f.hostedResources, widgets)
 	if own.Status.Takeover != nil {
-		w.Errorf("the takeover is still cleared: %+v", own.Status.Takeover)
+		f.Errorf("the takeover is still set: %+v", own.Status.Takeover)
 	}
 
-	w.no(w.in(w.mainObjects, "widgets", "v1").Delete(w.Context(), "late", metav1.DeleteOptions{}))
-	w.published("v1")
-	w.followed(widgets)
-	w.followed(gadgets)
+	expect.NoError(f, f.objects(f.mainObjects, "widgets", "v1").Delete(f.Context(), "late", metav1.DeleteOptions{}))
+	f.waitPublished("v1")
+	f.waitForSync(widgets)
+	f.waitForSync(gadgets)
 }
 
-// lateObjectIsHidden: annex has objects already, which giving the group back would
-// hide.
-func lateObjectIsHidden(w *fixture) {
-	name := "widgets." + w.group
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.published("v1")
-	w.create("widgets", "v1", "one")
-	w.slipIn("widgets", "v1", "late")
-	w.says(name, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`, "deleting this HostedResource")
-	w.published("v1")
-	w.has(w.mainObjects, "widgets", "v1", "one")
-	w.stored(1)
+// lateObjectIsHidden: annex stores objects already, so the group stays with annex.
+func lateObjectIsHidden(f *fixture) {
+	name := "widgets." + f.group
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitPublished("v1")
+	f.createObject("widgets", "v1", "one")
+	f.putInMainEtcd("widgets", "v1", "late")
+	f.waitForCondition(name, metav1.ConditionFalse, "ObjectsAppeared", `"default/late"`, "deleting this HostedResource")
+	f.waitPublished("v1")
+	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
+	f.expectInMainEtcd(1)
 }
 
-func notAllowed(w *fixture) {
-	name := "widgets." + w.group
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.says(name, metav1.ConditionFalse, "Forbidden", "kubectl create clusterrole annex-hosted-"+w.group+" --verb=list,watch --resource="+name)
-	w.isMains("v1")
-	w.notInAnnex(name)
-	w.no(w.annex.AllowGroup(w.Context(), w.group))
-	w.published("v1")
-	w.followed(name)
+func notAllowed(f *fixture) {
+	name := "widgets." + f.group
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitForCondition(name, metav1.ConditionFalse, "Forbidden", "kubectl create clusterrole annex-hosted-"+f.group+" --verb=list,watch --resource="+name)
+	f.expectServedByMain("v1")
+	f.expectNotInAnnex(name)
+	expect.NoError(f, f.annex.AllowGroup(f.Context(), f.group))
+	f.waitPublished("v1")
+	f.waitForSync(name)
 }
 
-// notInAnnex fails if annex has a definition.
-func (w *fixture) notInAnnex(name string) {
-	w.Helper()
-	_, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(w.Context(), name, metav1.GetOptions{})
+// expectNotInAnnex fails if annex has a CRD.
+func (f *fixture) expectNotInAnnex(name string) {
+	f.Helper()
+	_, err := f.annexCRDs.Get(f.Context(), name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
-		w.Errorf("annex has definition %s: %v", name, err)
+		f.Errorf("annex has CRD %s: %v", name, err)
 	}
 }
 
-func (w *fixture) gone(what string, get func(context.Context) error) {
-	w.Helper()
-	w.eventually(what+" is gone", func(ctx context.Context) (bool, string) {
-		err := get(ctx)
+func (f *fixture) waitForNotFound(what string, get func() error) {
+	f.Helper()
+	poll.UntilDone(f, what+" is deleted", func() (bool, string) {
+		err := get()
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 }
 
-// slipInAfterGrace puts an object into the main cluster's etcd when nobody watches
-// that any more.
-func (w *fixture) slipInAfterGrace(plural, version, name string) {
-	w.Helper()
-	w.followed(plural + "." + w.group)
-	timer := time.NewTimer(12 * time.Second)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-w.Context().Done():
-	}
-	w.slipIn(plural, version, name)
+// putInMainEtcdAfterGrace writes an object into the main cluster's etcd after annex has
+// stopped watching for late objects.
+func (f *fixture) putInMainEtcdAfterGrace(plural, version, name string) {
+	f.Helper()
+	f.waitForSync(plural + "." + f.group)
+	time.Sleep(12 * time.Second) // the watch ends 10 seconds after the takeover, and reports nothing
+	f.putInMainEtcd(plural, version, name)
 }
 
-// versions are those of a definition, as JSON.
-func (w *fixture) versions(plural string, versions ...string) string {
-	w.Helper()
-	content, err := json.Marshal(w.crd(plural, versions...).Spec.Versions)
-	w.no(err)
+func (f *fixture) versionsJSON(plural string, versions ...string) string {
+	f.Helper()
+	content, err := json.Marshal(f.newCRD(plural, versions...).Spec.Versions)
+	expect.NoError(f, err)
 	return string(content)
 }

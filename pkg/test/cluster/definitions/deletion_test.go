@@ -6,11 +6,9 @@
 package definitions
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -23,49 +21,40 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // finalizer is annex's, on definitions of the main cluster.
 const finalizer = "annex.dev/annex-system.annex"
 
-// hostedWith is a definition that annex serves, with an object.
-func (w *fixture) hostedWith(plural, object string) (name string) {
-	w.Helper()
-	name = plural + "." + w.group
-	w.define(hosted(w.crd(plural, "v1")))
-	w.published("v1")
-	w.followed(name)
-	w.create(plural, "v1", object)
-	w.has(w.annexObjects, plural, "v1", object)
-	w.holds(name)
+// createHosted creates a CRD that annex hosts, with an object, and returns its name.
+func (f *fixture) createHosted(plural, object string) (name string) {
+	f.Helper()
+	name = plural + "." + f.group
+	f.createInMain(hosted(f.newCRD(plural, "v1")))
+	f.waitPublished("v1")
+	f.waitForSync(name)
+	f.createObject(plural, "v1", object)
+	f.waitForObject(f.annexObjects, plural, "v1", object)
+	f.waitForFinalizer(name)
 	return name
 }
 
-// ofMain is a definition of the main cluster.
-func (w *fixture) ofMain(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	return w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
-}
-
-// holds waits until annex's finalizer is on a definition of the main cluster.
-func (w *fixture) holds(name string) {
-	w.Helper()
-	w.eventually("the finalizer is on "+name, func(ctx context.Context) (bool, string) {
-		crd, err := w.ofMain(ctx, name)
+// waitForFinalizer waits until annex's finalizer is on a CRD of the main cluster.
+func (f *fixture) waitForFinalizer(name string) {
+	f.Helper()
+	poll.UntilDone(f, "the finalizer is on "+name, func() (bool, string) {
+		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
 		return err == nil && slices.Contains(crd.Finalizers, finalizer), fmt.Sprint(err)
 	})
 }
 
-// deleteInMain is kubectl delete crd.
-func (w *fixture) deleteInMain(name string) {
-	w.Helper()
-	w.no(w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().Delete(w.Context(), name, metav1.DeleteOptions{}))
-}
-
-// goneFromMain waits as kubectl delete crd does.
-func (w *fixture) goneFromMain(name string) {
-	w.Helper()
-	w.eventually("the main cluster's definition is gone", func(ctx context.Context) (bool, string) {
-		crd, err := w.ofMain(ctx, name)
+// waitForDeletionInMain waits as kubectl delete crd does.
+func (f *fixture) waitForDeletionInMain(name string) {
+	f.Helper()
+	poll.UntilDone(f, "the main cluster's CRD is deleted", func() (bool, string) {
+		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return apierrors.IsNotFound(err), err.Error()
 		}
@@ -73,57 +62,55 @@ func (w *fixture) goneFromMain(name string) {
 	})
 }
 
-// isTerminating waits until the condition Terminating of a definition of the main cluster has
-// some words.
-func (w *fixture) isTerminating(name string, words ...string) {
-	w.Helper()
-	w.eventually(fmt.Sprintf("%s is terminating with %q", name, words), func(ctx context.Context) (bool, string) {
-		crd, err := w.ofMain(ctx, name)
+// waitForTerminating waits until the condition Terminating of a CRD of the main cluster
+// contains words.
+func (f *fixture) waitForTerminating(name string, words ...string) {
+	f.Helper()
+	poll.UntilDone(f, fmt.Sprintf("%s is terminating with %q", name, words), func() (bool, string) {
+		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
-		said := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Terminating)
-		if said == nil || said.Status != apiextensionsv1.ConditionTrue {
-			return false, fmt.Sprintf("%+v", said)
-		}
-		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(said.Message, word) }), said.Message
+		condition := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Terminating)
+		met := condition != nil && condition.Status == apiextensionsv1.ConditionTrue && containsAll(condition.Message, words)
+		return met, fmt.Sprintf("%+v", condition)
 	})
 }
 
-// isGone waits until a resource is in no discovery document, and has no APIService,
-// definition or HostedResource.
-func (w *fixture) isGone(plural string) {
-	w.Helper()
-	name := plural + "." + w.group
-	w.gone("annex's definition", func(ctx context.Context) error {
-		_, err := w.annexDefinitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
+// waitForDeletion waits until a resource is not discovered, and has no APIService, CRD or
+// HostedResource.
+func (f *fixture) waitForDeletion(plural string) {
+	f.Helper()
+	name := plural + "." + f.group
+	f.waitForNotFound("annex's CRD", func() error {
+		_, err := f.annexCRDs.Get(f.Context(), name, metav1.GetOptions{})
 		return err
 	})
-	w.gone("the hosted resource", func(ctx context.Context) error {
-		_, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
+	f.waitForNotFound("the HostedResource", func() error {
+		_, err := f.hostedResources.Get(f.Context(), name, metav1.GetOptions{})
 		return err
 	})
-	w.gone("the APIService", func(ctx context.Context) error {
-		_, err := w.mainAPIServices.ApiregistrationV1().APIServices().Get(ctx, "v1."+w.group, metav1.GetOptions{})
+	f.waitForNotFound("the APIService", func() error {
+		_, err := f.apiServices.Get(f.Context(), "v1."+f.group, metav1.GetOptions{})
 		return err
 	})
-	w.undiscovered(plural)
-	w.gone("the resource", func(ctx context.Context) error {
-		_, err := w.in(w.mainObjects, plural, "v1").List(ctx, metav1.ListOptions{})
+	f.waitForUndiscovery(plural)
+	f.waitForNotFound("the resource", func() error {
+		_, err := f.objects(f.mainObjects, plural, "v1").List(f.Context(), metav1.ListOptions{})
 		return err
 	})
 }
 
-// undiscovered waits until the main cluster's discovery has no such resource.
-func (w *fixture) undiscovered(plural string) {
-	w.Helper()
-	w.eventually(plural+" is not discovered", func(context.Context) (bool, string) {
-		_, all, err := w.mainDefinitions.Discovery().ServerGroupsAndResources()
+// waitForUndiscovery waits until the main cluster's discovery has no such resource.
+func (f *fixture) waitForUndiscovery(plural string) {
+	f.Helper()
+	poll.UntilDone(f, plural+" is not discovered", func() (bool, string) {
+		_, all, err := f.mainDiscovery.ServerGroupsAndResources()
 		if err != nil {
 			return false, err.Error()
 		}
 		for _, version := range all {
-			if of, _ := schema.ParseGroupVersion(version.GroupVersion); of.Group != w.group {
+			if of, _ := schema.ParseGroupVersion(version.GroupVersion); of.Group != f.group {
 				continue
 			}
 			if slices.ContainsFunc(version.APIResources, func(of metav1.APIResource) bool { return of.Name == plural }) {
@@ -134,185 +121,179 @@ func (w *fixture) undiscovered(plural string) {
 	})
 }
 
-func deletedInMain(w *fixture) {
-	name := w.hostedWith("widgets", "one")
-	w.deleteInMain(name)
-	w.goneFromMain(name)
-	w.isGone("widgets")
+func deletedInMain(f *fixture) {
+	name := f.createHosted("widgets", "one")
+	expect.Delete(f, f.mainCRDs, name)
+	f.waitForDeletionInMain(name)
+	f.waitForDeletion("widgets")
 
-	// A chart that is installed again begins without objects.
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.published("v1")
-	w.followed(name)
-	list, err := w.in(w.mainObjects, "widgets", "v1").List(w.Context(), metav1.ListOptions{})
-	w.no(err)
+	// A reinstalled chart starts without objects.
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitPublished("v1")
+	f.waitForSync(name)
+	list, err := f.objects(f.mainObjects, "widgets", "v1").List(f.Context(), metav1.ListOptions{})
+	expect.NoError(f, err)
 	if len(list.Items) > 0 {
-		w.Errorf("%d objects of the definition before", len(list.Items))
+		f.Errorf("%d objects of the deleted CRD", len(list.Items))
 	}
-	w.create("widgets", "v1", "two")
-	w.stored(0)
+	f.createObject("widgets", "v1", "two")
+	f.expectInMainEtcd(0)
 }
 
-func oneOfTwoDeleted(w *fixture) {
-	w.define(hosted(w.crd("gadgets", "v1")), hosted(w.crd("widgets", "v1")))
-	w.published("v1")
-	w.create("gadgets", "v1", "one")
-	w.create("widgets", "v1", "one")
-	name := "widgets." + w.group
-	w.holds(name)
-	w.deleteInMain(name)
-	w.goneFromMain(name)
-	w.undiscovered("widgets")
-	w.has(w.mainObjects, "gadgets", "v1", "one")
-	w.followed("gadgets." + w.group)
-	w.published("v1")
+func oneOfTwoDeleted(f *fixture) {
+	f.createInMain(hosted(f.newCRD("gadgets", "v1")), hosted(f.newCRD("widgets", "v1")))
+	f.waitPublished("v1")
+	f.createObject("gadgets", "v1", "one")
+	f.createObject("widgets", "v1", "one")
+	name := "widgets." + f.group
+	f.waitForFinalizer(name)
+	expect.Delete(f, f.mainCRDs, name)
+	f.waitForDeletionInMain(name)
+	f.waitForUndiscovery("widgets")
+	f.waitForObject(f.mainObjects, "gadgets", "v1", "one")
+	f.waitForSync("gadgets." + f.group)
+	f.waitPublished("v1")
 }
 
-// deletedWithFinalizers: an object that somebody keeps holds the definition.
-func deletedWithFinalizers(w *fixture) {
-	name := w.hostedWith("widgets", "one")
-	w.setFinalizers("widgets", "one", "example.com/cleanup")
-	w.create("widgets", "v1", "two")
-	w.deleteInMain(name)
-	w.isTerminating(name, "1 left", `"default/one"`, "example.com/cleanup")
-	w.says(name, metav1.ConditionFalse, "Terminating", `"default/one"`)
-	w.has(w.mainObjects, "widgets", "v1", "one")
-	_, err := w.in(w.mainObjects, "widgets", "v1").Create(w.Context(), w.object("widgets", "v1", "late"), metav1.CreateOptions{})
+// deletedWithFinalizers: an object with a finalizer blocks the deletion of its CRD.
+func deletedWithFinalizers(f *fixture) {
+	name := f.createHosted("widgets", "one")
+	f.setFinalizers("widgets", "one", "example.com/cleanup")
+	f.createObject("widgets", "v1", "two")
+	expect.Delete(f, f.mainCRDs, name)
+	f.waitForTerminating(name, "1 left", `"default/one"`, "example.com/cleanup")
+	f.waitForCondition(name, metav1.ConditionFalse, "Terminating", `"default/one"`)
+	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
+	_, err := f.objects(f.mainObjects, "widgets", "v1").Create(f.Context(), f.newObject("widgets", "v1", "late"), metav1.CreateOptions{})
 	if err == nil {
-		w.Error("an object was made of a definition that is being deleted")
+		f.Error("created an object of a terminating CRD")
 	}
-	w.stored(0)
+	f.expectInMainEtcd(0)
 
-	w.setFinalizers("widgets", "one")
-	w.goneFromMain(name)
-	w.isGone("widgets")
+	f.setFinalizers("widgets", "one")
+	f.waitForDeletionInMain(name)
+	f.waitForDeletion("widgets")
 }
 
-func (w *fixture) setFinalizers(plural, name string, finalizers ...string) {
-	w.Helper()
+func (f *fixture) setFinalizers(plural, name string, finalizers ...string) {
+	f.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
-	w.no(err)
-	_, err = w.in(w.mainObjects, plural, "v1").Patch(w.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-	w.no(err)
+	expect.NoError(f, err)
+	_, err = f.objects(f.mainObjects, plural, "v1").Patch(f.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	expect.NoError(f, err)
 }
 
-func deletedAndKept(w *fixture) {
-	name := w.hostedWith("widgets", "one")
-	w.patch(name, `{"metadata":{"annotations":{"annex.dev/deletion-policy":"keep"}}}`)
-	w.deleteInMain(name)
-	w.isTerminating(name, `"keep"`, "Delete or Keep")
-	w.has(w.mainObjects, "widgets", "v1", "one")
+func deletedAndKept(f *fixture) {
+	name := f.createHosted("widgets", "one")
+	f.patchInMain(name, `{"metadata":{"annotations":{"annex.dev/deletion-policy":"keep"}}}`)
+	expect.Delete(f, f.mainCRDs, name)
+	f.waitForTerminating(name, `"keep"`, "Delete or Keep")
+	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
 
-	w.patch(name, `{"metadata":{"annotations":{"annex.dev/deletion-policy":"Keep"}}}`)
-	w.goneFromMain(name)
-	w.says(name, metav1.ConditionFalse, "MainDefinitionDeleted", "all objects", "annex's own endpoint")
-	w.servedAgain(name)
+	f.patchInMain(name, `{"metadata":{"annotations":{"annex.dev/deletion-policy":"Keep"}}}`)
+	f.waitForDeletionInMain(name)
+	f.waitForCondition(name, metav1.ConditionFalse, "MainDefinitionDeleted", "all objects", "annex's own endpoint")
+	f.expectKept(name)
 }
 
-// deletedWithoutLabel: what annex is not asked to follow any more it lets go, before
-// and while it is being deleted.
-func deletedWithoutLabel(w *fixture) {
-	name := w.hostedWith("widgets", "one")
-	w.patch(name, `{"metadata":{"labels":{"annex.dev/hosted":null}}}`)
-	w.eventually("the finalizer is gone", func(ctx context.Context) (bool, string) {
-		crd, err := w.ofMain(ctx, name)
+// deletedWithoutLabel: annex removes its finalizer from CRDs without the label, before and
+// during their deletion.
+func deletedWithoutLabel(f *fixture) {
+	name := f.createHosted("widgets", "one")
+	f.patchInMain(name, `{"metadata":{"labels":{"annex.dev/hosted":null}}}`)
+	poll.UntilDone(f, "the finalizer is removed", func() (bool, string) {
+		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
 		return err == nil && !slices.Contains(crd.Finalizers, finalizer), fmt.Sprint(err)
 	})
-	w.deleteInMain(name)
-	w.goneFromMain(name)
-	w.servedAgain(name)
+	expect.Delete(f, f.mainCRDs, name)
+	f.waitForDeletionInMain(name)
+	f.expectKept(name)
 
-	w.holds(name)
-	w.setFinalizers("widgets", "one", "example.com/cleanup")
-	w.deleteInMain(name)
-	w.isTerminating(name, `"default/one"`)
-	w.patch(name, `{"metadata":{"labels":null}}`)
-	w.goneFromMain(name)
-	w.has(w.mainObjects, "widgets", "v1", "one")
-	w.setFinalizers("widgets", "one")
-	w.isGone("widgets")
+	f.waitForFinalizer(name)
+	f.setFinalizers("widgets", "one", "example.com/cleanup")
+	expect.Delete(f, f.mainCRDs, name)
+	f.waitForTerminating(name, `"default/one"`)
+	f.patchInMain(name, `{"metadata":{"labels":null}}`)
+	f.waitForDeletionInMain(name)
+	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
+	f.setFinalizers("widgets", "one")
+	f.waitForDeletion("widgets")
 }
 
-// missingInMain: the main cluster is an older copy of itself, without the definition.
-func missingInMain(w *fixture) {
-	name := w.hostedWith("widgets", "one")
-	w.no(mainCluster.DeleteEtcdKey(w.Context(), "/registry/apiextensions.k8s.io/customresourcedefinitions/"+name))
-	w.goneFromMain(name)
-	w.says(name, metav1.ConditionFalse, "MainDefinitionDeleted", "all objects")
-	w.servedAgain(name)
+// missingInMain: the main cluster is restored from a backup that lacks the CRD.
+func missingInMain(f *fixture) {
+	name := f.createHosted("widgets", "one")
+	expect.NoError(f, mainCluster.DeleteEtcdKey(f.Context(), "/registry/apiextensions.k8s.io/customresourcedefinitions/"+name))
+	f.waitForDeletionInMain(name)
+	f.waitForCondition(name, metav1.ConditionFalse, "MainDefinitionDeleted", "all objects")
+	f.expectKept(name)
 }
 
-// servedAgain: nothing of a definition that is gone from the main cluster was deleted,
-// and all is there for the next.
-func (w *fixture) servedAgain(name string) {
-	w.Helper()
-	w.published("v1")
-	w.has(w.mainObjects, "widgets", "v1", "one")
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.followed(name)
-	w.has(w.mainObjects, "widgets", "v1", "one")
-	w.stored(0)
+// expectKept fails if objects were deleted with the CRD of the main cluster. A new CRD
+// serves them.
+func (f *fixture) expectKept(name string) {
+	f.Helper()
+	f.waitPublished("v1")
+	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitForSync(name)
+	f.waitForObject(f.mainObjects, "widgets", "v1", "one")
+	f.expectInMainEtcd(0)
 }
 
-// olderDeletion: the main cluster is an older copy of itself, in which a definition was
-// being deleted that has been made again since.
-func olderDeletion(w *fixture) {
-	name := w.hostedWith("widgets", "one")
-	crd, err := w.ofMain(w.Context(), name)
-	w.no(err)
-	older := crd.DeepCopy()
+// olderDeletion: the main cluster is restored from a backup in which an earlier CRD of this
+// name was being deleted.
+func olderDeletion(f *fixture) {
+	name := f.createHosted("widgets", "one")
+	older := expect.Get(f, f.mainCRDs, name)
 	older.UID = "0a1b2c3d-0000-4000-8000-000000000001"
 	now := metav1.Now()
 	older.DeletionTimestamp = &now
 	older.TypeMeta = metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"}
 	content, err := json.Marshal(older)
-	w.no(err)
-	w.no(mainCluster.PutEtcdKey(w.Context(), "/registry/apiextensions.k8s.io/customresourcedefinitions/"+name, string(content)))
-	w.goneFromMain(name)
-	w.servedAgain(name)
+	expect.NoError(f, err)
+	expect.NoError(f, mainCluster.PutEtcdKey(f.Context(), "/registry/apiextensions.k8s.io/customresourcedefinitions/"+name, string(content)))
+	f.waitForDeletionInMain(name)
+	f.expectKept(name)
 }
 
-// TestDeletedWhileAnnexIsDown: the definition waits for annex.
+// TestDeletedWhileAnnexIsDown: the deletion of the CRD waits for annex.
 func TestDeletedWhileAnnexIsDown(t *testing.T) {
 	first := annextest.Start(t, mainCluster)
-	w := newFixture(t, first, "down.example.com")
-	name := w.hostedWith("widgets", "one")
+	f := newFixture(t, first, "down.example.com")
+	name := f.createHosted("widgets", "one")
 	first.Stop(t)
-	w.deleteInMain(name)
-	w.eventually("the main cluster's own finalizer is gone", func(ctx context.Context) (bool, string) {
-		crd, err := w.ofMain(ctx, name)
+	expect.Delete(f, f.mainCRDs, name)
+	poll.UntilDone(f, "the main cluster's own finalizer is removed", func() (bool, string) {
+		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
 		return err == nil && slices.Equal(crd.Finalizers, []string{finalizer}), fmt.Sprint(err)
 	})
 	second := launch(t, first, first.DataDir)
-	w = newFixture(t, second, w.group)
-	w.goneFromMain(name)
-	w.isGone("widgets")
+	f = newFixture(t, second, f.group)
+	f.waitForDeletionInMain(name)
+	f.waitForDeletion("widgets")
 }
 
-// TestNoRightToHold: with the rights of an older annex nothing is taken over, and what
-// is missing is said.
-func TestNoRightToHold(t *testing.T) {
+// TestFinalizerNotAllowed: without the permission to set its finalizer, annex takes over
+// nothing and reports what is missing.
+func TestFinalizerNotAllowed(t *testing.T) {
 	first := annextest.Start(t, mainCluster)
-	w := newFixture(t, first, "rightless.example.com")
+	f := newFixture(t, first, "rightless.example.com")
 	roles := kubernetes.NewForConfigOrDie(mainCluster.Config).RbacV1().ClusterRoles()
-	role, err := roles.Get(w.Context(), "annex", metav1.GetOptions{})
-	w.no(err)
+	role := expect.Get(f, roles, "annex")
 	before := role.DeepCopy()
 	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
 		return slices.Contains(rule.Resources, "customresourcedefinitions/status")
 	})
-	_, err = roles.Update(w.Context(), role, metav1.UpdateOptions{})
-	w.no(err)
-	name := "widgets." + w.group
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.says(name, metav1.ConditionFalse, "Forbidden", "finalizer", "kubectl annex doctor --print-rbac | kubectl apply -f -")
-	w.isMains("v1")
+	expect.Update(f, roles, role)
+	name := "widgets." + f.group
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitForCondition(name, metav1.ConditionFalse, "Forbidden", "finalizer", "kubectl annex doctor --print-rbac | kubectl apply -f -")
+	f.expectServedByMain("v1")
 
-	current, err := roles.Get(w.Context(), "annex", metav1.GetOptions{})
-	w.no(err)
+	current := expect.Get(f, roles, "annex")
 	current.Rules = before.Rules
-	_, err = roles.Update(w.Context(), current, metav1.UpdateOptions{})
-	w.no(err)
-	w.published("v1")
-	w.followed(name)
+	expect.Update(f, roles, current)
+	f.waitPublished("v1")
+	f.waitForSync(name)
 }

@@ -7,7 +7,6 @@ package definitions
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -21,38 +20,40 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/crds"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// certManager: the groups of a project of others, as it publishes them.
+// certManager hosts the published CRDs of cert-manager.
 func certManager(t *testing.T, annex *annextest.Annex) {
 	fixtures := map[string]*fixture{}
 	for _, manifest := range load(t, "cert-manager") {
 		crd := manifest.CRD
-		w := fixtures[crd.Spec.Group]
-		if w == nil {
-			w = newFixture(t, annex, crd.Spec.Group)
-			fixtures[crd.Spec.Group] = w
+		f := fixtures[crd.Spec.Group]
+		if f == nil {
+			f = newFixture(t, annex, crd.Spec.Group)
+			fixtures[crd.Spec.Group] = f
 		}
-		w.define(crd)
+		f.createInMain(crd)
 	}
-	for group, w := range fixtures {
-		list, err := w.mainDefinitions.ApiextensionsV1().CustomResourceDefinitions().List(t.Context(), metav1.ListOptions{})
-		w.no(err)
+	for group, f := range fixtures {
+		list, err := f.mainCRDs.List(t.Context(), metav1.ListOptions{})
+		expect.NoError(f, err)
 		var names, plurals []string
 		for _, crd := range list.Items {
 			if crd.Spec.Group == group {
 				names, plurals = append(names, crd.Name), append(plurals, crd.Spec.Names.Plural)
 			}
 		}
-		before := w.mainDocument("v1", plurals...)
+		before := f.mainDocument("v1", plurals...)
 		for _, name := range names {
-			w.label(name)
+			f.label(name)
 		}
-		w.published("v1")
+		f.waitPublished("v1")
 		for _, name := range names {
-			w.followed(name)
+			f.waitForSync(name)
 		}
-		w.sameDocuments("v1", before, plurals...)
+		f.expectSameDocuments("v1", before, plurals...)
 	}
 	if len(fixtures) < 2 {
 		t.Errorf("cert-manager has %d groups, want 2", len(fixtures))
@@ -66,74 +67,72 @@ func load(t *testing.T, name string) []crds.Manifest {
 			continue
 		}
 		manifests, err := crds.Load(t.Context(), source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return manifests
 	}
 	t.Fatalf("no source %s", name)
 	return nil
 }
 
-// mainDocument and annexDocument are the OpenAPI v3 documents of a version of the
-// group, as either side has them once all of these resources are in them.
-func (w *fixture) mainDocument(version string, plurals ...string) []byte {
-	w.Helper()
-	return w.document(mainCluster.Config, version, plurals)
+// mainDocument waits until the main cluster's OpenAPI v3 document of a version contains all
+// these resources, and returns it.
+func (f *fixture) mainDocument(version string, plurals ...string) []byte {
+	f.Helper()
+	return f.document(mainCluster.Config, version, plurals)
 }
 
-func (w *fixture) annexDocument(version string, plurals ...string) []byte {
-	w.Helper()
-	return w.document(w.annex.AnnexConfig, version, plurals)
+// annexDocument is mainDocument of annex.
+func (f *fixture) annexDocument(version string, plurals ...string) []byte {
+	f.Helper()
+	return f.document(f.annex.AnnexConfig, version, plurals)
 }
 
-func (w *fixture) document(config *restclient.Config, version string, plurals []string) []byte {
-	w.Helper()
+func (f *fixture) document(config *restclient.Config, version string, plurals []string) []byte {
+	f.Helper()
 	discovery, err := kubernetes.NewForConfig(config)
-	w.no(err)
+	expect.NoError(f, err)
 	var document []byte
-	w.eventually("the OpenAPI document of "+version, func(ctx context.Context) (bool, string) {
-		raw, err := discovery.Discovery().RESTClient().Get().AbsPath("/openapi/v3/apis/"+w.group+"/"+version).SetHeader("Accept", "application/json").DoRaw(ctx)
+	poll.UntilDone(f, "the OpenAPI document of "+version, func() (bool, string) {
+		raw, err := discovery.Discovery().RESTClient().Get().AbsPath("/openapi/v3/apis/"+f.group+"/"+version).SetHeader("Accept", "application/json").DoRaw(f.Context())
 		document = raw
 		missing := slices.DeleteFunc(slices.Clone(plurals), func(plural string) bool {
-			// "/apis/<group>/<version>/<plural>", of those with a namespace also below it.
-			return bytes.Contains(raw, []byte(`"/apis/`+w.group+"/"+version+"/"+plural+`"`))
+			return bytes.Contains(raw, []byte(`"/apis/`+f.group+"/"+version+"/"+plural+`"`))
 		})
-		return err == nil && len(missing) == 0, fmt.Sprintf("%v, without %q", err, missing)
+		return err == nil && len(missing) == 0, fmt.Sprintf("%v, missing %q", err, missing)
 	})
 	return document
 }
 
-// sameDocuments fails unless the main cluster's document is what it was before the
-// group was taken over, byte for byte, and annex's says the same about the group.
-func (w *fixture) sameDocuments(version string, before []byte, plurals ...string) {
-	w.Helper()
-	if after := w.mainDocument(version, plurals...); !bytes.Equal(before, after) {
-		w.Errorf("the main cluster's OpenAPI document of %s/%s has changed: %s", w.group, version, firstDifference(before, after))
+// expectSameDocuments fails unless the takeover left the main cluster's document
+// unchanged, byte for byte, and annex's document has the same content for the group.
+func (f *fixture) expectSameDocuments(version string, before []byte, plurals ...string) {
+	f.Helper()
+	if after := f.mainDocument(version, plurals...); !bytes.Equal(before, after) {
+		f.Errorf("the main cluster's OpenAPI document of %s/%s has changed: %s", f.group, version, firstDifference(before, after))
 	}
-	main, annex := w.ofGroup(before), w.ofGroup(w.annexDocument(version, plurals...))
+	main, annex := f.withoutKubernetesSchemas(before), f.withoutKubernetesSchemas(f.annexDocument(version, plurals...))
 	if !bytes.Equal(main, annex) {
-		w.Errorf("the OpenAPI documents of %s/%s differ between the main cluster and annex: %s", w.group, version, firstDifference(main, annex))
+		f.Errorf("the OpenAPI documents of %s/%s differ between the main cluster and annex: %s", f.group, version, firstDifference(main, annex))
 	}
 }
 
-// ofGroup is a document without the schemas of Kubernetes itself, which differ
-// between its minor versions, in one order.
-func (w *fixture) ofGroup(document []byte) []byte {
-	w.Helper()
+// withoutKubernetesSchemas removes Kubernetes' own schemas, which differ between minor
+// versions, and sorts the rest.
+func (f *fixture) withoutKubernetesSchemas(document []byte) []byte {
+	f.Helper()
 	var parsed struct {
 		Paths      map[string]any `json:"paths"`
 		Components struct {
 			Schemas map[string]any `json:"schemas"`
 		} `json:"components"`
 	}
-	w.no(json.Unmarshal(document, &parsed))
+	expect.NoError(f, json.Unmarshal(document, &parsed))
 	maps.DeleteFunc(parsed.Components.Schemas, func(name string, _ any) bool { return strings.HasPrefix(name, "io.k8s.apimachinery.") })
 	if len(parsed.Paths) == 0 || len(parsed.Components.Schemas) == 0 {
-		w.Errorf("the OpenAPI document has %d paths and %d schemas", len(parsed.Paths), len(parsed.Components.Schemas))
+		f.Errorf("the OpenAPI document has %d paths and %d schemas", len(parsed.Paths), len(parsed.Components.Schemas))
 	}
 	content, err := json.Marshal(parsed)
-	w.no(err)
+	expect.NoError(f, err)
 	return content
 }
 

@@ -17,62 +17,63 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// returns are how long after an object slipped in writers begin, in as many groups.
+// returns are the times from the late object to the first write, one for each group.
 var returns = []time.Duration{0, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond}
 
-// TestWrittenWhileGivenBack: while groups go back to the main cluster, and their labels
-// are removed, clients write. What was acknowledged is seen afterwards, wherever the
-// group is.
-func TestWrittenWhileGivenBack(t *testing.T) {
+// TestWrittenDuringReturn: clients write while groups return to the main cluster and labels
+// change. Afterwards every acknowledged object is served, by whichever side has the group.
+func TestWrittenDuringReturn(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	for i, delay := range returns {
 		t.Run(delay.String(), func(t *testing.T) {
 			t.Parallel()
-			writtenWhileGivenBack(newFixture(t, annex, fmt.Sprintf("returned%d.example.com", i)), delay)
+			writtenDuringReturn(newFixture(t, annex, fmt.Sprintf("returned%d.example.com", i)), delay)
 		})
 	}
 }
 
-func writtenWhileGivenBack(w *fixture, delay time.Duration) {
-	name := "widgets." + w.group
-	w.define(hosted(w.crd("widgets", "v1")))
-	w.published("v1")
-	w.asksAnnex("widgets", "v1")
-	w.followed(name)
-	// Kubernetes makes clients of a new definition wait for two seconds.
-	_, err := w.in(w.mainObjects, "widgets", "v1").Create(w.Context(), w.object("widgets", "v1", "dry"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	w.no(err)
+func writtenDuringReturn(f *fixture, delay time.Duration) {
+	name := "widgets." + f.group
+	f.createInMain(hosted(f.newCRD("widgets", "v1")))
+	f.waitPublished("v1")
+	f.waitForRouting("widgets", "v1")
+	f.waitForSync(name)
+	// Kubernetes delays the first create after a new CRD by two seconds.
+	_, err := f.objects(f.mainObjects, "widgets", "v1").Create(f.Context(), f.newObject("widgets", "v1", "dry"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	expect.NoError(f, err)
 
-	ctx, stop := context.WithCancel(w.Context())
+	ctx, stop := context.WithCancel(f.Context())
 	defer stop()
 	var writers sync.WaitGroup
 	acknowledged := make([][]string, 3)
-	w.slipIn("widgets", "v1", "late")
+	f.putInMainEtcd("widgets", "v1", "late")
 	time.Sleep(delay)
 	for i := range acknowledged {
 		writers.Go(func() {
 			for object := 0; ctx.Err() == nil; object++ {
 				name := fmt.Sprintf("w%d-%d", i, object)
-				if _, err := w.in(w.mainObjects, "widgets", "v1").Create(ctx, w.object("widgets", "v1", name), metav1.CreateOptions{}); err == nil {
+				if _, err := f.objects(f.mainObjects, "widgets", "v1").Create(ctx, f.newObject("widgets", "v1", name), metav1.CreateOptions{}); err == nil {
 					acknowledged[i] = append(acknowledged[i], name)
 				}
 			}
 		})
 	}
-	w.patch(name, `{"metadata":{"labels":{"annex.dev/hosted":null}}}`)
-	w.patch(name, `{"metadata":{"labels":{"annex.dev/hosted":"true"}}}`)
-	w.seesLateObject(name)
-	w.eventually("objects are made", func(ctx context.Context) (bool, string) {
-		list, err := w.in(w.mainObjects, "widgets", "v1").List(ctx, metav1.ListOptions{})
+	f.patchInMain(name, `{"metadata":{"labels":{"annex.dev/hosted":null}}}`)
+	f.patchInMain(name, `{"metadata":{"labels":{"annex.dev/hosted":"true"}}}`)
+	f.waitForLateObject(name)
+	poll.UntilDone(f, "objects are created", func() (bool, string) {
+		list, err := f.objects(f.mainObjects, "widgets", "v1").List(f.Context(), metav1.ListOptions{})
 		return err == nil && len(list.Items) > 10, fmt.Sprint(err)
 	})
 	stop()
 	writers.Wait()
 
-	list, err := w.in(w.mainObjects, "widgets", "v1").List(w.Context(), metav1.ListOptions{})
-	w.no(err)
+	list, err := f.objects(f.mainObjects, "widgets", "v1").List(f.Context(), metav1.ListOptions{})
+	expect.NoError(f, err)
 	seen := map[string]bool{}
 	for _, object := range list.Items {
 		seen[object.GetName()] = true
@@ -86,27 +87,27 @@ func writtenWhileGivenBack(w *fixture, delay time.Duration) {
 		for _, name := range names {
 			count++
 			if !seen[name] {
-				w.Errorf("%s answers for the group, and object %s, which was acknowledged, is not there", route, name)
+				f.Errorf("%s serves the group, without the acknowledged object %s", route, name)
 			}
 		}
 	}
-	w.Logf("%s answers for the group, %d objects were made", route, count)
+	f.Logf("%s serves the group, %d objects were created", route, count)
 }
 
-// seesLateObject waits until annex has seen the object that slipped in. On a machine that
-// is so slow that annex looked for none any more the test says nothing.
-func (w *fixture) seesLateObject(name string) {
-	w.Helper()
+// waitForLateObject waits until annex has found the late object. It skips the test on a
+// machine so slow that annex had stopped watching for such objects.
+func (f *fixture) waitForLateObject(name string) {
+	f.Helper()
 	deadline := time.Now().Add(20 * time.Second)
-	w.eventually("annex sees the late object", func(ctx context.Context) (bool, string) {
-		resource, err := w.annexHosting.HostingV1alpha1().HostedResources().Get(ctx, name, metav1.GetOptions{})
+	poll.UntilDone(f, "annex finds the late object", func() (bool, string) {
+		resource, err := f.hostedResources.Get(f.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
-		said := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
-		if said != nil && said.Reason == "Synced" && time.Now().After(deadline) {
-			w.Skip("annex had stopped looking for late objects")
+		condition := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
+		if condition != nil && condition.Reason == "Synced" && time.Now().After(deadline) {
+			f.Skip("annex had stopped watching for late objects")
 		}
-		return said != nil && said.Reason == "ObjectsAppeared", fmt.Sprintf("%+v", said)
+		return condition != nil && condition.Reason == "ObjectsAppeared", fmt.Sprintf("%+v", condition)
 	})
 }

@@ -6,7 +6,6 @@
 package definitions
 
 import (
-	"context"
 	"net/url"
 	"strings"
 
@@ -20,28 +19,29 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// refusesToAuthor: the main cluster says which endpoints and Secrets the author of a
-// Store may name, who has rights on Stores there and no others.
-func (w *fixture) refusesToAuthor(etcd *etcdcluster.Cluster, secret string) {
-	w.Helper()
+// expectAuthorRefused fails unless a user of the main cluster with permissions on Stores only
+// is refused endpoints and Secrets.
+func (f *fixture) expectAuthorRefused(etcd *etcdcluster.Cluster, secret string) {
+	f.Helper()
 	const user = "store-author"
 	config, err := mainCluster.ConfigFor(user)
-	w.no(err)
+	expect.NoError(f, err)
 	author, err := hostingclient.NewForConfig(config)
-	w.no(err)
+	expect.NoError(f, err)
 	kube, err := kubernetes.NewForConfig(mainCluster.Config)
-	w.no(err)
+	expect.NoError(f, err)
 	grant := func(name string, rule rbacv1.PolicyRule) {
-		w.Helper()
-		_, err := kube.RbacV1().ClusterRoles().Create(w.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}, metav1.CreateOptions{})
-		w.no(err)
-		_, err = kube.RbacV1().ClusterRoleBindings().Create(w.Context(), &rbacv1.ClusterRoleBinding{
+		f.Helper()
+		expect.Create(f, kube.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}})
+		_, err = kube.RbacV1().ClusterRoleBindings().Create(f.Context(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 		}, metav1.CreateOptions{})
-		w.no(err)
+		expect.NoError(f, err)
 	}
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "authors"},
@@ -50,31 +50,30 @@ func (w *fixture) refusesToAuthor(etcd *etcdcluster.Cluster, secret string) {
 			TLS:       &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Namespace: hosting.NamespaceAnnexSystem, Name: secret}},
 		}},
 	}
-	// Answers of the main cluster are remembered for a while, so each is waited for.
+	// Decisions of the main cluster are cached for a while.
 	refused := func(words string) {
-		w.Helper()
-		w.eventually("a Store is refused: "+words, func(ctx context.Context) (bool, string) {
-			_, err := author.HostingV1alpha1().Stores().Create(ctx, store, metav1.CreateOptions{})
+		f.Helper()
+		poll.UntilDone(f, "a Store is refused: "+words, func() (bool, string) {
+			_, err := author.HostingV1alpha1().Stores().Create(f.Context(), store, metav1.CreateOptions{})
 			if err == nil {
-				w.Fatal("the Store is made")
+				f.Fatal("the Store was created")
 			}
 			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), words), err.Error()
 		})
 	}
 	grant("store-author", rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"stores"}})
 	endpoint, err := url.Parse(etcd.Endpoints()[0])
-	w.no(err)
+	expect.NoError(f, err)
 	refused(endpoint.Host + ` is not in annex's flag --store-endpoints`)
 	grant("store-endpoints", rbacv1.PolicyRule{Verbs: []string{"use"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"stores/endpoints"}})
 	refused(hosting.NamespaceAnnexSystem + "/" + secret)
 }
 
-// ofACompiledInGroup: a definition of a group that annex serves without definitions is
-// not followed, and annex says so.
-func ofACompiledInGroup(w *fixture) {
-	crd := hosted(w.crd("widgets", "v9"))
+// ofACompiledInGroup: annex refuses CRDs of its compiled-in groups.
+func ofACompiledInGroup(f *fixture) {
+	crd := hosted(f.newCRD("widgets", "v9"))
 	crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, for a test"}
-	w.define(crd)
-	w.says(crd.Name, metav1.ConditionFalse, "Rejected", "compiled into annex")
-	w.isMains("v9")
+	f.createInMain(crd)
+	f.waitForCondition(crd.Name, metav1.ConditionFalse, "Rejected", "compiled into annex")
+	f.expectServedByMain("v9")
 }

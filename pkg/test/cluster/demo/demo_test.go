@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -18,9 +19,7 @@ import (
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	root, err := process.ModuleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	command := exec.CommandContext(t.Context(), "go", "run", "./hack/demo", "demo", "--once")
 	command.Dir = root
 	began := time.Now()

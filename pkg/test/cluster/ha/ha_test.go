@@ -18,6 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const clients = 12
@@ -98,13 +101,9 @@ var isLeader = regexp.MustCompile(`(?m)^leader_election_master_status\{name="ann
 func metrics(t testing.TB, r *replica) string {
 	t.Helper()
 	annexClient, err := kubernetes.NewForConfig(r.AnnexConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	text, err := annexClient.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(text)
 }
 
@@ -123,16 +122,14 @@ func leaders(t testing.TB) (found []*replica) {
 func TestLeaderIsKilled(t *testing.T) {
 	replicas.scale(t, 3)
 	var before []*replica
-	eventually(t, "one leader", func() string {
+	poll.Until(t, "one leader", func() string {
 		if before = leaders(t); len(before) != 1 {
 			return fmt.Sprintf("%d replicas lead", len(before))
 		}
 		return ""
 	})
 	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	holder := func() string {
 		lease, err := mainClient.CoordinationV1().Leases("annex-system").Get(t.Context(), "annex-controllers", metav1.GetOptions{})
 		if err != nil || lease.Spec.HolderIdentity == nil {
@@ -144,7 +141,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	killed := time.Now()
 	replicas.kill(before[0])
 	replicas.forget(before[0])
-	eventually(t, "another leader", func() string {
+	poll.Until(t, "another leader", func() string {
 		if now := holder(); now == held || now == "" {
 			return now
 		}
@@ -176,17 +173,13 @@ func TestWatchesSpread(t *testing.T) {
 	serveThings(t)
 	replicas.ready(t)
 	mainHTTP, err := restclient.HTTPClientFor(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const watches = 60
 	for range watches {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, mainCluster.URL+"/apis/ha.example.com/v1/things?watch=true", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		response, err := mainHTTP.Do(request)
 		if err != nil || response.StatusCode != http.StatusOK {
 			t.Fatalf("watching: %v, error %v", response, err)

@@ -20,6 +20,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // load is clients of the main cluster that work on things. None tries anything
@@ -59,9 +61,7 @@ func startLoad(t *testing.T, clients int) *load {
 	config := restclient.CopyConfig(mainCluster.Config)
 	config.Timeout = 30 * time.Second
 	mainHTTP, err := restclient.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{http: mainHTTP, cancel: cancel, began: time.Now(), requests: map[string]int{}, writes: map[uint64]change{}, deleted: map[string]int{}}
 	for i := range clients {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -112,9 +113,7 @@ func (f *fleet) scale(t testing.TB, count int) {
 	for len(f.running) < count {
 		f.start(t)
 	}
-	if err := f.WaitHosting(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, f.WaitHosting(t.Context()))
 }
 
 // start starts a replica with a data directory of its own, as a new pod has.
@@ -122,13 +121,9 @@ func (f *fleet) start(t testing.TB) *replica {
 	t.Helper()
 	f.started++
 	annex, err := f.LaunchProcess(t.Context(), filepath.Join(f.dir, fmt.Sprint("data-", f.started)), f.flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	annexClient, err := kubernetes.NewForConfig(annex.AnnexConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &replica{Annex: annex, stopProbing: cancel}
 	r.probing.Go(func() {
@@ -152,9 +147,7 @@ func (f *fleet) start(t testing.TB) *replica {
 func (f *fleet) restart(t testing.TB, r *replica) time.Duration {
 	t.Helper()
 	began := time.Now()
-	if err := r.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, r.Process.Signal(syscall.SIGTERM))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	code, err := r.Process.Wait(ctx)
@@ -198,7 +191,7 @@ func (f *fleet) stop() {
 // ready waits until the balancer sends connections to all replicas.
 func (f *fleet) ready(t testing.TB) {
 	t.Helper()
-	eventually(t, "all replicas are ready", func() string {
+	poll.Until(t, "all replicas are ready", func() string {
 		if got := f.Balancer.Ready(); len(got) != len(f.running) {
 			return fmt.Sprintf("%d of %d are", len(got), len(f.running))
 		}
@@ -211,9 +204,7 @@ func (f *fleet) ready(t testing.TB) {
 func serveThings(t testing.TB) {
 	t.Helper()
 	annexExtensions, err := apiextensionsclient.NewForConfig(replicas.running[0].AnnexConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	definitions := annexExtensions.ApiextensionsV1().CustomResourceDefinitions()
 	if _, err := definitions.Get(t.Context(), things.GroupResource().String(), metav1.GetOptions{}); err == nil {
 		return
@@ -232,19 +223,13 @@ func serveThings(t testing.TB) {
 			}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := replicas.WaitPublished(t.Context(), things.Group, things.Version); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, replicas.WaitPublished(t.Context(), things.Group, things.Version))
 	// A new resource is refused for a moment by each replica, until it has read it.
 	for _, r := range replicas.running {
 		annexClient, err := kubernetes.NewForConfig(r.AnnexConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the new resource can be listed", func() string {
+		expect.NoError(t, err)
+		poll.Until(t, "the new resource can be listed", func() string {
 			err := annexClient.RESTClient().Get().AbsPath("/apis/ha.example.com/v1/things").Do(t.Context()).Error()
 			if err != nil {
 				return err.Error()
@@ -253,16 +238,6 @@ func serveThings(t testing.TB) {
 		})
 	}
 	mainClient, err := kubernetes.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := mainClient.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually polls until check returns "", and fails with the last that it returned.
-func eventually(t testing.TB, what string, check func() (problem string)) {
-	t.Helper()
-	poll.Until(t, what, check)
+	expect.NoError(t, err)
+	expect.Create(t, mainClient.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 }

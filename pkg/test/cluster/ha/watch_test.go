@@ -19,6 +19,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // watcher follows things as a reflector does: it lists once, and watches from there
@@ -47,21 +50,15 @@ type event struct {
 func startWatch(t *testing.T) *watcher {
 	t.Helper()
 	mainHTTP, err := restclient.HTTPClientFor(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	status, answer, err := send(t.Context(), mainHTTP, http.MethodGet, "", "", "")
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("listing: %d %s, error %v", status, answer, err)
 	}
 	list := &unstructured.UnstructuredList{}
-	if err := json.Unmarshal(answer, list); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(answer, list))
 	from, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watcher{http: mainHTTP, cancel: cancel, done: make(chan struct{}), from: from, last: from}
 	go func() {
@@ -146,7 +143,7 @@ func (w *watcher) check(t *testing.T, l *load) {
 	for _, count := range l.deleted {
 		deletions += count
 	}
-	eventually(t, "the watch catches up", func() string {
+	poll.Until(t, "the watch catches up", func() string {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		deleted := 0

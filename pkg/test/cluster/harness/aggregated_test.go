@@ -24,7 +24,9 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -38,63 +40,51 @@ const (
 func TestYourOwnServer(t *testing.T) {
 	t.Parallel()
 	certificate, key, err := shared.ServingCertificate(helloNamespace, helloService)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(shared.CA())
 	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{
 		ReadyTLS: &tls.Config{RootCAs: roots, ServerName: helloService + "." + helloNamespace + ".svc"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { balancer.Close() })
 	first, second := startHello(t, "first", certificate, key), startHello(t, "second", certificate, key)
 	balancer.Add(first.Listener.Addr().String())
 	balancer.Add(second.Listener.Addr().String())
 
-	if err := shared.ExternalNameService(t.Context(), helloNamespace, helloService); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, shared.ExternalNameService(t.Context(), helloNamespace, helloService))
 	registerHello(t, int32(balancer.Port()))
 	mainClient := mainClient(t, shared.Config)
-	eventually(t, "an answer through the main cluster", func(ctx context.Context) error {
-		_, err := hello(ctx, mainClient)
+	poll.UntilNoError(t, "an answer through the main cluster", func() error {
+		_, err := hello(t.Context(), mainClient)
 		return err
 	})
 
 	t.Run("who says hello", func(t *testing.T) {
 		said, err := hello(t.Context(), mainClient)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if said.User != "main-admin" {
 			t.Errorf("the main cluster's user is %q to the server", said.User)
 		}
 	})
 	t.Run("the main cluster's RBAC holds", func(t *testing.T) {
 		config, err := shared.ConfigFor("jane")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if _, err := hello(t.Context(), kubernetes.NewForConfigOrDie(config)); !apierrors.IsForbidden(err) {
 			t.Errorf("a user without a role got %v", err)
 		}
 	})
 	t.Run("the other replica answers", func(t *testing.T) {
 		said, err := hello(t.Context(), mainClient)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		gone, other := first, "second"
 		if said.Replica == "second" {
 			gone, other = second, "first"
 		}
 		balancer.Remove(gone.Listener.Addr().String())
 		gone.CloseClientConnections()
-		eventually(t, "an answer of "+other, func(ctx context.Context) error {
-			said, err := hello(ctx, mainClient)
+		poll.UntilNoError(t, "an answer of "+other, func() error {
+			said, err := hello(t.Context(), mainClient)
 			if err == nil && said.Replica != other {
 				err = fmt.Errorf("%s answers", said.Replica)
 			}
@@ -120,9 +110,7 @@ func hello(ctx context.Context, mainClient kubernetes.Interface) (greeting, erro
 func startHello(t *testing.T, replica string, certificate, key []byte) *httptest.Server {
 	t.Helper()
 	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	answer := func(w http.ResponseWriter, content any) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(content)

@@ -9,10 +9,9 @@ import (
 	"errors"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestAnnex sees that annex is reached through the main cluster, that it is this
@@ -20,30 +19,18 @@ import (
 func TestAnnex(t *testing.T) {
 	t.Parallel()
 	mainHosting, err := hostingclient.NewForConfig(shared.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var earlier string
 	for range 2 {
 		annex := annextest.Start(t, shared)
 		annexHosting, err := hostingclient.NewForConfig(annex.AnnexConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
-		through, err := mainHosting.HostingV1alpha1().Stores().Get(t.Context(), "default", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		direct, err := annexHosting.HostingV1alpha1().Stores().Get(t.Context(), "default", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
+		through := expect.Get(t, mainHosting.HostingV1alpha1().Stores(), "default")
+		direct := expect.Get(t, annexHosting.HostingV1alpha1().Stores(), "default")
 		if through.UID != direct.UID || string(through.UID) == earlier {
 			t.Errorf("through the main cluster the store has UID %s, in annex %s, in the one before %q", through.UID, direct.UID, earlier)
 		}
 		earlier = string(direct.UID)
-		if err := errors.Join(annex.Shutdown(), annex.Uninstall(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, errors.Join(annex.Shutdown(), annex.Uninstall(t.Context())))
 	}
 }

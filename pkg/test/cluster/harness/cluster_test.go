@@ -6,7 +6,6 @@
 package harness
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,12 +19,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -49,38 +49,19 @@ func TestMain(m *testing.M) {
 func mainClient(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
 	made, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
-}
-
-// eventually waits for a condition, and says what kept it from being true.
-func eventually(t *testing.T, what string, condition func(context.Context) error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = condition(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v, last: %v", what, err, last)
-	}
 }
 
 func TestVersionAndPrivacy(t *testing.T) {
 	t.Parallel()
 	version, err := mainClient(t, shared.Config).Discovery().ServerVersion()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if !strings.HasPrefix(version.GitVersion, "v1.") || version.Major != "1" {
 		t.Errorf("the cluster calls itself %s, major %q", version.GitVersion, version.Major)
 	}
 	info, err := os.Stat(shared.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if info.Mode().Perm() != 0o700 {
 		t.Errorf("others may enter %s: mode %v", shared.Dir, info.Mode())
 	}
@@ -94,17 +75,13 @@ func TestLogins(t *testing.T) {
 	whoAmI := func(t *testing.T, config *restclient.Config) authenticationv1.UserInfo {
 		t.Helper()
 		review, err := mainClient(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return review.Status.UserInfo
 	}
 	t.Run("user", func(t *testing.T) {
 		t.Parallel()
 		config, err := shared.ConfigFor("jane", "builders")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if who := whoAmI(t, config); who.Username != "jane" || who.Groups[0] != "builders" {
 			t.Errorf("logged in as %+v", who)
 		}
@@ -115,13 +92,9 @@ func TestLogins(t *testing.T) {
 	t.Run("service account", func(t *testing.T) {
 		t.Parallel()
 		path, err := shared.ServiceAccountKubeconfig(t.Context(), "default", "default")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		config, err := clientcmd.BuildConfigFromFlags("", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if who := whoAmI(t, config); who.Username != "system:serviceaccount:default:default" {
 			t.Errorf("logged in as %+v", who)
 		}
@@ -140,35 +113,24 @@ func TestControllers(t *testing.T) {
 	t.Parallel()
 	client := mainClient(t, shared.Config)
 	const namespace = "controllers"
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "root CA", func(ctx context.Context) error {
-		_, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+	expect.Create(t, client.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	poll.UntilNoError(t, "root CA", func() error {
+		_, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})
-	owner, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := expect.Create(t, client.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}})
 	owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owned", OwnerReferences: []metav1.OwnerReference{
 		{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID},
 	}}}
-	if _, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), owned, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.CoreV1().ConfigMaps(namespace).Delete(t.Context(), owner.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "garbage collection", func(ctx context.Context) error {
-		_, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, owned.Name, metav1.GetOptions{})
+	expect.Create(t, client.CoreV1().ConfigMaps(namespace), owned)
+	expect.Delete(t, client.CoreV1().ConfigMaps(namespace), owner.Name)
+	poll.UntilNoError(t, "garbage collection", func() error {
+		_, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), owned.Name, metav1.GetOptions{})
 		return gone(err)
 	})
-	if err := client.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "deletion of the namespace", func(ctx context.Context) error {
-		_, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	expect.Delete(t, client.CoreV1().Namespaces(), namespace)
+	poll.UntilNoError(t, "deletion of the namespace", func() error {
+		_, err := client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 		return gone(err)
 	})
 }
@@ -187,17 +149,13 @@ func gone(err error) error {
 
 func TestRotateFrontProxyCA(t *testing.T) {
 	t.Parallel()
-	if err := shared.RotateFrontProxyCA(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, shared.RotateFrontProxyCA(t.Context()))
 }
 
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	cluster, err := maincluster.Start(t.Context(), maincluster.Options{Controllers: []string{maincluster.NoControllers}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
 			t.Error(err)
@@ -207,18 +165,12 @@ func TestRestart(t *testing.T) {
 		}
 	})
 	client := mainClient(t, cluster.Config)
-	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := cluster.StopAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, client.CoreV1().ConfigMaps("default"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}})
+	expect.NoError(t, cluster.StopAPIServer(t.Context()))
 	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err == nil {
 		t.Fatal("an API server that was stopped still answers")
 	}
-	if err := cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, cluster.StartAPIServer(t.Context()))
 	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
@@ -242,24 +194,18 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 		t.Skip("only Linux ends the children of a process that was killed")
 	}
 	dir, err := os.MkdirTemp("", "main-cluster-orphans-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	programs, err := maincluster.FindPrograms(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	parent := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 	parent.Env = append(os.Environ(), parentVariable+"=1", "TMPDIR="+dir,
 		// Found that way, it needs no other children to find them.
 		maincluster.ProgramsVariable+"="+filepath.Dir(programs.KubeAPIServer))
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, parent.Start())
 	t.Cleanup(func() { _ = parent.Process.Kill() })
 	var children []string
-	eventually(t, "start of the children", func(context.Context) error {
+	poll.UntilNoError(t, "start of the children", func() error {
 		if children = childrenOf(parent.Process.Pid); len(children) == 0 {
 			return fmt.Errorf("process %d has none", parent.Process.Pid)
 		}
@@ -267,7 +213,7 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 	})
 	_ = parent.Process.Kill()
 	_ = parent.Wait()
-	eventually(t, "end of the children", func(context.Context) error {
+	poll.UntilNoError(t, "end of the children", func() error {
 		for _, pid := range children {
 			if command, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline")); err == nil && len(command) > 0 {
 				return fmt.Errorf("process %s still runs: %s", pid, command)

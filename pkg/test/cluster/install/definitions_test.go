@@ -24,7 +24,9 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 func base64Of(content []byte) string { return base64.StdEncoding.EncodeToString(content) }
@@ -32,9 +34,7 @@ func base64Of(content []byte) string { return base64.StdEncoding.EncodeToString(
 func definitions(t *testing.T, config *restclient.Config) apiextensionsclientv1.CustomResourceDefinitionInterface {
 	t.Helper()
 	made, err := apiextensionsclient.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made.ApiextensionsV1().CustomResourceDefinitions()
 }
 
@@ -75,15 +75,13 @@ func installCRD(t *testing.T, config *restclient.Config, definition *apiextensio
 
 func deleteCRD(t *testing.T, config *restclient.Config, name string) {
 	t.Helper()
-	if err := definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
 // servedByMain waits until the main cluster itself serves version v1 of a group.
 func servedByMain(t *testing.T, group string) {
 	t.Helper()
-	eventually(t, "the main cluster serves "+group, func() (bool, string) {
+	poll.UntilDone(t, "the main cluster serves "+group, func() (bool, string) {
 		path := "/openapi/v3/apis/" + group + "/v1"
 		content, err := kube(t, mainCluster.Config).Discovery().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
 		if err != nil {
@@ -104,9 +102,7 @@ func groupNotLetIn(t *testing.T, annex *annextest.Annex) {
 	found := finds(t, mainCluster, "groups-rbac", "FAIL", "list/watch guests."+group)
 	finds(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "Forbidden")
 	mend(t, mainCluster, found.Mend)
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	finds(t, mainCluster, "groups-rbac", "ok", group)
 }
 
@@ -114,17 +110,11 @@ func groupNotLetIn(t *testing.T, annex *annextest.Annex) {
 // version go that annex has objects of. annex keeps them and its definition.
 func invalidStorageVersion(t *testing.T, annex *annextest.Annex) {
 	const group, name = "stored.example.com", "widgets.stored.example.com"
-	if err := annex.AllowGroup(t.Context(), group); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.AllowGroup(t.Context(), group))
 	installCRD(t, mainCluster.Config, labelled(crd(name, "v1", "v2")))
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	objects, err := dynamic.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	widgets := objects.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}).Namespace(metav1.NamespaceDefault)
 	widget := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": group + "/v1", "kind": "Widget", "metadata": map[string]any{"name": "one"},
@@ -165,7 +155,7 @@ func wrongServicePort(t *testing.T, _ *annextest.Annex) {
 	if found.Mend != "annex serve --publish-service=annex-system/annex:443" {
 		t.Errorf("the doctor mends it with %q", found.Mend)
 	}
-	eventually(t, "the main cluster notices", func() (bool, string) {
+	poll.UntilDone(t, "the main cluster notices", func() (bool, string) {
 		r := doctor(t, mainCluster)
 		_, is := r.find("apiservice", "FAIL", "--publish-service has the wrong port", "ServicePortError")
 		return is, r.raw
@@ -174,9 +164,7 @@ func wrongServicePort(t *testing.T, _ *annextest.Annex) {
 }
 
 func noService(t *testing.T, _ *annextest.Annex) {
-	if err := kube(t, mainCluster.Config).CoreV1().Services(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, kube(t, mainCluster.Config).CoreV1().Services(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}))
 	found := finds(t, mainCluster, "service", "FAIL", "there is no Service annex-system/annex")
 	if found.Mend != "kubectl apply -k artifacts/deploy/base" {
 		t.Errorf("the doctor mends it with %q", found.Mend)
@@ -203,9 +191,7 @@ func restoreService(t *testing.T) {
 	if err := services.Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	if err := mainCluster.ExternalNameService(t.Context(), namespace, "annex"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), namespace, "annex"))
 }
 
 // twoAnnexes: a group that annex serves is published by another one already.
@@ -227,18 +213,12 @@ func twoAnnexes(t *testing.T, annex *annextest.Annex) {
 	finds(t, mainCluster, "published", "warn", `another annex publishes as "other-system.annex"`, name)
 	finds(t, mainCluster, "resources", "FAIL", "apples."+group, "Published", "ForeignAPIService", "other-system")
 	untouched, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if untouched.Spec.Service.Namespace != "other-system" {
 		t.Errorf("annex overwrote the APIService of another: %v", untouched.Spec.Service)
 	}
-	if err := apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 }
 
 // otherAnnex is what the doctor says to who installs a second annex.
@@ -262,9 +242,7 @@ func TestFrontProxyRotated(t *testing.T) {
 	cluster := ownCluster(t)
 	annextest.Start(t, cluster)
 	before, _ := healthy(t, cluster).find("front-proxy", "ok")
-	if err := cluster.RotateFrontProxyCA(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, cluster.RotateFrontProxyCA(t.Context()))
 	after, _ := healthy(t, cluster).find("front-proxy", "ok")
 	if before.Message == after.Message || after.Message == "" {
 		t.Errorf("before: %s\nafter: %s", before.Message, after.Message)
@@ -275,9 +253,7 @@ func TestFrontProxyRotated(t *testing.T) {
 func ownCluster(t *testing.T) *maincluster.Cluster {
 	t.Helper()
 	cluster, err := maincluster.Start(t.Context(), fewControllers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
 			t.Error(err)

@@ -16,6 +16,8 @@ import (
 	aggregatorclientv1 "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const hosting = "v1alpha1.hosting.annex.dev"
@@ -83,29 +85,21 @@ func patchAPIService(t *testing.T, name, patch string) {
 }
 
 func missingRoleBinding(t *testing.T, _ *annextest.Annex) {
-	if err := kube(t, mainCluster.Config).RbacV1().RoleBindings("kube-system").Delete(t.Context(), "annex-authentication-reader", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, kube(t, mainCluster.Config).RbacV1().RoleBindings("kube-system").Delete(t.Context(), "annex-authentication-reader", metav1.DeleteOptions{}))
 	found := finds(t, mainCluster, "rbac", "FAIL", "get/list/watch configmaps extension-apiserver-authentication in kube-system")
 	mend(t, mainCluster, found.Mend)
 }
 
 func missingDelegation(t *testing.T, _ *annextest.Annex) {
-	if err := kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings().Delete(t.Context(), "annex-auth-delegator", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings().Delete(t.Context(), "annex-auth-delegator", metav1.DeleteOptions{}))
 	found := finds(t, mainCluster, "rbac", "FAIL", "create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io")
 	mend(t, mainCluster, found.Mend)
 }
 
 func missingRole(t *testing.T, _ *annextest.Annex) {
 	rbac := kube(t, mainCluster.Config).RbacV1()
-	if err := rbac.Roles(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := rbac.ClusterRoleBindings().Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, rbac.Roles(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}))
+	expect.NoError(t, rbac.ClusterRoleBindings().Delete(t.Context(), "annex", metav1.DeleteOptions{}))
 	found := finds(t, mainCluster, "rbac", "FAIL", "create leases.coordination.k8s.io in annex-system")
 	finds(t, mainCluster, "rbac", "FAIL", "get/list/watch namespaces")
 	mend(t, mainCluster, found.Mend)
@@ -118,25 +112,19 @@ func tooManyRights(t *testing.T, _ *annextest.Annex) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "annex"}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	found := finds(t, mainCluster, "rbac", "warn", "may get secrets anywhere")
 	output, err := shell(t, mainCluster, found.Mend)
 	if err != nil || !strings.Contains(output, "annex-too-much") {
 		t.Errorf("%s: %v: it does not show the binding:\n%s", found.Mend, err, output)
 	}
-	if err := bindings.Delete(t.Context(), "annex-too-much", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, bindings.Delete(t.Context(), "annex-too-much", metav1.DeleteOptions{}))
 }
 
 // wrongCABundle can last only while annex may not put it right.
 func wrongCABundle(t *testing.T, _ *annextest.Annex) {
 	bindings := kube(t, mainCluster.Config).RbacV1().ClusterRoleBindings()
-	if err := bindings.Delete(t.Context(), "annex", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, bindings.Delete(t.Context(), "annex", metav1.DeleteOptions{}))
 	finds(t, mainCluster, "rbac", "FAIL", "get/list/watch namespaces")
 	patchAPIService(t, hosting, `{"spec":{"caBundle":"`+base64Of(mainCluster.CA())+`"}}`)
 	finds(t, mainCluster, "apiservice", "FAIL", "the wrong authorities", "x509")
@@ -150,15 +138,13 @@ func wrongCABundle(t *testing.T, _ *annextest.Annex) {
 func editedAPIService(t *testing.T, _ *annextest.Annex) {
 	patchAPIService(t, hosting, `{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"name":"nobody","port":1}}}`)
 	healthy(t, mainCluster)
-	if err := apiServices(t).Delete(t.Context(), hosting, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, apiServices(t).Delete(t.Context(), hosting, metav1.DeleteOptions{}))
 }
 
 func unlabelledAPIService(t *testing.T, _ *annextest.Annex) {
 	patchAPIService(t, hosting, `{"metadata":{"labels":{"annex.dev/published-by":null}}}`)
 	r := doctor(t, mainCluster, "--publish-service=annex-system/annex:443")
-	found, is := r.find("apiservice", "FAIL", "somebody else made")
+	found, is := r.find("apiservice", "FAIL", "was not created by annex")
 	if !is {
 		t.Fatalf("the doctor does not find it:\n%s", r.raw)
 	}
@@ -172,23 +158,19 @@ func openAPI(t *testing.T, annex *annextest.Annex) {
 	if r := doctor(t, mainCluster, "--save="+before); r.code != 0 {
 		t.Fatalf("--save:\n%s", r.raw)
 	}
-	if err := annex.AllowGroup(t.Context(), "openapi.example.com"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.AllowGroup(t.Context(), "openapi.example.com"))
 	hosted := crd("things.openapi.example.com")
 	hosted.Labels = map[string]string{"annex.dev/hosted": "true"}
 	installCRD(t, mainCluster.Config, hosted)
-	if err := annex.WaitPublished(t.Context(), "openapi.example.com", "v1"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "OpenAPI is the same outside of annex's groups", func() (bool, string) {
+	expect.NoError(t, annex.WaitPublished(t.Context(), "openapi.example.com", "v1"))
+	poll.UntilDone(t, "OpenAPI is the same outside of annex's groups", func() (bool, string) {
 		r := doctor(t, mainCluster, "--compare="+before)
 		found, is := r.find("openapi", "ok", "nothing has changed outside of annex's groups")
 		return is && r.code == 0 && !strings.Contains(found.Message, " 0 entries"), r.raw
 	})
 
 	deleteCRD(t, mainCluster.Config, "bystanders.bystander.example.com")
-	eventually(t, "the doctor misses what has vanished", func() (bool, string) {
+	poll.UntilDone(t, "the doctor misses what has vanished", func() (bool, string) {
 		r := doctor(t, mainCluster, "--compare="+before)
 		_, path := r.find("openapi", "FAIL", "path /apis/bystander.example.com/v1/bystanders", "has vanished")
 		_, document := r.find("openapi", "FAIL", "document apis/bystander.example.com/v1 of v3 has vanished")

@@ -22,6 +22,7 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/annex-dev/annex/pkg/cmd"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
@@ -50,18 +51,14 @@ func TestMain(m *testing.M) {
 func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
 	made, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
 }
 
 func aggregator(t *testing.T, config *restclient.Config) aggregatorclient.Interface {
 	t.Helper()
 	made, err := aggregatorclient.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
 }
 
@@ -106,7 +103,7 @@ func doctor(t *testing.T, cluster *maincluster.Cluster, flags ...string) report 
 func finds(t *testing.T, cluster *maincluster.Cluster, check, status string, words ...string) finding {
 	t.Helper()
 	var found finding
-	eventually(t, "the doctor finds "+status+" "+check+": "+strings.Join(words, " … "), func() (bool, string) {
+	poll.UntilDone(t, "the doctor finds "+status+" "+check+": "+strings.Join(words, " … "), func() (bool, string) {
 		r := doctor(t, cluster)
 		var is bool
 		found, is = r.find(check, status, words...)
@@ -119,7 +116,7 @@ func finds(t *testing.T, cluster *maincluster.Cluster, check, status string, wor
 func healthy(t *testing.T, cluster *maincluster.Cluster) report {
 	t.Helper()
 	var r report
-	eventually(t, "the doctor finds nothing wrong", func() (bool, string) {
+	poll.UntilDone(t, "the doctor finds nothing wrong", func() (bool, string) {
 		r = doctor(t, cluster)
 		return r.code == 0 && !slices.ContainsFunc(r.findings, func(f finding) bool { return f.Status != "ok" }), r.raw
 	})
@@ -137,22 +134,14 @@ func mend(t *testing.T, cluster *maincluster.Cluster, command string) {
 func shell(t *testing.T, cluster *maincluster.Cluster, command string) (string, error) {
 	t.Helper()
 	root, err := process.ModuleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	kubectl, err := process.Bin(t.Context(), "kubectl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	programs := t.TempDir()
 	for name, target := range map[string]string{"kubectl": kubectl, "annex": self} {
-		if err := os.Symlink(target, filepath.Join(programs, name)); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.Symlink(target, filepath.Join(programs, name)))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -161,10 +150,4 @@ func shell(t *testing.T, cluster *maincluster.Cluster, command string) (string, 
 	run.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "KUBECONFIG="+cluster.Kubeconfig, "HOME="+programs)
 	output, err := run.CombinedOutput()
 	return string(output), err
-}
-
-// eventually polls until done and fails with what was last seen.
-func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
-	t.Helper()
-	poll.UntilDone(t, what, check)
 }

@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -40,9 +42,7 @@ func TestKustomize(t *testing.T) {
 		}
 	}
 	statefulSet, err := kube(t, cluster.Config).AppsV1().StatefulSets(namespace).Get(t.Context(), "annex", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	tryPod(t, cluster.Config, statefulSet.Spec.Template)
 
 	mend(t, cluster, "kubectl delete -k artifacts/deploy/base --ignore-not-found --wait=false")
@@ -54,9 +54,7 @@ func TestExternalEtcd(t *testing.T) {
 	cluster := ownCluster(t)
 	mend(t, cluster, "kubectl apply -k artifacts/deploy/overlays/external-etcd")
 	deployment, err := kube(t, cluster.Config).AppsV1().Deployments(namespace).Get(t.Context(), "annex", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if *deployment.Spec.Replicas != 3 {
 		t.Errorf("%d replicas, want 3", *deployment.Spec.Replicas)
 	}
@@ -80,7 +78,7 @@ func TestExternalEtcd(t *testing.T) {
 	operator := crd("servicemonitors.monitoring.coreos.com")
 	operator.Spec.Names.Kind = "ServiceMonitor"
 	installCRD(t, cluster.Config, operator)
-	eventually(t, "ServiceMonitors are served", func() (bool, string) {
+	poll.UntilDone(t, "ServiceMonitors are served", func() (bool, string) {
 		output, err := shell(t, cluster, "kubectl get servicemonitors.monitoring.coreos.com")
 		return err == nil, output
 	})
@@ -137,9 +135,7 @@ func TestChart(t *testing.T) {
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := process.Bin(t.Context(), name)
-	if err != nil {
-		t.Fatalf("make %s: %v", name, err)
-	}
+	expect.NoError(t, err, "make %s", name)
 	return path
 }
 
@@ -147,9 +143,7 @@ func program(t *testing.T, name string) string {
 func output(t *testing.T, kubeconfig, command string) string {
 	t.Helper()
 	root, err := process.ModuleRoot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	words := strings.Fields(command)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestRights: what the main cluster says that annex may is what the manifests say,
@@ -76,12 +78,10 @@ func TestRights(t *testing.T) {
 func TestDefinitionsStayAsTheyAre(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
 	config, err := clientcmd.BuildConfigFromFlags("", installation.MainKubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	installCRD(t, mainCluster.Config, crd("locks.locked.example.com"))
 	annex := definitions(t, config)
-	eventually(t, "annex writes the status", func() (bool, string) {
+	poll.UntilDone(t, "annex writes the status", func() (bool, string) {
 		found, err := annex.Get(t.Context(), "locks.locked.example.com", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -115,9 +115,7 @@ func TestNothingElse(t *testing.T) {
 	secrets := kube(t, mainCluster.Config).CoreV1().Secrets(namespace)
 	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "somebody-elses-"}}
 	other, err := secrets.Create(t.Context(), other, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := secrets.Delete(context.Background(), other.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
@@ -173,9 +171,7 @@ func TestNothingElse(t *testing.T) {
 func login(t *testing.T, kubeconfig string) kubernetes.Interface {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	config.QPS = -1
 	return kube(t, config)
 }
@@ -189,9 +185,7 @@ func nobody(t *testing.T) kubernetes.Interface {
 		t.Fatal(err)
 	}
 	kubeconfig, err := mainCluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, "nobody")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return login(t, kubeconfig)
 }
 
@@ -201,9 +195,7 @@ func rules(t *testing.T, user kubernetes.Interface, in string) []string {
 	review, err := user.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: in},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if review.Status.Incomplete {
 		t.Fatalf("the rules are incomplete: %s", review.Status.EvaluationError)
 	}

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestStopped: with annex stopped and its APIService deleted by hand the doctor says
@@ -22,23 +24,17 @@ func TestStopped(t *testing.T) {
 	const group, left, deleted = "stopped.example.com", "lefts.stopped.example.com", "widgets.stopped.example.com"
 	cluster := ownCluster(t)
 	annex := annextest.Start(t, cluster)
-	if err := annex.AllowGroup(t.Context(), group); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.AllowGroup(t.Context(), group))
 	for _, name := range []string{left, deleted} {
 		installCRD(t, cluster.Config, labelled(crd(name)))
 	}
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	healthy(t, cluster)
 	annex.Stop(t)
 	finds(t, cluster, "leader", "FAIL", "no replica runs the controllers")
 	// The main cluster itself notices within half a minute.
 	finds(t, cluster, "through-main", "FAIL", "cannot be read through the main cluster")
-	if err := aggregator(t, cluster.Config).ApiregistrationV1().APIServices().Delete(t.Context(), hosting, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, aggregator(t, cluster.Config).ApiregistrationV1().APIServices().Delete(t.Context(), hosting, metav1.DeleteOptions{}))
 	finds(t, cluster, "apiservice", "FAIL", "there is no APIService")
 
 	finds(t, cluster, "deletions", "warn", left, "Start annex")
@@ -47,16 +43,14 @@ func TestStopped(t *testing.T) {
 	mend(t, cluster, "kubectl wait --for=delete --timeout=50s crd/"+deleted)
 
 	again, err := annex.Launch(annex.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer again.Stop(t)
 	finds(t, cluster, "resources", "FAIL", deleted, "MainDefinitionDeleted", "all objects")
 	deleteCRD(t, again.AnnexConfig, deleted)
 	healthy(t, cluster)
 
 	mend(t, cluster, "kubectl label crds -l annex.dev/hosted=true annex.dev/hosted-")
-	eventually(t, "annex lets its definitions go", func() (bool, string) {
+	poll.UntilDone(t, "annex lets its definitions go", func() (bool, string) {
 		output, err := shell(t, cluster, "kubectl get crds -o jsonpath='{.items[*].metadata.finalizers}'")
 		return err == nil && !strings.Contains(output, "annex.dev"), output
 	})

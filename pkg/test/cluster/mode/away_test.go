@@ -18,6 +18,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -29,20 +31,16 @@ func TestMainClusterGoesAway(t *testing.T) {
 	annex := annextest.Start(t, cluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authentication-token-webhook-cache-ttl=0s")
 	token := direct(annex, serviceAccount(t, cluster, "robot"))
 	certificate, err := cluster.ConfigFor("alice")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	certificate = direct(annex, certificate)
 	masters, err := cluster.ConfigFor("root", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	masters = direct(annex, masters)
 	allow(t, cluster, "stores-reader",
 		rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"},
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
 	for name, config := range map[string]*restclient.Config{"token": token, "certificate": certificate} {
-		eventually(t, name+" is let in", func() (bool, string) {
+		poll.UntilDone(t, name+" is let in", func() (bool, string) {
 			got, body := get(t, config, stores)
 			return got == http.StatusOK, body
 		})
@@ -69,11 +67,9 @@ func TestMainClusterGoesAway(t *testing.T) {
 		t.Errorf("annex is not ready with the main cluster away: %d: %s", got, body)
 	}
 
-	if err := cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, cluster.StartAPIServer(t.Context()))
 	for name, config := range map[string]*restclient.Config{"token": token, "certificate": certificate} {
-		eventually(t, name+" is let in again", func() (bool, string) {
+		poll.UntilDone(t, name+" is let in again", func() (bool, string) {
 			got, body := get(t, config, stores)
 			return got == http.StatusOK, body
 		})
@@ -90,9 +86,7 @@ func TestMainClusterIsAwayAtStart(t *testing.T) {
 
 	stopped := launch(t, installation)
 	waiting(t, stopped, "connection refused")
-	if err := stopped.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, stopped.Signal(os.Interrupt))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if code, err := stopped.Wait(ctx); err != nil || code != 0 {
@@ -101,9 +95,7 @@ func TestMainClusterIsAwayAtStart(t *testing.T) {
 
 	patient := launch(t, installation)
 	waiting(t, patient, "connection refused")
-	if err := cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, cluster.StartAPIServer(t.Context()))
 	if err := patient.WaitReady(ctx); err != nil {
 		t.Error(err)
 	}
@@ -117,12 +109,8 @@ func TestMissingRoleBinding(t *testing.T) {
 	installation := annextest.InstallForTest(t, cluster)
 	bindings := kube(t, cluster.Config).RbacV1().RoleBindings(metav1.NamespaceSystem)
 	binding, err := bindings.Get(t.Context(), "annex-authentication-reader", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
 
 	annex := launch(t, installation)
 	waiting(t, annex, "rbac.yaml")
@@ -141,13 +129,9 @@ func TestMissingRoleBinding(t *testing.T) {
 func launch(t *testing.T, installation *annextest.Installation) *process.Annex {
 	t.Helper()
 	binary, err := process.Bin(t.Context(), "annex")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	annex, err := process.Start(binary, t.TempDir(), installation.Flags()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(annex.Kill)
 	return annex
 }
@@ -155,7 +139,7 @@ func launch(t *testing.T, installation *annextest.Installation) *process.Annex {
 // waiting waits until annex says that, and why, it waits.
 func waiting(t *testing.T, annex *process.Annex, reason string) {
 	t.Helper()
-	eventually(t, "annex says what it waits for", func() (bool, string) {
+	poll.UntilDone(t, "annex says what it waits for", func() (bool, string) {
 		said := annex.Stderr()
 		return strings.Contains(said, "Waiting for the main cluster") && strings.Contains(said, reason), said
 	})

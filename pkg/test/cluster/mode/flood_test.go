@@ -19,7 +19,9 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 var reviewCount = regexp.MustCompile(`(?m)^apiserver_request_total\{.*resource="tokenreviews".*\} (\S+)$`)
@@ -28,15 +30,11 @@ var reviewCount = regexp.MustCompile(`(?m)^apiserver_request_total\{.*resource="
 func tokenReviews(t *testing.T, cluster *maincluster.Cluster) float64 {
 	t.Helper()
 	text, err := kube(t, cluster.Config).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var sum float64
 	for _, found := range reviewCount.FindAllSubmatch(text, -1) {
 		count, err := strconv.ParseFloat(string(found[1]), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		sum += count
 	}
 	return sum
@@ -51,16 +49,14 @@ func TestTokenFlood(t *testing.T) {
 	annex := annextest.Start(t, cluster, "--authentication-token-webhook-cache-ttl=0s")
 	user := direct(annex, serviceAccount(t, cluster, "robot"))
 	allow(t, cluster, "stores-reader", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
-	eventually(t, "the user is let in", func() (bool, string) {
+	poll.UntilDone(t, "the user is let in", func() (bool, string) {
 		got, body := get(t, user, stores)
 		return got == http.StatusOK, body
 	})
 
 	const strangers, tokens = 300, 2000
 	stranger, err := restclient.HTTPClientFor(direct(annex, restclient.AnonymousClientConfig(annex.AnnexConfig)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	before, began := tokenReviews(t, cluster), time.Now()
 	next := make(chan int)
 	var flood sync.WaitGroup

@@ -18,7 +18,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const stores = "/apis/hosting.annex.dev/v1alpha1/stores/default"
@@ -29,9 +31,7 @@ func TestLogins(t *testing.T) {
 
 	t.Run("only annex's own kinds are served", func(t *testing.T) {
 		groups, err := kube(t, annex.AnnexConfig).Discovery().ServerGroups()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		got := sets.New[string]()
 		for _, group := range groups.Groups {
 			got.Insert(group.Name)
@@ -51,9 +51,7 @@ func TestLogins(t *testing.T) {
 	})
 
 	alice, err := mainCluster.ConfigFor("alice", "readers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	token := serviceAccount(t, mainCluster, "robot")
 	logins := map[string]*restclient.Config{
 		"certificate of the main cluster, through it": alice,
@@ -70,7 +68,7 @@ func TestLogins(t *testing.T) {
 		rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"},
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
 	for name, config := range logins {
-		eventually(t, name+", with a right", func() (bool, string) {
+		poll.UntilDone(t, name+", with a right", func() (bool, string) {
 			got, body := get(t, config, stores)
 			return got == http.StatusOK, body
 		})
@@ -88,9 +86,7 @@ func TestLogins(t *testing.T) {
 func TestFakedHeaders(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	mallory, err := mainCluster.ConfigFor("mallory")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	config := direct(annex, mallory)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -139,13 +135,9 @@ func serviceAccount(t *testing.T, cluster *maincluster.Cluster, name string) *re
 		t.Fatal(err)
 	}
 	path, err := cluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return config
 }
 
@@ -156,15 +148,11 @@ func allow(t *testing.T, cluster *maincluster.Cluster, name string, subjects ...
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"hosting.annex.dev"}, Resources: []string{"stores"}, ResourceNames: []string{"default"}, Verbs: []string{"get"}},
 	}}
-	if _, err := mainKube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, mainKube.RbacV1().ClusterRoles(), role)
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   subjects,
 	}
-	if _, err := mainKube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, mainKube.RbacV1().ClusterRoleBindings(), binding)
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // patience is how long a wait may take on a busy machine.
@@ -34,9 +34,7 @@ func TestMain(m *testing.M) {
 func ownCluster(t *testing.T) *maincluster.Cluster {
 	t.Helper()
 	cluster, err := maincluster.Start(t.Context(), noControllers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
 			t.Error(err)
@@ -48,14 +46,6 @@ func ownCluster(t *testing.T) *maincluster.Cluster {
 func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {
 	t.Helper()
 	made, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
-}
-
-// eventually polls until done and fails with what was last seen.
-func eventually(t testing.TB, what string, check func() (done bool, saw string)) {
-	t.Helper()
-	poll.UntilDone(t, what, check)
 }

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 const (
@@ -52,9 +53,7 @@ func TestObserved(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	spans, endpoint := startSpanCollector(t)
@@ -65,9 +64,7 @@ func TestObserved(t *testing.T) {
 		"--tracing-config-file="+file("tracing.yaml", tracingConfig+endpoint))
 
 	mallory, err := mainCluster.ConfigFor("mallory")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	// What the main cluster refuses does not reach annex, and is in its own log.
 	if got, body := get(t, direct(annex, mallory), stores); got != http.StatusForbidden {
 		t.Errorf("mallory, direct: %d: %s", got, body)
@@ -89,9 +86,7 @@ func TestObserved(t *testing.T) {
 		t.Error("there are no spans")
 	}
 	content, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for user, decision := range map[string]string{"mallory": `"code":403`, "system:masters": `"code":200`} {
 		found := false
 		for line := range strings.Lines(string(content)) {
@@ -111,9 +106,7 @@ func wantEncrypted(t *testing.T, dataDir string) {
 		socket = filepath.Join(strings.TrimSpace(string(elsewhere)), "client.sock")
 	}
 	annexEtcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer annexEtcd.Close()
 	found, err := annexEtcd.Get(t.Context(), "/annex/", clientv3.WithPrefix())
 	if err != nil || len(found.Kvs) == 0 {
@@ -146,9 +139,7 @@ func (c *spanCollector) Export(_ context.Context, request *coltracepb.ExportTrac
 func startSpanCollector(t *testing.T) (c *spanCollector, endpoint string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	c = &spanCollector{}
 	server := grpc.NewServer()
 	coltracepb.RegisterTraceServiceServer(server, c)

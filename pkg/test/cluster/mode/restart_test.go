@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestNobodyIsUnknownAtTheStart asks through the main cluster all the time while
@@ -21,17 +23,13 @@ func TestNobodyIsUnknownAtTheStart(t *testing.T) {
 	cluster := ownCluster(t)
 	annex := annextest.Start(t, cluster)
 	_, port, err := net.SplitHostPort(annex.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	mainStores := kube(t, cluster.Config).CoreV1().RESTClient()
 	ask := func(ctx context.Context) error {
 		return mainStores.Get().AbsPath("/apis/hosting.annex.dev/v1alpha1/stores").MaxRetries(0).Do(ctx).Error()
 	}
 	for range 3 {
-		if err := annex.Shutdown(); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, annex.Shutdown())
 		// The port is that of before, and connections come before annex is ready.
 		annex.Balancer.Add(annex.Address())
 		ctx, stop := context.WithCancel(t.Context())
@@ -51,7 +49,7 @@ func TestNobodyIsUnknownAtTheStart(t *testing.T) {
 		}
 		stopLater := annex
 		t.Cleanup(func() { stopLater.Stop(t) })
-		eventually(t, "an answer after the start", func() (bool, string) {
+		poll.UntilDone(t, "an answer after the start", func() (bool, string) {
 			err := ask(t.Context())
 			return err == nil, string(apierrors.ReasonForError(err))
 		})

@@ -25,6 +25,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // clients are of the main cluster or of annex's own endpoint.
@@ -41,9 +44,7 @@ func newClients(t *testing.T, config *restclient.Config) *clients {
 	made := &clients{config: config}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 	var err error
 	made.http, err = restclient.HTTPClientFor(config)
@@ -82,9 +83,7 @@ func (a answer) String() string { return fmt.Sprintf("%d %.500s", a.code, a.body
 func (c *clients) get(t *testing.T, path string, headers ...string) answer {
 	t.Helper()
 	got, err := get(t.Context(), c.http, c.config.Host+path, headers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return got
 }
 
@@ -135,9 +134,7 @@ properties:
 func newDefinition(t *testing.T, group, plural, kind string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	schema := &apiextensionsv1.JSONSchemaProps{}
-	if err := yaml.UnmarshalStrict([]byte(widgetSchema), schema); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(widgetSchema), schema))
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
@@ -160,7 +157,7 @@ func (c *clients) define(t *testing.T, definition *apiextensionsv1.CustomResourc
 	if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("create definition %s: %v", definition.Name, err)
 	}
-	eventually(t, definition.Name+" is established", func() string {
+	poll.Until(t, definition.Name+" is established", func() string {
 		found, err := definitions.Get(t.Context(), definition.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -183,9 +180,7 @@ func (s *sharedAnnex) newWidgets(t *testing.T) widgets {
 	t.Helper()
 	w := widgets{group: newGroup(), namespace: newNamespace(t)}
 	s.own(t).define(t, newDefinition(t, w.group, "widgets", "Widget"))
-	if err := s.installation.WaitPublished(t.Context(), w.group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.installation.WaitPublished(t.Context(), w.group, "v1"))
 	w.waitReachable(t)
 	return w
 }
@@ -196,7 +191,7 @@ func (s *sharedAnnex) newWidgets(t *testing.T) widgets {
 func (w widgets) waitReachable(t *testing.T) {
 	t.Helper()
 	mainClients := main(t)
-	eventually(t, "the main cluster forwards requests for "+w.group, func() string {
+	poll.Until(t, "the main cluster forwards requests for "+w.group, func() string {
 		got := mainClients.get(t, "/apis/"+w.group+"/v1")
 		if got.code != http.StatusOK || !strings.Contains(string(got.body), `"widgets"`) {
 			return got.String()
@@ -232,9 +227,7 @@ func (w widgets) object(name string) *unstructured.Unstructured {
 func (w widgets) create(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	created, err := w.by(main(t)).Create(t.Context(), w.object(name), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create widget %s through the main cluster: %v", name, err)
-	}
+	expect.NoError(t, err, "create widget %s through the main cluster", name)
 	return created
 }
 

@@ -15,6 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // Deleting a namespace of the main cluster deletes annex's objects in it, and lets
@@ -33,10 +36,8 @@ func TestNamespaceDeletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	namespaces := mainClients.kube.CoreV1().Namespaces()
-	if err := namespaces.Delete(t.Context(), w.namespace, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the namespace says what it waits for", func() string {
+	expect.NoError(t, namespaces.Delete(t.Context(), w.namespace, metav1.DeleteOptions{}))
+	poll.Until(t, "the namespace says what it waits for", func() string {
 		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -53,9 +54,7 @@ func TestNamespaceDeletion(t *testing.T) {
 		t.Errorf("create in a namespace that goes: %v", err)
 	}
 	left, err := w.by(mainClients).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if len(left.Items) != 1 || left.Items[0].GetName() != "held" {
 		t.Errorf("left in the namespace: %v, want only what is held", left.Items)
 	}
@@ -63,7 +62,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	if _, err := w.by(mainClients).Update(t.Context(), &left.Items[0], metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the namespace goes", func() string {
+	poll.Until(t, "the namespace goes", func() string {
 		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -85,17 +84,13 @@ func TestGarbageCollection(t *testing.T) {
 	mainClients := main(t)
 	configMaps := mainClients.kube.CoreV1().ConfigMaps(w.namespace)
 	ofConfigMap, err := configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	owner := w.create(t, "owner")
 	ownedBy := func(apiVersion, kind string, object metav1.Object, name string) *unstructured.Unstructured {
 		widget := w.object(name)
 		widget.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: object.GetName(), UID: object.GetUID(), BlockOwnerDeletion: ptr.To(true)}})
 		created, err := w.by(mainClients).Create(t.Context(), widget, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return created
 	}
 	ownedBy("v1", "ConfigMap", ofConfigMap, "of-a-config-map")
@@ -108,18 +103,14 @@ func TestGarbageCollection(t *testing.T) {
 	}
 	unowned := w.create(t, "unowned")
 
-	if err := configMaps.Delete(t.Context(), "owner", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the widget that a ConfigMap owned goes", func() string {
+	expect.NoError(t, configMaps.Delete(t.Context(), "owner", metav1.DeleteOptions{}))
+	poll.Until(t, "the widget that a ConfigMap owned goes", func() string {
 		_, err := w.by(mainClients).Get(t.Context(), "of-a-config-map", metav1.GetOptions{})
 		return wantGone(err)
 	})
 	foreground := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}
-	if err := w.by(mainClients).Delete(t.Context(), "owner", foreground); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the widget goes, after the widget that it owned and the ConfigMap that this one owned", func() string {
+	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "owner", foreground))
+	poll.Until(t, "the widget goes, after the widget that it owned and the ConfigMap that this one owned", func() string {
 		if _, err := w.by(mainClients).Get(t.Context(), "owner", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprint("owner: ", err)
 		}
@@ -154,9 +145,7 @@ func TestResourceQuota(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{counted: resource.MustParse("2")}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	used := func(want int64) string {
 		quota, err := quotas.Get(t.Context(), "widgets", metav1.GetOptions{})
 		if err != nil {
@@ -167,8 +156,8 @@ func TestResourceQuota(t *testing.T) {
 		}
 		return ""
 	}
-	eventually(t, "the quota controller has looked at the quota", func() string { return used(0) })
-	eventually(t, "annex knows the quota", func() string {
+	poll.Until(t, "the quota controller has looked at the quota", func() string { return used(0) })
+	poll.Until(t, "annex knows the quota", func() string {
 		tried := w.object("zeroth")
 		if _, err := w.by(mainClients).Create(t.Context(), tried, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err.Error()
@@ -177,10 +166,8 @@ func TestResourceQuota(t *testing.T) {
 	})
 	// What the controller had to do since it started, which is to count all quotas
 	// anew, it has done once it has counted a deletion.
-	if err := w.by(mainClients).Delete(t.Context(), "zeroth", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the quota controller has counted a deletion", func() string { return used(0) })
+	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "zeroth", metav1.DeleteOptions{}))
+	poll.Until(t, "the quota controller has counted a deletion", func() string { return used(0) })
 
 	w.create(t, "first")
 	w.create(t, "second")
@@ -194,9 +181,7 @@ func TestResourceQuota(t *testing.T) {
 	if _, err := w.by(s.own(t)).Create(t.Context(), w.object("third"), metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("the third, at annex's own endpoint: %v", err)
 	}
-	if err := w.by(mainClients).Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the quota controller counts what is left", func() string { return used(1) })
+	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	poll.Until(t, "the quota controller counts what is left", func() string { return used(1) })
 	w.create(t, "third")
 }

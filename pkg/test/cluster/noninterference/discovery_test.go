@@ -12,6 +12,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // soon is how long the main cluster may take to have in its discovery what annex
@@ -27,7 +29,7 @@ func TestNewKindsAreDiscovered(t *testing.T) {
 	own, mainClients := s.own(t), main(t)
 	discovered := func(group string, kinds int) {
 		definedAt := time.Now()
-		eventually(t, fmt.Sprintf("%d kinds of %s are discovered", kinds, group), func() string {
+		poll.Until(t, fmt.Sprintf("%d kinds of %s are discovered", kinds, group), func() string {
 			return isDiscovered(t, mainClients, group, kinds)
 		})
 		took := time.Since(definedAt)

@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestFollowedDefinition: the documents of a definition in the main cluster are not
@@ -35,7 +37,7 @@ func TestFollowedDefinition(t *testing.T) {
 	if keys, err := mainCluster.EtcdKeys(t.Context(), "/registry/"+w.group+"/"); err != nil || len(keys) > 0 {
 		t.Errorf("the main cluster itself stores %v: %v", keys, err)
 	}
-	eventually(t, "the main cluster has annex's discovery of it", func() string { return isDiscovered(t, mainClients, w.group, 1) })
+	poll.Until(t, "the main cluster has annex's discovery of it", func() string { return isDiscovered(t, mainClients, w.group, 1) })
 	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.body, after.body) {
 		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
 	}
@@ -56,12 +58,10 @@ func TestFollowedDefinition(t *testing.T) {
 func newDefinedWidgets(t *testing.T, s *sharedAnnex) widgets {
 	t.Helper()
 	w := widgets{group: newGroup(), namespace: newNamespace(t)}
-	if err := s.installation.AllowGroup(t.Context(), w.group); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.installation.AllowGroup(t.Context(), w.group))
 	mainClients := main(t)
 	mainClients.define(t, newDefinition(t, w.group, "widgets", "Widget"))
-	eventually(t, "the main cluster describes "+w.group, func() string {
+	poll.Until(t, "the main cluster describes "+w.group, func() string {
 		now := mainClients.documents(t)
 		if now.index["apis/"+w.group+"/v1"] == "" || now.paths["/apis/"+w.group+"/v1/widgets"] == nil {
 			return "not yet"
@@ -75,7 +75,7 @@ func newDefinedWidgets(t *testing.T, s *sharedAnnex) widgets {
 func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
 	t.Helper()
 	definitions := main(t).extensions.ApiextensionsV1().CustomResourceDefinitions()
-	eventually(t, "the definition is labelled", func() string {
+	poll.Until(t, "the definition is labelled", func() string {
 		definition, err := definitions.Get(t.Context(), "widgets."+w.group, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -87,7 +87,7 @@ func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
 		return ""
 	})
 	own := s.own(t)
-	eventually(t, "annex has taken the definition over", func() string {
+	poll.Until(t, "annex has taken the definition over", func() string {
 		got := own.get(t, "/apis/hosting.annex.dev/v1alpha1/hostedresources/widgets."+w.group)
 		var resource hostingv1alpha1.HostedResource
 		if err := json.Unmarshal(got.body, &resource); err != nil {
@@ -105,7 +105,7 @@ func (s *sharedAnnex) takeOver(t *testing.T, w widgets) {
 	if _, err := w.by(own).Create(t.Context(), w.object("marker"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the main cluster has switched to annex", func() string {
+	poll.Until(t, "the main cluster has switched to annex", func() string {
 		if _, err := w.by(main(t)).Get(t.Context(), "marker", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}

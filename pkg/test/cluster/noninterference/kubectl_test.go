@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -19,9 +21,7 @@ import (
 func kubectl(t *testing.T, input string, args ...string) (output string, err error) {
 	t.Helper()
 	binary, err := process.Bin(t.Context(), "kubectl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	command := exec.CommandContext(t.Context(), binary, append([]string{"--kubeconfig=" + mainCluster.Kubeconfig, "--cache-dir=" + t.TempDir()}, args...)...)
 	command.Stdin = strings.NewReader(input)
 	var printed bytes.Buffer
@@ -33,7 +33,7 @@ func kubectl(t *testing.T, input string, args ...string) (output string, err err
 func TestKubectlThroughTheMainCluster(t *testing.T) {
 	t.Parallel()
 	w := running(t).newWidgets(t)
-	eventually(t, "kubectl explains a field that annex serves", func() string {
+	poll.Until(t, "kubectl explains a field that annex serves", func() string {
 		printed, err := kubectl(t, "", "explain", "widgets.spec.color", "--api-version="+w.group+"/v1")
 		if err != nil || !strings.Contains(printed, "The color of the paint.") {
 			return printed

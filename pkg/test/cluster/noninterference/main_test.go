@@ -19,7 +19,6 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
-	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // patience is how long a wait may take on a busy machine: the controllers of
@@ -147,10 +146,4 @@ func (s *sharedAnnex) stop() error {
 		errs = append(errs, os.RemoveAll(s.dir))
 	}
 	return errors.Join(errs...)
-}
-
-// eventually polls until check returns "", and fails with the last that it returned.
-func eventually(t testing.TB, what string, check func() (problem string)) {
-	t.Helper()
-	poll.Until(t, what, check)
 }

@@ -21,6 +21,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // repeats is how often a document is read that must be the same each time. Without
@@ -88,9 +90,7 @@ func tryReadDocuments(ctx context.Context, client *http.Client, host string) (do
 func (c *clients) documents(t *testing.T) documents {
 	t.Helper()
 	found, err := tryReadDocuments(t.Context(), c.http, c.config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return found
 }
 
@@ -162,7 +162,7 @@ func TestOpenAPI(t *testing.T) {
 	s := running(t)
 	w := s.newWidgets(t)
 	mainClients := main(t)
-	eventually(t, "the main cluster describes what annex serves", func() string {
+	poll.Until(t, "the main cluster describes what annex serves", func() string {
 		now := mainClients.documents(t)
 		for _, version := range []string{hostingv1alpha1.SchemeGroupVersion.String(), w.group + "/v1"} {
 			if now.index["apis/"+version] == "" {
@@ -204,7 +204,7 @@ func TestOpenAPIOfWhatBothHave(t *testing.T) {
 	s.own(t).define(t, newDefinition(t, group, "widg", "Short"))
 	mainClients := main(t)
 	path := "apis/" + group + "/v1"
-	eventually(t, "the main cluster describes its definition", func() string {
+	poll.Until(t, "the main cluster describes its definition", func() string {
 		now := mainClients.documents(t)
 		if now.index[path] == "" || now.paths["/"+path+"/widgets"] == nil {
 			return "not yet"

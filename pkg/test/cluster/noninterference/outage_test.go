@@ -22,6 +22,9 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // Tests in this file do not run in parallel, because they take annex or its store
@@ -40,7 +43,7 @@ func TestStoreDown(t *testing.T) {
 	w := s.newWidgets(t)
 	w.create(t, "before")
 	mainClients := main(t)
-	eventually(t, "the main cluster has the group in its discovery", func() string {
+	poll.Until(t, "the main cluster has the group in its discovery", func() string {
 		return isDiscovered(t, mainClients, w.group, 1)
 	})
 	for _, cut := range []bool{false, true} {
@@ -61,7 +64,7 @@ func TestStoreDown(t *testing.T) {
 				t.Error(problem)
 			}
 			undo()
-			eventually(t, "annex works again", func() string {
+			poll.Until(t, "annex works again", func() string {
 				_, err := w.by(mainClients).Get(shortly(t), "before", metav1.GetOptions{})
 				if err != nil {
 					return err.Error()
@@ -113,24 +116,18 @@ func (s *sharedAnnex) answersPromptly(t *testing.T, w widgets) {
 func (s *sharedAnnex) isProbedAvailable(t *testing.T, w widgets) {
 	t.Helper()
 	mainAggregator, err := aggregatorclient.NewForConfig(mainCluster.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	apiServices := mainAggregator.ApiregistrationV1().APIServices()
 	// Any change makes it look at once instead of within 30 seconds.
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"looked-at":%q}}}`, time.Now())
 	touched, err := apiServices.Patch(t.Context(), "v1."+w.group, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	// A probe has 5 seconds; being unavailable would be written right afterwards.
 	poll := time.NewTicker(200 * time.Millisecond)
 	defer poll.Stop()
 	for deadline := time.Now().Add(6 * time.Second); time.Now().Before(deadline); <-poll.C {
 		now, err := apiServices.Get(t.Context(), touched.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if !apiregistrationhelper.IsAPIServiceConditionTrue(now, apiregistrationv1.Available) {
 			t.Fatalf("the main cluster takes annex for unavailable: %+v", now.Status.Conditions)
 		}
@@ -169,18 +166,14 @@ func TestAnnexGone(t *testing.T) {
 	configMaps := mainClients.kube.CoreV1().ConfigMaps(namespace)
 	unhurt := mainClients.documents(t)
 
-	if err := s.annex.Shutdown(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.annex.Shutdown())
 	back := false
 	defer func() {
 		if !back {
-			if err := s.launch(); err != nil {
-				t.Fatalf("start annex again: %v", err)
-			}
+			expect.NoError(t, s.launch(), "start annex again")
 		}
 	}()
-	eventually(t, "requests for annex's resources are refused", func() string {
+	poll.Until(t, "requests for annex's resources are refused", func() string {
 		_, err := w.by(mainClients).Get(shortly(t), "kept", metav1.GetOptions{})
 		if !apierrors.IsServiceUnavailable(err) {
 			return fmt.Sprint(err)
@@ -188,19 +181,15 @@ func TestAnnexGone(t *testing.T) {
 		return ""
 	})
 	owner, err := configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	dependent := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "dependent", OwnerReferences: []metav1.OwnerReference{
 		{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID},
 	}}}
 	if _, err := configMaps.Create(t.Context(), dependent, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := configMaps.Delete(t.Context(), "owner", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "garbage of the main cluster is collected", func() string {
+	expect.NoError(t, configMaps.Delete(t.Context(), "owner", metav1.DeleteOptions{}))
+	poll.Until(t, "garbage of the main cluster is collected", func() string {
 		_, err := configMaps.Get(t.Context(), "dependent", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Sprint("the dependent: ", err)
@@ -216,15 +205,11 @@ func TestAnnexGone(t *testing.T) {
 		t.Errorf("kubectl get namespaces: %v\n%s", err, printed)
 	}
 	// Upstream finishes no namespace while any group is unknown to it.
-	if err := mainClients.kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Delete(t, mainClients.kube.CoreV1().Namespaces(), namespace)
 
-	if err := s.launch(); err != nil {
-		t.Fatalf("start annex again: %v", err)
-	}
+	expect.NoError(t, s.launch(), "start annex again")
 	back = true
-	eventually(t, "annex is back behind the main cluster", func() string {
+	poll.Until(t, "annex is back behind the main cluster", func() string {
 		again, err := w.by(main(t)).Get(shortly(t), "kept", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -234,12 +219,12 @@ func TestAnnexGone(t *testing.T) {
 		}
 		return ""
 	})
-	eventually(t, "the namespace that was deleted meanwhile goes", func() string {
+	poll.Until(t, "the namespace that was deleted meanwhile goes", func() string {
 		left, err := mainClients.kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Sprint(left.Status, err)
 		}
 		return ""
 	})
-	eventually(t, "discovery of the group is current", func() string { return isDiscovered(t, mainClients, w.group, 1) })
+	poll.Until(t, "discovery of the group is current", func() string { return isDiscovered(t, mainClients, w.group, 1) })
 }

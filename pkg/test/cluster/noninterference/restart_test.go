@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestMainClusterStartsAgain: a kube-apiserver that starts collects the documents of
@@ -27,21 +30,17 @@ func TestMainClusterStartsAgain(t *testing.T) {
 	document := "/openapi/v3/apis/" + followed.group + "/v1"
 	before := mainClients.get(t, document)
 
-	if err := mainCluster.StopAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, mainCluster.StopAPIServer(t.Context()))
 	own := s.own(t)
-	eventually(t, "annex's own endpoint answers without the main cluster", func() string {
+	poll.Until(t, "annex's own endpoint answers without the main cluster", func() string {
 		// The first list of a kind finds its cache still being filled.
 		if got := own.get(t, "/apis/"+published.group+"/v1/widgets"); got.code != http.StatusOK {
 			return got.String()
 		}
 		return ""
 	})
-	if err := mainCluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the main cluster has collected annex's documents", func() string {
+	expect.NoError(t, mainCluster.StartAPIServer(t.Context()))
+	poll.Until(t, "the main cluster has collected annex's documents", func() string {
 		now := mainClients.documents(t)
 		for _, version := range []string{"hosting.annex.dev/v1alpha1", published.group + "/v1", followed.group + "/v1"} {
 			if now.index["apis/"+version] == "" {
@@ -58,7 +57,7 @@ func TestMainClusterStartsAgain(t *testing.T) {
 		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
 	}
 	mainClients.readRepeatedly(t, "/openapi/v3/apis/apiextensions.k8s.io/v1")
-	eventually(t, "annex's objects are reached", func() string {
+	poll.Until(t, "annex's objects are reached", func() string {
 		if _, err := followed.by(mainClients).Get(shortly(t), "one", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}

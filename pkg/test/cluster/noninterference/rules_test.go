@@ -25,6 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // webhook is a server of admission webhooks, which refuses what is blue and paints
@@ -38,17 +41,11 @@ type webhook struct {
 // newWebhook runs one behind a Service of the main cluster.
 func newWebhook(t *testing.T, namespace string) *webhook {
 	t.Helper()
-	if err := mainCluster.ExternalNameService(t.Context(), namespace, "webhook"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), namespace, "webhook"))
 	certificate, key, err := mainCluster.ServingCertificate(namespace, "webhook")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	w := &webhook{ca: mainCluster.CA()}
 	server := httptest.NewUnstartedServer(w)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
@@ -120,21 +117,17 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 		Name: "validate." + w.group, ClientConfig: hook.client("/validate"), Rules: rulesFor(w.group), NamespaceSelector: onlyThere,
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
-	if _, err := mainClients.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), validating, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, mainClients.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations(), validating)
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
 		Name: "mutate." + w.group, ClientConfig: hook.client("/mutate"), Rules: rulesFor(w.group), NamespaceSelector: onlyThere,
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
-	if _, err := mainClients.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), mutating, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the validating webhook is asked", func() string {
+	expect.Create(t, mainClients.kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), mutating)
+	poll.Until(t, "the validating webhook is asked", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
 		return says(err, "validate."+w.group, "no blue widgets, says the webhook")
 	})
-	eventually(t, "the mutating webhook is asked", func() string {
+	poll.Until(t, "the mutating webhook is asked", func() string {
 		created, err := w.tryCreate(t.Context(), mainClients, "")
 		if err != nil {
 			return err.Error()
@@ -166,9 +159,7 @@ func TestPoliciesOfTheMainCluster(t *testing.T) {
 	matches := &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: rulesFor(w.group)[0]}}}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: matches,
@@ -192,11 +183,11 @@ func TestPoliciesOfTheMainCluster(t *testing.T) {
 		PolicyName: w.group,
 	}}, metav1.CreateOptions{})
 	must(err)
-	eventually(t, "the validating policy holds", func() string {
+	poll.Until(t, "the validating policy holds", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
 		return says(err, "ValidatingAdmissionPolicy", "no blue widgets, says the policy")
 	})
-	eventually(t, "the mutating policy holds", func() string {
+	poll.Until(t, "the mutating policy holds", func() string {
 		created, err := w.tryCreate(t.Context(), mainClients, "red")
 		if err != nil {
 			return err.Error()
@@ -214,9 +205,7 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 	w := s.newWidgets(t)
 	user := "alice-" + w.namespace
 	config, err := mainCluster.ConfigFor(user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	through := newClients(t, config)
 	// The same certificate opens annex's own endpoint.
 	direct := restclient.CopyConfig(config)
@@ -244,7 +233,7 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 	if _, err := rbac.RoleBindings(w.namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the granted right holds", func() string {
+	poll.Until(t, "the granted right holds", func() string {
 		if _, err := w.by(through).List(t.Context(), metav1.ListOptions{}); err != nil {
 			return err.Error()
 		}
@@ -280,19 +269,15 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 			}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	config, err := mainCluster.ConfigFor(user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	direct := restclient.CopyConfig(config)
 	direct.Host = s.annex.URL
 	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
 	direct.ServerName = s.annex.AnnexConfig.ServerName
 	by := newClients(t, direct)
-	eventually(t, "annex orders requests by the main cluster's flow schema", func() string {
+	poll.Until(t, "annex orders requests by the main cluster's flow schema", func() string {
 		got := by.get(t, w.path())
 		if uid := got.header.Get(flowSchemaHeader); uid != string(made.UID) {
 			return "flow schema " + uid + " and not " + string(made.UID) + ": " + got.String()

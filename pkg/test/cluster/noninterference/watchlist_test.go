@@ -21,6 +21,9 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
@@ -34,16 +37,12 @@ const (
 func openWatchList(t *testing.T, c *clients, path, accept string) *http.Response {
 	t.Helper()
 	var opened *http.Response
-	eventually(t, "WatchList of "+path+" as "+accept, func() string {
+	poll.Until(t, "WatchList of "+path+" as "+accept, func() string {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host+path+watchList, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		request.Header.Set("Accept", accept)
 		response, err := c.http.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if response.StatusCode == http.StatusOK {
 			opened = response
 			return ""
@@ -153,17 +152,11 @@ func TestReflectorsThroughTheMainCluster(t *testing.T) {
 		return counter
 	})
 	httpClient, err := restclient.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	mainDynamic, err := dynamic.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	mainMetadata, err := metadata.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	informers := map[string]cache.SharedIndexInformer{
 		"of objects":              dynamicinformer.NewFilteredDynamicInformer(mainDynamic, w.resource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
 		"of objects, namespaced":  dynamicinformer.NewFilteredDynamicInformer(mainDynamic, w.resource(), w.namespace, 0, cache.Indexers{}, nil).Informer(),
@@ -172,7 +165,7 @@ func TestReflectorsThroughTheMainCluster(t *testing.T) {
 	}
 	for name, informer := range informers {
 		go informer.RunWithContext(t.Context())
-		eventually(t, "the informer "+name+" has synced", func() string {
+		poll.Until(t, "the informer "+name+" has synced", func() string {
 			if !informer.HasSynced() {
 				return "not yet"
 			}

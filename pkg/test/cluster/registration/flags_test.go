@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 // TestNotReached: an annex that the main cluster does not reach publishes its own
@@ -32,9 +33,7 @@ func TestNotReached(t *testing.T) {
 				allowSecondAnnex(t, namespace)
 			}
 			annex, err := i.Launch(t.TempDir(), "--publish-service="+tc.publishService)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			t.Cleanup(func() {
 				annex.Stop(t)
 				for _, name := range []string{hostingName, "v1." + group} {

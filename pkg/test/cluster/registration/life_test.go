@@ -22,6 +22,8 @@ import (
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
@@ -29,9 +31,7 @@ import (
 func testTwoAnnexes(t *testing.T, first *annextest.Annex) {
 	const group, shared = "second.example.com", "shared.example.com"
 	define(t, first.AnnexConfig, newDefinition(shared, "v1"))
-	if err := first.WaitPublished(t.Context(), shared, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, first.WaitPublished(t.Context(), shared, "v1"))
 	before := map[string]string{}
 	for _, name := range []string{hostingName, "v1." + shared} {
 		before[name] = getAPIService(t, name).Spec.Service.String()
@@ -60,25 +60,16 @@ func allowSecondAnnex(t *testing.T, namespace string) {
 	made, err := kubernetes.NewForConfig(mainCluster.Config)
 	mainKube := must(t, made, err)
 	_, err = mainKube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	role, err := mainKube.RbacV1().Roles(annextest.Namespace).Get(t.Context(), "annex", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	role := expect.Get(t, mainKube.RbacV1().Roles(annextest.Namespace), "annex")
 	_, err = mainKube.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "annex"}, Rules: role.Rules}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_, err = mainKube.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "annex"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: annextest.Namespace, Name: annextest.ServiceAccount}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 }
 
 // testStopped: a stopped annex leaves every APIService as it was. The main cluster
@@ -88,9 +79,7 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	const group, other = "stopped.example.com", "main.example.com"
 	define(t, mainCluster.Config, newDefinition(other, "v1"))
 	create(t, annex.AnnexConfig, newDefinition(group, "v1"))
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	through := widgets(t, mainCluster.Config, group, "v1")
 	if _, err := through.Create(t.Context(), newWidget(group, "v1", "kept"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -101,10 +90,8 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 		before[name] = whatAnnexKeeps(t, getAPIService(t, name))
 	}
 
-	if err := annex.Shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the main cluster answers 503", func() string {
+	expect.NoError(t, annex.Shutdown())
+	poll.Until(t, "the main cluster answers 503", func() string {
 		_, err := through.List(t.Context(), metav1.ListOptions{})
 		if !apierrors.IsServiceUnavailable(err) {
 			return "it answers with " + errorText(err)
@@ -113,7 +100,7 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	})
 	othersWork(t, other, "just-stopped")
 	for _, name := range names {
-		eventually(t, "the main cluster sees that nothing answers", func() string {
+		poll.Until(t, "the main cluster sees that nothing answers", func() string {
 			if apiregistrationhelper.IsAPIServiceConditionTrue(getAPIService(t, name), apiregistrationv1.Available) {
 				return name + " is called available"
 			}
@@ -128,12 +115,10 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	}
 
 	again, err := annex.Launch(annex.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { again.Stop(t) })
 	started := time.Now()
-	eventually(t, "annex is back", func() string {
+	poll.Until(t, "annex is back", func() string {
 		_, err := through.Get(t.Context(), "kept", metav1.GetOptions{})
 		return errorText(err)
 	})

@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -50,9 +51,7 @@ func TestMain(m *testing.M) {
 // must returns a client, or whatever cannot fail in a test that goes well.
 func must[T any](t testing.TB, made T, err error) T {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made
 }
 
@@ -66,12 +65,6 @@ func getAPIService(t testing.TB, name string) *apiregistrationv1.APIService {
 	t.Helper()
 	found, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
 	return must(t, found, err)
-}
-
-// eventually polls until check returns "", and fails with the last that it returned.
-func eventually(t testing.TB, what string, check func() (problem string)) {
-	t.Helper()
-	poll.Until(t, what, check)
 }
 
 // newDefinition defines widgets, which are namespaced, in a group of their own.
@@ -117,9 +110,7 @@ func create(t testing.TB, config *restclient.Config, crd *apiextensionsv1.Custom
 
 func undefine(t testing.TB, config *restclient.Config, name string) {
 	t.Helper()
-	if err := definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
 func definitions(t testing.TB, config *restclient.Config) apiextensionsv1client.CustomResourceDefinitionInterface {
@@ -146,7 +137,7 @@ func saysPublished(t testing.TB, annexConfig *restclient.Config, name string, st
 	t.Helper()
 	made, err := annexclient.NewForConfig(annexConfig)
 	hosted := must(t, made, err).HostingV1alpha1().HostedResources()
-	eventually(t, fmt.Sprintf("%s says Published=%s %s", name, status, reason), func() string {
+	poll.Until(t, fmt.Sprintf("%s says Published=%s %s", name, status, reason), func() string {
 		found, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

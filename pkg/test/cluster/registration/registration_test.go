@@ -18,6 +18,8 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // TestRegistration shares one annex among all that leaves it running.
@@ -48,9 +50,7 @@ func testOrder(t *testing.T, annex *annextest.Annex) {
 	const group = "order.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v1"))
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex")
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	hosting := apiregistrationhelper.GetAPIServiceConditionByType(getAPIService(t, hostingName), apiregistrationv1.Available)
 	// Both times have lost their fractions of a second.
 	if first, then := hosting.LastTransitionTime, getAPIService(t, "v1."+group).CreationTimestamp; then.Sub(first.Time) < 4*time.Second {
@@ -65,16 +65,12 @@ func testServed(t *testing.T, annex *annextest.Annex) {
 	const group = "served.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v2", "v1beta1"))
 	for _, version := range []string{"v2", "v1beta1"} {
-		if err := annex.WaitPublished(t.Context(), group, version); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, annex.WaitPublished(t.Context(), group, version))
 	}
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1beta1")
 	through := widgets(t, mainCluster.Config, group, "v2")
 	made, err := through.Create(t.Context(), newWidget(group, "v2", "a"), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	direct, err := widgets(t, annex.AnnexConfig, group, "v1beta1").Get(t.Context(), "a", metav1.GetOptions{})
 	if err != nil || direct.GetUID() != made.GetUID() {
 		t.Errorf("annex has %v (%v), made through the main cluster was %v", direct, err, made)
@@ -89,14 +85,14 @@ func testServed(t *testing.T, annex *annextest.Annex) {
 
 	undefine(t, annex.AnnexConfig, "widgets."+group)
 	for _, name := range []string{"v2." + group, "v1beta1." + group} {
-		eventually(t, name+" is gone with its definition", func() string {
+		poll.Until(t, name+" is gone with its definition", func() string {
 			if _, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return "it is there, or: " + errorText(err)
 			}
 			return ""
 		})
 	}
-	eventually(t, "the main cluster has no such resource any more", func() string {
+	poll.Until(t, "the main cluster has no such resource any more", func() string {
 		if _, err := through.List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 			return errorText(err)
 		}
@@ -108,9 +104,7 @@ func testServed(t *testing.T, annex *annextest.Annex) {
 func testPutRight(t *testing.T, annex *annextest.Annex) {
 	const group = "right.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v1"))
-	if err := annex.WaitPublished(t.Context(), group, "v1"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	for _, name := range []string{"v1." + group, hostingName} {
 		right := getAPIService(t, name)
 		delete(right.Annotations, hostingv1alpha1.RecheckAnnotation) // annex had the main cluster look again
@@ -133,9 +127,7 @@ func testPutRight(t *testing.T, annex *annextest.Annex) {
 			}
 			isPutRight(t, annex, name, what, right)
 		}
-		if err := apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}))
 		isPutRight(t, annex, name, "deleted", right)
 	}
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
@@ -143,7 +135,7 @@ func testPutRight(t *testing.T, annex *annextest.Annex) {
 
 func isPutRight(t *testing.T, annex *annextest.Annex, name, what string, right *apiregistrationv1.APIService) {
 	t.Helper()
-	eventually(t, name+", "+what, func() string {
+	poll.Until(t, name+", "+what, func() string {
 		found, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -156,9 +148,7 @@ func isPutRight(t *testing.T, annex *annextest.Annex, name, what string, right *
 		return ""
 	})
 	version, group, _ := strings.Cut(name, ".")
-	if err := annex.WaitPublished(t.Context(), group, version); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
+	expect.NoError(t, annex.WaitPublished(t.Context(), group, version), "%s", what)
 }
 
 // testForeign: what somebody else has published stays as it is.
@@ -182,9 +172,7 @@ func testForeign(t *testing.T, annex *annextest.Annex) {
 	if _, err := apiServices(t).Get(t.Context(), "v2."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("version v2 of the group was published: %s", errorText(err))
 	}
-	if err := apiServices(t).Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, apiServices(t).Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}))
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
 }
 
@@ -211,7 +199,7 @@ func testDefinedInMain(t *testing.T, annex *annextest.Annex) {
 	define(t, mainCluster.Config, newDefinition(group, "v1"))
 	define(t, annex.AnnexConfig, newDefinition(group, "v1", "v2"))
 	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "GroupInMain", "kubectl label crd widgets."+group+" annex.dev/hosted=true")
-	eventually(t, "the main cluster goes on serving it", func() string {
+	poll.Until(t, "the main cluster goes on serving it", func() string {
 		_, err := widgets(t, mainCluster.Config, group, "v1").List(t.Context(), metav1.ListOptions{})
 		return errorText(err)
 	})

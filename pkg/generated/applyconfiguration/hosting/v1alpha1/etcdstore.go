@@ -12,22 +12,21 @@ import (
 // EtcdStoreApplyConfiguration represents a declarative configuration of the EtcdStore type for use
 // with apply.
 //
-// EtcdStore is an etcd cluster that runs outside annex.
+// EtcdStore is an external etcd cluster.
 type EtcdStoreApplyConfiguration struct {
-	// endpoints are the client URLs of the cluster's members, at least one:
-	// https://host:port, http://host:port or unix:///path/of/socket.
+	// endpoints are the client URLs of the members, at least one: https://host:port,
+	// http://host:port or unix:///path/of/socket.
 	Endpoints []string `json:"endpoints,omitempty"`
-	// tls holds the certificates for https endpoints. Without it the system's
-	// certificate authorities are trusted and no client certificate is shown.
+	// tls holds the certificates for https endpoints. By default, the system's certificate
+	// authorities are trusted and no client certificate is sent.
 	TLS *EtcdTLSApplyConfiguration `json:"tls,omitempty"`
-	// keyPrefix is put before every key that annex writes to the cluster, so
-	// that several users can share it. It begins with a slash, defaults to
-	// "/annex" and never changes: the objects would not follow.
+	// keyPrefix is the prefix of all keys of annex, so that the cluster can be shared. It
+	// begins with a slash, defaults to "/annex" and is immutable: the objects would not
+	// move.
 	KeyPrefix *string `json:"keyPrefix,omitempty"`
-	// defragmentation says whether annex makes room when etcd refuses writes
-	// because it is full: WhenFull has it remove history and defragment every
-	// member, one after the other, which then answers nobody. Never, the
-	// default, leaves that to those who run the etcd.
+	// defragmentation is what annex does when the etcd is full. WhenFull compacts the
+	// history and defragments every member, one after the other; a member serves no
+	// requests meanwhile. Never, the default, leaves that to the administrator of the etcd.
 	Defragmentation *hostingv1alpha1.Defragmentation `json:"defragmentation,omitempty"`
 }
 

@@ -10,9 +10,8 @@ package v1alpha1
 //
 // EtcdTLS holds the certificates for an etcd cluster.
 type EtcdTLSApplyConfiguration struct {
-	// secretRef names the Secret with the certificates, each as PEM:
-	// "ca.crt" is the authority that signed the members' certificates,
-	// "tls.crt" and "tls.key" are the client certificate and its key.
+	// secretRef is the Secret with the PEM files "ca.crt", the authority of the members'
+	// certificates, and "tls.crt" and "tls.key", the client certificate and its key.
 	SecretRef *SecretReferenceApplyConfiguration `json:"secretRef,omitempty"`
 }
 

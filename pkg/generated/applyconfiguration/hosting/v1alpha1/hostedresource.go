@@ -17,18 +17,16 @@ import (
 // HostedResourceApplyConfiguration represents a declarative configuration of the HostedResource type for use
 // with apply.
 //
-// HostedResource is one resource that annex keeps: which Store holds its
-// objects, and how much there is of it. It is named "<plural>.<group>", as the
-// CustomResourceDefinition of the resource is. annex makes one for every
-// CustomResourceDefinition; it may also be made first, to say in advance where
-// the resource goes.
+// HostedResource is a resource that annex stores: its Store, limits and usage. Its name is
+// that of the CustomResourceDefinition, "<plural>.<group>". annex creates one for every
+// CustomResourceDefinition; create it first to choose the Store in advance.
 type HostedResourceApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata. The name is "<plural>.<group>".
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec says which Store holds the resource, or how one is to be chosen.
+	// spec is the Store of the resource, or how to choose one.
 	Spec *HostedResourceSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what annex last saw of the resource. Read-only.
+	// status is the observed state of the resource. Read-only.
 	Status *HostedResourceStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -13,40 +13,34 @@ import (
 // HostedResourceSpecApplyConfiguration represents a declarative configuration of the HostedResourceSpec type for use
 // with apply.
 //
-// HostedResourceSpec says which Store holds a resource, or how one is to be
-// chosen.
+// HostedResourceSpec is the Store of a resource, or how to choose one.
 type HostedResourceSpecApplyConfiguration struct {
-	// storeName is the Store that holds the objects of the resource. It may be
-	// given when the HostedResource is made; else a scheduler chooses one and
-	// sets it through the "binding" subresource. It never changes after that: the
-	// objects would not follow.
+	// storeName is the Store of the objects. Set it on creation, or a scheduler chooses one
+	// and sets it through the "binding" subresource. It is immutable once set: the objects
+	// would not move.
 	StoreName *string `json:"storeName,omitempty"`
-	// storeSelector restricts the choice of a Store to those with these labels.
-	// Not set, every Store may be chosen. It has no effect once storeName is set.
+	// storeSelector restricts the choice to Stores with these labels. By default, every
+	// Store may be chosen. It has no effect once storeName is set.
 	StoreSelector *v1.LabelSelectorApplyConfiguration `json:"storeSelector,omitempty"`
-	// tolerations let the resource onto Stores with taints that match them.
+	// tolerations allow Stores with matching taints.
 	Tolerations []TolerationApplyConfiguration `json:"tolerations,omitempty"`
-	// priority orders resources that wait for a Store: the highest is placed
-	// first. Defaults to 0.
+	// priority orders the resources that wait for a Store, highest first. Defaults to 0.
 	Priority *int32 `json:"priority,omitempty"`
-	// requests is how much of a Store the resource is expected to take: "storage"
-	// (bytes, for example 2Gi) and "objects" (a whole number, for example 100k).
-	// It guides placement and is not a limit on writes.
+	// requests is the expected usage: "storage" (bytes, for example 2Gi) and "objects" (a
+	// whole number, for example 100k). It guides the scheduler and does not limit writes.
 	Requests *hostingv1alpha1.ResourceList `json:"requests,omitempty"`
-	// compression of the resource's objects in the Store: None, or Zstd. Not
-	// set, the server decides. It says how objects are written from now on; those
-	// that are there are read whichever way they were written.
-	// status.storedBytes against status.bytes shows what is gained.
+	// compression of the objects in the Store: None or Zstd. By default, the server
+	// chooses. It applies to further writes; all stored objects remain readable. Compare
+	// status.storedBytes with status.bytes to see the savings.
 	Compression *hostingv1alpha1.Compression `json:"compression,omitempty"`
-	// schedulerName is the scheduler that chooses a Store for the resource.
-	// Defaults to "annex-scheduler".
+	// schedulerName is the scheduler that chooses the Store. Defaults to "annex-scheduler".
 	SchedulerName *string `json:"schedulerName,omitempty"`
-	// limits is how much there may be of the resource in all namespaces together:
-	// "objects" (a whole number) and "storage" (the bytes that the objects take in
-	// the Store). What would exceed a limit is refused; what is there already stays.
+	// limits is the maximum in all namespaces together: "objects" (a whole number) and
+	// "storage" (bytes in the Store). Writes that would exceed a limit are rejected;
+	// existing objects remain.
 	Limits *hostingv1alpha1.ResourceList `json:"limits,omitempty"`
-	// namespaceLimits is how much there may be of the resource in each namespace.
-	// It has the same keys as limits, and no meaning for resources without namespaces.
+	// namespaceLimits is the maximum in each namespace, with the same keys as limits. It is
+	// ignored for cluster-scoped resources.
 	NamespaceLimits *hostingv1alpha1.ResourceList `json:"namespaceLimits,omitempty"`
 }
 

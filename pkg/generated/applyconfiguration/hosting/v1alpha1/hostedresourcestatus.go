@@ -14,35 +14,36 @@ import (
 // HostedResourceStatusApplyConfiguration represents a declarative configuration of the HostedResourceStatus type for use
 // with apply.
 //
-// HostedResourceStatus is what annex last saw of a resource.
+// HostedResourceStatus is the observed state of a resource.
 type HostedResourceStatusApplyConfiguration struct {
-	// phase is Pending while nothing defines the resource, Hosted while it is
+	// phase is Pending while the resource is not defined or has no Store, Hosted while it is
 	// served, and Terminating while its definition and objects are being deleted.
 	Phase *hostingv1alpha1.HostedResourcePhase `json:"phase,omitempty"`
-	// conditions of the resource. "Established" says whether it is defined,
-	// "Scheduled" whether a Store was chosen for it, "Stored" whether it has a ready
-	// Store, "Ready" whether requests for it are answered; reason and message say
-	// why not. "Intact" says whether all of its objects can be read, "WithinLimits"
-	// whether there is room below its limits. Behind a main cluster "Published" says
-	// whether that sends requests for it to annex, and "DefinitionFollowed" whether
-	// annex follows its definition there, if it has one.
+	// conditions of the resource, with the reason and a message:
+	// "Established": it is defined and its names are accepted.
+	// "Scheduled": a Store was chosen.
+	// "StoreReady": the Store exists and is ready.
+	// "Ready": requests are served.
+	// "ObjectsReadable": all stored objects can be read.
+	// "WithinLimits": no limit is reached.
+	// "Published": the main cluster sends requests to annex.
+	// "DefinitionSynced": annex syncs the definition from the main cluster.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// definitionUID is the UID of the CustomResourceDefinition whose objects the
-	// Store holds. Nothing is read from or written to the Store in the name of
-	// another definition of the same name. It is "compiled-in" for resources without one.
+	// definitionUID is the UID of the CustomResourceDefinition of the stored objects. A
+	// definition of the same name with another UID can neither read nor write them.
 	DefinitionUID *types.UID `json:"definitionUID,omitempty"`
-	// takeover is set while the main cluster may be made to send requests for the
-	// resource to annex although it has a definition of it too: annex saw that it
-	// keeps no objects of the group. Only annex writes it.
+	// takeover is set while annex may publish the resource although the main cluster has a
+	// definition of it: annex verified that the main cluster stores no objects of the group.
+	// Only annex writes it.
 	Takeover *HostedResourceTakeoverApplyConfiguration `json:"takeover,omitempty"`
-	// objects is the number of objects of the resource, in all namespaces.
+	// objects is the number of objects in all namespaces.
 	Objects *int64 `json:"objects,omitempty"`
 	// bytes is the size of those objects before compression.
 	Bytes *int64 `json:"bytes,omitempty"`
 	// storedBytes is the size of those objects in the Store.
 	StoredBytes *int64 `json:"storedBytes,omitempty"`
-	// cachedBytes is the memory that annex uses to serve those objects without
-	// asking the Store. Absent while that is not known.
+	// cachedBytes is the memory that annex uses to serve those objects without reading the
+	// Store. Absent if unknown.
 	CachedBytes *int64 `json:"cachedBytes,omitempty"`
 }
 

@@ -12,13 +12,13 @@ import (
 // HostedResourceTakeoverApplyConfiguration represents a declarative configuration of the HostedResourceTakeover type for use
 // with apply.
 //
-// HostedResourceTakeover names the definition in annex that may be published although
-// the main cluster has one of the same name.
+// HostedResourceTakeover is the definition in annex that may be published although the main
+// cluster has one of the same name.
 type HostedResourceTakeoverApplyConfiguration struct {
 	// definitionUID is the UID of that CustomResourceDefinition.
 	DefinitionUID *types.UID `json:"definitionUID,omitempty"`
-	// definitionGeneration is the only generation of it that may be published: another
-	// may serve versions of which the main cluster keeps objects.
+	// definitionGeneration is the only generation that may be published: another may serve
+	// versions of which the main cluster stores objects.
 	DefinitionGeneration *int64 `json:"definitionGeneration,omitempty"`
 }
 

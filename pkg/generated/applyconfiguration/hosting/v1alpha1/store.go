@@ -17,16 +17,15 @@ import (
 // StoreApplyConfiguration represents a declarative configuration of the Store type for use
 // with apply.
 //
-// Store is a place where annex keeps objects: the etcd that runs inside annex,
-// or an etcd cluster of your own. The Store named "default" always exists and
-// cannot be deleted.
+// Store is an etcd in which annex stores objects: the one inside annex, or an external
+// cluster. The Store "default" always exists and cannot be deleted.
 type StoreApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec says where the store is and what may be placed on it.
+	// spec is where the store is and what may be placed on it.
 	Spec *StoreSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what annex last saw of the store. Read-only.
+	// status is the observed state of the store. Read-only.
 	Status *StoreStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -8,20 +8,19 @@ package v1alpha1
 // StoreHistoryApplyConfiguration represents a declarative configuration of the StoreHistory type for use
 // with apply.
 //
-// StoreHistory is how far annex knows what happened in a store's etcd. It is
-// written every few seconds while something happens there.
+// StoreHistory identifies the data of a store's etcd, up to a revision. It is updated every
+// few seconds while the etcd changes.
 type StoreHistoryApplyConfiguration struct {
-	// epoch is the one that the mark in the etcd has. It is random, and another
-	// one after the store was claimed or adopted.
+	// epoch is that of the ownership mark in the etcd: random, and new after the store is
+	// claimed or adopted.
 	Epoch *string `json:"epoch,omitempty"`
-	// revision is the highest resource version that clients may have seen.
-	// After an adoption resource versions are above it.
+	// revision is the highest resource version that clients may have seen. After an
+	// adoption, resource versions are above it.
 	Revision *int64 `json:"revision,omitempty"`
-	// checkpoint names a key that annex wrote to the etcd, for the last time at
-	// checkpointRevision or later.
+	// checkpoint is a key in the etcd, last written by annex at checkpointRevision or later.
 	Checkpoint *string `json:"checkpoint,omitempty"`
-	// checkpointRevision is the revision of etcd at which the checkpoint was
-	// written. An etcd that has it earlier, or not at all, is another one.
+	// checkpointRevision is the etcd revision at which the checkpoint was written. An etcd
+	// without the checkpoint, or with an earlier one, has different data.
 	CheckpointRevision *int64 `json:"checkpointRevision,omitempty"`
 }
 

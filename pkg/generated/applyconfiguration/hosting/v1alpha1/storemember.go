@@ -8,17 +8,17 @@ package v1alpha1
 // StoreMemberApplyConfiguration represents a declarative configuration of the StoreMember type for use
 // with apply.
 //
-// StoreMember is one member of a store's etcd cluster.
+// StoreMember is a member of a store's etcd cluster.
 type StoreMemberApplyConfiguration struct {
-	// id of the member, in hexadecimal as etcd's own tools print it.
+	// id of the member, in hexadecimal as etcdctl prints it.
 	ID *string `json:"id,omitempty"`
-	// name of the member. Empty until the member has started for the first time.
+	// name of the member. Empty until the member first starts.
 	Name *string `json:"name,omitempty"`
-	// endpoint at which annex reaches the member.
+	// endpoint that annex uses for the member.
 	Endpoint *string `json:"endpoint,omitempty"`
-	// version of etcd that the member runs. Empty while it does not answer.
+	// version of etcd of the member. Empty while it is unavailable.
 	Version *string `json:"version,omitempty"`
-	// leader is true for the member that leads the cluster.
+	// leader is true for the leader of the cluster.
 	Leader *bool `json:"leader,omitempty"`
 }
 

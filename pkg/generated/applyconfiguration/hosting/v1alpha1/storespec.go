@@ -12,25 +12,21 @@ import (
 // StoreSpecApplyConfiguration represents a declarative configuration of the StoreSpec type for use
 // with apply.
 //
-// StoreSpec says where a store is and what may be placed on it. Exactly one of
-// embedded and etcd is set, and which one never changes: the objects would not
-// follow.
+// StoreSpec is where a store is and what may be placed on it. Exactly one of embedded and
+// etcd is set, and which one is immutable: the objects would not move.
 type StoreSpecApplyConfiguration struct {
-	// embedded is set if the store is the etcd that runs inside annex and keeps
-	// its files in annex's data directory.
+	// embedded is set for the etcd inside annex, with its files in annex's data directory.
 	Embedded *hostingv1alpha1.EmbeddedStore `json:"embedded,omitempty"`
-	// etcd is set if the store is an etcd cluster that runs outside annex.
+	// etcd is set for an external etcd cluster.
 	Etcd *EtcdStoreApplyConfiguration `json:"etcd,omitempty"`
-	// capacity is how much may be placed on the store. The resources
-	// "storage" (bytes, for example 8Gi) and "objects" (a whole number, for
-	// example 500k) are known. A resource that is not listed is not limited.
-	// It guides placement and is not a limit on writes.
+	// capacity is how much may be placed on the store: "storage" (bytes, for example 8Gi)
+	// and "objects" (a whole number, for example 500k). What is not listed is not limited.
+	// It guides the scheduler and does not limit writes.
 	Capacity *hostingv1alpha1.ResourceList `json:"capacity,omitempty"`
-	// taints keep resources off the store, except those that tolerate them.
-	// They guide placement and never move what is already there.
+	// taints repel resources that do not tolerate them. They guide the scheduler and do not
+	// move what is placed already.
 	Taints []TaintApplyConfiguration `json:"taints,omitempty"`
-	// unschedulable keeps every further resource off the store. What is there
-	// already stays and is served.
+	// unschedulable repels all further resources. What is placed already stays.
 	Unschedulable *bool `json:"unschedulable,omitempty"`
 }
 

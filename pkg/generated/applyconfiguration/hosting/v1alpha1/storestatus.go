@@ -13,40 +13,36 @@ import (
 // StoreStatusApplyConfiguration represents a declarative configuration of the StoreStatus type for use
 // with apply.
 //
-// StoreStatus is what annex last saw of a store. The sizes are those of the
-// whole etcd, whoever else uses it; objects counts only what annex keeps there.
+// StoreStatus is the observed state of a store. The sizes are those of the whole etcd, even
+// if it is shared; objects counts only the objects of annex.
 type StoreStatusApplyConfiguration struct {
-	// conditions of the store. "Ready" is True while the store answers reads
-	// and writes, "UnderPressure" while it is about to refuse writes or answers
-	// slowly; reason and message say why.
+	// conditions of the store, with the reason and a message. "Ready": it serves reads and
+	// writes. "UnderPressure": it is nearly full or slow.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// size is the space that the store's database takes on disk, that of the
-	// largest member. Absent until the store was reached once.
+	// size of the database on disk, that of the largest member. Absent until annex connects
+	// for the first time.
 	Size *resource.Quantity `json:"size,omitempty"`
-	// sizeInUse is the part of size that holds data; the rest is free for
-	// further writes, and given back by defragmentation.
+	// sizeInUse is the part of size that holds data; the rest is free for further writes,
+	// and released by defragmentation.
 	SizeInUse *resource.Quantity `json:"sizeInUse,omitempty"`
-	// quota is the size at which the store stops taking writes.
+	// quota is the size at which the store refuses writes.
 	Quota *resource.Quantity `json:"quota,omitempty"`
-	// objects is the number of objects that annex keeps in the store.
+	// objects is the number of objects of annex in the store.
 	Objects *int64 `json:"objects,omitempty"`
-	// resources is the number of HostedResources that are placed on the store.
+	// resources is the number of HostedResources on the store.
 	Resources *int32 `json:"resources,omitempty"`
-	// alarms that etcd has raised, as etcd names them: "NOSPACE" while it refuses
-	// writes because its quota is used up, "CORRUPT" if its members disagree.
+	// alarms raised in etcd, by etcd's names: "NOSPACE" while it refuses writes because its
+	// quota is used up, "CORRUPT" if its members have different data.
 	Alarms []string `json:"alarms,omitempty"`
-	// clusterID is that of the etcd cluster, in hexadecimal as etcd's own tools
-	// print it. It is written when the store is reached for the first time. From
-	// then on annex neither reads from nor writes to any other cluster in the name
-	// of this store.
+	// clusterID is the ID of the etcd cluster, in hexadecimal as etcdctl prints it. It is
+	// set at the first connection. From then on annex uses no other cluster for this store.
 	ClusterID *string `json:"clusterID,omitempty"`
-	// history is how far annex knows what happened in the etcd. An etcd that does
-	// not have this history is neither read nor written: it lost data, was restored
-	// from a copy, or is a copy itself.
+	// history identifies the data of the etcd. An etcd without this history is neither read
+	// nor written: it lost data, was restored from a copy, or is a copy.
 	History *StoreHistoryApplyConfiguration `json:"history,omitempty"`
 	// members are the members of the etcd cluster.
 	Members []StoreMemberApplyConfiguration `json:"members,omitempty"`
-	// version of etcd that the store runs, the lowest of its members.
+	// version is the lowest etcd version of the members.
 	Version *string `json:"version,omitempty"`
 }
 

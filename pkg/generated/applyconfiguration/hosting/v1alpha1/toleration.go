@@ -12,18 +12,16 @@ import (
 // TolerationApplyConfiguration represents a declarative configuration of the Toleration type for use
 // with apply.
 //
-// Toleration lets a resource onto a Store in spite of the taints it matches.
+// Toleration allows Stores with the taints that it matches.
 type TolerationApplyConfiguration struct {
-	// key of the taints that are tolerated. Empty, with the operator Exists,
-	// tolerates all keys.
+	// key of the tolerated taints. Empty with the operator Exists tolerates all keys.
 	Key *string `json:"key,omitempty"`
-	// operator compares the values: Equal, which is the default, or Exists,
-	// which tolerates every value.
+	// operator compares the values: Equal, the default, or Exists, which tolerates every
+	// value.
 	Operator *hostingv1alpha1.TolerationOperator `json:"operator,omitempty"`
-	// value that the taint must have. Empty if the operator is Exists.
+	// value of the tolerated taints. Empty if the operator is Exists.
 	Value *string `json:"value,omitempty"`
-	// effect that is tolerated: NoSchedule or PreferNoSchedule. Empty tolerates
-	// both.
+	// effect of the tolerated taints: NoSchedule or PreferNoSchedule. Empty tolerates both.
 	Effect *hostingv1alpha1.TaintEffect `json:"effect,omitempty"`
 }
 

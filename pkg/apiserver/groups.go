@@ -1,0 +1,119 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	admissionregistrationrest "github.com/annex-dev/annex/pkg/registry/admissionregistration/rest"
+	authenticationrest "github.com/annex-dev/annex/pkg/registry/authentication/rest"
+	authorizationrest "github.com/annex-dev/annex/pkg/registry/authorization/rest"
+	coordinationrest "github.com/annex-dev/annex/pkg/registry/coordination/rest"
+	corerest "github.com/annex-dev/annex/pkg/registry/core/rest"
+	eventsrest "github.com/annex-dev/annex/pkg/registry/events/rest"
+	flowcontrolrest "github.com/annex-dev/annex/pkg/registry/flowcontrol/rest"
+	hostingrest "github.com/annex-dev/annex/pkg/registry/hosting/rest"
+	rbacrest "github.com/annex-dev/annex/pkg/registry/rbac/rest"
+	"github.com/annex-dev/annex/pkg/registry/typed"
+)
+
+// StorageProvider builds the storage of one API group.
+type StorageProvider interface {
+	// NewRESTStorage takes from getter where and how objects are stored.
+	NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error)
+}
+
+// Group is a version of an API group that is compiled in. It is served unless
+// --runtime-config disables it.
+type Group struct {
+	version  schema.GroupVersion
+	priority priority
+	// required groups cannot be disabled: annex itself uses them.
+	required bool
+	provider func(CompletedConfig, typed.Serialization) StorageProvider
+}
+
+// OwnGroups are the groups that annex serves in both modes.
+func OwnGroups() []Group {
+	return []Group{
+		{hostingv1alpha1.SchemeGroupVersion, priority{group: 15000, version: 9}, true, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return hostingrest.StorageProvider{Serialization: kinds, Backups: c.newBackups()}
+		}},
+	}
+}
+
+// AllGroups are the groups that a standalone annex serves. Kubernetes' groups have the
+// priorities that kube-apiserver gives them.
+func AllGroups() []Group {
+	return append([]Group{
+		{corev1.SchemeGroupVersion, priority{group: 18000, version: 1}, true, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return corerest.StorageProvider{Serialization: kinds, EventTTL: c.extra.EventTTL, Tokens: c.extra.Tokens}
+		}},
+		{eventsv1.SchemeGroupVersion, priority{group: 17750, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return eventsrest.StorageProvider{Serialization: kinds, TTL: c.extra.EventTTL}
+		}},
+		{authenticationv1.SchemeGroupVersion, priority{group: 17700, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return authenticationrest.StorageProvider{Serialization: kinds, Authenticator: c.generic.Authentication.Authenticator, Audiences: c.generic.Authentication.APIAudiences}
+		}},
+		{authorizationv1.SchemeGroupVersion, priority{group: 17600, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return authorizationrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer, Rules: c.generic.RuleResolver}
+		}},
+		{rbacv1.SchemeGroupVersion, priority{group: 17000, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return rbacrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer}
+		}},
+		{admissionregistrationv1.SchemeGroupVersion, priority{group: 16700, version: 15}, false, func(c CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return admissionregistrationrest.StorageProvider{Serialization: kinds, Authorizer: c.generic.Authorization.Authorizer, Resources: c.extra.Resources}
+		}},
+		{coordinationv1.SchemeGroupVersion, priority{group: 16500, version: 15}, false, func(_ CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return coordinationrest.StorageProvider{Serialization: kinds}
+		}},
+		{flowcontrolv1.SchemeGroupVersion, priority{group: 16100, version: 21}, true, func(_ CompletedConfig, kinds typed.Serialization) StorageProvider {
+			return flowcontrolrest.StorageProvider{Serialization: kinds}
+		}},
+	}, OwnGroups()...)
+}
+
+// CompiledInGroups are the names of the groups that annex serves without a
+// CustomResourceDefinition in either mode.
+func CompiledInGroups() sets.Set[string] {
+	names := sets.New(apiregistrationv1.GroupName, apiextensionsv1.GroupName)
+	for _, group := range AllGroups() {
+		names.Insert(group.version.Group)
+	}
+	return names
+}
+
+// priorities are those of all compiled-in versions in discovery. A version that is
+// served must be listed: upstream silently drops others from discovery.
+var priorities = func() map[schema.GroupVersion]priority {
+	all := map[schema.GroupVersion]priority{apiextensionsv1.SchemeGroupVersion: {group: 16700, version: 15}}
+	for _, group := range AllGroups() {
+		all[group.version] = group.priority
+	}
+	return all
+}()
+
+// resourceConfig enables the versions of groups.
+func resourceConfig(groups []Group) *serverstorage.ResourceConfig {
+	config := serverstorage.NewResourceConfig()
+	for _, group := range groups {
+		config.EnableVersions(group.version)
+	}
+	return config
+}

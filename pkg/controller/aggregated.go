@@ -1,0 +1,141 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
+
+	"github.com/annex-dev/annex/pkg/aggregated/controller/apiservice"
+	"github.com/annex-dev/annex/pkg/aggregated/controller/crdsync"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/bootstrap"
+	"github.com/annex-dev/annex/pkg/storage/freeze"
+)
+
+// Aggregated is the mode in which a main cluster serves the Kubernetes kinds and
+// sends requests for annex's resources here. It holds the clients of that cluster.
+type Aggregated struct {
+	Kube            kubernetes.Interface
+	Dynamic         dynamic.Interface
+	APIExtensions   apiextensionsclient.Interface
+	APIRegistration aggregatorclient.Interface
+
+	// ServedBy requests a group version through the main cluster, and returns the
+	// value of hosting's PublishedByHeader in the response.
+	ServedBy func(ctx context.Context, version schema.GroupVersion) (string, error)
+
+	// PublishService is the Service in the main cluster that leads to annex.
+	PublishService Service
+	// CABundle verifies annex's serving certificates.
+	CABundle CABundleSource
+
+	// These are informers of one leadership.
+	apiExtensionsInformers   apiextensionsinformers.SharedInformerFactory
+	apiRegistrationInformers aggregatorinformers.SharedInformerFactory
+}
+
+// Service is a port of a Service.
+type Service struct {
+	Namespace, Name string
+	Port            int32
+}
+
+func (a *Aggregated) controllers() []descriptor {
+	return []descriptor{
+		// A group waits for the main cluster to respond, and for no other group.
+		{apiservice.ControllerName, 4, a.newAPIService},
+		// Taking a group over takes several requests for each of its definitions.
+		{crdsync.ControllerName, 4, a.newCRDSync},
+	}
+}
+
+// requestInformers does nothing: these informers belong to a leadership.
+func (a *Aggregated) requestInformers() {}
+
+// bootstrap adds nothing: the main cluster creates the objects of the Kubernetes kinds.
+func (a *Aggregated) bootstrap(Config, *bootstrap.Config) {}
+
+func (a *Aggregated) events(Config) eventsclient.EventsV1Interface { return a.Kube.EventsV1() }
+
+func (a *Aggregated) forLeadership(_ Config, l *leadership) (Mode, error) {
+	led := *a
+	led.apiExtensionsInformers = apiextensionsinformers.NewSharedInformerFactory(a.APIExtensions, informerResync)
+	led.apiRegistrationInformers = aggregatorinformers.NewSharedInformerFactory(a.APIRegistration, informerResync)
+	led.CABundle = caBundle{a.CABundle, l}
+	return &led, nil
+}
+
+func (a *Aggregated) startInformers(ctx context.Context) (wait func()) {
+	a.apiExtensionsInformers.StartWithContext(ctx)
+	a.apiRegistrationInformers.StartWithContext(ctx)
+	return func() {
+		a.apiExtensionsInformers.Shutdown()
+		a.apiRegistrationInformers.Shutdown()
+	}
+}
+
+func (a *Aggregated) newAPIService(config Config) (controller, error) {
+	return apiservice.New(apiservice.Config{
+		MainAPIServices:         a.APIRegistration.ApiregistrationV1().APIServices(),
+		ReadStoreThroughMain:    apiservice.ReadStore(a.Dynamic),
+		ServedBy:                a.ServedBy,
+		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		MainAPIServiceInformer:  a.apiRegistrationInformers.Apiregistration().V1().APIServices(),
+		MainDefinitionInformer:  a.apiExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
+		AnnexDefinitionInformer: config.AnnexDefinitionInformer,
+		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
+		AnnexStoreInformer:      config.AnnexStoreInformer,
+		Service:                 apiservice.Service(a.PublishService),
+		CABundle:                a.CABundle,
+	})
+}
+
+func (a *Aggregated) newCRDSync(config Config) (controller, error) {
+	return crdsync.New(crdsync.Config{
+		PublishedBy:             hostingv1alpha1.PublishedBy(a.PublishService.Namespace, a.PublishService.Name),
+		MainObjects:             a.Dynamic,
+		MainAPIServices:         a.APIRegistration.ApiregistrationV1().APIServices(),
+		MainDefinitions:         a.APIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		MainDefinitionInformer:  a.apiExtensionsInformers.Apiextensions().V1().CustomResourceDefinitions(),
+		MainAPIServiceInformer:  a.apiRegistrationInformers.Apiregistration().V1().APIServices(),
+		AnnexObjects:            config.AnnexMetadata,
+		AnnexStored:             annexStored(config),
+		AnnexDefinitions:        config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		AnnexHostedResources:    config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		AnnexDefinitionInformer: config.AnnexDefinitionInformer,
+		AnnexHostedInformer:     config.AnnexHostedResourceInformer,
+		AnnexStoreInformer:      config.AnnexStoreInformer,
+	})
+}
+
+// annexStored returns a function that finds a resource in its Store by its name.
+func annexStored(config Config) func(name string) (crdsync.Freezable, error) {
+	hostedResources := config.AnnexHostedResourceInformer.Lister()
+	return func(name string) (crdsync.Freezable, error) {
+		hosted, err := hostedResources.Get(name)
+		if apierrors.IsNotFound(err) || err == nil && hosted.Spec.StoreName == "" {
+			return nil, crdsync.ErrNotPlaced
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read hosted resource %s: %w", name, err)
+		}
+		in, err := config.Stores.Get(hosted.Spec.StoreName)
+		if err != nil {
+			return nil, fmt.Errorf("find store %s of %s: %w", hosted.Spec.StoreName, name, err)
+		}
+		return freeze.Target{KV: in.Client().KV, Prefix: in.Prefix(), Resource: schema.ParseGroupResource(name)}, nil
+	}
+}

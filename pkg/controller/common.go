@@ -1,0 +1,63 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/hostedresource"
+	"github.com/annex-dev/annex/pkg/controller/store"
+	"github.com/annex-dev/annex/pkg/scheduler"
+)
+
+// commonControllers is the table of the controllers that run in both modes. They are
+// independent of each other, so their order does not matter.
+func commonControllers() []descriptor {
+	return []descriptor{
+		// A start may find five hundred definitions.
+		{hostedresource.ControllerName, 4, newHostedResource},
+		// Placements are decided one at a time; so many are written concurrently.
+		{scheduler.ControllerName, 16, newScheduler},
+		// A Store that does not respond must not delay others.
+		{store.ControllerName, 4, newStore},
+	}
+}
+
+func newHostedResource(config Config) (controller, error) {
+	return hostedresource.New(hostedresource.Config{
+		AnnexHostedResources:      config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		AnnexDefinitions:          config.AnnexAPIExtensions.ApiextensionsV1().CustomResourceDefinitions(),
+		HostedResources:           config.AnnexHostedResourceInformer,
+		Stores:                    config.AnnexStoreInformer,
+		CustomResourceDefinitions: config.AnnexDefinitionInformer,
+		Usage:                     config.Usage,
+		Unreadable:                config.Unreadable,
+		Events:                    config.recorder(hostedresource.ControllerName),
+	})
+}
+
+func newScheduler(config Config) (controller, error) {
+	return scheduler.New(scheduler.Config{
+		Name:                 hostingv1alpha1.DefaultSchedulerName,
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		HostedResources:      config.AnnexHostedResourceInformer,
+		Stores:               config.AnnexStoreInformer,
+		Events:               config.recorder(hostingv1alpha1.DefaultSchedulerName),
+	})
+}
+
+func newStore(config Config) (controller, error) {
+	return store.New(store.Config{
+		AnnexStores:          config.AnnexHosting.HostingV1alpha1().Stores(),
+		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
+		Stores:               config.AnnexStoreInformer,
+		HostedResources:      config.AnnexHostedResourceInformer,
+		Connection:           func(name string) (store.Connection, error) { return config.Stores.Get(name) },
+		AddListener:          config.Stores.AddListener,
+		Objects: func(name string) (objects int64, known bool) {
+			total, known := config.Usage.Store(name)
+			return total.Objects, known
+		},
+		Events: config.recorder("annex-stores"),
+	})
+}

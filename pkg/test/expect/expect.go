@@ -1,0 +1,65 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package expect calls functions and API clients in tests, and ends the test on an
+// error.
+package expect
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NoError ends the test if there is an error. The explanation is a format with its
+// arguments.
+func NoError(t testing.TB, err error, explanation ...any) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	if len(explanation) > 0 {
+		err = fmt.Errorf("%s: %w", fmt.Sprintf(explanation[0].(string), explanation[1:]...), err)
+	}
+	t.Fatal(err)
+}
+
+// Create creates an object with a typed client.
+func Create[T any](t testing.TB, client interface {
+	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
+}, object T) T {
+	t.Helper()
+	created, err := client.Create(t.Context(), object, metav1.CreateOptions{})
+	NoError(t, err, "create a %T", object)
+	return created
+}
+
+// Get reads an object with a typed client.
+func Get[T any](t testing.TB, client interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
+}, name string) T {
+	t.Helper()
+	object, err := client.Get(t.Context(), name, metav1.GetOptions{})
+	NoError(t, err, "get %s", name)
+	return object
+}
+
+// Update updates an object with a typed client.
+func Update[T any](t testing.TB, client interface {
+	Update(ctx context.Context, object T, options metav1.UpdateOptions) (T, error)
+}, object T) T {
+	t.Helper()
+	updated, err := client.Update(t.Context(), object, metav1.UpdateOptions{})
+	NoError(t, err, "update a %T", object)
+	return updated
+}
+
+// Delete deletes an object, and does not wait until it is gone.
+func Delete(t testing.TB, client interface {
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+}, name string) {
+	t.Helper()
+	NoError(t, client.Delete(t.Context(), name, metav1.DeleteOptions{}), "delete %s", name)
+}
