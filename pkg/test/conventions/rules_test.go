@@ -323,7 +323,7 @@ var rules = []rule{
 		others:   machinery,
 	},
 	{
-		packages: "pkg/apiserver/heavywrites",
+		packages: "pkg/apiserver/requestbody",
 		duty:     "Receives the bodies of requests, within limits.",
 		ours:     []string{"pkg/storage/objectsize"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
