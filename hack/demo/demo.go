@@ -66,7 +66,7 @@ Go on in another shell; Ctrl-C here stops everything and removes it.
 	return waitForEnd(ctx, once)
 }
 
-// etcdKeys lists keys in annex's etcd, whose socket only this user may open.
+// etcdKeys lists keys in annex's etcd.
 func etcdKeys(ctx context.Context, dataDir, prefix string) ([]string, error) {
 	socket := filepath.Join(dataDir, "etcd", "client.sock")
 	if _, err := os.Stat(socket); err != nil {

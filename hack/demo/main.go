@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo runs a main cluster for a person: with argument main-cluster the
-// cluster alone, with argument demo annex behind it and a tour in kubectl commands.
-// Everything is gone when it ends.
+// Command demo runs a main cluster (argument main-cluster), or a main cluster with annex and
+// a tour of kubectl commands (argument demo). It removes everything when it ends.
 package main
 
 import (
@@ -38,7 +37,7 @@ func run(ctx context.Context, args []string) error {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	if len(args) == 0 {
-		return errors.New("say what to run: main-cluster or demo")
+		return errors.New("the argument must be main-cluster or demo")
 	}
 	set := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	once := set.Bool("once", false, "End after the tour.")
@@ -54,11 +53,11 @@ func run(ctx context.Context, args []string) error {
 	case "demo":
 		return withCluster(ctx, func(cluster *maincluster.Cluster) error { return runDemo(ctx, cluster, *once) })
 	default:
-		return fmt.Errorf("there is no %q: say main-cluster or demo", args[0])
+		return fmt.Errorf("unknown argument %q: it must be main-cluster or demo", args[0])
 	}
 }
 
-// withCluster runs a main cluster as long as use takes.
+// withCluster runs a main cluster during use.
 func withCluster(ctx context.Context, use func(*maincluster.Cluster) error) (err error) {
 	began := time.Now()
 	fmt.Println("starting a main cluster: etcd, kube-apiserver, kube-controller-manager ...")

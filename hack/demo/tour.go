@@ -16,7 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
-// tour shows annex by what a user would type.
+// tour shows annex with commands that a user would type.
 type tour struct {
 	cluster *maincluster.Cluster
 	annex   *annextest.Annex
@@ -34,10 +34,9 @@ func (t *tour) run(ctx context.Context) error {
 	return nil
 }
 
-func say(text string) { fmt.Printf("\n# %s\n", text) }
+func explain(text string) { fmt.Printf("\n# %s\n", text) }
 
-// do shows a command and runs it. It is split at spaces, as none of them needs a
-// shell.
+// do prints a command and runs it, split at spaces.
 func (t *tour) do(ctx context.Context, arguments string) error {
 	fmt.Printf("$ kubectl %s\n", arguments)
 	command := exec.CommandContext(ctx, t.kubectl, strings.Fields(arguments)...)
@@ -60,12 +59,12 @@ func (t *tour) all(ctx context.Context, commands ...string) error {
 }
 
 func (t *tour) showHosting(ctx context.Context) error {
-	say("The main cluster proxies annex's own group to it.")
+	explain("The main cluster proxies annex's own group to it.")
 	return t.all(ctx, "get apiservices v1alpha1.hosting.annex.dev", "get stores")
 }
 
 func (t *tour) takeOver(ctx context.Context) error {
-	say("A CRD of the main cluster, as any chart installs it.")
+	explain("A CRD of the main cluster, as any chart installs it.")
 	if err := t.all(ctx,
 		"apply -f artifacts/examples/00-namespace.yaml -f artifacts/examples/30-customresourcedefinition.yaml",
 		"wait --for=condition=Established crd/widgets."+group,
@@ -73,7 +72,7 @@ func (t *tour) takeOver(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	say("Let annex see that the main cluster has no objects of the group yet, and say that annex shall host it.")
+	explain("Let annex check that the main cluster has no objects of the group, and label the CRD for annex.")
 	if err := t.all(ctx,
 		"create clusterrole annex-hosted-"+group+" --verb=list,watch --resource=widgets."+group,
 		"label clusterrole annex-hosted-"+group+" annex.dev/aggregate-to-annex=true",
@@ -87,12 +86,12 @@ func (t *tour) takeOver(ctx context.Context) error {
 			return err
 		}
 	}
-	say(fmt.Sprintf("%.1f s later requests for widgets go to annex (in its first seconds behind a cluster it publishes nothing but its own group).", time.Since(began).Seconds()))
+	explain(fmt.Sprintf("%.1f s later requests for widgets go to annex (in its first seconds behind a cluster it publishes nothing but its own group).", time.Since(began).Seconds()))
 	return t.all(ctx, "get apiservices -l annex.dev/published-by", "get hostedresources")
 }
 
 func (t *tour) useWidgets(ctx context.Context) error {
-	say("Use it as before.")
+	explain("Use it as before.")
 	return t.all(ctx,
 		"apply -f artifacts/examples/40-widget.yaml",
 		"get widgets --all-namespaces",
@@ -102,7 +101,7 @@ func (t *tour) useWidgets(ctx context.Context) error {
 	)
 }
 
-// showEtcds looks where the objects are.
+// showEtcds shows in which etcd the objects are.
 func (t *tour) showEtcds(ctx context.Context) error {
 	const mainPrefix, annexPrefix = "/registry/" + group + "/", "/annex/" + group + "/"
 	mainKeys, err := t.cluster.EtcdKeys(ctx, mainPrefix)
@@ -113,7 +112,7 @@ func (t *tour) showEtcds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	say("Where are the objects?")
+	explain("Where are the objects?")
 	fmt.Printf("below %s in the main cluster's etcd: %d\n", mainPrefix, len(mainKeys))
 	fmt.Printf("below %s in annex's etcd: %d\n", annexPrefix, len(annexKeys))
 	for _, key := range annexKeys {

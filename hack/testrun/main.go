@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command testrun runs the levels of tests that are named on its command line,
-// says what each one covers, shows the output of what failed, and ends with a
-// table of what ran. `make test` calls it; the levels are in levels.go.
+// Command testrun runs the levels of tests that its arguments name, prints the output of
+// failed tests and a summary. `make test` calls it; the levels are in levels.go.
 package main
 
 import (
