@@ -25,8 +25,8 @@ import (
 	"github.com/annex-dev/annex/pkg/version"
 )
 
-// Execute runs the command that args name and returns the process' exit code.
-// What went wrong is one line on errOut.
+// Execute runs the command that args name and returns the process's exit code. An error
+// is printed to errOut as one line.
 func Execute(args []string, out, errOut io.Writer) int {
 	defer logs.FlushLogs()
 	root := newCommand(out, errOut)
@@ -43,10 +43,10 @@ func newCommand(out, errOut io.Writer) *cobra.Command {
 		Use:   "annex",
 		Short: "An API server for custom resources",
 		Long:  "annex serves custom resources, any CRD, from stores of its own. It is used with kubectl.",
-		// Errors are printed once, by Execute, and usage only where it is asked for.
+		// Execute prints errors, and usage is printed only on request.
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// They would make several lines of an error.
+		// An error is one line.
 		DisableSuggestions: true,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: displayName(os.Args[0])},
 	}
@@ -59,8 +59,8 @@ func newCommand(out, errOut io.Writer) *cobra.Command {
 	return root
 }
 
-// displayName is how the user calls annex: kubectl finds plugins by the name of
-// the file, which is a link to this program.
+// displayName returns the name users type: kubectl finds plugins by their file name, and
+// kubectl-annex is a link to this program.
 func displayName(program string) string {
 	if strings.HasPrefix(filepath.Base(program), "kubectl-annex") {
 		return "kubectl annex"

@@ -29,7 +29,7 @@ func TestExecute(t *testing.T) {
 		"help of place":      {[]string{"place", "--help"}, 0, []string{"annex place PLURAL.GROUP", "--store"}, nil},
 		"place what":         {[]string{"place"}, 1, nil, []string{"annex: ", "accepts 1 arg"}},
 		"place no resource":  {[]string{"place", "widgets"}, 1, nil, []string{"annex: ", "<plural>.<group>"}},
-		"nobody's scheduler": {[]string{"scheduler", "--scheduler-name="}, 1, nil, []string{"annex: ", "--scheduler-name"}},
+		"unnamed scheduler":  {[]string{"scheduler", "--scheduler-name="}, 1, nil, []string{"annex: ", "--scheduler-name"}},
 		"hasty scheduler":    {[]string{"scheduler", "--leader-elect-retry-period=0"}, 1, nil, []string{"annex: ", "--leader-elect-retry-period"}},
 		"unknown command":    {[]string{"sevre"}, 1, nil, []string{"annex: ", "sevre"}},
 		"unknown flag":       {[]string{"serve", "--no-such-flag"}, 1, nil, []string{"annex: ", "--no-such-flag"}},

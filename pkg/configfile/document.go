@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is the content of a file with its lines. One that cannot be parsed has
-// no nodes, and no field has a line in it.
+// document is the content of a file with its lines. If it cannot be parsed, it has no nodes
+// and no lines.
 type document struct {
 	root *yaml.Node
 }
@@ -29,8 +29,7 @@ func parse(data []byte) document {
 // step is one element of a field's path: `.name`, `[0]` or `[key]`.
 var step = regexp.MustCompile(`[^.\[\]]+|\[[^\]]*\]`)
 
-// line returns the line of a field, or of what should hold it if it is not there,
-// or 0 if there is nothing at all.
+// line returns the line of a field, or of its nearest existing parent, or 0.
 func (d document) line(path string) int {
 	if d.root == nil {
 		return 0
@@ -54,9 +53,9 @@ func (d document) value(name string) string {
 	return ""
 }
 
-// child returns what a node holds under a name or index, and where that begins.
-// Names that differ in case only are found too: the fields of upstream's internal
-// types, which its validation names, are not always spelled as in the file.
+// child returns the child of a node with a name or index, and its first line.
+// It ignores case: upstream's validation uses the names of internal types, which are not
+// always spelled as in the file.
 func child(node *yaml.Node, name string) (key, value *yaml.Node) {
 	node = resolve(node)
 	if node == nil {
@@ -82,7 +81,7 @@ func child(node *yaml.Node, name string) (key, value *yaml.Node) {
 	return key, value
 }
 
-// resolve follows an alias to what it stands for.
+// resolve follows an alias.
 func resolve(node *yaml.Node) *yaml.Node {
 	if node != nil && node.Kind == yaml.AliasNode {
 		return node.Alias
@@ -90,8 +89,7 @@ func resolve(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// holding finds the only field with a value. Values that several fields have tell
-// nothing about which is meant.
+// holding returns the field with a value, if only one has it.
 func (d document) holding(value string) (path string, line int) {
 	count := 0
 	walk(d.root, "", func(at string, node *yaml.Node) {
@@ -107,8 +105,8 @@ func (d document) holding(value string) (path string, line int) {
 
 var indices = regexp.MustCompile(`\[\d+\]`)
 
-// mistyped finds the first field at a path without indices, which is all that the
-// decoder of JSON tells, whose value is of a JSON type.
+// mistyped returns the first field whose value has a JSON type, at a path without indices,
+// which JSON's decoder leaves out.
 func (d document) mistyped(path, jsonType string) (found string, line int) {
 	walk(d.root, "", func(at string, node *yaml.Node) {
 		if line == 0 && strings.EqualFold(indices.ReplaceAllString(at, ""), path) && typeOf(node) == jsonType {
@@ -121,7 +119,7 @@ func (d document) mistyped(path, jsonType string) (found string, line int) {
 	return found, line
 }
 
-// typeOf is what the decoder of JSON calls a node.
+// typeOf returns the name of a node's type in errors of JSON's decoder.
 func typeOf(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.SequenceNode:

@@ -19,15 +19,15 @@ import (
 type Error struct {
 	// File is the path of the file.
 	File string
-	// Line is counted from 1; it is 0 if the error is about no line.
+	// Line is counted from 1; it is 0 if the error has no line.
 	Line int
 	// Field is the path of the field, or empty.
 	Field string
-	// What says what is wrong.
+	// What is the description.
 	What string
 }
 
-// Error is `FILE:LINE: FIELD: what`, without what is not known.
+// Error returns `FILE:LINE: FIELD: what`, without unknown parts.
 func (e *Error) Error() string {
 	text := e.File
 	if e.Line > 0 {
@@ -39,11 +39,10 @@ func (e *Error) Error() string {
 	return text + ": " + strings.Join(lines.Split(strings.TrimSpace(e.What), -1), " ")
 }
 
-// lines are joined: what compilers of expressions say, they draw.
+// lines are joined: compilers of expressions draw their errors on several.
 var lines = regexp.MustCompile(`\s*\n[\s|.]*`)
 
-// list is everything that is wrong, in one line: annex says in one line why it
-// does not start.
+// list is all errors in one line, as annex prints the reason why it does not start.
 type list []error
 
 // Error joins all.
@@ -58,10 +57,9 @@ func (l list) Error() string {
 // Unwrap returns each by itself.
 func (l list) Unwrap() []error { return l }
 
-// Explain turns what decoding or validating the file at path said into errors
-// that name file, line and field, one for each thing that is wrong. data is the
-// file's content, YAML or JSON. The content itself is never part of the answer but
-// for the values that upstream's validation quotes: files hold secrets.
+// Explain converts an error of decoding or validating the file at path to errors that name
+// file, line and field. data is the file's content, YAML or JSON, which may have secrets:
+// errors contain only values that upstream's validation quotes.
 func Explain(path string, data []byte, err error) error {
 	if err == nil {
 		return nil
@@ -84,8 +82,8 @@ type explainer struct {
 	data     []byte
 }
 
-// explain looks into err for what it can place, outer errors last: they only say
-// what was being done.
+// explain unwraps err until it finds an error with a location. Outer errors only describe
+// the operation.
 func (e *explainer) explain(err error) (found []*Error, known bool) {
 	if invalid, ok := err.(*field.Error); ok { //nolint:errorlint // errors.As would find only one of several
 		return []*Error{e.at(invalid.Field, invalid.ErrorBody())}, true
@@ -108,7 +106,7 @@ func (e *explainer) explain(err error) (found []*Error, known bool) {
 	return e.explainText(err.Error())
 }
 
-// explainAll knows a list as soon as it knows one of it.
+// explainAll explains a list of which at least one error has a location.
 func (e *explainer) explainAll(errs []error) (found []*Error, known bool) {
 	for _, err := range errs {
 		some, ok := e.explain(err)
@@ -120,12 +118,12 @@ func (e *explainer) explainAll(errs []error) (found []*Error, known bool) {
 	return found, known
 }
 
-// at places an error about a field.
+// at returns the error of a field, with its line.
 func (e *explainer) at(path, what string) *Error {
 	return &Error{Line: e.document.line(path), Field: path, What: what}
 }
 
-// What decoders say, which have no types for it.
+// Errors of decoders, which have no types.
 var (
 	yamlFirst       = regexp.MustCompile(`yaml: (.*)`) // it names no line if that is the first
 	yamlLine        = regexp.MustCompile(`(?:yaml: |\n\s*)line (\d+): (.*)`)
@@ -138,7 +136,7 @@ var (
 	quotedValue     = regexp.MustCompile(`"([^"]+)"`)
 )
 
-// explainText places what only the text of an error tells.
+// explainText finds the location in the text of an error.
 func (e *explainer) explainText(text string) (found []*Error, known bool) {
 	one := func(line int, path, what string) ([]*Error, bool) {
 		return []*Error{{Line: line, Field: path, What: what}}, true
@@ -184,8 +182,7 @@ func (e *explainer) explainText(text string) (found []*Error, known bool) {
 	return nil, false
 }
 
-// jsonSyntax finds the line in which a file that is meant to be JSON is none;
-// upstream's decoders lose it.
+// jsonSyntax finds the line of a syntax error in JSON, which upstream's decoders lose.
 func jsonSyntax(data []byte) (line int, what string) {
 	if !strings.HasPrefix(strings.TrimSpace(string(data)), "{") {
 		return 0, ""
@@ -198,7 +195,7 @@ func jsonSyntax(data []byte) (line int, what string) {
 	return 1 + strings.Count(string(data[:syntax.Offset]), "\n"), syntax.Error()
 }
 
-// describeType says what a value of a Go type is in a file.
+// describeType describes the values of a Go type in a file.
 func describeType(goType string) string {
 	switch kind := strings.TrimLeft(goType, "*"); {
 	case strings.HasPrefix(kind, "[]"):
@@ -218,7 +215,7 @@ func describeType(goType string) string {
 	}
 }
 
-// withArticle says what JSON calls a value in the words of describeType.
+// withArticle describes a JSON type in the words of describeType.
 func withArticle(jsonType string) string {
 	switch jsonType {
 	case "array":

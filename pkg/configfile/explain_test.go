@@ -18,7 +18,7 @@ import (
 
 const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"
 
-// What upstream's decoders say about broken files.
+// Errors of upstream's decoders for broken files.
 func TestExplainDecoding(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

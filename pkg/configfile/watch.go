@@ -14,29 +14,29 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pollInterval is how often a file is read without being told that it changed:
-// not every file system tells, and a mounted ConfigMap changes behind a symlink.
+// pollInterval is how often a file is read without a notification: not every file system
+// sends them, and a mounted ConfigMap changes behind a symlink.
 const pollInterval = 10 * time.Second
 
 // File is a configuration file that can change while annex serves.
 type File struct {
 	// Path is where the file is.
 	Path string
-	// Loaded is the content that is in force.
+	// Loaded is the content in use.
 	Loaded []byte
-	// Apply puts other content into force. When it fails, it has changed nothing.
+	// Apply uses other content. If it fails, it has changed nothing.
 	Apply func(ctx context.Context, data []byte) error
-	// Record, if set, hears of every change, for metrics: err says why the file
-	// could not be used, data is empty if it could not even be read.
+	// Record, if set, is called for every change, for metrics: err is why the file cannot
+	// be used, and data is empty if it cannot be read.
 	Record func(data []byte, err error)
 
-	// PollInterval replaces how often the file is read without a notice. Tests set it.
+	// PollInterval replaces the default interval, in tests.
 	PollInterval time.Duration
 }
 
-// Watch follows a file until ctx is done and blocks. What was in force before
-// stays so as long as the file cannot be read or applied; that is logged and
-// recorded once, and tried again whenever the file is read.
+// Watch reloads a file until ctx is done. While the file cannot be read or applied, the
+// previous content stays in use; the failure is logged and recorded once, and retried
+// whenever the file is read.
 func Watch(ctx context.Context, file File) {
 	if file.PollInterval == 0 {
 		file.PollInterval = pollInterval
@@ -46,23 +46,23 @@ func Watch(ctx context.Context, file File) {
 	filesystem.WatchUntil(ctx, file.PollInterval, file.Path,
 		func() { w.check(ctx) },
 		func(err error) {
-			// The file is polled all the same, and what cannot be read is said there.
+			// The file is polled anyway, which reports that it cannot be read.
 			logger.V(2).Info("A configuration file cannot be watched for now, it is only polled", "file", file.Path, "err", err)
 		})
 }
 
-// watcher is the state of following one file.
+// watcher is the state of Watch.
 type watcher struct {
 	File
 
-	// seen is the content that was last read, in force or not.
+	// seen is the content that was last read, in use or not.
 	seen []byte
-	// failure is what was last said about why the file cannot be used.
+	// failure is the last reported reason why the file cannot be used.
 	failure string
 }
 
-// check reads the file and applies it if it changed, or could not be applied before:
-// what it names may be there now.
+// check reads the file and applies it if it changed or could not be applied before: files
+// that it names may exist now.
 func (w *watcher) check(ctx context.Context) {
 	data, err := os.ReadFile(w.Path)
 	if err != nil {
@@ -82,7 +82,7 @@ func (w *watcher) check(ctx context.Context) {
 	w.note(ctx, data, err)
 }
 
-// note says what became of a change, failures only once.
+// note logs and records the result of a change, failures only once.
 func (w *watcher) note(ctx context.Context, data []byte, err error) {
 	logger := klog.FromContext(ctx)
 	if err == nil {

@@ -49,8 +49,7 @@ func watch(t *testing.T, path string, poll time.Duration) <-chan attempt {
 	return recorded
 }
 
-// next waits for an attempt with this content; a write that is seen half done is
-// recorded as well.
+// next waits for an attempt with this content. A partial write may be recorded before.
 func next(t *testing.T, recorded <-chan attempt, data string) attempt {
 	t.Helper()
 	var seen []string
@@ -97,7 +96,7 @@ func TestWatch(t *testing.T) {
 	if got := next(t, recorded, ""); !errors.Is(got.err, os.ErrNotExist) {
 		t.Errorf("a file that is gone: %v", got.err)
 	}
-	// What was in force all the time is reported again, so that alarms end.
+	// The content in use is recorded again, so that alarms end.
 	write(t, path, "second")
 	if got := next(t, recorded, "second"); got.err != nil {
 		t.Errorf("the content that was in force before was refused: %v", got.err)
@@ -106,10 +105,10 @@ func TestWatch(t *testing.T) {
 
 func TestWatchSaysOnceThatAFileIsBroken(t *testing.T) {
 	t.Parallel()
-	var said []error
+	var recorded []error
 	w := &watcher{File: File{
 		Path:   filepath.Join(t.TempDir(), "config.yaml"),
-		Record: func(_ []byte, err error) { said = append(said, err) },
+		Record: func(_ []byte, err error) { recorded = append(recorded, err) },
 	}}
 	applies, result := 0, errors.New("a file that it names is not there")
 	w.Apply = func(context.Context, []byte) error { applies++; return result }
@@ -118,15 +117,15 @@ func TestWatchSaysOnceThatAFileIsBroken(t *testing.T) {
 	for range 3 {
 		w.check(t.Context())
 	}
-	if applies != 3 || len(said) != 1 {
-		t.Errorf("applied %d times and said %v, want 3 times and said once", applies, said)
+	if applies != 3 || len(recorded) != 1 {
+		t.Errorf("applied %d times and recorded %v, want 3 times and recorded once", applies, recorded)
 	}
 	result = nil
 	for range 3 {
 		w.check(t.Context())
 	}
-	if applies != 4 || len(said) != 2 || said[1] != nil {
-		t.Errorf("applied %d times and said %v, want once more and a success", applies, said)
+	if applies != 4 || len(recorded) != 2 || recorded[1] != nil {
+		t.Errorf("applied %d times and recorded %v, want once more and a success", applies, recorded)
 	}
 }
 
@@ -153,7 +152,7 @@ func TestWatchFollowsSymlinks(t *testing.T) {
 	}
 }
 
-// Without polling: the notice of the file system is enough.
+// Without polling: the notification of the file system is enough.
 func TestWatchIsTold(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")

@@ -28,7 +28,7 @@ const (
 	fileMode fs.FileMode = 0o600
 )
 
-// Dir is an open data directory. The holder has exclusive use of it until Close.
+// Dir is a data directory, locked until Close.
 type Dir struct {
 	path string
 	lock *os.File
@@ -37,9 +37,8 @@ type Dir struct {
 	socket socket
 }
 
-// Open creates the data directory, or opens an existing one, and takes
-// exclusive use of it. Errors are one line and name the flag and the path;
-// a directory that is refused is left exactly as it was.
+// Open creates the data directory, or opens an existing one, and locks it. Errors are one
+// line and name the flag and the path; a rejected directory is left unchanged.
 func Open(path string) (*Dir, error) {
 	d, err := open(path)
 	if err != nil {
@@ -59,7 +58,7 @@ func open(path string) (*Dir, error) {
 	if err := os.MkdirAll(abs, dirMode); err != nil {
 		return nil, fmt.Errorf("create the directory: %w", err)
 	}
-	// Looking before locking keeps a foreign directory free of our lock file.
+	// Before locking, so that a foreign directory gets no lock file.
 	if _, err := inspect(abs); err != nil {
 		return nil, err
 	}
@@ -77,12 +76,12 @@ func open(path string) (*Dir, error) {
 	return d, nil
 }
 
-// Find returns a data directory that annex used before, without exclusive use of it:
-// annex may run. It is for reading.
+// Find returns a data directory that annex has used, for reading, without locking it:
+// annex may run.
 func Find(path string) (*Dir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("--data-dir %s: finding the absolute path: %w", path, err)
+		return nil, fmt.Errorf("--data-dir %s: find the absolute path: %w", path, err)
 	}
 	found, err := inspect(abs)
 	if err != nil {
@@ -94,8 +93,7 @@ func Find(path string) (*Dir, error) {
 	return &Dir{path: abs}, nil
 }
 
-// claim decides, now that nobody else can change the answer, whether the
-// directory is fresh or ours, and marks a fresh one.
+// claim inspects the locked directory again, and marks it if it is fresh.
 func (d *Dir) claim() error {
 	found, err := inspect(d.path)
 	if err != nil {
@@ -112,17 +110,17 @@ func (d *Dir) claim() error {
 // Path is the absolute path of the data directory.
 func (d *Dir) Path() string { return d.path }
 
-// EtcdDir is the directory of the embedded etcd. Its user creates it.
+// EtcdDir is the directory of the embedded etcd, which the caller creates.
 func (d *Dir) EtcdDir() string { return filepath.Join(d.path, etcdName) }
 
-// PKIDir is the directory of annex's own certificates. Its user creates it.
+// PKIDir is the directory of annex's own certificates, which the caller creates.
 func (d *Dir) PKIDir() string { return filepath.Join(d.path, pkiName) }
 
 // AdminKubeconfig is the path of the kubeconfig of the built-in administrator.
 func (d *Dir) AdminKubeconfig() string { return filepath.Join(d.path, kubeconfigName) }
 
-// Close removes a temporary socket folder and lets the next annex in. The
-// embedded etcd must have stopped before.
+// Close removes a temporary socket directory and unlocks. The embedded etcd must have
+// stopped.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,17 +128,15 @@ func (d *Dir) Close() error {
 		return nil
 	}
 	err := d.socket.remove(d.path)
-	// Closing the descriptor releases the flock. The file stays: removing it
-	// would let two processes lock two different files of the same name.
+	// Closing the descriptor releases the flock. The file stays: if it were removed, two
+	// processes could lock two different files of the same name.
 	err = errors.Join(err, d.lock.Close())
 	d.lock = nil
 	return err
 }
 
-// tighten takes group and other permissions away from a directory of ours.
-// Read permission is simply taken away, because every secret inside is 0600 of
-// its own; write permission is not forgiven, because whoever had it may have
-// replaced what is inside.
+// tighten removes group and other permissions. It rejects a directory with content that
+// other users may have replaced, because they had write permission.
 func tighten(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -156,16 +152,16 @@ func tighten(path string) error {
 			return fmt.Errorf("list the directory: %w", err)
 		}
 		if len(entries) > 0 {
-			return fmt.Errorf("other users may write to it (mode %04o): make sure of its content, then run chmod 700", perm)
+			return fmt.Errorf("other users may write to it (mode %04o): check its content, then run chmod 700", perm)
 		}
 	}
 	if err := os.Chmod(path, dirMode); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
 			return fmt.Errorf("other users may enter it (mode %04o) and it belongs to another user: name a sub-directory instead: %w", perm, err)
 		}
-		return fmt.Errorf("take permissions away from other users: %w", err)
+		return fmt.Errorf("remove permissions of other users: %w", err)
 	}
-	klog.Background().Info("Other users had access to the data directory, took it away", "dataDir", path, "mode", fmt.Sprintf("%04o", perm))
+	klog.Background().Info("Removed permissions of other users from the data directory", "dataDir", path, "mode", fmt.Sprintf("%04o", perm))
 	return nil
 }
 

@@ -42,7 +42,7 @@ func TestOpenRefuses(t *testing.T) {
 		want  string
 	}{
 		"foreign":       {files: map[string]string{"notes.txt": "mine"}, want: `it contains "notes.txt"`},
-		"foreign etcd":  {files: map[string]string{"member": ""}, want: "not annex's, nothing was changed"},
+		"foreign etcd":  {files: map[string]string{"member": ""}, want: "not annex's, no change was made"},
 		"newer":         {files: map[string]string{markerName: `{"kind":"AnnexDataDir","formatVersion":2}`}, want: "newer annex (format version 2, this one knows 1)"},
 		"damaged":       {files: map[string]string{markerName: "{"}, want: "is damaged"},
 		"empty marker":  {files: map[string]string{markerName: ""}, want: "is damaged"},
@@ -109,7 +109,7 @@ func TestOpenWaitsForOneThatGoes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := mustOpen(t, dir)
-	time.AfterFunc(patience/10, func() { mustClose(t, d) })
+	time.AfterFunc(lockTimeout/10, func() { mustClose(t, d) })
 	mustClose(t, mustOpen(t, dir))
 }
 
@@ -225,7 +225,7 @@ func mustClose(t *testing.T, d *Dir) {
 	}
 }
 
-// mustListen proves that the kernel takes the path.
+// mustListen checks that the kernel accepts the path.
 func mustListen(t *testing.T, d *Dir) string {
 	t.Helper()
 	path, err := d.EtcdSocket()
@@ -301,7 +301,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// What only reads finds the directory of an annex that runs, and makes none.
+// Find returns the directory of a running annex, and does not create one.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	running := mustOpen(t, filepath.Join(t.TempDir(), "data"))
@@ -324,7 +324,7 @@ func TestFind(t *testing.T) {
 	writeFile(t, filepath.Join(foreign, "notes.txt"), "mine")
 	for path, want := range map[string]string{t.TempDir(): "never started", foreign: "not annex's", missing: "no such file"} {
 		if _, err := Find(path); err == nil || !strings.Contains(err.Error(), "--data-dir "+path) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want an error that says %q", path, err, want)
+			t.Errorf("%s: %v, want an error that contains %q", path, err, want)
 		}
 	}
 	if _, err := os.Stat(missing); err == nil {

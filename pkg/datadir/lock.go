@@ -14,14 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a lock may be held by an annex that is gone: its files are
-// closed one after the other when it is killed, and a process that it was about to
-// start has them for a moment.
-const patience = time.Second
+// lockTimeout covers the moment in which a killed annex, or a process that it was
+// starting, still holds the lock.
+const lockTimeout = time.Second
 
-// acquire takes the lock or fails soon; waiting would turn a mistake into a hang.
+// acquire locks the file, or fails after lockTimeout.
 func acquire(path string) (*os.File, error) {
-	// O_NOFOLLOW: the pid is written into it, which must not reach another file.
+	// O_NOFOLLOW, so that the pid is not written to another file.
 	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, fileMode)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
@@ -40,7 +39,7 @@ func acquire(path string) (*os.File, error) {
 }
 
 func flock(lock *os.File) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(patience / 100) {
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockTimeout / 100) {
 		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
 			return err
@@ -56,7 +55,7 @@ func writePID(lock *os.File) error {
 	return err
 }
 
-// holder is " (pid N)", or nothing when the holder has not written it yet.
+// holder returns " (pid N)", or "" if the holder has not written its pid yet.
 func holder(path string) string {
 	raw, err := os.ReadFile(path)
 	if err != nil {

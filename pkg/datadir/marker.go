@@ -15,7 +15,7 @@ import (
 
 const (
 	markerKind = "AnnexDataDir"
-	// formatVersion rises when an older annex could damage the directory.
+	// formatVersion is increased when an older annex could damage the directory.
 	formatVersion = 1
 )
 
@@ -27,12 +27,12 @@ type marker struct {
 type content int
 
 const (
-	fresh content = iota // nothing of anybody's
+	fresh content = iota // empty
 	ours                 // marked, in a format that this annex knows
 )
 
-// inspect decides whose directory it is without changing anything. It returns
-// an error for one that annex must not touch.
+// inspect reads whose directory it is. It returns an error for one that annex must not
+// change.
 func inspect(path string) (content, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -52,14 +52,14 @@ func inspect(path string) (content, error) {
 	}
 	for _, entry := range entries {
 		if !harmless(entry.Name()) {
-			return fresh, fmt.Errorf("has no %s but is not empty (it contains %q): not annex's, nothing was changed", markerName, entry.Name())
+			return fresh, fmt.Errorf("has no %s but is not empty (it contains %q): not annex's, no change was made", markerName, entry.Name())
 		}
 	}
 	return fresh, nil
 }
 
-// harmless names what a directory may hold before annex has marked it: what a
-// start that was killed left, and what mkfs puts into a fresh volume.
+// harmless reports whether an unmarked directory may contain a file: one of a start that
+// was killed, or of mkfs.
 func harmless(name string) bool {
 	return name == lockName || name == markerName+tempSuffix || name == "lost+found"
 }
@@ -84,8 +84,8 @@ func checkMarker(path string) error {
 
 const tempSuffix = ".tmp"
 
-// writeMarker is atomic and durable: a directory with data in it must never
-// come back from a power cut without its marker.
+// writeMarker is atomic and durable: a directory with data must not lose its marker in a
+// power failure.
 func writeMarker(path string) (err error) {
 	raw, err := json.Marshal(marker{Kind: markerKind, FormatVersion: formatVersion})
 	if err != nil {
@@ -112,14 +112,14 @@ func writeSynced(path string, raw []byte) (err error) {
 	return f.Sync()
 }
 
-// SyncDir has what was made, renamed or removed in a directory survive a power cut.
+// SyncDir makes changes to the entries of a directory durable.
 func SyncDir(path string) (err error) {
 	dir, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("sync the directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	// Some file systems cannot sync a directory; they say EINVAL.
+	// Some file systems cannot sync a directory and return EINVAL.
 	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("sync the directory: %w", err)
 	}

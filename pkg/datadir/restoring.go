@@ -13,12 +13,11 @@ import (
 
 const restoringName = "etcd.restoring"
 
-// RestoringDir is where the embedded etcd is while it is restored from a backup. It
-// becomes EtcdDir when it is whole.
+// RestoringDir is the directory of the embedded etcd during a restore. It becomes EtcdDir
+// once it is complete.
 func (d *Dir) RestoringDir() string { return filepath.Join(d.path, restoringName) }
 
-// PlaceRestored gives a restored etcd its place, so that it is there after a power cut
-// too. In that place there is a socket at most.
+// PlaceRestored durably renames RestoringDir to EtcdDir, which has at most a socket.
 func (d *Dir) PlaceRestored() error {
 	if err := os.RemoveAll(d.EtcdDir()); err != nil {
 		return err
@@ -29,8 +28,8 @@ func (d *Dir) PlaceRestored() error {
 	return SyncDir(d.path)
 }
 
-// CheckRestored returns an error if a restore did not come to its end: the etcd that
-// annex would start with is not the one that somebody wants back.
+// CheckRestored returns an error if a restore is unfinished: annex must not start with
+// an etcd that was to be replaced.
 func (d *Dir) CheckRestored() error {
 	_, err := os.Lstat(d.RestoringDir())
 	switch {
@@ -39,5 +38,5 @@ func (d *Dir) CheckRestored() error {
 	case err != nil:
 		return fmt.Errorf("--data-dir %s: look for an unfinished restore: %w", d.path, err)
 	}
-	return fmt.Errorf("--data-dir %s: a restore did not come to its end: run the same `annex restore` again, or remove %s", d.path, d.RestoringDir())
+	return fmt.Errorf("--data-dir %s: a restore is unfinished: run the same `annex restore` again, or remove %s", d.path, d.RestoringDir())
 }

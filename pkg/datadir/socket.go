@@ -14,21 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSocketPath is what the kernel takes as the path of a unix socket, without
-// the closing NUL.
+// maxSocketPath is the longest path of a unix socket, without the terminating NUL.
 const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 const socketDirPrefix = "annex-"
 
-// socket is where the client socket of the embedded etcd goes.
+// socket is the client socket of the embedded etcd.
 type socket struct {
 	path    string
-	tempDir string // set when the data directory's own path is too long
+	tempDir string // set if the path of the data directory is too long
 }
 
-// EtcdSocket is the path for the client socket of the embedded etcd. It lies
-// in EtcdDir, or, if that path is longer than the kernel allows, in a fresh
-// 0700 directory among the temporary files, which Close removes.
+// EtcdSocket returns the path for the client socket of the embedded etcd. It is in
+// EtcdDir, or, if that path is longer than the kernel allows, in a new temporary
+// directory with mode 0700, which Close removes.
 func (d *Dir) EtcdSocket() (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -41,32 +40,32 @@ func (d *Dir) EtcdSocket() (string, error) {
 	}
 	tempDir, err := shortTempDir()
 	if err != nil {
-		return "", fmt.Errorf("--data-dir %s: making a folder for the etcd socket: %w", d.path, err)
+		return "", fmt.Errorf("--data-dir %s: create a directory for the etcd socket: %w", d.path, err)
 	}
-	// Remembered, so that the start after a kill -9 can remove it.
+	// Recorded, so that the start after a kill -9 can remove it.
 	if err := writeSynced(filepath.Join(d.path, socketDirName), []byte(tempDir+"\n")); err != nil {
-		return "", errors.Join(fmt.Errorf("--data-dir %s: remembering the folder of the etcd socket: %w", d.path, err), os.Remove(tempDir))
+		return "", errors.Join(fmt.Errorf("--data-dir %s: record the directory of the etcd socket: %w", d.path, err), os.Remove(tempDir))
 	}
 	d.socket = socket{path: filepath.Join(tempDir, socketName), tempDir: tempDir}
 	return d.socket.path, nil
 }
 
-// RunningEtcdSocket is where an annex that uses the data directory has the socket of
-// its etcd. The error is fs.ErrNotExist if there is none; one that was killed leaves
-// one behind that nobody listens on.
+// RunningEtcdSocket returns the etcd socket of an annex that uses the data directory. The
+// error is fs.ErrNotExist if there is none. A killed annex leaves a socket without a
+// listener.
 func (d *Dir) RunningEtcdSocket() (string, error) {
 	path := filepath.Join(d.EtcdDir(), socketName)
 	if note, err := os.ReadFile(filepath.Join(d.path, socketDirName)); err == nil {
 		path = filepath.Join(strings.TrimSpace(string(note)), socketName)
 	}
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("--data-dir %s: looking for the etcd socket: %w", d.path, err)
+		return "", fmt.Errorf("--data-dir %s: find the etcd socket: %w", d.path, err)
 	}
 	return path, nil
 }
 
-// shortTempDir prefers the user's own folder for temporary files, but that may
-// be long as well (macOS, test runners).
+// shortTempDir prefers the user's temporary directory, whose path may be too long as well
+// (macOS, test runners).
 func shortTempDir() (string, error) {
 	var errs []error
 	for _, parent := range []string{os.TempDir(), "/tmp"} {
@@ -90,8 +89,8 @@ func (s *socket) remove(dataDir string) error {
 	return errors.Join(removeSocketDir(s.tempDir), removeIfExists(filepath.Join(dataDir, socketDirName)))
 }
 
-// removeStaleSocketDir removes what a killed annex left among the temporary
-// files. It removes no more than what this package creates there.
+// removeStaleSocketDir removes the temporary directory of a killed annex, and only what
+// this package creates.
 func (d *Dir) removeStaleSocketDir() error {
 	note := filepath.Join(d.path, socketDirName)
 	raw, err := os.ReadFile(note)

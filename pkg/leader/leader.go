@@ -18,22 +18,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// What upstream's components use: a replica that dies is replaced within
-// DefaultLeaseDuration and DefaultRetryPeriod; one that is cut off has the
-// difference between the first two to stop what it does.
+// Upstream's defaults: a replica that dies is replaced within DefaultLeaseDuration and
+// DefaultRetryPeriod; a disconnected one has the difference between the first two to stop.
 const (
 	DefaultLeaseDuration = 15 * time.Second
 	DefaultRenewDeadline = 10 * time.Second
 	DefaultRetryPeriod   = 2 * time.Second
 )
 
-// releaseTimeout bounds the attempt to give up a Lease. Who cannot reach it keeps
-// others waiting until it expires, but not itself from stopping.
+// releaseTimeout bounds the attempt to release a Lease, so that a replica that cannot
+// reach it stops. The other replicas then wait until it expires.
 const releaseTimeout = 2 * time.Second
 
-// Timing says how fast leadership changes hands.
+// Timing configures how fast leadership changes.
 type Timing struct {
-	// LeaseDuration is how long others wait for a leader that keeps silent.
+	// LeaseDuration is how long others wait for a leader that does not renew.
 	LeaseDuration time.Duration
 	// RenewDeadline is how long a leader tries to renew before it stops leading.
 	RenewDeadline time.Duration
@@ -46,7 +45,7 @@ func DefaultTiming() Timing {
 	return Timing{LeaseDuration: DefaultLeaseDuration, RenewDeadline: DefaultRenewDeadline, RetryPeriod: DefaultRetryPeriod}
 }
 
-// Validate checks what the election relies on.
+// Validate checks the relations that the election requires.
 func (t Timing) Validate() error {
 	switch {
 	case t.LeaseDuration < time.Second || t.LeaseDuration%time.Second != 0:
@@ -60,17 +59,17 @@ func (t Timing) Validate() error {
 	return nil
 }
 
-// Config says which Lease decides.
+// Config selects the Lease.
 type Config struct {
 	Leases    coordinationv1client.LeasesGetter
 	Namespace string
 	Name      string
-	// Identity is unlike that of every other replica, earlier ones included.
+	// Identity is unique among all replicas, including previous ones.
 	Identity string
 	Timing   Timing
 }
 
-// NewIdentity returns an identity that says where it is from.
+// NewIdentity returns a unique identity that contains the host name.
 func NewIdentity() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -79,10 +78,9 @@ func NewIdentity() string {
 	return host + "_" + string(uuid.NewUUID())
 }
 
-// Run calls lead each time this replica becomes the leader, with a context that
-// is done when it is not any more, or when ctx is. lead must return then, after
-// everything it does has stopped. Run returns when ctx is done, lead has returned
-// and the Lease is given up.
+// Run calls lead each time this replica becomes the leader, with a context that is done
+// when it loses leadership or ctx is done. lead must return then, after all its work has
+// stopped. Run returns when ctx is done, lead has returned and the Lease is released.
 func Run(ctx context.Context, config Config, lead func(context.Context)) error {
 	logger := klog.LoggerWithValues(klog.LoggerWithName(klog.FromContext(ctx), "leader"), "lease", klog.KRef(config.Namespace, config.Name))
 	ctx = klog.NewContext(ctx, logger)
@@ -97,7 +95,7 @@ func Run(ctx context.Context, config Config, lead func(context.Context)) error {
 		now:     time.Now,
 	}}
 	for ctx.Err() == nil {
-		if err := e.term(ctx); err != nil {
+		if err := e.campaign(ctx); err != nil {
 			return fmt.Errorf("elect a leader by the lease %s/%s: %w", config.Namespace, config.Name, err)
 		}
 		select {
@@ -115,11 +113,11 @@ type election struct {
 	lock   *quietLock
 }
 
-// term waits to become the leader, leads, and gives up the Lease.
-func (e *election) term(ctx context.Context) error {
-	// The Lease is renewed until lead has returned, for however long that takes.
-	holding, letGo := context.WithCancel(context.WithoutCancel(ctx))
-	defer letGo()
+// campaign waits for leadership, leads, and releases the Lease.
+func (e *election) campaign(ctx context.Context) error {
+	// The Lease is renewed until lead has returned.
+	holding, stopRenewing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRenewing()
 	elected := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Name:          e.config.Name,
@@ -128,7 +126,7 @@ func (e *election) term(ctx context.Context) error {
 		RenewDeadline: e.config.Timing.RenewDeadline,
 		RetryPeriod:   e.config.Timing.RetryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(term context.Context) { elected <- term },
+			OnStartedLeading: func(leadership context.Context) { elected <- leadership },
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
 				klog.FromContext(ctx).V(1).Info("There is a new leader", "leader", identity)
@@ -146,32 +144,32 @@ func (e *election) term(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case <-ended:
-	case term := <-elected:
-		e.leadTerm(ctx, term)
+	case leadership := <-elected:
+		e.runLead(ctx, leadership)
 	}
-	letGo()
+	stopRenewing()
 	<-ended
 	e.release(ctx)
 	return nil
 }
 
-// leadTerm leads until the term or ctx is done.
-func (e *election) leadTerm(ctx, term context.Context) {
+// runLead calls lead until leadership or ctx is done.
+func (e *election) runLead(ctx, leadership context.Context) {
 	logger := klog.FromContext(ctx)
-	leading, stop := context.WithCancel(klog.NewContext(term, logger))
+	leading, stop := context.WithCancel(klog.NewContext(leadership, logger))
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
 	logger.V(1).Info("This replica leads", "identity", e.config.Identity)
 	e.lead(leading)
-	if ctx.Err() == nil && term.Err() != nil {
-		logger.Info("This replica does not lead any more: the lease could not be renewed in time", "identity", e.config.Identity)
+	if ctx.Err() == nil && leadership.Err() != nil {
+		logger.Info("This replica lost leadership: it could not renew the lease in time", "identity", e.config.Identity)
 	} else {
 		logger.V(1).Info("This replica stops leading", "identity", e.config.Identity)
 	}
 }
 
-// release gives up the Lease, if it is ours still, so that nobody has to wait
-// until it expires.
+// release releases the Lease if this replica still holds it, so that no replica has to
+// wait until it expires.
 func (e *election) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
@@ -187,6 +185,6 @@ func (e *election) release(ctx context.Context) {
 		RenewTime:            now,
 	})
 	if err != nil {
-		klog.FromContext(ctx).V(1).Info("The lease was not given up, it has to expire", "err", err)
+		klog.FromContext(ctx).V(1).Info("The lease was not released and has to expire", "err", err)
 	}
 }

@@ -27,26 +27,26 @@ type cluster struct {
 	stopping time.Duration
 
 	mu      sync.Mutex
-	away    map[string]bool // replicas that cannot reach the cluster
-	leaders []string        // who leads, several if something is wrong
+	offline map[string]bool // replicas that cannot reach the cluster
+	leaders []string        // leading replicas, several if something is wrong
 	history []string
 	overlap bool
 }
 
 func newCluster() *cluster {
-	return &cluster{Clientset: fake.NewClientset(), away: map[string]bool{}}
+	return &cluster{Clientset: fake.NewClientset(), offline: map[string]bool{}}
 }
 
-// run has a replica be a candidate until the returned function is called.
+// run makes a replica a candidate until the returned function is called.
 func (c *cluster) run(t *testing.T, identity string) (stop func()) {
 	t.Helper()
 	// Each replica reaches the cluster in its own way.
 	way := fake.NewClientset()
 	way.PrependReactor("*", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		c.mu.Lock()
-		away := c.away[identity]
+		offline := c.offline[identity]
 		c.mu.Unlock()
-		if away {
+		if offline {
 			return true, nil, apierrors.NewServiceUnavailable("cut off")
 		}
 		return clienttesting.ObjectReaction(c.Tracker())(action)
@@ -67,7 +67,7 @@ func (c *cluster) run(t *testing.T, identity string) (stop func()) {
 	}
 }
 
-// lead notes who leads, and how long it takes to stop.
+// lead records the leader, and takes a while to stop.
 func (c *cluster) lead(ctx context.Context, identity string) {
 	c.mu.Lock()
 	c.leaders = append(c.leaders, identity)
@@ -86,14 +86,14 @@ func (c *cluster) lead(ctx context.Context, identity string) {
 	}
 }
 
-func (c *cluster) cutOff(identity string, away bool) {
+func (c *cluster) cutOff(identity string, offline bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.away[identity] = away
+	c.offline[identity] = offline
 }
 
-// leader waits for the leader to be another than the given one, and returns it
-// and how long that took.
+// leader waits for a leader different from the given one, and returns it and how long
+// that took.
 func (c *cluster) leader(t *testing.T, other string) (string, time.Duration) {
 	t.Helper()
 	for started := time.Now(); time.Since(started) < 5*time.Minute; time.Sleep(10 * time.Millisecond) {
@@ -107,7 +107,7 @@ func (c *cluster) leader(t *testing.T, other string) (string, time.Duration) {
 			return leaders, time.Since(started)
 		}
 	}
-	t.Fatalf("nobody but %q leads", other)
+	t.Fatalf("no replica except %q leads", other)
 	return "", 0
 }
 
@@ -218,8 +218,8 @@ func TestOutageOfTheCluster(t *testing.T) {
 	})
 }
 
-// TestWorkThatEndsEarly has lead return by itself, as when the controllers cannot
-// be made: it is called again, but not in a hurry.
+// TestWorkThatEndsEarly: if lead returns by itself, as when the controllers cannot be
+// created, it is called again after a pause.
 func TestWorkThatEndsEarly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

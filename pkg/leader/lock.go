@@ -12,20 +12,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// complainEvery is how often a Lease that cannot be reached is an error in the log.
-const complainEvery = time.Minute
+// logInterval is how often an unreachable Lease is logged as an error.
+const logInterval = time.Minute
 
-// quietLock says in annex's words, and rarely, what goes wrong with a Lease.
-// Upstream logs an error at each attempt, that is every two seconds and in every
-// replica while the main cluster is away. It is used by one goroutine at a time.
+// quietLock limits the log messages about an unreachable Lease. Upstream logs an error at
+// each attempt: every two seconds in every replica while the main cluster is unavailable.
+// It is used by one goroutine at a time.
 type quietLock struct {
 	resourcelock.Interface
 	logger klog.Logger
 	// timeout bounds a single attempt, so that one that hangs leaves time for more.
-	timeout       time.Duration
-	now           func() time.Time
-	failingSince  time.Time
-	lastComplaint time.Time
+	timeout      time.Duration
+	now          func() time.Time
+	failingSince time.Time
+	lastLogged   time.Time
 }
 
 // Get reads the Lease.
@@ -55,26 +55,25 @@ func (l *quietLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 	return err
 }
 
-// note complains about what has been wrong for a while: single failures, and
-// those of a server that starts, get over themselves.
+// note logs a failure that has lasted a while: single failures, and those while the server
+// starts, are transient.
 func (l *quietLock) note(ctx context.Context, err error) {
 	expected := apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 	now := l.now()
 	switch {
 	case err == nil || expected:
 		l.failingSince = time.Time{}
-	case ctx.Err() != nil: // a stop
+	case ctx.Err() != nil: // stopping
 	case l.failingSince.IsZero():
 		l.failingSince = now
-	case now.Sub(l.failingSince) > DefaultRenewDeadline && now.Sub(l.lastComplaint) >= complainEvery:
-		l.lastComplaint = now
-		l.logger.Error(err, "The lease that decides which replica runs the controllers cannot be reached, trying again",
+	case now.Sub(l.failingSince) > DefaultRenewDeadline && now.Sub(l.lastLogged) >= logInterval:
+		l.lastLogged = now
+		l.logger.Error(err, "The leader election lease cannot be reached, will retry",
 			"since", l.failingSince)
 	}
 }
 
-// upstreamLogger is what client-go's election may say: nothing, unless somebody
-// looks closely.
+// upstreamLogger is the logger of client-go's election, which logs only at verbosity 4.
 func upstreamLogger(ctx context.Context) klog.Logger {
 	if logger := klog.FromContext(ctx).V(4); logger.Enabled() {
 		return logger

@@ -26,11 +26,11 @@ type Authority struct {
 type Pair struct {
 	// Cert is the certificate.
 	Cert *x509.Certificate
-	// CertPEM and KeyPEM are the pair as files have it.
+	// CertPEM and KeyPEM are the pair in PEM.
 	CertPEM, KeyPEM []byte
 }
 
-// NewAuthority makes a self-signed CA that is good from notBefore until notAfter.
+// NewAuthority creates a self-signed CA that is valid from notBefore until notAfter.
 func NewAuthority(commonName string, notBefore, notAfter time.Time) (*Authority, error) {
 	key, err := newKey()
 	if err != nil {
@@ -39,8 +39,8 @@ func NewAuthority(commonName string, notBefore, notAfter time.Time) (*Authority,
 	return selfSign(commonName, key, notBefore, notAfter)
 }
 
-// ParseAuthority reads a self-signed CA and its key, and makes sure that they
-// belong together. Their age does not matter.
+// ParseAuthority reads a self-signed CA and its key, and checks that they match. It does
+// not check their age.
 func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	cert, certPEM, err := parseCertificate(certPEM)
 	if err != nil {
@@ -62,14 +62,14 @@ func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 // Certificate is the CA's own certificate.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
-// CertPEM is the CA's own certificate as files have it.
+// CertPEM is the CA's own certificate in PEM.
 func (a *Authority) CertPEM() []byte { return a.pem }
 
-// KeyPEM is the CA's key as files have it.
+// KeyPEM is the CA's key in PEM.
 func (a *Authority) KeyPEM() ([]byte, error) { return encodeKey(a.key) }
 
-// Issue makes a certificate for the subject, names and usage of the template,
-// with a new key. It does not outlive the CA.
+// Issue signs a certificate with the subject, names and usage of the template, and a new
+// key. It does not outlive the CA.
 func (a *Authority) Issue(template *x509.Certificate, now time.Time, lifetime time.Duration) (*Pair, error) {
 	key, err := newKey()
 	if err != nil {

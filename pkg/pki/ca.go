@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// authority is the CA in files that signs everything else.
+// authority is the CA in files.
 type authority struct {
 	path string // of the certificate
 	*Authority
 }
 
-// ensureCA loads the CA, or makes one where there is nothing yet. A directory
-// that lost its CA gets no new one: no kubeconfig given out would work any
-// more, and only the operator can know whether a backup exists.
+// ensureCA loads the CA, or creates one in an empty directory. A directory that lost its
+// CA gets no new one, which would invalidate all kubeconfigs: there may be a backup.
 func ensureCA(dir string, opts Options) (*authority, error) {
 	certPath, keyPath := filepath.Join(dir, caCertName), filepath.Join(dir, caKeyName)
 	haveCert, err := exists(certPath)
@@ -40,8 +39,7 @@ func ensureCA(dir string, opts Options) (*authority, error) {
 	return makeCA(certPath, keyPath, opts)
 }
 
-// LoadAuthority reads the CA that Ensure made in dir, to sign with it. It must be good
-// now.
+// LoadAuthority reads the CA that Ensure created in dir, which must be valid now.
 func LoadAuthority(dir string, now time.Time) (*Authority, error) {
 	found, err := loadCA(filepath.Join(dir, caCertName), filepath.Join(dir, caKeyName), now)
 	if err != nil {
@@ -79,8 +77,8 @@ func loadCA(certPath, keyPath string, now time.Time) (*authority, error) {
 	return &authority{path: certPath, Authority: &Authority{cert: cert, pem: certPEM, key: key}}, nil
 }
 
-// makeCA writes the key first: a start that was killed in between left a key
-// that nothing was signed with, which is taken up here.
+// makeCA writes the key first, and uses the unused key of a start that was killed in
+// between.
 func makeCA(certPath, keyPath string, opts Options) (*authority, error) {
 	haveKey, err := exists(keyPath)
 	if err != nil {

@@ -14,9 +14,8 @@ import (
 
 const certFlag, keyFlag = "--tls-cert-file", "--tls-private-key-file"
 
-// CheckServingPair tells what is wrong with a serving certificate that the user
-// brought, before a client would have to find out. Errors name the flag and
-// the file.
+// CheckServingPair checks a serving certificate that the user provides. Errors name the
+// flag and the file.
 func CheckServingPair(certFile, keyFile string, now time.Time) error {
 	rawCert, err := os.ReadFile(certFile)
 	if err != nil {
@@ -29,7 +28,7 @@ func CheckServingPair(certFile, keyFile string, now time.Time) error {
 	return CheckServingContent(certFile, keyFile, rawCert, rawKey, now)
 }
 
-// CheckServingContent is CheckServingPair for what was read from the files.
+// CheckServingContent is CheckServingPair for the content of the files.
 func CheckServingContent(certFile, keyFile string, rawCert, rawKey []byte, now time.Time) error {
 	block := findBlock(rawCert, certBlock)
 	if block == nil {

@@ -37,7 +37,7 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, signer cr
 	return x509.ParseCertificate(der)
 }
 
-// readPEM reads a file of ours and takes permissions away that it should not have.
+// readPEM reads one of annex's files and removes excess permissions.
 func readPEM(path string, mode fs.FileMode) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func parseCertificate(raw []byte) (*x509.Certificate, []byte, error) {
 	return cert, pem.EncodeToMemory(block), nil
 }
 
-// ParseBundle returns the certificates of a bundle in PEM, which must have one.
+// ParseBundle returns the certificates of a PEM bundle, at least one.
 func ParseBundle(raw []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for rest := raw; ; {
@@ -164,7 +164,7 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der}), nil
 }
 
-// writeAtomic replaces a file in one step that survives a power cut.
+// writeAtomic replaces a file atomically and durably.
 func writeAtomic(path string, raw []byte, mode fs.FileMode) error {
 	if err := replace(path, raw, mode); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

@@ -16,21 +16,21 @@ import (
 
 const kubeconfigName = "annex"
 
-// Kubeconfig is what leads one user to annex, wherever it is copied to.
+// Kubeconfig is a self-contained kubeconfig of one user of annex.
 type Kubeconfig struct {
-	// ServerURL is the address of annex, and ServerName the name that it proves there
-	// if that is not the address.
+	// ServerURL is the address of annex, and ServerName the name in its certificate, if
+	// that differs.
 	ServerURL, ServerName string
 	// Authority verifies annex, in PEM.
 	Authority []byte
-	// Context names how this user gets there.
+	// Context is the name of the context.
 	Context string
-	// User logs in with the certificate and key, in PEM.
+	// User is the name of the user, with the certificate and key in PEM.
 	User            string
 	CertPEM, KeyPEM []byte
 }
 
-// Encode returns the kubeconfig as files have it.
+// Encode returns the kubeconfig as YAML.
 func (k Kubeconfig) Encode() ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{
@@ -44,8 +44,7 @@ func (k Kubeconfig) Encode() ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// writeKubeconfig writes the administrator's kubeconfig, and leaves one alone that is
-// already right.
+// writeKubeconfig writes the administrator's kubeconfig if it differs.
 func writeKubeconfig(opts Options, ca *authority, admin *leaf) error {
 	path := opts.KubeconfigFile
 	want, err := Kubeconfig{

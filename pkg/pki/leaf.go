@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// leaf is a certificate that the authority signed, with its key.
+// leaf is a certificate of the authority, with its key.
 type leaf struct {
 	path string
 	cert *x509.Certificate
@@ -23,8 +23,8 @@ type leaf struct {
 	key  []byte // PEM too
 }
 
-// ServingTemplate is for a listener at the address: `localhost`, the name and the
-// loopback addresses of the machine, and the given names and addresses.
+// ServingTemplate returns a template for a listener at the address: `localhost`, the name
+// and the loopback addresses of the machine, and the given names and addresses.
 func ServingTemplate(bindAddress net.IP, extra ...string) *x509.Certificate {
 	names := sets.New("localhost")
 	addresses := sets.New("127.0.0.1", "::1")
@@ -57,7 +57,7 @@ func servingTemplate(opts Options) *x509.Certificate {
 	return ServingTemplate(opts.BindAddress, append(slices.Clone(opts.ExtraNames), opts.ServerName)...)
 }
 
-// ClientTemplate is for a user of annex.
+// ClientTemplate returns a template for a user of annex.
 func ClientTemplate(user string, groups ...string) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -66,10 +66,9 @@ func ClientTemplate(user string, groups ...string) *x509.Certificate {
 	}
 }
 
-// adminTemplate is for the administrator's client.
 func adminTemplate() *x509.Certificate { return ClientTemplate(AdminUser, AdminGroup) }
 
-// ensureLeaf loads, makes or renews one certificate.
+// ensureLeaf loads, creates or renews one certificate.
 func (a *authority) ensureLeaf(path string, template *x509.Certificate, opts Options) (*leaf, error) {
 	have, err := exists(path)
 	if err != nil {
@@ -88,8 +87,7 @@ func (a *authority) ensureLeaf(path string, template *x509.Certificate, opts Opt
 	return a.makeLeaf(path, template, opts)
 }
 
-// loadLeaf accepts only what this authority made for this purpose; its age does
-// not matter.
+// loadLeaf accepts only a certificate of this authority for this purpose, of any age.
 func (a *authority) loadLeaf(path string, template *x509.Certificate) (*leaf, error) {
 	raw, err := readPEM(path, keyMode)
 	if err != nil {
@@ -127,8 +125,8 @@ func (a *authority) makeLeaf(path string, template *x509.Certificate, opts Optio
 	return &leaf{path: path, cert: made.Cert, pem: made.CertPEM, key: made.KeyPEM}, nil
 }
 
-// IsFresh is false when less than a third of a certificate's life remains, and
-// also for one from the future: the clock was wrong when it was made.
+// IsFresh is false if less than a third of a certificate's life remains, or if it is from
+// the future, because the clock was wrong.
 func IsFresh(cert *x509.Certificate, now time.Time) bool {
 	return now.Before(renewalTime(cert)) && !now.Before(cert.NotBefore)
 }

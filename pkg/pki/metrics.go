@@ -12,8 +12,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// expiries are computed when they are asked for, so that the days go down also
-// when whatever renews certificates hangs.
+// expiries computes the days at each scrape, so that they decrease even if the renewer
+// hangs.
 type expiries struct {
 	metrics.BaseStableCollector
 
@@ -33,8 +33,7 @@ var (
 	registerMetrics = sync.OnceFunc(func() { legacyregistry.CustomMustRegister(observed) })
 )
 
-// Observe lets the metrics tell when a certificate expires; a later call for the
-// same name replaces what an earlier one said.
+// Observe sets in the metrics when a certificate expires.
 func Observe(certificate string, expires time.Time) {
 	registerMetrics()
 	observed.mu.Lock()
@@ -42,20 +41,20 @@ func Observe(certificate string, expires time.Time) {
 	observed.at[certificate] = expires
 }
 
-// Forget takes a certificate that is no longer in use out of the metrics.
+// Forget removes a certificate from the metrics.
 func Forget(certificate string) {
 	observed.mu.Lock()
 	defer observed.mu.Unlock()
 	delete(observed.at, certificate)
 }
 
-// DescribeWithStability tells the registry which metrics there are.
+// DescribeWithStability implements metrics.StableCollector.
 func (e *expiries) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- expiryDesc
 	ch <- daysDesc
 }
 
-// CollectWithStability is called for each scrape.
+// CollectWithStability implements metrics.StableCollector.
 func (e *expiries) CollectWithStability(ch chan<- metrics.Metric) {
 	e.mu.Lock()
 	at := maps.Clone(e.at)

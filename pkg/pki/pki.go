@@ -25,14 +25,14 @@ const (
 
 	// AdminUser is the user name of the administrator's client certificate.
 	AdminUser = "annex-admin"
-	// AdminGroup is its group, the one that may do everything.
+	// AdminGroup is its group, which authorization always allows.
 	AdminGroup = "system:masters"
 
 	day                 = 24 * time.Hour
 	defaultCALifetime   = 3650 * day
 	defaultLeafLifetime = 365 * day
 
-	// backdate lets clients whose clocks are behind use a new certificate.
+	// backdate lets clients with slow clocks use a new certificate.
 	backdate = 5 * time.Minute
 
 	dirMode  fs.FileMode = 0o700
@@ -40,27 +40,26 @@ const (
 	certMode fs.FileMode = 0o644
 )
 
-// Options say what the certificates are for.
+// Options configure the certificates.
 type Options struct {
-	// BindAddress is the address annex listens on. It becomes a name of the
-	// serving certificate unless it is empty or unspecified.
+	// BindAddress is the address annex listens on, which becomes a name of the serving
+	// certificate unless it is empty or unspecified.
 	BindAddress net.IP
 	// ExtraNames are more DNS names or IP addresses for the serving certificate.
 	ExtraNames []string
 
-	// KubeconfigFile is where the administrator's kubeconfig goes. It is written
-	// only when both it and ServerURL are set.
+	// KubeconfigFile is the path of the administrator's kubeconfig, and ServerURL the
+	// address in it. It is written only if both are set.
 	KubeconfigFile string
-	// ServerURL is the address that goes into the kubeconfig.
-	ServerURL string
-	// ServerName is the name that the kubeconfig asks the server to prove, for
-	// when the address answers with a certificate of somebody else's otherwise.
-	// It becomes a name of the serving certificate. Empty means the address.
+	ServerURL      string
+	// ServerName is the tls-server-name of the kubeconfig, for an address that otherwise
+	// presents another certificate. It becomes a name of the serving certificate. Empty
+	// means the address.
 	ServerName string
 
-	// CALifetime is 10 years and LeafLifetime one when they are 0.
+	// CALifetime defaults to 10 years and LeafLifetime to one.
 	CALifetime, LeafLifetime time.Duration
-	// Clock is the real one when it is nil.
+	// Clock defaults to the real one.
 	Clock clock.Clock
 }
 
@@ -77,20 +76,19 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Files are the paths of what Ensure keeps. A certificate and its key are in
-// one file: both paths of a pair are the same.
+// Files are the files of Ensure. A certificate and its key are in one file: both paths of
+// a pair are the same.
 type Files struct {
 	CACert                   string
 	ServingCert, ServingKey  string
 	AdminCert, AdminKey      string
-	AdminKubeconfig          string // empty when none was asked for
+	AdminKubeconfig          string // empty if none was requested
 	ServingExpiry, CAExpiry  time.Time
 	AdminExpiry, NextRenewal time.Time
 }
 
-// Ensure creates in dir what is missing, renews what annex made and what is old
-// or has other names than it should, and refuses everything else. It may be
-// called as often as wanted: what is right is left alone.
+// Ensure creates in dir the files that are missing, and renews certificates that are due
+// or have other names. Files that annex did not create are an error. It is idempotent.
 func Ensure(dir string, opts Options) (*Files, error) {
 	files, err := ensure(dir, opts.withDefaults())
 	if err != nil {
@@ -136,8 +134,8 @@ func ensure(dir string, opts Options) (*Files, error) {
 	return files, nil
 }
 
-// prepareDir makes the folder. Read permission of others is taken away, as the
-// keys have none for them either; a folder which others may write to is refused.
+// prepareDir creates the directory. It removes permissions of other users, but rejects a
+// directory that they may write to.
 func prepareDir(dir string) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return fmt.Errorf("create %s: %w", dir, err)
@@ -148,25 +146,25 @@ func prepareDir(dir string) error {
 	}
 	perm := info.Mode().Perm()
 	if perm&0o022 != 0 {
-		return fmt.Errorf("other users may write to %s (mode %04o): make sure of its content, then run chmod 700", dir, perm)
+		return fmt.Errorf("other users may write to %s (mode %04o): check its content, then run chmod 700", dir, perm)
 	}
 	return restrict(dir, perm, dirMode)
 }
 
-// restrict takes permissions away that go beyond want.
+// restrict removes permissions that are not in want.
 func restrict(path string, perm, want fs.FileMode) error {
 	if perm&^want == 0 {
 		return nil
 	}
 	if err := os.Chmod(path, perm&want); err != nil {
-		return fmt.Errorf("take permissions on %s away from other users: %w", path, err)
+		return fmt.Errorf("remove permissions of other users from %s: %w", path, err)
 	}
-	klog.Background().Info("Other users had permissions, took them away", "path", path, "mode", fmt.Sprintf("%04o", perm))
+	klog.Background().Info("Removed permissions of other users", "path", path, "mode", fmt.Sprintf("%04o", perm))
 	return nil
 }
 
-// renewalTime is when less than a third of a certificate's life remains. The
-// time before it was made does not count.
+// renewalTime is when less than a third of a certificate's life remains, not counting
+// backdate.
 func renewalTime(cert *x509.Certificate) time.Time {
 	return cert.NotAfter.Add(-(cert.NotAfter.Sub(cert.NotBefore) - backdate) / 3)
 }

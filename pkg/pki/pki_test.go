@@ -76,7 +76,7 @@ func TestEnsureRenews(t *testing.T) {
 		serving bool
 		admin   bool
 	}{
-		"nothing when young":          {step: 240 * day},
+		"nothing when new":            {step: 240 * day},
 		"both when old":               {step: 250 * day, serving: true, admin: true},
 		"both when expired":           {step: 400 * day, serving: true, admin: true},
 		"both made by a clock ahead":  {step: -24 * time.Hour, serving: true, admin: true},
@@ -304,7 +304,7 @@ func setup(t *testing.T) (string, Options, *clocktesting.FakeClock) {
 	}, clock
 }
 
-// Who is given a certificate logs in as the administrator does.
+// A user with a certificate logs in as the administrator does.
 func TestLoadAuthority(t *testing.T) {
 	t.Parallel()
 	dir, opts, clock := setup(t)
@@ -329,7 +329,7 @@ func TestLoadAuthority(t *testing.T) {
 	}
 	for what, at := range map[string]time.Time{"expired": clock.Now().AddDate(20, 0, 0), "not valid before": clock.Now().AddDate(-1, 0, 0)} {
 		if _, err := LoadAuthority(dir, at); err == nil || !strings.Contains(err.Error(), what) {
-			t.Errorf("error is %v, want one that says %q", err, what)
+			t.Errorf("error is %v, want one that contains %q", err, what)
 		}
 	}
 	if _, err := LoadAuthority(t.TempDir(), clock.Now()); err == nil || !strings.Contains(err.Error(), caCertName) {

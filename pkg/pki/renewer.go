@@ -10,13 +10,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// checkInterval is far below the shortest life of a certificate and costs a few
-// file reads. A timer until the next renewal would miss a suspended machine or
-// a clock that was set.
+// checkInterval is far below the shortest life of a certificate. A timer until the next
+// renewal would miss a suspended machine or a clock that was set.
 const checkInterval = time.Hour
 
-// caWarning is when to begin to say that the CA, which annex cannot renew
-// without breaking every kubeconfig, nears its end, and caReminder is how often.
+// caWarning is how long before its expiry warnings about the CA begin, which annex cannot
+// renew without breaking every kubeconfig, and caReminder the time between them.
 const (
 	caWarning  = 90 * day
 	caReminder = 7 * day
@@ -29,13 +28,13 @@ type Renewer struct {
 	warnedAt time.Time
 }
 
-// NewRenewer returns a Renewer for what Ensure made with the same arguments.
+// NewRenewer returns a Renewer of the files of Ensure with the same arguments.
 func NewRenewer(dir string, opts Options) *Renewer {
 	return &Renewer{dir: dir, opts: opts.withDefaults()}
 }
 
-// Run renews until ctx ends. A failure is logged and tried again: the old
-// certificate is good for months by then. It says at once when the CA is old.
+// Run renews until ctx ends. It logs failures and retries: the old certificate is still
+// valid for months. It warns immediately if the CA expires soon.
 func (r *Renewer) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	r.renew(logger)

@@ -103,7 +103,7 @@ func TestRenewerWarnsOfAnOldCA(t *testing.T) {
 		clock.SetTime(epoch.Add(tt.at))
 		renewer.renew(logger)
 		if got := strings.Count(logged.String(), "The CA expires soon"); got != tt.want {
-			t.Errorf("after %s it was said %d times, want %d:\n%s", tt.at, got, tt.want, logged)
+			t.Errorf("after %s there were %d warnings, want %d:\n%s", tt.at, got, tt.want, logged)
 		}
 	}
 	for _, want := range []string{"ERROR", filepath.Join(dir, caCertName), "2035-12-31T03:04:05Z", "daysLeft=89"} {

@@ -10,9 +10,8 @@ import (
 
 const tokenKeyName = "service-account.key"
 
-// EnsureTokenKey makes in dir the key that signs the tokens of service accounts,
-// unless it is there, and returns its path. It is never renewed: all tokens would end
-// with it.
+// EnsureTokenKey creates in dir the key that signs the tokens of service accounts, unless
+// it exists, and returns its path. It is never renewed, which would invalidate all tokens.
 func EnsureTokenKey(dir string) (string, error) {
 	path := filepath.Join(dir, tokenKeyName)
 	if err := ensureTokenKey(dir, path); err != nil {

@@ -11,70 +11,69 @@ import (
 )
 
 const (
-	// settlePeriod is how long requests are paused before it is known how many
-	// come: those that were handled end meanwhile.
+	// settlePeriod is how long requests are paused to measure their rate.
 	settlePeriod = 20 * time.Millisecond
-	// quietPeriod without a request says that the client waits for answers, unless
-	// it is too busy to do anything: it must have answered quietPings as well.
+	// After quietPeriod without a request, and quietPings answered, the client waits for
+	// responses and is not merely too busy to send.
 	quietPeriod = 100 * time.Millisecond
 	quietPings  = 3
-	// pingInterval is the time between two pings, at the least.
+	// pingInterval is the minimum time between two pings.
 	pingInterval = 10 * time.Millisecond
-	// longestPause bounds what it costs requests to be paused.
+	// longestPause bounds how long requests are paused.
 	longestPause = time.Second
 	// longestIdle bounds the wait for the next request of an idle client.
 	longestIdle = time.Second
-	// peakPeriod is for how long at least it counts that many requests were open.
+	// peakPeriod is for how long at least a number of open requests counts as recent.
 	peakPeriod = 10 * time.Second
-	// slack is how many requests more than are expected may be on their way inside
-	// the client.
+	// slack is how many more requests than expected the client may have assigned to the
+	// connection.
 	slack = 4
 )
 
-// client is what is known of the other side of a connection: its requests.
+// client counts the requests of the client of a connection.
 type client struct {
 	asked chan struct{}
 
 	mu     sync.Mutex
-	seen   sight
-	paused chan struct{} // closed when requests may go on, nil if they may
+	seen   activity
+	paused chan struct{} // closed when requests may continue, nil if they are not paused
 
-	// peak is the most requests that were open at once in the current period,
-	// formerPeak in the one before.
+	// peak is the maximum of open requests in the current period, formerPeak in the
+	// previous one.
 	peak, formerPeak int
 	period           time.Time
 }
 
-// sight is what was seen of a client up to now.
-type sight struct {
-	// open requests are being handled or paused, begun ones came ever.
+// activity is what a client has sent so far.
+type activity struct {
+	// open counts requests that are handled or paused, begun all requests.
 	open, begun int
-	latest      time.Time // when the last one came
-	pongs       int       // pings that were answered
+	latest      time.Time // the last request
+	pongs       int       // answered pings
 	change      chan struct{}
 }
 
-func (s sight) quiet() bool { return time.Since(s.latest) >= quietPeriod }
+func (s activity) quiet() bool { return time.Since(s.latest) >= quietPeriod }
 
 func newClient() *client {
 	now := time.Now()
-	return &client{asked: make(chan struct{}, 1), seen: sight{latest: now, change: make(chan struct{})}, period: now}
+	return &client{asked: make(chan struct{}, 1), seen: activity{latest: now, change: make(chan struct{})}, period: now}
 }
 
-// see returns what is known now; change is closed when that changes.
-func (c *client) see() sight {
+// see returns the activity; its change is closed when it changes.
+func (c *client) see() activity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.seen
 }
 
-// changed tells who waits for that. It needs the lock.
+// changed notifies callers that wait for a change. It needs the lock.
 func (c *client) changed() {
 	close(c.seen.change)
 	c.seen.change = make(chan struct{})
 }
 
-// begin counts a request in, and waits while requests are paused.
+// begin counts a new request, and blocks while requests are paused.
 func (c *client) begin(ctx context.Context) {
 	c.mu.Lock()
 	c.seen.open++
@@ -93,7 +92,7 @@ func (c *client) begin(ctx context.Context) {
 	}
 }
 
-// countPeak notes how many requests are open at once. It needs the lock.
+// countPeak updates the peak. It needs the lock.
 func (c *client) countPeak() {
 	if now := time.Now(); now.Sub(c.period) > peakPeriod {
 		c.formerPeak, c.peak, c.period = c.peak, 0, now
@@ -101,7 +100,7 @@ func (c *client) countPeak() {
 	c.peak = max(c.peak, c.seen.open)
 }
 
-// recentPeak is the most requests that were open at once lately.
+// recentPeak returns the recent maximum of open requests.
 func (c *client) recentPeak() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +108,7 @@ func (c *client) recentPeak() int {
 	return max(c.peak, c.formerPeak)
 }
 
-// pong notes that the client answered a ping.
+// pong counts an answered ping.
 func (c *client) pong() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,14 +116,14 @@ func (c *client) pong() {
 	c.changed()
 }
 
-// end counts a request out.
+// end counts a request that has ended.
 func (c *client) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen.open--
 }
 
-// pause has requests that come from now on wait until resume is called.
+// pause makes new requests wait until resume is called.
 func (c *client) pause() (resume func()) {
 	paused := make(chan struct{})
 	c.mu.Lock()
@@ -138,11 +137,11 @@ func (c *client) pause() (resume func()) {
 	}
 }
 
-// ask has the client's connection closed for new requests some time soon.
-func (c *client) ask() {
+// askToLeave closes the client's connection for new requests soon.
+func (c *client) askToLeave() {
 	select {
 	case c.asked <- struct{}{}:
-	default: // it was asked already
+	default: // already asked
 	}
 }
 
@@ -151,22 +150,20 @@ type frameWriter interface {
 	// limit sets how many streams the client may have open.
 	limit(streams int)
 	ping()
-	farewell()
+	goAway()
 }
 
-// seeOff bids the client farewell at a moment at which that harms none of its
-// requests, or after a while.
+// leave sends GOAWAY at a moment at which the client loses no request, or after a while.
 //
-// A farewell that has reached the client makes its connection unusable for those
-// requests, too, that the client has assigned to it and not sent yet. Go's client
-// cannot send them elsewhere if they have a body. What the server can do is to
-// limit the client to a few streams more than it needs, and wait until it has them
-// all: then there is none in between, and what comes next goes elsewhere already.
-// A client that does not need them says so by sending no more.
-func (c *client) seeOff(ctx context.Context, frames frameWriter) {
+// After a GOAWAY, the client cannot use the connection for the requests that it has
+// assigned to it and not sent yet either. Go's client cannot send them elsewhere if they
+// have a body. So the server limits the client to a few more streams than it needs, and
+// waits until they are all open: then no request is in between, and the next one goes
+// elsewhere. A client that does not need that many sends no more requests.
+func (c *client) leave(ctx context.Context, frames frameWriter) {
 	defer c.pause()()
-	defer frames.farewell()
-	// Nobody's requests wait while none comes.
+	defer frames.goAway()
+	// The pause delays no request while none arrives.
 	if seen := c.see(); seen.quiet() && c.await(ctx, frames, math.MaxInt) {
 		seen = c.see()
 		frames.limit(seen.open + 1)
@@ -181,8 +178,8 @@ func (c *client) seeOff(ctx context.Context, frames frameWriter) {
 	c.await(ctx, frames, full)
 }
 
-// await waits until so many requests are open, or none comes any more, and reports
-// whether it is the latter.
+// await waits until full requests are open or the client is quiet, and reports whether it
+// is quiet.
 func (c *client) await(ctx context.Context, frames frameWriter, full int) (quiet bool) {
 	last := c.see()
 	sent, first := 0, last.pongs
@@ -211,7 +208,7 @@ func (c *client) await(ctx context.Context, frames frameWriter, full int) (quiet
 	return false
 }
 
-// pass waits for a while, or shorter if ctx or until is done.
+// pass waits for duration, or until ctx or until is done.
 func pass(ctx context.Context, duration time.Duration, until <-chan struct{}) {
 	timer := time.NewTimer(duration)
 	defer timer.Stop()

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// written is a frameWriter that notes what it writes, to a client that answers
-// pings at once unless it is stuck.
+// written is a frameWriter that records what it writes, to a client that answers pings
+// immediately unless it is stuck.
 type written struct {
 	client *client
 	stuck  bool
@@ -21,7 +21,7 @@ type written struct {
 	mu     sync.Mutex
 	limits []int
 	left   time.Time
-	open   int // requests when the farewell came
+	open   int // requests at GOAWAY
 }
 
 func (w *written) limit(streams int) {
@@ -36,13 +36,13 @@ func (w *written) ping() {
 	}
 }
 
-func (w *written) farewell() {
+func (w *written) goAway() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left, w.open = time.Now(), w.client.see().open
 }
 
-// request is a request that takes a while; its answer is given at the returned time.
+// request is a request that takes a while and ends at the returned time.
 func request(c *client, takes time.Duration) (answered <-chan time.Time) {
 	answers := make(chan time.Time, 1)
 	go func() {
@@ -54,9 +54,8 @@ func request(c *client, takes time.Duration) (answered <-chan time.Time) {
 	return answers
 }
 
-// TestSeeOffWaitsForTheNextRequest bids farewell to an idle client with its next
-// request, before that is answered.
-func TestSeeOffWaitsForTheNextRequest(t *testing.T) {
+// TestLeaveWaitsForTheNextRequest: an idle client gets GOAWAY during its next request.
+func TestLeaveWaitsForTheNextRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -64,14 +63,14 @@ func TestSeeOffWaitsForTheNextRequest(t *testing.T) {
 		time.Sleep(time.Minute)
 		w := &written{client: c}
 		began := time.Now()
-		go c.seeOff(t.Context(), w)
+		go c.leave(t.Context(), w)
 		time.Sleep(700 * time.Millisecond)
 		if !w.left.IsZero() {
-			t.Error("farewell came while the client may have had a request on its way")
+			t.Error("GOAWAY was sent while the client may have had a request on its way")
 		}
 		next := request(c, 0)
 		if answered := <-next; w.left.IsZero() || w.left.After(answered) || answered.Sub(began) > 710*time.Millisecond {
-			t.Errorf("farewell %s, answered %s after it began", w.left.Sub(began), answered.Sub(began))
+			t.Errorf("GOAWAY %s, answered %s after it began", w.left.Sub(began), answered.Sub(began))
 		}
 		if !slices.Equal(w.limits, []int{2}) {
 			t.Errorf("limits were %v, want one more than is open", w.limits)
@@ -80,9 +79,9 @@ func TestSeeOffWaitsForTheNextRequest(t *testing.T) {
 	})
 }
 
-// TestSeeOffWaitsUntilAllAreIn has a client send requests whatever happens: it is
-// bidden farewell when it has all that it may have.
-func TestSeeOffWaitsUntilAllAreIn(t *testing.T) {
+// TestLeaveWaitsUntilAllAreOpen: a client that sends requests continuously gets GOAWAY when
+// it has as many open as it may.
+func TestLeaveWaitsUntilAllAreOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -96,22 +95,21 @@ func TestSeeOffWaitsUntilAllAreIn(t *testing.T) {
 		}()
 		time.Sleep(50 * time.Millisecond)
 		began := time.Now()
-		c.seeOff(t.Context(), w)
+		c.leave(t.Context(), w)
 		if took := time.Since(began); took > 200*time.Millisecond {
 			t.Errorf("requests were paused for %s", took)
 		}
 		if len(w.limits) != 1 || w.open != w.limits[0] {
-			t.Errorf("farewell came with %d requests, the limits were %v", w.open, w.limits)
+			t.Errorf("GOAWAY was sent with %d requests, the limits were %v", w.open, w.limits)
 		}
 		cancel()
 		time.Sleep(time.Second) // the last requests end
 	})
 }
 
-// TestSeeOffBelievesAQuietClient has clients wait for their answers: nothing more
-// can come. It takes a client that is too busy to answer pings for one that may
-// have more, but not for ever.
-func TestSeeOffBelievesAQuietClient(t *testing.T) {
+// TestLeaveOfAQuietClient: a client that waits for responses sends no more requests. One
+// that is too busy to answer pings may, for a limited time.
+func TestLeaveOfAQuietClient(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		stuck       bool
@@ -130,7 +128,7 @@ func TestSeeOffBelievesAQuietClient(t *testing.T) {
 				seen := make(chan struct{})
 				go func() {
 					defer close(seen)
-					c.seeOff(t.Context(), w)
+					c.leave(t.Context(), w)
 				}()
 				synctest.Wait()
 				answers := []<-chan time.Time{request(c, 0), request(c, 0), request(c, 0)}
@@ -139,7 +137,7 @@ func TestSeeOffBelievesAQuietClient(t *testing.T) {
 					t.Errorf("requests were paused for %s", took)
 				}
 				if w.open != len(answers) {
-					t.Errorf("farewell came with %d requests open", w.open)
+					t.Errorf("GOAWAY was sent with %d requests open", w.open)
 				}
 				for _, answer := range answers {
 					<-answer
@@ -152,9 +150,8 @@ func TestSeeOffBelievesAQuietClient(t *testing.T) {
 	}
 }
 
-// TestLimitCoversWhatWasOpenLately does not take a client that hangs for a moment
-// for one that has nothing to do.
-func TestLimitCoversWhatWasOpenLately(t *testing.T) {
+// TestLimitCoversRecentRequests: a client that hangs for a moment is not idle.
+func TestLimitCoversRecentRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient()
@@ -163,7 +160,7 @@ func TestLimitCoversWhatWasOpenLately(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 		w := &written{client: c}
-		c.seeOff(t.Context(), w)
+		c.leave(t.Context(), w)
 		if !slices.Equal(w.limits, []int{16 + slack}) {
 			t.Errorf("limits were %v, want more than the 16 that were open lately", w.limits)
 		}

@@ -10,22 +10,22 @@ import (
 	"sync"
 )
 
-// conn is an HTTP/2 connection into which frames can be put beside those of the
-// server that uses it.
+// conn is an HTTP/2 connection that can send frames besides those of the server that uses
+// it.
 type conn struct {
 	*tls.Conn
 	client *client
-	// streams is how many the client may have open, as the server told it.
+	// streams is the server's limit on concurrent streams.
 	streams int
 
 	reading bufio.Reader
-	// left is how much of a frame, its header included, has still to be read;
-	// acks is how many settings the client has acknowledged.
+	// left is how much of a frame, including its header, is still to be read; acks counts
+	// acknowledged settings.
 	left, acks int
 
 	writing sync.Mutex
 	out     frames
-	waiting []byte // whole frames, for the next place
+	waiting []byte // complete frames to send between two frames of the server
 }
 
 var _ frameWriter = &conn{}
@@ -36,8 +36,8 @@ func newConn(tlsConn *tls.Conn, streams int) *conn {
 	return c
 }
 
-// Read reads what the client sent, without its acknowledgement of settings that
-// are none of the server's: Go's takes that for an error of the client.
+// Read reads from the client, except acknowledgements of settings that the server has not
+// sent: Go's server treats them as an error.
 func (c *conn) Read(p []byte) (int, error) {
 	for c.left == 0 {
 		header, err := c.reading.Peek(frameHeaderLength)
@@ -45,7 +45,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		if isSettingsAck(header) {
-			// Go's server sends settings once, and before anybody else.
+			// Go's server sends settings once, and before limit does.
 			if c.acks++; c.acks > 1 {
 				if _, err := c.reading.Discard(frameHeaderLength); err != nil {
 					return 0, err
@@ -54,7 +54,7 @@ func (c *conn) Read(p []byte) (int, error) {
 			}
 		}
 		if isPingAck(header) {
-			// Nobody else pings.
+			// Go's server sends no pings.
 			c.client.pong()
 		}
 		c.left = frameHeaderLength + payloadLength(header)
@@ -82,8 +82,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return written, c.flush()
 }
 
-// next is how much of p to write in one go: all of it, unless there is a frame to
-// put in after the first that ends in it.
+// next returns how much of p to write: all of it, or up to the end of its first frame if
+// frames are waiting.
 func (c *conn) next(p []byte) int {
 	if len(c.waiting) > 0 {
 		return c.out.advance(p)
@@ -94,29 +94,29 @@ func (c *conn) next(p []byte) int {
 	return len(p)
 }
 
-// limit sets how many streams the client may have open.
+// limit sets the maximum of concurrent streams.
 func (c *conn) limit(streams int) {
 	if streams < c.streams {
 		c.put(limitStreams(streams))
 	}
 }
 
-// ping has the client answer.
+// ping sends a PING, which the client answers.
 func (c *conn) ping() { c.put(ping) }
 
-// farewell has the client open no more streams.
-func (c *conn) farewell() { c.put(farewell) }
+// goAway asks the client to open no more streams.
+func (c *conn) goAway() { c.put(goAway) }
 
-// put writes a frame beside those of the server, as soon as there is a place.
+// put writes a frame as soon as the server is between two of its frames.
 func (c *conn) put(frame []byte) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	c.waiting = append(c.waiting, frame...)
-	// What cannot be written is found out by the server that uses the connection.
+	// The server that uses the connection detects write errors.
 	_ = c.flush()
 }
 
-// flush writes what waits for a place, if this is one. It needs the lock.
+// flush writes the waiting frames if another frame may follow here. It needs the lock.
 func (c *conn) flush() error {
 	if len(c.waiting) == 0 || !c.out.between() {
 		return nil

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// clientPreface comes before a client's first frame.
+// clientPreface precedes a client's first frame.
 const clientPreface = http2.ClientPreface
 
 // frameHeaderLength is the same for all frames of HTTP/2.
 const frameHeaderLength = 9
 
-// farewell is a GOAWAY frame that asks to open no more streams here, and excludes
-// none that is open or on the way: its last stream is the highest there can be.
-var farewell = []byte{
+// goAway is a GOAWAY frame that excludes no stream that is open or in flight: its last
+// stream is the highest possible.
+var goAway = []byte{
 	0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0,
 	0x7f, 0xff, 0xff, 0xff,
 	0, 0, 0, byte(http2.ErrCodeNo),
@@ -26,7 +26,7 @@ var farewell = []byte{
 // ping is a PING frame.
 var ping = []byte{0, 0, 8, byte(http2.FramePing), 0, 0, 0, 0, 0, 'a', 'n', 'n', 'e', 'x', 0, 0, 0}
 
-// limitStreams is a SETTINGS frame that limits how many streams the client may have.
+// limitStreams returns a SETTINGS frame that limits concurrent streams.
 func limitStreams(streams int) []byte {
 	frame := []byte{0, 0, 6, byte(http2.FrameSettings), 0, 0, 0, 0, 0}
 	frame = binary.BigEndian.AppendUint16(frame, uint16(http2.SettingMaxConcurrentStreams))
@@ -43,23 +43,23 @@ func isPingAck(header []byte) bool {
 	return http2.FrameType(header[3]) == http2.FramePing && http2.Flags(header[4]).Has(http2.FlagPingAck)
 }
 
-// payloadLength is how long the payload is that follows a header.
+// payloadLength returns the length of the payload after a header.
 func payloadLength(header []byte) int {
 	return int(header[0])<<16 | int(header[1])<<8 | int(header[2])
 }
 
-// frames follows a stream of frames that comes in pieces, to know where one more
-// may be put in.
+// frames tracks a stream of frames that is written in pieces, to find where another frame
+// can be inserted.
 type frames struct {
 	header [frameHeaderLength]byte
-	// have is how much of the current header was seen, left how much of the
-	// payload after it was not.
+	// have is how much of the current header was written, left how much of its payload
+	// was not.
 	have, left int
 	seen       bool
 }
 
-// between reports whether another frame may follow here: after the settings, which
-// are always the first, and not within a header block.
+// between reports whether another frame may follow: after the settings, which are always
+// first, and not within a header block.
 func (f *frames) between() bool {
 	if !f.seen || f.have != 0 || f.left != 0 {
 		return false
@@ -73,7 +73,7 @@ func (f *frames) between() bool {
 	}
 }
 
-// advance takes bytes of p to the end of a frame, or all, and returns how many.
+// advance consumes p up to the end of a frame and returns the number of bytes.
 func (f *frames) advance(p []byte) int {
 	taken := 0
 	for taken < len(p) {

@@ -75,7 +75,7 @@ func TestFramesInPieces(t *testing.T) {
 
 func TestFarewell(t *testing.T) {
 	t.Parallel()
-	frame, err := http2.NewFramer(nil, bytes.NewReader(farewell)).ReadFrame()
+	frame, err := http2.NewFramer(nil, bytes.NewReader(goAway)).ReadFrame()
 	if err != nil {
 		t.Fatal(err)
 	}

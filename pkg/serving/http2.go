@@ -15,9 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// enableHTTP2 has the server speak HTTP/2 over connections that frames can be put
-// into. net/http's own HTTP/2 cannot be given any but its own, so this needs the
-// package that it was made from, as upstream does.
+// enableHTTP2 serves HTTP/2 over connections of type conn. net/http's own HTTP/2 cannot use
+// them, so this needs x/net/http2, as upstream does.
 func (s *Server) enableHTTP2() error {
 	//nolint:staticcheck // SA1019: see above.
 	config := &http2.Server{
@@ -35,18 +34,18 @@ func (s *Server) enableHTTP2() error {
 		s.add(c)
 		defer s.remove(c)
 		ctx, cancel := context.WithCancel(context.WithValue(baseContext(handler), clientKey{}, c.client))
-		var seeingOff sync.WaitGroup
-		defer seeingOff.Wait()
+		var leaving sync.WaitGroup
+		defer leaving.Wait()
 		defer cancel()
-		seeingOff.Go(func() { s.seeOff(ctx, c) })
+		leaving.Go(func() { s.leave(ctx, c) })
 		//nolint:staticcheck // SA1019: see above.
 		config.ServeConn(c, &http2.ServeConnOpts{Context: ctx, Handler: handler, BaseConfig: server})
 	}
 	return nil
 }
 
-// baseContext is the context of the connection that a handler serves: how net/http
-// hands it on to HTTP/2.
+// baseContext returns the context of the handler's connection, which net/http passes to
+// HTTP/2 in this way.
 func baseContext(handler http.Handler) context.Context {
 	if based, ok := handler.(interface{ BaseContext() context.Context }); ok {
 		return based.BaseContext()
@@ -54,14 +53,14 @@ func baseContext(handler http.Handler) context.Context {
 	return context.Background()
 }
 
-// clientKey finds the client of a request in its context.
+// clientKey is the context key of the client of a request.
 type clientKey struct{}
 
-// seeOff asks the client to leave once it is time or somebody wants it.
-func (s *Server) seeOff(ctx context.Context, c *conn) {
+// leave closes the connection for new requests at its maximum age or on request.
+func (s *Server) leave(ctx context.Context, c *conn) {
 	var aged <-chan time.Time
 	if s.options.MaxAge > 0 {
-		// Not all that came together, as after a restart, leave together.
+		// Clients that connected at the same time, as after a restart, leave at different times.
 		timer := time.NewTimer(wait.Jitter(s.options.MaxAge, 0.1))
 		defer timer.Stop()
 		aged = timer.C
@@ -72,5 +71,5 @@ func (s *Server) seeOff(ctx context.Context, c *conn) {
 	case <-aged:
 	case <-c.client.asked:
 	}
-	c.client.seeOff(ctx, c)
+	c.client.leave(ctx, c)
 }

@@ -31,21 +31,21 @@ const (
 	defaultStreams = 100
 )
 
-// MaxStreams is the highest limit on the streams of a connection: the buffers of
-// all together have to be a number of 31 bits.
+// MaxStreams is the highest limit on the streams of a connection: the size of all their
+// buffers has to fit into 31 bits.
 const MaxStreams = 1<<31/streamBuffer - 1
 
-// leaveInterval is how often connections that came since are asked to leave too.
+// leaveInterval is how often new connections are asked to leave.
 const leaveInterval = 100 * time.Millisecond
 
-// Options say when clients are asked to leave while the server runs.
+// Options configure when clients have to use a new connection.
 type Options struct {
-	// MaxAge is how long a connection is used for new requests; 0 is for ever.
-	// Requests that began before, such as watches, go on.
+	// MaxAge is how long a connection is used for new requests; 0 is unlimited. Open
+	// requests, such as watches, continue.
 	MaxAge time.Duration
-	// Chance is the probability that a request has its client leave; 0 to 1.
+	// Chance is the probability, 0 to 1, that a request makes its client leave.
 	Chance float64
-	// ShutdownTimeout bounds how long requests that are open at the end may take.
+	// ShutdownTimeout bounds the wait for open requests when the server stops.
 	ShutdownTimeout time.Duration
 }
 
@@ -62,8 +62,8 @@ type Server struct {
 	leaving bool
 }
 
-// Replace makes a Server that serves handler in place of the HTTP server that
-// upstream is about to start with info: it takes over the listener.
+// Replace returns a Server that serves handler in place of the HTTP server that upstream
+// is about to start with info, whose listener it takes over.
 func Replace(info *genericapiserver.SecureServingInfo, handler http.Handler, options Options) (*Server, error) {
 	config, certificates, err := newTLSConfig(info)
 	if err != nil {
@@ -92,7 +92,7 @@ func Replace(info *genericapiserver.SecureServingInfo, handler http.Handler, opt
 			return nil, err
 		}
 	}
-	info.Listener = &stand{server: s, stopped: make(chan struct{})}
+	info.Listener = &placeholder{server: s, stopped: make(chan struct{})}
 	return s, nil
 }
 
@@ -108,12 +108,12 @@ func (s *Server) remove(c *conn) {
 	delete(s.conns, c)
 }
 
-// handle counts requests, and has clients of HTTP/1.1 leave when it is time.
+// handle counts requests, and closes connections of HTTP/1.1 while clients leave.
 func (s *Server) handle(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if client, ok := r.Context().Value(clientKey{}).(*client); ok {
 			if s.options.Chance > 0 && rand.Float64() < s.options.Chance {
-				client.ask()
+				client.askToLeave()
 			}
 			client.begin(r.Context())
 			defer client.end()
@@ -130,9 +130,8 @@ func (s *Server) isLeaving() bool {
 	return s.leaving
 }
 
-// Leave asks all clients to send their next requests over other connections, and
-// goes on asking those that come meanwhile until ctx is done. All requests are
-// served all the time.
+// Leave asks all clients, including new ones until ctx is done, to send their next requests
+// over other connections. It still serves all requests.
 func (s *Server) Leave(ctx context.Context) {
 	s.mu.Lock()
 	s.leaving = true
@@ -140,7 +139,7 @@ func (s *Server) Leave(ctx context.Context) {
 	for {
 		s.mu.Lock()
 		for c := range s.conns {
-			c.client.ask()
+			c.client.askToLeave()
 		}
 		s.mu.Unlock()
 		select {
@@ -151,7 +150,7 @@ func (s *Server) Leave(ctx context.Context) {
 	}
 }
 
-// run serves until stopped is closed and then until all requests are answered.
+// run serves until stopped is closed, and then until all requests have ended.
 func (s *Server) run(stopped <-chan struct{}) error {
 	go s.certificates.Run(1, stopped)
 	served := make(chan error, 1)
@@ -170,9 +169,8 @@ func (s *Server) run(stopped <-chan struct{}) error {
 	return <-served
 }
 
-// shutDown ends all connections that have no requests, and waits for the others. It
-// begins again and again: net/http tells connections that it ends, but none whose
-// handshake ends later.
+// shutDown closes idle connections and waits for the others. It repeats this, because
+// net/http does not notify connections whose handshake ends later.
 func (s *Server) shutDown(ctx context.Context) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, leaveInterval)
@@ -184,16 +182,15 @@ func (s *Server) shutDown(ctx context.Context) error {
 	}
 }
 
-// stand stands where upstream expects a listener. It never has a connection, and
-// is done when the Server is.
-type stand struct {
+// placeholder is the listener that upstream gets. It never has a connection.
+type placeholder struct {
 	server  *Server
 	once    sync.Once
 	stopped chan struct{}
 }
 
-// Accept runs the Server.
-func (l *stand) Accept() (net.Conn, error) {
+// Accept runs the Server until it ends.
+func (l *placeholder) Accept() (net.Conn, error) {
 	err := l.server.run(l.stopped)
 	if errors.Is(err, http.ErrServerClosed) {
 		err = net.ErrClosed
@@ -201,16 +198,16 @@ func (l *stand) Accept() (net.Conn, error) {
 	return nil, err
 }
 
-// Close has the Server end; Accept returns when it has.
-func (l *stand) Close() error {
+// Close stops the Server.
+func (l *placeholder) Close() error {
 	l.once.Do(func() { close(l.stopped) })
 	return nil
 }
 
 // Addr is where the Server listens.
-func (l *stand) Addr() net.Addr { return l.server.listener.Addr() }
+func (l *placeholder) Addr() net.Addr { return l.server.listener.Addr() }
 
-// keepAliveListener has connections to machines that are gone end some time.
+// keepAliveListener closes connections to machines that are gone.
 type keepAliveListener struct {
 	net.Listener
 }
@@ -219,15 +216,15 @@ type keepAliveListener struct {
 func (l keepAliveListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
-		// Without them the connection works as well.
+		// The connection works without keepalive.
 		_ = tcp.SetKeepAlive(true)
 		_ = tcp.SetKeepAlivePeriod(keepAlivePeriod)
 	}
 	return c, err
 }
 
-// errorLog has net/http's complaints logged as upstream does: handshakes fail all
-// the time, by probes and scanners.
+// errorLog logs net/http's errors as upstream does: TLS handshakes of probes and scanners
+// always fail.
 type errorLog struct{}
 
 // Write logs a line.
@@ -236,7 +233,7 @@ func (errorLog) Write(p []byte) (int, error) {
 	if strings.HasPrefix(line, "http: TLS handshake error") {
 		klog.Background().V(5).Info("A connection failed", "reason", line)
 	} else {
-		klog.Background().Info("The HTTP server says", "line", line)
+		klog.Background().Info("HTTP server error", "message", line)
 	}
 	return len(p), nil
 }

@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// service leads new connections to one replica, as a Service in a cluster does
-// after the others are not ready any more.
+// service leads new connections to one replica, as a Service does once the others are not
+// ready.
 type service struct {
 	cert, key []byte
 	target    atomic.Pointer[replica]
@@ -42,7 +42,7 @@ func newService(t *testing.T) *service {
 	return &service{cert: certPEM, key: keyPEM}
 }
 
-// client is what an aggregator is: one transport, with HTTP/2 unless told not to.
+// client returns the client of an aggregator: one transport, with HTTP/2 if enabled.
 func (s *service) client(t *testing.T, protocols ...string) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -63,7 +63,7 @@ func (s *service) client(t *testing.T, protocols ...string) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
 }
 
-// replica is a Server, started by what stands for upstream.
+// replica is a Server, started by a stand-in for upstream.
 type replica struct {
 	*Server
 	name    string
@@ -93,7 +93,7 @@ func (s *service) start(t *testing.T, name string, handler http.Handler, options
 	}
 	r := &replica{Server: server, name: name, address: listener.Addr().String(), stand: info.Listener, ended: make(chan struct{})}
 	if r.stand.Addr() != listener.Addr() {
-		t.Errorf("upstream is told that the address is %s", r.stand.Addr())
+		t.Errorf("the address for upstream is %s", r.stand.Addr())
 	}
 	go func() {
 		defer close(r.ended)
@@ -106,7 +106,7 @@ func (s *service) start(t *testing.T, name string, handler http.Handler, options
 	return r
 }
 
-// stop ends the replica as upstream does, and waits.
+// stop stops the replica as upstream does, and waits.
 func (r *replica) stop() {
 	_ = r.stand.Close()
 	<-r.ended
@@ -120,12 +120,12 @@ func (r *replica) leaveFor(t *testing.T, duration time.Duration) {
 	r.Leave(ctx)
 }
 
-// unread is a body that cannot be read again, as that of a proxied request.
+// unread is a body that cannot be read twice, as that of a proxied request.
 func unread(size int) io.Reader {
 	return struct{ io.Reader }{bytes.NewReader(make([]byte, size))}
 }
 
-// write sends a request with a body and returns who answered it.
+// write sends a request with a body and returns the name of the replica that served it.
 func write(ctx context.Context, client *http.Client, size int) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://annex.annex-system.svc/", unread(size))
 	if err != nil {
@@ -154,12 +154,12 @@ func echo(name string) http.Handler {
 	})
 }
 
-// TestNoRequestIsLost restarts replicas under writes that cannot be sent again.
-// With Go's own shutdown each restart loses some: half a dozen of the busy ones.
+// TestNoRequestIsLost restarts replicas during writes that cannot be resent. With Go's own
+// shutdown, each restart loses some.
 func TestNoRequestIsLost(t *testing.T) {
 	t.Parallel()
 	for name, load := range map[string]func(ctx context.Context, send func()){
-		// Each writer waits for its answers, as kubectl and controllers do.
+		// Each writer waits for its responses, as kubectl and controllers do.
 		"busy": func(ctx context.Context, send func()) {
 			var writers sync.WaitGroup
 			for range 16 {
@@ -207,7 +207,7 @@ func TestNoRequestIsLost(t *testing.T) {
 	}
 }
 
-// every calls send again and again without waiting for the one before.
+// every calls send repeatedly without waiting for the previous call.
 func every(ctx context.Context, interval time.Duration, send func()) {
 	var sending sync.WaitGroup
 	defer sending.Wait()
@@ -222,9 +222,9 @@ func every(ctx context.Context, interval time.Duration, send func()) {
 	}
 }
 
-// TestOpenRequestsGoOn has a watch and a slow write go on while their client
-// leaves, and the next request arrive elsewhere.
-func TestOpenRequestsGoOn(t *testing.T) {
+// TestOpenRequestsContinue: a watch and a slow write continue while their client leaves, and
+// the next request goes elsewhere.
+func TestOpenRequestsContinue(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	finish := make(chan struct{})
@@ -260,7 +260,7 @@ func TestOpenRequestsGoOn(t *testing.T) {
 	<-stopped
 }
 
-// TestMaxAge has connections change while requests go on, without one lost.
+// TestMaxAge: connections change while requests continue, and none is lost.
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]Options{
@@ -290,8 +290,7 @@ func TestMaxAge(t *testing.T) {
 	}
 }
 
-// TestRequestsThatDoNotEnd are cut off after the timeout: nothing may keep a
-// replica from stopping.
+// TestRequestsThatDoNotEnd: they are closed after the timeout, so that the replica stops.
 func TestRequestsThatDoNotEnd(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -324,9 +323,9 @@ func TestClientsWithoutALoginAreServed(t *testing.T) {
 	}
 }
 
-// TestConnectionThatComesAtTheEnd has a handshake end when the server has begun to
-// stop: nothing waits for the connection.
-func TestConnectionThatComesAtTheEnd(t *testing.T) {
+// TestLateConnection: the server does not wait for a connection whose handshake ends after
+// it has begun to stop.
+func TestLateConnection(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	r := s.start(t, "a", echo("a"), Options{ShutdownTimeout: time.Hour})

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// newTLSConfig makes what upstream's server would serve with, and the controller
-// that follows the certificates. The sources of those are run by upstream.
+// newTLSConfig returns the configuration of upstream's server, and the controller that
+// reloads its certificates. Upstream runs their sources.
 func newTLSConfig(info *genericapiserver.SecureServingInfo) (*tls.Config, *dynamiccertificates.DynamicServingCertificateController, error) {
 	config := &tls.Config{
 		MinVersion:       max(tls.VersionTLS12, info.MinTLSVersion),
@@ -24,7 +24,7 @@ func newTLSConfig(info *genericapiserver.SecureServingInfo) (*tls.Config, *dynam
 		config.NextProtos = []string{"http/1.1"}
 	}
 	if info.ClientCA != nil {
-		// Asked for, not verified here: there are other ways to log in.
+		// Requested and not verified here: there are other ways to log in.
 		config.ClientAuth = tls.RequestClientCert
 	}
 	controller := dynamiccertificates.NewDynamicServingCertificateController(config, info.ClientCA, info.Cert, info.SNICerts, nil)

@@ -1,12 +1,11 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version knows annex's own version and the Kubernetes version whose
-// API machinery is compiled in, and keeps the two apart.
+// Package version has annex's own version and the Kubernetes version whose API machinery
+// is compiled in.
 //
-// They must not be mixed up: upstream derives the emulated Kubernetes version
-// from the binary's version, so a binary that called itself 0.1.0 would emulate
-// Kubernetes 0.1 and switch off every feature that is younger.
+// Upstream derives the emulated Kubernetes version from the binary's version: with annex's
+// version 0.1.0 it would emulate Kubernetes 0.1 and disable every newer feature.
 package version
 
 import (
@@ -26,8 +25,8 @@ var (
 	gitCommit  = ""
 )
 
-// kubernetesModule is the module whose version tells which Kubernetes release
-// annex is built from; staging module v0.X.Y belongs to Kubernetes v1.X.Y.
+// kubernetesModule is the module whose version is that of the Kubernetes release annex is
+// built from: staging module v0.X.Y belongs to Kubernetes v1.X.Y.
 const kubernetesModule = "k8s.io/apiserver"
 
 // oldestSupportedSkew is how many minor versions the emulated version may be
@@ -71,9 +70,8 @@ func Full() string {
 	return fmt.Sprintf("v%s+annex.%s", Kubernetes(), strings.TrimPrefix(gitVersion, "v"))
 }
 
-// NewEffectiveVersion returns the version that the chain's servers run at. It
-// starts at the compiled-in Kubernetes version and may be lowered by
-// --emulated-version.
+// NewEffectiveVersion returns the version of the chain's servers: the compiled-in Kubernetes
+// version, which --emulated-version can lower.
 func NewEffectiveVersion() compatibility.MutableEffectiveVersion {
 	binary := Kubernetes()
 	floor := utilversion.MajorMinor(binary.Major(), binary.Minor()).SubtractMinor(oldestSupportedSkew)
@@ -95,16 +93,15 @@ func (v effectiveVersion) Info() *apimachineryversion.Info {
 	return info
 }
 
-// AssertEmulated returns an error unless effective emulates the Kubernetes
-// release that is compiled in, or one that --emulated-version may ask for. It
-// is the guard against a build that emulates a Kubernetes that never was.
+// AssertEmulated returns an error unless effective emulates the compiled-in Kubernetes
+// release, or one that --emulated-version may select.
 func AssertEmulated(effective compatibility.EffectiveVersion) error {
 	if effective == nil {
 		return fmt.Errorf("no Kubernetes version is registered for this server")
 	}
 	compiled, emulated := Kubernetes(), effective.EmulationVersion()
 	if binary := effective.BinaryVersion(); binary.Major() != compiled.Major() || binary.Minor() != compiled.Minor() {
-		return fmt.Errorf("this binary is built from Kubernetes %d.%d but claims to be %s", compiled.Major(), compiled.Minor(), binary)
+		return fmt.Errorf("this binary is built from Kubernetes %d.%d but its version is %s", compiled.Major(), compiled.Minor(), binary)
 	}
 	oldest := utilversion.MajorMinor(compiled.Major(), compiled.Minor()).SubtractMinor(oldestSupportedSkew)
 	if emulated.LessThan(oldest) || emulated.GreaterThan(utilversion.MajorMinor(compiled.Major(), compiled.Minor())) {

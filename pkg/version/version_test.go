@@ -38,7 +38,7 @@ func TestKubernetesMatchesUpstreamConstant(t *testing.T) {
 	t.Parallel()
 	want := utilversion.MustParse(baseversion.DefaultKubeBinaryVersion)
 	if got := Kubernetes(); got.Major() != want.Major() || got.Minor() != want.Minor() {
-		t.Errorf("compiled-in Kubernetes is %s, component-base says %s", got, want)
+		t.Errorf("compiled-in Kubernetes is %s, component-base has %s", got, want)
 	}
 }
 

@@ -18,30 +18,29 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/compression"
 )
 
-// sentBytes is about how large a part is that is restored: decoding and writing it
-// takes seconds at the most.
-const sentBytes = 4 << 20
+// Approximate limits of a part, so that decoding and writing it takes at most seconds.
+// The uncompressed size of encrypted objects is unknown and not limited.
+const (
+	maxPartBytes      = 4 << 20
+	maxPartPlainBytes = 256 << 20
+)
 
-// sentPlain is about how large its objects are together before compression. Where they
-// are encrypted, that is not known.
-const sentPlain = 256 << 20
-
-// archive is a backup that was read to its end once, so that it is known to be whole.
+// archive is a backup file that was read once, and so is known to be complete.
 type archive struct {
 	path      string
 	header    backup.Header
 	trailer   backup.Trailer
 	resources map[string]*saved
-	// order is that of the file.
+	// order has the names in the order of the file.
 	order []string
 }
 
 // saved is one resource of a backup.
 type saved struct {
 	name string
-	// definition is made as it was, whatever is in it. Nil if there is none.
+	// definition is restored unchanged. Nil if there is none.
 	definition *unstructured.Unstructured
-	// crd is what is known of it here.
+	// crd has the fields of definition that this program knows.
 	crd          apiextensionsv1.CustomResourceDefinition
 	hosted       *hostingv1alpha1.HostedResource
 	dictionaries []backup.Record
@@ -74,13 +73,13 @@ func openArchive(path string) (*archive, error) {
 	return a, nil
 }
 
-// each reads the file and calls back with every record.
+// each reads the file and calls call with every record.
 func (a *archive) each(call func(backup.Record) error) (backup.Header, backup.Trailer, error) {
 	in, err := os.Open(a.path)
 	if err != nil {
 		return backup.Header{}, backup.Trailer{}, err
 	}
-	defer in.Close() // it is only read
+	defer in.Close()
 	return readRecords(in, call)
 }
 
@@ -109,7 +108,7 @@ func (a *archive) manifest(record backup.Record) error {
 	return nil
 }
 
-// resourceOf is the name of the resource that a key belongs to, if that has a group.
+// resourceOf returns the name of a key's resource, or "" for a resource without a group.
 func resourceOf(key string) string {
 	resource, _, found := backup.ResourceOf(key)
 	if !found {
@@ -118,14 +117,14 @@ func resourceOf(key string) string {
 	return resource.String()
 }
 
-// parts hands the objects of some resources on, in parts of one resource each. Every
-// resource has a part, also without objects.
+// parts calls send with the objects of the wanted resources, in parts of one resource
+// each. A resource without objects has one empty part.
 func (a *archive) parts(wanted []*saved, send func(resource *saved, part []byte, count, size int64) error) error {
 	byName, sent := map[string]*saved{}, map[string]bool{}
 	for _, resource := range wanted {
 		byName[resource.name] = resource
 	}
-	var p *sending
+	var p *partWriter
 	flush := func() error {
 		if p == nil {
 			return nil
@@ -144,7 +143,7 @@ func (a *archive) parts(wanted []*saved, send func(resource *saved, part []byte,
 			return nil
 		}
 		plain, _ := compression.PlainSize(record.Value)
-		if p != nil && (p.resource != resource || p.buffer.Len()+len(record.Value) > sentBytes || p.plain+plain > sentPlain) {
+		if p != nil && (p.resource != resource || p.buffer.Len()+len(record.Value) > maxPartBytes || p.plain+plain > maxPartPlainBytes) {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -171,16 +170,16 @@ func (a *archive) parts(wanted []*saved, send func(resource *saved, part []byte,
 	return err
 }
 
-// sending is a part that is put together.
-type sending struct {
+// partWriter encodes one part.
+type partWriter struct {
 	resource *saved
 	buffer   bytes.Buffer
 	writer   *backup.Writer
 	plain    int64
 }
 
-func (a *archive) begin(resource *saved) (*sending, error) {
-	p := &sending{resource: resource}
+func (a *archive) begin(resource *saved) (*partWriter, error) {
+	p := &partWriter{resource: resource}
 	header := a.header
 	header.Resource = resource.name
 	var err error
@@ -195,9 +194,9 @@ func (a *archive) begin(resource *saved) (*sending, error) {
 	return p, nil
 }
 
-func (p *sending) write(record backup.Record) error { return p.writer.Write(record) }
+func (p *partWriter) write(record backup.Record) error { return p.writer.Write(record) }
 
-func (p *sending) finish() ([]byte, backup.Trailer, error) {
+func (p *partWriter) finish() ([]byte, backup.Trailer, error) {
 	trailer, err := p.writer.Close()
 	return p.buffer.Bytes(), trailer, err
 }

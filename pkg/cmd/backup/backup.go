@@ -20,7 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
-// Folders of the keys of manifests.
+// Prefixes of the keys of manifests.
 const (
 	definitionKey = "customresourcedefinitions/"
 	hostedKey     = "hostedresources/"
@@ -38,10 +38,10 @@ func NewBackupCommand(out, errOut io.Writer) *cobra.Command {
 	o := &backupOptions{}
 	cmd := &cobra.Command{
 		Use:   "backup (--store NAME | --resource PLURAL.GROUP) FILE",
-		Short: "Write what a Store, or one resource, holds to a file",
-		Long: "Write what a Store, or one resource, holds to a file, as it was at one moment, while annex serves. The file has what\n" +
-			"is needed to restore it: objects, definitions, and dictionaries of compression; what is encrypted stays encrypted, and\n" +
-			"its keys are not part of it. The file appears once it is whole, and only its owner may read it.",
+		Short: "Write the objects of a Store, or of one resource, to a file",
+		Long: "Write the objects of a Store, or of one resource, at one revision to a file, while annex serves. The file has what\n" +
+			"a restore needs: objects, definitions, and compression dictionaries. Encrypted values stay encrypted, and their keys\n" +
+			"are not included. The file appears once it is complete, and only its owner can read it.",
 		Example: "  annex backup --resource widgets.example.com widgets.backup\n" +
 			"  annex backup --store default default.backup",
 		Args: cobra.ExactArgs(1),
@@ -76,7 +76,7 @@ func (o *backupOptions) run(ctx context.Context, out, errOut io.Writer) error {
 		return err
 	}
 	defer target.discard()
-	s := &saving{annex: annex, options: o, errOut: errOut}
+	s := &saver{annex: annex, options: o, errOut: errOut}
 	trailer, err := s.run(ctx, manifests, target)
 	if err != nil {
 		return err
@@ -103,8 +103,8 @@ func objects(count int64) string {
 	return fmt.Sprintf("%d objects", count)
 }
 
-// manifests reads the definitions of what is backed up. They are read before the
-// objects are: an object is then never newer than what it is restored with.
+// manifests reads the definitions. They are read before the objects, so that no object is
+// newer than its definition.
 func (o *backupOptions) manifests(ctx context.Context, annex *client) ([]backup.Record, error) {
 	var resources []hostingv1alpha1.HostedResource
 	if o.resource != "" {

@@ -56,7 +56,7 @@ func writeArchive(t *testing.T) string {
 		write(backup.KindObject, fmt.Sprintf("example.com/gadgets/g%d", i), 10)
 	}
 	for i := range 5 {
-		write(backup.KindObject, fmt.Sprintf("example.com/widgets/ns/w%d", i), sentBytes/2-2000)
+		write(backup.KindObject, fmt.Sprintf("example.com/widgets/ns/w%d", i), maxPartBytes/2-2000)
 	}
 	write(backup.KindObject, "secrets/ns/s", 10)
 	if err == nil {

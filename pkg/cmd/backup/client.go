@@ -27,8 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
-// A part that failed on its way is asked for again. Who answers with an error that
-// cannot pass is not asked again.
+// A part is requested again after a transient error.
 const (
 	attempts   = 5
 	firstPause = 500 * time.Millisecond
@@ -36,12 +35,12 @@ const (
 
 var errInterrupted = errors.New("interrupted")
 
-// definitionsPath is where CustomResourceDefinitions are. They are read as they are:
-// the types here may know less than the server.
+// definitionsPath is the path of CustomResourceDefinitions, which are read as raw JSON:
+// the server may know more fields than the types here.
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// interruptible ends with the process' first interrupt: what was begun is then cleaned
-// up. A second one ends the process.
+// interruptible returns a context that the first interrupt cancels, so that the command
+// cleans up. A second interrupt ends the process.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -52,7 +51,7 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 type client struct {
 	hosting hostingclient.HostingV1alpha1Interface
 	rest    restclient.Interface
-	// pause is how long the first failure is waited after.
+	// pause is the wait after the first failure.
 	pause time.Duration
 }
 
@@ -69,8 +68,7 @@ func connect(options *login.Options) (*client, error) {
 	return &client{hosting: hosting, rest: hosting.RESTClient(), pause: firstPause}, nil
 }
 
-// raw is what was answered. Raw of the result alone does not tell what the server says
-// of a failure.
+// raw returns the body of the response, and the server's message if it is an error.
 func raw(result restclient.Result) ([]byte, error) {
 	if err := result.Error(); err != nil {
 		return nil, err
@@ -78,8 +76,7 @@ func raw(result restclient.Result) ([]byte, error) {
 	return result.Raw()
 }
 
-// readPart asks for a part of a backup, of a Store or of a HostedResource. It has
-// arrived whole.
+// readPart reads a complete part of a backup of a Store or a HostedResource.
 func (c *client) readPart(ctx context.Context, kind, name string, first backup.Header, after string) (part []byte, header backup.Header, err error) {
 	err = c.again(ctx, func() error {
 		request := c.rest.Post().Resource(kind).Name(name).SubResource("backup").SetHeader("Accept", "*/*")
@@ -95,7 +92,7 @@ func (c *client) readPart(ctx context.Context, kind, name string, first backup.H
 	return part, header, err
 }
 
-// readRecords calls back with every record of a backup.
+// readRecords calls call with every record of a backup.
 func readRecords(in io.Reader, each func(backup.Record) error) (backup.Header, backup.Trailer, error) {
 	reader, err := backup.NewReader(in)
 	if err != nil {
@@ -115,7 +112,7 @@ func readRecords(in io.Reader, each func(backup.Record) error) (backup.Header, b
 	}
 }
 
-// writePart sends a part of a resource to a Store, or has it checked only.
+// writePart writes a part of a resource to a Store, or only checks it.
 func (c *client) writePart(ctx context.Context, store, resource string, part []byte, options backup.Options) (result backup.Result, err error) {
 	err = c.again(ctx, func() error {
 		request := c.rest.Post().Resource("stores").Name(store).SubResource("restore").Param("resource", resource).
@@ -159,7 +156,7 @@ func (c *client) hosted(ctx context.Context, name string) (*hostingv1alpha1.Host
 	return found, nil
 }
 
-// again tries some times what may succeed later.
+// again retries on transient errors.
 func (c *client) again(ctx context.Context, try func() error) error {
 	pause := c.pause
 	for attempt := 1; ; attempt++ {
@@ -181,7 +178,7 @@ func (c *client) again(ctx context.Context, try func() error) error {
 	}
 }
 
-// passes reports whether an error is one that may pass.
+// passes reports whether an error is transient.
 func passes(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

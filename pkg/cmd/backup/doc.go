@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backup is the commands `annex backup` and `annex restore`. They are clients:
-// a running annex reads and writes what is in its Stores, part by part. Only a whole
-// Store that is brought back while no annex runs is written to its etcd from here.
+// Package backup implements `annex backup` and `annex restore`. They are clients of a
+// running annex, which reads and writes its Stores part by part. Only a restore of a
+// whole Store, for which no annex may run, writes to etcd directly.
 package backup

@@ -13,8 +13,8 @@ import (
 	"github.com/annex-dev/annex/pkg/datadir"
 )
 
-// file is a new file that appears under its name once it is whole, and that only its
-// owner may read: it holds whatever is in the Store, Secrets too.
+// file is a new file that gets its name once it is complete. Only its owner can read it,
+// because it may contain Secrets.
 type file struct {
 	*os.File
 	path string
@@ -34,7 +34,7 @@ func newFile(path string) (*file, error) {
 	return &file{File: temporary, path: path}, nil
 }
 
-// finish gives the file its name. It never takes the place of another.
+// finish gives the file its name. It does not replace an existing file.
 func (f *file) finish() error {
 	err := errors.Join(f.Sync(), f.Close())
 	if err == nil {
@@ -49,7 +49,7 @@ func (f *file) finish() error {
 	return nil
 }
 
-// discard removes what is left of it under its temporary name.
+// discard removes the temporary file, if there is one.
 func (f *file) discard() {
 	_ = f.Close()
 	_ = os.Remove(f.Name())

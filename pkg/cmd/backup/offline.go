@@ -22,7 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
-// offline says where a whole Store is restored to while no annex runs.
+// offline is the target of a restore of a whole Store, for which no annex may run.
 type offline struct {
 	dataDir string
 	etcd    etcdflags.Options
@@ -42,14 +42,13 @@ func (o *offline) validate() error {
 	return o.etcd.Validate()
 }
 
-// What fitted into the etcd that was backed up, whatever its limits were, fits into
-// one that is only there to be filled.
+// Limits above those of any etcd that may have been backed up.
 const (
 	restoredQuota   = 1 << 40
 	restoredRequest = 1 << 30
 )
 
-// run restores a whole Store. The file is read to its end before anything is touched.
+// run restores a whole Store. The file is read once before anything is changed.
 func (o *offline) run(ctx context.Context, path string, dryRun bool, out, errOut io.Writer) error {
 	a, err := openArchive(path)
 	if err != nil {
@@ -63,7 +62,7 @@ func (o *offline) run(ctx context.Context, path string, dryRun bool, out, errOut
 		restore = o.toDataDir
 	}
 	if dryRun {
-		_, err = fmt.Fprintf(out, "%s is whole\n", path)
+		_, err = fmt.Fprintf(out, "%s is complete\n", path)
 		return err
 	}
 	where, err := restore(ctx, a, errOut)
@@ -74,7 +73,8 @@ func (o *offline) run(ctx context.Context, path string, dryRun bool, out, errOut
 	return err
 }
 
-// toDataDir fills the etcd of a data directory, which gets its place when it is whole.
+// toDataDir restores to the etcd of a data directory, which is put in place when it is
+// complete.
 func (o *offline) toDataDir(ctx context.Context, a *archive, errOut io.Writer) (where string, err error) {
 	dir, err := datadir.Open(o.dataDir)
 	if err != nil {
@@ -82,10 +82,10 @@ func (o *offline) toDataDir(ctx context.Context, a *archive, errOut io.Writer) (
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	unfinished := dir.RestoringDir()
-	// A folder without this has at most the socket of an interrupted restore.
+	// Without this, the directory has at most the socket of an interrupted restore.
 	if _, err := os.Lstat(filepath.Join(dir.EtcdDir(), "member")); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
-			err = errors.New("there is an etcd already: move it away, or name another directory")
+			err = errors.New("there is an etcd already: move it, or name another directory")
 		}
 		return "", fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
 	}
@@ -128,7 +128,7 @@ func fill(ctx context.Context, etcd *clientv3.Client, a *archive, errOut io.Writ
 	if err != nil {
 		return err
 	}
-	defer in.Close() // it is only read
+	defer in.Close()
 	bar := newProgress(errOut, "Restoring", a.trailer.Objects)
 	defer bar.end()
 	raise := func(ctx context.Context, prefix string, floor int64) error {

@@ -16,7 +16,7 @@ const (
 	drawInterval = 100 * time.Millisecond
 )
 
-// progress is a bar on a terminal, and nothing elsewhere.
+// progress is a progress bar, shown only on a terminal.
 type progress struct {
 	out   io.Writer // nil where it is no terminal
 	what  string
@@ -36,7 +36,7 @@ func newProgress(out io.Writer, what string, total int64) *progress {
 	return &progress{out: out, what: what, total: total}
 }
 
-// show draws how far it is, not more often than eyes follow.
+// show draws the bar, at a limited rate.
 func (p *progress) show(objects, size int64) {
 	if p.out == nil || time.Since(p.drawn) < drawInterval {
 		return
@@ -53,14 +53,14 @@ func (p *progress) bar(objects, size int64) string {
 	return fmt.Sprintf("%s [%s%s] %d/%d objects, %s", p.what, strings.Repeat("#", done), strings.Repeat(".", barWidth-done), objects, max(p.total, objects), inBytes(size))
 }
 
-// end takes the bar away: the result says what it said.
+// end removes the bar.
 func (p *progress) end() {
 	if p.out != nil && !p.drawn.IsZero() {
 		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
 	}
 }
 
-// inBytes prints a size for people.
+// inBytes formats a size for humans.
 func inBytes(size int64) string {
 	const unit = 1024
 	if size < unit {

@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// servedTimeout is how long a resource may take to be served.
+	// servedTimeout bounds the wait until a resource is served.
 	servedTimeout = time.Minute
-	// settledTimeout is how long one may take to be gone that was deleted.
+	// settledTimeout bounds the wait until a deleted HostedResource is gone.
 	settledTimeout = 30 * time.Second
 	pollInterval   = 50 * time.Millisecond
 )
 
-// publish has what was restored served. The HostedResource comes first: a definition
-// without one would be placed anywhere.
+// publish creates the HostedResource and then the definition, which without a
+// HostedResource would be placed on any Store.
 func (r *restorer) publish(ctx context.Context, resource *saved) error {
 	automanaged, err := r.place(ctx, resource)
 	if err != nil {
@@ -64,8 +64,8 @@ func (r *restorer) publish(ctx context.Context, resource *saved) error {
 	return nil
 }
 
-// place makes the HostedResource, if there is none. It gets the label of those that go
-// with their definition only once there is a definition, which it reports.
+// place creates the HostedResource if there is none. It reports whether the caller has to
+// label it as automanaged once its definition exists: without one, it would be deleted.
 func (r *restorer) place(ctx context.Context, resource *saved) (automanaged bool, err error) {
 	found, err := r.annex.hosted(ctx, resource.name)
 	if err != nil || found != nil {
@@ -87,7 +87,7 @@ func (r *restorer) place(ctx context.Context, resource *saved) (automanaged bool
 	return automanaged, nil
 }
 
-// fresh is a definition as somebody would make it anew.
+// fresh returns the definition without status and server-set metadata.
 func fresh(definition *unstructured.Unstructured) *unstructured.Unstructured {
 	fresh := definition.DeepCopy()
 	unstructured.RemoveNestedField(fresh.Object, "status")
@@ -114,7 +114,7 @@ func (r *restorer) waitServed(ctx context.Context, resource *saved) error {
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, servedTimeout, true, func(ctx context.Context) (bool, error) {
 		last = r.annex.rest.Get().AbsPath("/apis", crd.Spec.Group, crd.Spec.Versions[served].Name, crd.Spec.Names.Plural).
 			Param("limit", "1").Do(ctx).Error()
-		// Who may restore need not be allowed to look.
+		// The user may have the right to restore without that to list.
 		return last == nil || apierrors.IsForbidden(last), nil
 	})
 	if err != nil {
@@ -123,8 +123,8 @@ func (r *restorer) waitServed(ctx context.Context, resource *saved) error {
 	return nil
 }
 
-// keepStoredVersions notes in which versions objects may be stored: a new definition
-// only knows the one that is stored from now on.
+// keepStoredVersions adds the versions of the backup to status.storedVersions, which in a
+// new definition has only the current storage version.
 func (r *restorer) keepStoredVersions(ctx context.Context, resource *saved) error {
 	err := r.annex.again(ctx, func() error {
 		current, err := r.annex.definition(ctx, resource.name)
@@ -157,12 +157,12 @@ func (r *restorer) keepStoredVersions(ctx context.Context, resource *saved) erro
 		}
 		err = r.annex.rest.Patch(types.MergePatchType).AbsPath(definitionsPath, resource.name, "status").Body(patch).Do(ctx).Error()
 		if apierrors.IsConflict(err) {
-			return fmt.Errorf("changed meanwhile: %s", err.Error()) // without its status, it is tried again
+			return fmt.Errorf("changed meanwhile: %s", err.Error()) // retried, because it is no Status
 		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note the versions that objects are stored in: %w", err)
+		return fmt.Errorf("add the stored versions: %w", err)
 	}
 	return nil
 }

@@ -30,14 +30,14 @@ func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
 	o := &restoreOptions{}
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Bring back what a file of `annex backup` holds",
-		Long: "Bring back what a file of `annex backup` holds.\n\n" +
+		Short: "Restore a file of `annex backup`",
+		Long: "Restore a file of `annex backup`.\n\n" +
 			"Into a running annex: the custom resources in the file, or the one that --resource names, with their definitions, to the\n" +
-			"Store where they were or to another. Nothing may define them there. Everything is checked before anything is written,\n" +
-			"keys of encryption and dictionaries too.\n\n" +
-			"With --data-dir or --etcd-servers: the whole Store into an empty data directory or etcd, that no annex uses meanwhile.\n\n" +
-			"Nothing is ever written over something else, and a restore that ended early is repeated with the same command. Resource\n" +
-			"versions go on above those that clients have seen.",
+			"Store they were in or to another. Their definitions must not exist. Everything is checked before anything is written,\n" +
+			"including encryption keys and dictionaries.\n\n" +
+			"With --data-dir or --etcd-servers: the whole Store into an empty data directory or etcd that no annex uses meanwhile.\n\n" +
+			"Nothing is overwritten. Repeat the same command to continue a restore that ended early. Resource versions continue above\n" +
+			"those that clients have seen.",
 		Example: "  annex restore widgets.backup --store fast\n" +
 			"  annex restore default.backup --data-dir .annex",
 		Args: cobra.ExactArgs(1),
@@ -59,14 +59,14 @@ func NewRestoreCommand(out, errOut io.Writer) *cobra.Command {
 	o.addFlags(fs)
 	fs.StringVar(&o.store, "store", o.store, "The Store to restore to. If not set, the one that held each resource.")
 	fs.StringVar(&o.resource, "resource", o.resource, "The only resource to restore, as PLURAL.GROUP.")
-	fs.BoolVar(&o.skipUnreadable, "skip-unreadable", o.skipUnreadable, "Leave objects behind that cannot be read, and say which, instead of restoring nothing.")
-	fs.BoolVar(&o.dryRun, "dry-run", o.dryRun, "Only check whether it can be restored.")
+	fs.BoolVar(&o.skipUnreadable, "skip-unreadable", o.skipUnreadable, "Skip objects that cannot be read, and print their names, instead of restoring nothing.")
+	fs.BoolVar(&o.dryRun, "dry-run", o.dryRun, "Only check whether the file can be restored.")
 	return cmd
 }
 
 func (o *restoreOptions) validate() error {
 	if o.enabled() && (o.store != "" || o.resource != "" || o.skipUnreadable || o.login.Given()) {
-		return errors.New("--data-dir and --etcd-servers are for a whole Store, as it is, and no running annex: --store, --resource, --skip-unreadable, --kubeconfig and --context do not go with them")
+		return errors.New("--data-dir and --etcd-servers restore a whole Store without a running annex: --store, --resource, --skip-unreadable, --kubeconfig and --context cannot be set with them")
 	}
 	return o.offline.validate()
 }
@@ -92,15 +92,15 @@ func (o *restoreOptions) run(ctx context.Context, out, errOut io.Writer) error {
 		}
 	}
 	if err := r.check(ctx, o.skipUnreadable); err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
+		return fmt.Errorf("no change was made: %w", err)
 	}
-	const fate = "and left behind"
+	const fate = "and skipped"
 	if o.dryRun {
 		_, err := fmt.Fprintf(out, "%s can be restored\n", o.path)
 		return errors.Join(err, r.unreadable.warn(errOut, fate))
 	}
 	if _, err := r.send(ctx, "Restoring", backup.Options{SkipUnreadable: o.skipUnreadable}); err != nil {
-		return fmt.Errorf("%w; run the same command again, it goes on where this ended", err)
+		return fmt.Errorf("%w; run the same command again to continue", err)
 	}
 	for _, resource := range wanted {
 		if err := r.publish(ctx, resource); err != nil {
@@ -113,7 +113,7 @@ func (o *restoreOptions) run(ctx context.Context, out, errOut io.Writer) error {
 	return r.unreadable.warn(errOut, fate)
 }
 
-// wanted are the resources to restore.
+// wanted returns the resources to restore.
 func (o *restoreOptions) wanted(a *archive) ([]*saved, error) {
 	if o.resource != "" {
 		found := a.resources[o.resource]

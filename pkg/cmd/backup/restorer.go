@@ -20,24 +20,24 @@ type restorer struct {
 	annex   *client
 	archive *archive
 	wanted  []*saved
-	// stores has the Store that each goes to.
+	// stores has the target Store of each resource.
 	stores map[string]string
 	errOut io.Writer
-	// restored is how many objects of each can be read.
+	// restored counts the readable objects of each resource.
 	restored map[string]int64
-	// unreadable are those that are left behind.
+	// unreadable are the skipped objects.
 	unreadable unreadable
 }
 
-// admit finds the Store that a resource goes to, and makes sure that nothing defines
-// the resource.
+// admit chooses the target Store of a resource, and checks that its definition does not
+// exist.
 func (r *restorer) admit(ctx context.Context, resource *saved, store string) error {
 	definition, err := r.annex.definition(ctx, resource.name)
 	if err != nil {
 		return err
 	}
 	if definition != nil {
-		return fmt.Errorf("customresourcedefinition %s exists: what is served is not mixed with a backup", resource.name)
+		return fmt.Errorf("customresourcedefinition %s exists: a backup is not merged with a resource that is served", resource.name)
 	}
 	hosted, err := r.waitSettled(ctx, resource.name)
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *restorer) admit(ctx context.Context, resource *saved, store string) err
 	}
 	switch {
 	case store != "" && placed != "" && store != placed:
-		return fmt.Errorf("--store %s: hostedresource %s exists and says Store %s: delete it, or restore to that one", store, resource.name, placed)
+		return fmt.Errorf("--store %s: hostedresource %s exists and names Store %s: delete it, or restore to that one", store, resource.name, placed)
 	case store != "":
 	case placed != "":
 		store = placed
@@ -64,8 +64,8 @@ func (r *restorer) admit(ctx context.Context, resource *saved, store string) err
 	return nil
 }
 
-// waitSettled returns the HostedResource, or nil. One that goes with its definition,
-// which is gone, will not be there in a moment.
+// waitSettled returns the HostedResource, or nil. It waits until an automanaged one,
+// whose definition is gone, is deleted.
 func (r *restorer) waitSettled(ctx context.Context, name string) (*hostingv1alpha1.HostedResource, error) {
 	var found *hostingv1alpha1.HostedResource
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, settledTimeout, true, func(ctx context.Context) (bool, error) {
@@ -74,12 +74,12 @@ func (r *restorer) waitSettled(ctx context.Context, name string) (*hostingv1alph
 		return found == nil || found.Labels[hostingv1alpha1.AutomanagedLabel] != "true", err
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return nil, fmt.Errorf("hostedresource %s is still there, though its definition is gone: is annex's leader running?", name)
+		return nil, fmt.Errorf("hostedresource %s still exists, though its definition is gone: is annex's leader running?", name)
 	}
 	return found, err
 }
 
-// check makes sure that everything can be restored.
+// check reports an error if something cannot be restored.
 func (r *restorer) check(ctx context.Context, skipUnreadable bool) error {
 	results, err := r.send(ctx, "Checking", backup.Options{Check: true, SkipUnreadable: skipUnreadable})
 	if err != nil {
@@ -89,10 +89,10 @@ func (r *restorer) check(ctx context.Context, skipUnreadable bool) error {
 	for _, resource := range r.wanted {
 		result, store := results[resource.name], r.stores[resource.name]
 		if result.Objects == 0 && len(result.Unreadable) > 0 {
-			return fmt.Errorf("none of the %d objects of %s can be read: is the key missing that they were encrypted with?", len(result.Unreadable), resource.name)
+			return fmt.Errorf("none of the %d objects of %s can be read: is their encryption key missing?", len(result.Unreadable), resource.name)
 		}
 		if others := result.Present - result.Found; others > 0 {
-			return fmt.Errorf("store %s has objects of %s that the backup has not (%d): they are left from before, and would be mixed", store, resource.name, others)
+			return fmt.Errorf("store %s has objects of %s that are not in the backup (%d)", store, resource.name, others)
 		}
 		r.restored[resource.name] = result.Objects
 		r.unreadable.add(result.Unreadable...)
@@ -100,7 +100,7 @@ func (r *restorer) check(ctx context.Context, skipUnreadable bool) error {
 	return nil
 }
 
-// send sends all parts and returns what became of each resource.
+// send sends all parts and returns the result of each resource.
 func (r *restorer) send(ctx context.Context, doing string, options backup.Options) (map[string]backup.Result, error) {
 	var total int64
 	for _, resource := range r.wanted {
@@ -126,13 +126,13 @@ func (r *restorer) send(ctx context.Context, doing string, options backup.Option
 	return results, err
 }
 
-// advice is what a flag can do about an error.
+// advice names the flag that helps with an error.
 func advice(err error) string {
 	switch {
 	case apierrors.IsNotFound(err):
-		return "; --store names another"
+		return "; choose another with --store"
 	case apierrors.IsInvalid(err):
-		return "; --skip-unreadable leaves it behind"
+		return "; --skip-unreadable skips it"
 	}
 	return ""
 }

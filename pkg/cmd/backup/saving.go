@@ -14,20 +14,20 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
-// saving is a backup that is being written.
-type saving struct {
+// saver writes a backup.
+type saver struct {
 	annex   *client
 	options *backupOptions
 	errOut  io.Writer
 
 	header     backup.Header
-	writer     *backup.Writer // nil until the first part was read
+	writer     *backup.Writer // nil until the first part is read
 	bar        *progress
 	unreadable unreadable
 }
 
-// run puts the parts together.
-func (s *saving) run(ctx context.Context, manifests []backup.Record, target io.Writer) (backup.Trailer, error) {
+// run reads all parts and writes them to target.
+func (s *saver) run(ctx context.Context, manifests []backup.Record, target io.Writer) (backup.Trailer, error) {
 	kind, name, what := "stores", s.options.store, "--store "+s.options.store
 	if s.options.resource != "" {
 		kind, name, what = "hostedresources", s.options.resource, "--resource "+s.options.resource
@@ -37,7 +37,7 @@ func (s *saving) run(ctx context.Context, manifests []backup.Record, target io.W
 		part, header, err := s.annex.readPart(ctx, kind, name, s.header, after)
 		switch {
 		case apierrors.IsResourceExpired(err):
-			return backup.Trailer{}, fmt.Errorf("%s: %w; begin again, nearer to annex or with a longer --etcd-compaction-interval", what, err)
+			return backup.Trailer{}, fmt.Errorf("%s: %w; run it again, with a faster connection to annex or a longer --etcd-compaction-interval", what, err)
 		case err != nil:
 			return backup.Trailer{}, fmt.Errorf("%s: %w", what, err)
 		}
@@ -66,8 +66,8 @@ func (s *saving) run(ctx context.Context, manifests []backup.Record, target io.W
 	return trailer, nil
 }
 
-// begin writes what comes before the first object.
-func (s *saving) begin(target io.Writer, manifests []backup.Record) error {
+// begin writes the header and the manifests.
+func (s *saver) begin(target io.Writer, manifests []backup.Record) error {
 	var err error
 	if s.writer, err = backup.NewWriter(target, s.header); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (s *saving) begin(target io.Writer, manifests []backup.Record) error {
 	return nil
 }
 
-func (s *saving) write(record backup.Record) error {
+func (s *saver) write(record backup.Record) error {
 	if record.Unreadable {
 		s.unreadable.add(record.Key)
 	}

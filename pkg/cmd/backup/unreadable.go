@@ -23,7 +23,7 @@ func (u *unreadable) add(keys ...string) {
 	u.named = append(u.named, keys[:min(len(keys), maxNamed-len(u.named))]...)
 }
 
-// warn says which they are, if there are any, and what became of them.
+// warn prints a warning that names the objects and their fate, if there are any.
 func (u *unreadable) warn(errOut io.Writer, fate string) error {
 	if u.count == 0 {
 		return nil

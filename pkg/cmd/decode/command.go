@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decode is the command `annex decode`: it turns a value back that annex
-// compressed, as a tool of etcd printed it. It needs no running annex, only, for most
-// values, the dictionary that lies beside them in etcd.
+// Package decode implements `annex decode`, which decompresses a value as an etcd tool
+// printed it. It needs no running annex, only the dictionary of most values, which is in etcd.
 package decode
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/compression"
 )
 
-// encryptedPrefix begins every encrypted value, whatever encrypted it.
+// encryptedPrefix is the prefix of every encrypted value, whatever its provider.
 const encryptedPrefix = "k8s:enc:"
 
 // options are the flags.
@@ -39,11 +38,10 @@ func NewCommand(in io.Reader, out io.Writer) *cobra.Command {
 	o := &options{prefix: "/annex", in: in}
 	cmd := &cobra.Command{
 		Use:   "decode",
-		Short: "Turn a value from etcd back that annex compressed",
-		Long: "Turn a value from etcd back that annex compressed, as `etcdctl get` prints it, in base64 or in hexadecimal. What\n" +
-			"is not compressed is printed as it is. The dictionary that the value was compressed with is looked for in the\n" +
-			"Store that it is from: by --data-dir, while annex runs there, or by --etcd-servers. Encrypted values are\n" +
-			"refused: only annex can read them.",
+		Short: "Decompress a value from etcd",
+		Long: "Decompress a value from etcd, as `etcdctl get` prints it, in base64 or in hexadecimal. A value that is not\n" +
+			"compressed is printed unchanged. The dictionary of the value is read from its Store: --data-dir of a running\n" +
+			"annex, or --etcd-servers. Encrypted values are rejected: only annex can read them.",
 		Example: "  export ETCDCTL_ENDPOINTS=unix://$PWD/.annex/etcd/client.sock\n" +
 			"  etcdctl get /annex/example.com/widgets/default/w --print-value-only | annex decode --data-dir .annex\n" +
 			"  # Without an etcd:\n" +
@@ -57,11 +55,11 @@ func NewCommand(in io.Reader, out io.Writer) *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.file, "file", o.file, "The file with the value. If not set, it is read from the standard input.")
-	fs.StringVar(&o.dictionaryFile, "dictionary-file", o.dictionaryFile, "A file with the dictionary, as it is in etcd.")
-	fs.StringVar(&o.dataDir, "data-dir", o.dataDir, "The data directory of a running annex, in whose etcd the dictionary is.")
-	fs.StringVar(&o.prefix, "etcd-prefix", o.prefix, "What the keys begin with in that etcd: --etcd-prefix of annex, or spec.etcd.keyPrefix of a Store.")
-	o.etcd.AddFlags(fs, "The etcd in which the dictionary is.")
+	fs.StringVar(&o.file, "file", o.file, "The file with the value. If not set, it is read from standard input.")
+	fs.StringVar(&o.dictionaryFile, "dictionary-file", o.dictionaryFile, "A file with the dictionary, as stored in etcd.")
+	fs.StringVar(&o.dataDir, "data-dir", o.dataDir, "The data directory of a running annex whose etcd has the dictionary.")
+	fs.StringVar(&o.prefix, "etcd-prefix", o.prefix, "The prefix of the keys in that etcd: --etcd-prefix of annex, or spec.etcd.keyPrefix of a Store.")
+	o.etcd.AddFlags(fs, "The etcd that has the dictionary.")
 	return cmd
 }
 
@@ -78,7 +76,6 @@ func (o *options) validate() error {
 	return o.etcd.Validate()
 }
 
-// run decodes and prints.
 func (o *options) run(ctx context.Context, out io.Writer) error {
 	printed, err := o.read()
 	if err != nil {
@@ -113,21 +110,21 @@ func (o *options) read() ([]byte, error) {
 	}
 	data, err := io.ReadAll(o.in)
 	if err != nil {
-		return nil, fmt.Errorf("read the standard input: %w", err)
+		return nil, fmt.Errorf("read standard input: %w", err)
 	}
 	if len(data) == 0 {
-		return nil, errors.New("the standard input is empty: does etcd have the key?")
+		return nil, errors.New("standard input is empty: does etcd have the key?")
 	}
 	return data, nil
 }
 
-// refuseEncrypted says who could read a value that is encrypted.
+// refuseEncrypted returns an error for an encrypted value.
 func refuseEncrypted(what string, data []byte) error {
 	if !bytes.HasPrefix(data, []byte(encryptedPrefix)) {
 		return nil
 	}
 	provider := data[:min(len(data), 60)]
-	// "k8s:enc:<provider>:<version>:<name of the key>:" and then what is encrypted.
+	// k8s:enc:<provider>:<version>:<name of the key>:<encrypted>
 	const colons = 5
 	if parts := bytes.SplitAfterN(provider, []byte(":"), colons+1); len(parts) > colons {
 		provider = bytes.Join(parts[:colons], nil)

@@ -24,7 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// dictionary finds the dictionary that a value was compressed with.
+// dictionary returns the dictionary with an ID.
 func (o *options) dictionary(ctx context.Context, id uint32) ([]byte, error) {
 	switch {
 	case o.dictionaryFile != "":
@@ -32,7 +32,7 @@ func (o *options) dictionary(ctx context.Context, id uint32) ([]byte, error) {
 	case o.dataDir != "" || o.etcd.Given():
 		return o.dictionaryOfEtcd(ctx, id)
 	default:
-		return nil, fmt.Errorf("it is in the Store that the value is from: give --data-dir, --etcd-servers or --dictionary-file")
+		return nil, fmt.Errorf("it is in the Store of the value: give --data-dir, --etcd-servers or --dictionary-file")
 	}
 }
 
@@ -75,8 +75,8 @@ func (o *options) connect(ctx context.Context) (*clientv3.Client, error) {
 	return externaletcd.NewClient(storagebackend.TransportConfig{ServerList: []string{"unix://" + socket}})
 }
 
-// find looks for a dictionary among those of all resources: from the value alone
-// nobody can tell of which it is. Two with the same ID are the same.
+// find searches the dictionaries of all resources, because the value does not name its
+// resource. Dictionaries with the same ID are equal.
 func (o *options) find(ctx context.Context, annexEtcd clientv3.KV, id uint32) ([]byte, error) {
 	folder := keys.AllDictionaries(o.prefix)
 	all, err := annexEtcd.Get(ctx, folder, clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -101,7 +101,7 @@ func (o *options) find(ctx context.Context, annexEtcd clientv3.KV, id uint32) ([
 	return nil, fmt.Errorf("it is not below %s in this etcd (--etcd-prefix)", folder)
 }
 
-// runningSocket is where the etcd of a running annex listens.
+// runningSocket returns the socket of the etcd of a running annex.
 func runningSocket(ctx context.Context, dataDir string) (string, error) {
 	dir, err := datadir.Find(dataDir)
 	if err != nil {
@@ -115,7 +115,7 @@ func runningSocket(ctx context.Context, dataDir string) (string, error) {
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return "", fmt.Errorf("--data-dir %s: no annex with an etcd of its own runs there: start it, or get the dictionary by another flag", filepath.Clean(dataDir))
+		return "", fmt.Errorf("--data-dir %s: no annex with an embedded etcd runs there: start it, or give the dictionary by another flag", filepath.Clean(dataDir))
 	}
 	return "", err
 }

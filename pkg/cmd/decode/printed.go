@@ -13,16 +13,16 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/compression"
 )
 
-// unwrap returns the value as it is in etcd from how a tool printed it: with its key
-// on a line before it, in base64, in hexadecimal, or as the JSON of `etcdctl get`.
-// What it does not know stays as it is.
+// unwrap returns the value that a tool printed: with its key on a line before it, in
+// base64, in hexadecimal, or as the JSON of `etcdctl get`. Other text is returned
+// unchanged.
 func unwrap(printed []byte) ([]byte, error) {
 	if value, found, err := fromJSON(printed); found || err != nil {
 		return value, err
 	}
-	_, behindKey, hasKey := bytes.Cut(printed, []byte("\n"))
-	if hasKey && bytes.HasPrefix(printed, []byte("/")) && isOurs(behindKey) {
-		return behindKey, nil
+	_, afterKey, hasKey := bytes.Cut(printed, []byte("\n"))
+	if hasKey && bytes.HasPrefix(printed, []byte("/")) && isOurs(afterKey) {
+		return afterKey, nil
 	}
 	for _, value := range encodings(printed) {
 		if isOurs(value) {
@@ -32,14 +32,14 @@ func unwrap(printed []byte) ([]byte, error) {
 	return printed, nil
 }
 
-// isOurs reports whether a value can be nothing but one that annex wrote.
+// isOurs reports whether annex certainly wrote a value.
 func isOurs(value []byte) bool {
 	return compression.IsCompressed(value) || bytes.HasPrefix(value, []byte(encryptedPrefix))
 }
 
-// encodings is what text may stand for.
+// encodings returns the values that text may encode.
 func encodings(text []byte) [][]byte {
-	// Lines are broken, and etcdctl --hex has a \x before each byte.
+	// Lines may be wrapped, and etcdctl --hex prints \x before each byte.
 	joined := bytes.Join(bytes.Fields(text), nil)
 	var values [][]byte
 	if value, err := base64.StdEncoding.AppendDecode(nil, joined); err == nil {

@@ -18,13 +18,13 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// checkAPIService looks at the APIService of annex's own group, which comes before
-// all others.
+// checkAPIService checks the APIService of annex's own group, which is the first one that
+// annex publishes.
 func checkAPIService(ctx context.Context, e *environment) []finding {
 	hosting, err := e.mainAPIRegistration.ApiregistrationV1().APIServices().Get(ctx, hostingAPIService, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return []finding{fail(e.logs(), "there is no APIService %s: annex makes it, and makes it again, while it runs with the rights that it needs", hostingAPIService)}
+		return []finding{fail(e.logs(), "there is no APIService %s: annex creates it while it runs with the rights that it needs", hostingAPIService)}
 	case err != nil:
 		return []finding{fail(canI("get", "apiservices", ""), "APIService %s cannot be read: %v", hostingAPIService, err)}
 	}
@@ -37,56 +37,56 @@ func checkAPIService(ctx context.Context, e *environment) []finding {
 	return []finding{e.availability(hosting)}
 }
 
-// notOurs says whose an APIService is.
+// notOurs reports the owner of an APIService that is not annex's.
 func (e *environment) notOurs(found *apiregistrationv1.APIService, by string) finding {
 	target := found.Spec.Service
 	switch {
 	case by != "" && target != nil:
 		other := serviceOf(found)
 		return fail(fmt.Sprintf("%s doctor --publish-service=%s", e.program, other.String()),
-			"APIService %s belongs to the annex that publishes as %q, not to %q: a main cluster has one annex. Look at that one", found.Name, by, e.publishedBy())
+			"APIService %s belongs to the annex that publishes as %q, not to %q: a main cluster has one annex. Check that one", found.Name, by, e.publishedBy())
 	case target == nil:
 		return fail("kubectl get crds | grep "+found.Spec.Group,
 			"the main cluster serves %s/%s itself: a CustomResourceDefinition there takes annex's own group", found.Spec.Group, found.Spec.Version)
 	case target.Namespace == e.service.Namespace && target.Name == e.service.Name:
 		return fail(fmt.Sprintf("kubectl label apiservice %s %s=%s", found.Name, hostingv1alpha1.PublishedByLabel, e.publishedBy()),
-			"somebody else made APIService %s, so that annex leaves it alone. Hand it over", found.Name)
+			"APIService %s was not created by annex, so annex does not change it. Hand it over", found.Name)
 	}
 	return fail(fmt.Sprintf("kubectl get apiservice %s -o yaml", found.Name),
 		"APIService %s leads to %s/%s and is not annex's", found.Name, target.Namespace, target.Name)
 }
 
-// wrongTarget says what annex would have put right, if it could.
+// wrongTarget reports a difference that annex would have corrected if it could.
 func (e *environment) wrongTarget(found *apiregistrationv1.APIService) *finding {
 	var f finding
 	switch target := found.Spec.Service; {
 	case target == nil:
-		f = fail(e.logs(), "APIService %s leads to no Service, and annex has not put it right", found.Name)
+		f = fail(e.logs(), "APIService %s leads to no Service, and annex has not corrected it", found.Name)
 	case serviceOf(found) != e.service:
 		at := serviceOf(found)
-		f = fail(e.logs(), "APIService %s leads to %s and not to %s, and annex has not put it right", found.Name, at.String(), e.service.String())
+		f = fail(e.logs(), "APIService %s leads to %s and not to %s, and annex has not corrected it", found.Name, at.String(), e.service.String())
 	case found.Spec.InsecureSkipTLSVerify:
-		f = fail(e.logs(), "APIService %s has the main cluster verify nothing, and annex has not put it right", found.Name)
+		f = fail(e.logs(), "APIService %s makes the main cluster verify nothing, and annex has not corrected it", found.Name)
 	default:
 		return nil
 	}
 	return &f
 }
 
-// availability is what the main cluster says of an APIService of annex.
+// availability reports the condition Available of an APIService of annex.
 func (e *environment) availability(of *apiregistrationv1.APIService) finding {
 	available := apiregistrationhelper.GetAPIServiceConditionByType(of, apiregistrationv1.Available)
 	switch {
 	case available == nil:
-		return fail("kubectl get apiservice "+of.Name, "the main cluster has not looked yet whether it reaches annex for %s", of.Name)
+		return fail("kubectl get apiservice "+of.Name, "the main cluster has not yet checked whether it reaches annex for %s", of.Name)
 	case available.Status != apiregistrationv1.ConditionTrue:
 		why, mend := e.explain(available)
 		return fail(mend, "the main cluster does not reach annex for %s%s: %s: %s", of.Name, why, available.Reason, available.Message)
 	}
-	return ok("%s is available, the main cluster says", of.Name)
+	return ok("the main cluster reports %s as available", of.Name)
 }
 
-// explain says what is behind a reason of the main cluster, and what to do.
+// explain returns the cause of a condition's reason and what to do.
 func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) (why, mend string) {
 	message := available.Message
 	switch {
@@ -108,7 +108,7 @@ func (e *environment) explain(available *apiregistrationv1.APIServiceCondition) 
 	return "", e.logs()
 }
 
-// checkPublished looks at all other APIServices: annex's, and what they meet.
+// checkPublished checks all other APIServices.
 func checkPublished(ctx context.Context, e *environment) []finding {
 	all, err := e.mainAPIRegistration.ApiregistrationV1().APIServices().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -136,7 +136,7 @@ func checkPublished(ctx context.Context, e *environment) []finding {
 			others[by] = append(others[by], item.Name)
 		case !isAvailable(item):
 			findings = append(findings, warn("kubectl get apiservice "+item.Name,
-				"APIService %s, which is not annex's, is not available: the main cluster then deletes no namespace, and its discovery has a hole", item.Name))
+				"APIService %s, which is not annex's, is not available: the main cluster then deletes no namespace, and its discovery is incomplete", item.Name))
 		}
 	}
 	for _, by := range slices.Sorted(maps.Keys(others)) {

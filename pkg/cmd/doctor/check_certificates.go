@@ -27,9 +27,9 @@ import (
 // dialTimeout bounds the attempt to reach annex from here, which need not work.
 const dialTimeout = 3 * time.Second
 
-// checkCertificates compares three things that must fit: the authorities that the
-// main cluster verifies annex with, those that annex has, and the certificate that
-// annex serves with, if it can be reached from here.
+// checkCertificates compares three things that must match: the CAs with which the main
+// cluster verifies annex, annex's own CAs, and annex's serving certificate, if it can be
+// reached from here.
 func checkCertificates(ctx context.Context, e *environment) []finding {
 	published, err := e.published(ctx)
 	if err != nil {
@@ -46,11 +46,10 @@ func checkCertificates(ctx context.Context, e *environment) []finding {
 	for i := range published {
 		findings = append(findings, e.compareAuthorities(&published[i], shared)...)
 	}
-	// annex's own comes first, here as everywhere.
 	first := max(0, slices.IndexFunc(published, func(a apiregistrationv1.APIService) bool { return a.Name == hostingAPIService }))
 	authorities, err := pki.ParseBundle(published[first].Spec.CABundle)
 	if err != nil {
-		return findings // said above
+		return findings // reported above
 	}
 	findings = append(findings, expiring(authorities, "the authority", e.now(), e.logs())...)
 	if failed(findings) == 0 {
@@ -59,7 +58,7 @@ func checkCertificates(ctx context.Context, e *environment) []finding {
 	return append(findings, e.served(ctx, published[first].Name, authorities)...)
 }
 
-// sharedAuthorities reads the bundle that annex's replicas share, if they do.
+// sharedAuthorities reads the CA bundle that annex's replicas share, if there is one.
 func (e *environment) sharedAuthorities(ctx context.Context) ([]byte, *finding) {
 	secret, err := e.main.CoreV1().Secrets(e.service.Namespace).Get(ctx, servingca.SecretName(e.service.Name), metav1.GetOptions{})
 	switch {
@@ -86,13 +85,13 @@ func (e *environment) compareAuthorities(of *apiregistrationv1.APIService, share
 		return []finding{fail(mend, "the caBundle of APIService %s: %v", of.Name, err)}
 	}
 	if shared != nil && !bytes.Equal(bytes.TrimSpace(of.Spec.CABundle), bytes.TrimSpace(shared)) {
-		return []finding{fail(mend, "the caBundle of APIService %s is not the one in Secret %s/%s: the main cluster verifies annex with the wrong authorities, and annex has not put it right",
+		return []finding{fail(mend, "the caBundle of APIService %s is not the one in Secret %s/%s: the main cluster verifies annex with the wrong authorities, and annex has not corrected it",
 			of.Name, e.service.Namespace, servingca.SecretName(e.service.Name))}
 	}
 	return nil
 }
 
-// rightAuthorities puts the shared bundle into an APIService, as annex would.
+// rightAuthorities is the command that sets an APIService's caBundle to the shared one.
 func (e *environment) rightAuthorities(name string) string {
 	return fmt.Sprintf(`kubectl patch apiservice %s --type=merge -p "{\"spec\":{\"caBundle\":\"$(kubectl -n %s get secret %s -o jsonpath='{.data.ca-bundle\.crt}')\"}}"`,
 		name, e.service.Namespace, servingca.SecretName(e.service.Name))
@@ -108,7 +107,7 @@ func latest(certificates []*x509.Certificate) time.Time {
 	return last
 }
 
-// served looks at the certificate that annex serves with.
+// served checks annex's serving certificate.
 func (e *environment) served(ctx context.Context, apiService string, authorities []*x509.Certificate) []finding {
 	address, why := e.address(ctx)
 	if address == "" {

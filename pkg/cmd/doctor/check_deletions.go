@@ -54,7 +54,7 @@ func terminatingMessage(crd *apiextensionsv1.CustomResourceDefinition) string {
 	if said := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Terminating); said != nil {
 		return said.Message
 	}
-	return "nothing says what it waits for"
+	return "the reason is unknown"
 }
 
 // letGoCommand takes one finalizer off a definition, and no other.

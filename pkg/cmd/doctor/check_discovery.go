@@ -23,8 +23,8 @@ var hostingPath = hostingv1alpha1.SchemeGroupVersion.String()
 
 const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// checkDiscovery looks at what the main cluster tells its clients to exist, in the
-// aggregated form of today's clients and the old one of many controllers.
+// checkDiscovery checks the main cluster's discovery, both aggregated and legacy, which
+// many controllers use.
 func checkDiscovery(ctx context.Context, e *environment) []finding {
 	const command = "kubectl api-resources"
 	published, err := e.published(ctx)
@@ -77,7 +77,7 @@ func (e *environment) aggregated(ctx context.Context) (fresh, stale []string, to
 	}
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	if err := json.Unmarshal(answer.body, &list); err != nil {
-		return nil, nil, 0, fmt.Errorf("/apis is not what it should be: %w", err)
+		return nil, nil, 0, fmt.Errorf("/apis cannot be decoded: %w", err)
 	}
 	if list.Kind != "APIGroupDiscoveryList" {
 		return nil, nil, 0, fmt.Errorf("/apis is of kind %q: the main cluster is too old for aggregated discovery", list.Kind)
@@ -95,7 +95,7 @@ func (e *environment) aggregated(ctx context.Context) (fresh, stale []string, to
 	return fresh, stale, answer.answered.Sub(answer.asked), nil
 }
 
-// legacy returns the group versions of /apis as old clients see them.
+// legacy returns the group versions of unaggregated discovery.
 func (e *environment) legacy(ctx context.Context) ([]string, error) {
 	answer, err := e.getMain(ctx, "/apis", "application/json")
 	if err != nil || answer.status != http.StatusOK {
@@ -103,7 +103,7 @@ func (e *environment) legacy(ctx context.Context) ([]string, error) {
 	}
 	var list metav1.APIGroupList
 	if err := json.Unmarshal(answer.body, &list); err != nil {
-		return nil, fmt.Errorf("/apis is not what it should be: %w", err)
+		return nil, fmt.Errorf("/apis cannot be decoded: %w", err)
 	}
 	var versions []string
 	for _, group := range list.Groups {
@@ -114,7 +114,7 @@ func (e *environment) legacy(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// outcome words an answer that is not the wanted one.
+// outcome describes an unexpected response.
 func outcome(a *answer, err error) string {
 	if err != nil {
 		return err.Error()

@@ -17,20 +17,20 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// Keys of the ConfigMap in which the main cluster says how its proxy logs in.
+// Keys of the ConfigMap with which the main cluster describes how its proxy logs in.
 const (
 	frontProxyCAKey    = "requestheader-client-ca-file"
 	frontProxyNamesKey = "requestheader-allowed-names"
 )
 
-// checkFrontProxy looks at how the main cluster proves to annex on whose behalf a
+// checkFrontProxy checks how the main cluster proves to annex on whose behalf a
 // request is. That annex may read it is part of the check of rights.
 func checkFrontProxy(ctx context.Context, e *environment) []finding {
 	where := maincluster.AuthenticationNamespace + "/" + maincluster.AuthenticationConfigMap
 	show := fmt.Sprintf("kubectl -n %s get configmap %s -o yaml", maincluster.AuthenticationNamespace, maincluster.AuthenticationConfigMap)
 	trust, err := e.main.CoreV1().ConfigMaps(maincluster.AuthenticationNamespace).Get(ctx, maincluster.AuthenticationConfigMap, metav1.GetOptions{})
 	if err != nil {
-		return []finding{fail(show, "ConfigMap %s, in which the main cluster says how its proxy logs in, cannot be read: %v", where, err)}
+		return []finding{fail(show, "ConfigMap %s, which describes how the main cluster's proxy logs in, cannot be read: %v", where, err)}
 	}
 	if trust.Data[frontProxyCAKey] == "" {
 		return []finding{fail("kube-apiserver --requestheader-client-ca-file=… --proxy-client-cert-file=… --proxy-client-key-file=…",
@@ -46,11 +46,11 @@ func checkFrontProxy(ctx context.Context, e *environment) []finding {
 			return []finding{fail(show, "%s in ConfigMap %s is not a list: %v", frontProxyNamesKey, where, err)}
 		}
 	}
-	who := "any name"
+	allowed := "any name"
 	if len(names) > 0 {
-		who = strings.Join(names, " or ")
+		allowed = strings.Join(names, " or ")
 	}
-	findings := []finding{ok("its certificate is signed by %s, for %s", subjects(authorities), who)}
+	findings := []finding{ok("its certificate is signed by %s, for %s", subjects(authorities), allowed)}
 	return append(findings, expiring(authorities, "the front proxy's authority", e.now(), show)...)
 }
 

@@ -20,12 +20,12 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// checkGroupsRBAC asks whether annex may look for objects of the groups that it
-// was asked to take over, and read the parameters of admission policies.
+// checkGroupsRBAC checks whether annex may list objects of the groups that it is to take
+// over, and read the parameters of admission policies.
 func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
 	definitions, err := e.hostedDefinitions(ctx)
 	if err != nil {
-		return []finding{warn(canI("list", "customresourcedefinitions", ""), "the definitions that are labelled %s are not known: %v", hostingv1alpha1.HostedLabel, err)}
+		return []finding{warn(canI("list", "customresourcedefinitions", ""), "the definitions labelled %s cannot be read: %v", hostingv1alpha1.HostedLabel, err)}
 	}
 	published, err := e.published(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
 		case len(missing) == 0:
 			findings = append(findings, ok("annex may look for objects of %s in the main cluster", group))
 		case ours[group]:
-			// It has been taken over; the right is needed again only for more of it.
+			// Already taken over: the right is needed only for new resources of the group.
 			findings = append(findings, warn(letIn(group), "annex may not %s, which it needs to take over more of %s", listRights(missing), group))
 		default:
 			findings = append(findings, fail(letIn(group), "annex may not %s, and so cannot take over %s", listRights(missing), group))
@@ -63,7 +63,7 @@ func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
 	return findings
 }
 
-// hostedDefinitions are those that annex is asked to take over.
+// hostedDefinitions lists the definitions that annex is to take over.
 func (e *environment) hostedDefinitions(ctx context.Context) ([]apiextensionsv1.CustomResourceDefinition, error) {
 	list, err := e.mainAPIExtensions.ApiextensionsV1().CustomResourceDefinitions().List(ctx, metav1.ListOptions{LabelSelector: hostingv1alpha1.HostedLabel + "=true"})
 	if err != nil {
@@ -88,15 +88,15 @@ func listAndWatch(of schema.GroupResource) []right {
 	return rights
 }
 
-// letIn gives annex the right to look for objects of a group.
+// letIn is the command that lets annex list objects of a group.
 func letIn(group string) string {
 	role := "annex-hosted-" + group
 	return fmt.Sprintf("kubectl create clusterrole %s --verb=list,watch --resource='*.%s' && kubectl label clusterrole %s %s=true",
 		role, group, role, hostingv1alpha1.AggregateLabel)
 }
 
-// checkParameters looks at admission policies with parameters, which annex has to
-// read to run them. One whose parameters it cannot read refuses what it matches.
+// checkParameters checks whether annex can read the parameters of admission policies. A
+// policy whose parameters it cannot read rejects all requests that it matches.
 func (e *environment) checkParameters(ctx context.Context) []finding {
 	policies, err := e.main.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -108,7 +108,7 @@ func (e *environment) checkParameters(ctx context.Context) []finding {
 			kinds[*kind] = append(kinds[*kind], policy.Name)
 		}
 	}
-	// Not every main cluster serves those that mutate.
+	// Not every main cluster serves MutatingAdmissionPolicies.
 	if mutating, err := e.main.AdmissionregistrationV1().MutatingAdmissionPolicies().List(ctx, metav1.ListOptions{}); err == nil {
 		for _, policy := range mutating.Items {
 			if kind := policy.Spec.ParamKind; kind != nil {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// checkLeader looks whether a replica runs the controllers: without one annex
+// checkLeader checks whether a replica runs the controllers: without one annex
 // serves, and nothing that is published is kept right.
 func checkLeader(ctx context.Context, e *environment) []finding {
 	name := e.service.Lease()

@@ -11,7 +11,7 @@ import (
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 )
 
-// checkMainCluster finds out whether the main cluster answers, and what it is.
+// checkMainCluster checks whether the main cluster responds, and its version.
 func checkMainCluster(ctx context.Context, e *environment) []finding {
 	const mend = "kubectl cluster-info"
 	version, err := e.getMain(ctx, "/version", "application/json")
@@ -25,7 +25,7 @@ func checkMainCluster(ctx context.Context, e *environment) []finding {
 	ready, err := e.getMain(ctx, "/readyz", "*/*")
 	switch {
 	case err != nil:
-		return []finding{fail("kubectl get --raw '/readyz?verbose'", "%s does not say whether it is ready: %v", e.mainServer, err)}
+		return []finding{fail("kubectl get --raw '/readyz?verbose'", "the readiness of %s is unknown: %v", e.mainServer, err)}
 	case ready.status == http.StatusForbidden || ready.status == http.StatusUnauthorized:
 		return []finding{fail("kubectl auth whoami", "%s does not let you in: %s", e.mainServer, firstLine(ready.body))}
 	case ready.status != http.StatusOK:
@@ -34,7 +34,7 @@ func checkMainCluster(ctx context.Context, e *environment) []finding {
 	return []finding{ok("%s answers, Kubernetes %s", e.mainServer, info.GitVersion)}
 }
 
-// firstLine is what a message needs of an answer.
+// firstLine returns the beginning of a response, for messages.
 func firstLine(body []byte) string {
 	const enough = 300
 	for i, b := range body {

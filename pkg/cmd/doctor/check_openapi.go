@@ -15,8 +15,8 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// checkOpenAPI looks whether the main cluster's OpenAPI documents are whole, on
-// which kubectl, Helm and Argo CD depend, and compares them with those of before.
+// checkOpenAPI checks whether the main cluster's OpenAPI documents are complete, on which
+// kubectl, Helm and Argo CD depend, and compares them with those of --compare.
 func checkOpenAPI(ctx context.Context, e *environment) []finding {
 	now, err := e.takeSnapshot(ctx)
 	if err != nil {
@@ -60,7 +60,7 @@ func (e *environment) compareSnapshot(ctx context.Context, now *snapshot) []find
 		return []finding{fail(canI("list", "apiservices", ""), "%v", err)}
 	}
 	changes, within := before.changes(now, groups)
-	// What has appeared, often a definition that somebody installed, comes last.
+	// New entries, often of a CRD that a user has installed, come last.
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(b.how, a.how) })
 	var findings []finding
 	const enough = 10
@@ -71,7 +71,7 @@ func (e *environment) compareSnapshot(ctx context.Context, now *snapshot) []find
 		}
 		report := fail
 		if change.how == appeared {
-			// Somebody may have installed something.
+			// Users may have installed CRDs.
 			report = warn
 		}
 		findings = append(findings, report(e.logs(), "since %s: %s %s", e.compare, change.entry, change.how))

@@ -13,8 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// checkRBAC asks for every rule of rbac.yaml whether annex has that right, and for
-// a few that it must not have.
+// checkRBAC checks whether annex has every right of rbac.yaml, and not some others.
 func checkRBAC(ctx context.Context, e *environment) []finding {
 	o := options{service: e.service, serviceAccount: e.serviceAccount}
 	needed, err := rightsOf(o.rbacManifest())
@@ -40,7 +39,7 @@ func checkRBAC(ctx context.Context, e *environment) []finding {
 	return append(findings, e.tooMuch(ctx, account)...)
 }
 
-// grant is the command that gives what a binding of rbac.yaml gives.
+// grant is the command that creates a binding of rbac.yaml.
 func (e *environment) grant(binding string) string {
 	account := e.service.Namespace + ":" + e.serviceAccount
 	switch binding {
@@ -59,7 +58,7 @@ func (e *environment) grant(binding string) string {
 	return command + " | kubectl apply -f -"
 }
 
-// listRights names a few objects with the verbs for each, and how many more there are.
+// listRights names a few objects with their verbs, and counts the others.
 func listRights(rights []right) string {
 	const enough = 4
 	var objects []string
@@ -80,8 +79,8 @@ func listRights(rights []right) string {
 	return strings.Join(named, ", ")
 }
 
-// tooMuch mentions rights that annex does not need and that would hurt if somebody
-// got hold of its token.
+// tooMuch warns about rights that annex does not need, which its token would give to an
+// attacker.
 func (e *environment) tooMuch(ctx context.Context, account string) []finding {
 	var findings []finding
 	for _, r := range []right{

@@ -19,7 +19,7 @@ import (
 
 const applyManifests = "kubectl apply -k artifacts/deploy/base"
 
-// checkService looks for the Service that the APIServices lead to, and its port.
+// checkService checks the Service of the APIServices, and its port.
 func checkService(ctx context.Context, e *environment) []finding {
 	service, err := e.main.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -48,7 +48,7 @@ func checkService(ctx context.Context, e *environment) []finding {
 	return []finding{fail(mend, "annex publishes port %d of Service %s/%s, which has %s", e.service.Port, e.service.Namespace, e.service.Name, strings.Join(ports, ", "))}
 }
 
-// checkEndpoints looks whether anything that is ready is behind the Service.
+// checkEndpoints checks whether the Service has ready endpoints.
 func checkEndpoints(ctx context.Context, e *environment) []finding {
 	service, err := e.main.CoreV1().Services(e.service.Namespace).Get(ctx, e.service.Name, metav1.GetOptions{})
 	if err != nil {
@@ -76,14 +76,14 @@ func checkEndpoints(ctx context.Context, e *environment) []finding {
 	return []finding{ok("%d ready", ready)}
 }
 
-// countEndpoints counts addresses once, whichever slices they are in.
+// countEndpoints counts each pod once.
 func countEndpoints(all []discoveryv1.EndpointSlice) (ready, notReady int) {
 	seen := map[string]bool{}
 	for _, slice := range all {
 		for _, endpoint := range slice.Endpoints {
 			key := strings.Join(slices.Sorted(slices.Values(endpoint.Addresses)), ",")
 			if target := endpoint.TargetRef; target != nil {
-				// Of a pod with addresses of two families there are two endpoints.
+				// A pod with two IP families has two endpoints.
 				key = target.Kind + "/" + target.Name
 			}
 			if seen[key] {
@@ -100,7 +100,7 @@ func countEndpoints(all []discoveryv1.EndpointSlice) (ready, notReady int) {
 	return ready, notReady
 }
 
-// canI asks about a right of whoever runs the doctor.
+// canI is the command that checks a right of the user.
 func canI(verb, resource, namespace string) string {
 	command := fmt.Sprintf("kubectl auth can-i %s %s", verb, resource)
 	if namespace != "" {

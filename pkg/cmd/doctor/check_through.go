@@ -23,7 +23,7 @@ func checkThroughMain(ctx context.Context, e *environment) []finding {
 	took := e.now().Sub(started).Round(time.Millisecond)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return []finding{fail(command, "the main cluster reaches annex, which does not believe its front proxy: %v", err)}
+		return []finding{fail(command, "the main cluster reaches annex, which does not trust its front proxy: %v", err)}
 	case apierrors.IsForbidden(err):
 		return []finding{fail(canI("get", "stores.hosting.annex.dev", ""), "you may not read annex's objects: %v", err)}
 	case err != nil:
@@ -35,8 +35,8 @@ func checkThroughMain(ctx context.Context, e *environment) []finding {
 	return []finding{ok("store %q is read through the main cluster in %s", store.Name, took)}
 }
 
-// checkResources passes on what annex says of each of its resources, and looks for
-// labelled definitions that it says nothing of.
+// checkResources reports the conditions of HostedResources, and labelled definitions
+// without a HostedResource.
 func checkResources(ctx context.Context, e *environment) []finding {
 	list, err := e.annexThroughMain.HostingV1alpha1().HostedResources().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -50,21 +50,21 @@ func checkResources(ctx context.Context, e *environment) []finding {
 	}
 	definitions, err := e.hostedDefinitions(ctx)
 	if err != nil {
-		findings = append(findings, warn(canI("list", "customresourcedefinitions", ""), "the definitions that are labelled %s are not known: %v", hostingv1alpha1.HostedLabel, err))
+		findings = append(findings, warn(canI("list", "customresourcedefinitions", ""), "the definitions labelled %s cannot be read: %v", hostingv1alpha1.HostedLabel, err))
 	}
 	for _, crd := range definitions {
 		if !known[crd.Name] {
-			findings = append(findings, fail(e.logs(), "%s is labelled %s=true, and annex says nothing of it", crd.Name, hostingv1alpha1.HostedLabel))
+			findings = append(findings, fail(e.logs(), "%s is labelled %s=true, and has no HostedResource", crd.Name, hostingv1alpha1.HostedLabel))
 		}
 	}
 	if len(findings) == 0 {
-		findings = append(findings, ok("%d resources, nothing is wrong with any", len(list.Items)))
+		findings = append(findings, ok("%d resources without a problem", len(list.Items)))
 	}
 	return findings
 }
 
-// conditionsOf words the conditions of a resource that are not as they should be.
-// What is only waited for is a warning.
+// conditionsOf reports the conditions of a resource that indicate a problem, or, as
+// warnings, that annex waits.
 func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
 	var findings []finding
 	for _, kind := range []string{
@@ -100,7 +100,7 @@ func splitCommand(message string) (text, command string) {
 	return strings.TrimRight(message[:index], ": "), message[index:]
 }
 
-// mendCondition is where to go on from a reason whose message has no command.
+// mendCondition is the command for a reason whose message has none.
 func mendCondition(name, reason string) string {
 	switch reason {
 	case "ObjectsExist", "ObjectsAppeared":

@@ -9,26 +9,25 @@ import (
 	"time"
 )
 
-// checkTimeout bounds one check; a main cluster that hangs is a finding too.
+// checkTimeout bounds one check, so that a main cluster that hangs is reported.
 const checkTimeout = 30 * time.Second
 
-// check looks at one thing on the path from a user to annex's data.
+// check checks one thing on the path from a user to annex's data.
 type check struct {
 	name string
-	// after are checks without whose success this one says nothing new.
+	// after are checks that have to pass for this one to run.
 	after []string
 	run   func(ctx context.Context, e *environment) []finding
 }
 
-// Names of checks that others come after.
+// Names of checks that others depend on.
 const (
 	mainCluster = "main-cluster"
 	throughMain = "through-main"
 	apiService  = "apiservice"
 )
 
-// checks are in the order in which annex needs what they look at: the first
-// failure is the one to mend first.
+// checks are in the order of their dependencies: the first failure is the one to fix first.
 var checks = []check{
 	{name: mainCluster, run: checkMainCluster},
 	{name: "service", after: []string{mainCluster}, run: checkService},
@@ -55,7 +54,7 @@ func examine(ctx context.Context, e *environment, checks []check) []finding {
 	for _, c := range checks {
 		var found []finding
 		if missing := missingFor(c, broken); len(missing) > 0 {
-			found = []finding{{Status: statusSkip, Message: "says nothing new while this fails: " + strings.Join(missing, ", ")}}
+			found = []finding{{Status: statusSkip, Message: "skipped, because this fails: " + strings.Join(missing, ", ")}}
 			broken[c.name] = true
 		} else {
 			limited, cancel := context.WithTimeout(ctx, checkTimeout)

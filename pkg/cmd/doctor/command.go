@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor is the command `annex doctor`: it looks at everything between a
-// user of the main cluster and annex's data, in the order in which it is needed,
-// and prints what is wrong and the command that mends it. It changes nothing.
+// Package doctor implements `annex doctor`. It checks everything between a user of the
+// main cluster and annex's data, and prints problems and the commands that fix them. It
+// changes nothing.
 package doctor
 
 import (
@@ -45,12 +45,12 @@ func NewCommand(out io.Writer) *cobra.Command {
 	o := &options{service: maincluster.DefaultService(), serviceAccount: "annex", output: outputText}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what is wrong between a main cluster and annex, and how to mend it",
-		Long: "Look at everything between a user of the main cluster and annex's data, in the order in which it is needed:\n" +
-			"the main cluster, the Service, annex's rights, the front proxy, certificates, APIServices, discovery, OpenAPI,\n" +
-			"what annex says of each resource, and clocks. Each line is ok, warn, FAIL or skip, and the command that mends\n" +
-			"it is below what is wrong. It changes nothing, and exits with 1 if anything fails. Run it as an administrator\n" +
-			"of the main cluster.",
+		Short: "Find problems between a main cluster and annex, and how to fix them",
+		Long: "Check everything between a user of the main cluster and annex's data, in the order of its dependencies: the\n" +
+			"main cluster, the Service, annex's rights, the front proxy, certificates, APIServices, discovery, OpenAPI, the\n" +
+			"conditions of each resource, and clocks. Each line is ok, warn, FAIL or skip, with the command that fixes a\n" +
+			"problem below it. It changes nothing, and exits with 1 if a check fails. Run it as an administrator of the\n" +
+			"main cluster.",
 		Example: "  # Before annex is installed, or a group is taken over, and after:\n" +
 			"  kubectl annex doctor --save before.json\n" +
 			"  kubectl annex doctor --compare before.json",
@@ -75,11 +75,11 @@ func (o *options) addFlags(cmd *cobra.Command) {
 		"The Service in the main cluster through which it reaches annex. If not set, the one that APIService "+hostingAPIService+" names, if that is there.")
 	fs.StringVar(&o.serviceAccount, "service-account", o.serviceAccount, "The service account of annex, in the namespace of the Service.")
 	fs.StringVar(&o.annexServer, "annex-server", o.annexServer,
-		"An address of annex, HOST:PORT, that can be reached from here, to look at the certificate it serves with. If not set, the Service is tried where that can work.")
-	fs.StringVar(&o.save, "save", o.save, "Write what the main cluster's OpenAPI documents have to this file.")
+		"An address of annex, HOST:PORT, that can be reached from here, to check its serving certificate. If not set, the Service is tried if it can be reached.")
+	fs.StringVar(&o.save, "save", o.save, "Write a summary of the main cluster's OpenAPI documents to this file.")
 	fs.StringVar(&o.compare, "compare", o.compare, "Compare the main cluster's OpenAPI documents with a file written by --save.")
-	fs.StringVarP(&o.output, "output", "o", o.output, "How to print: text or json.")
-	fs.BoolVar(&o.printRBAC, "print-rbac", o.printRBAC, "Only print the rights that annex needs in the main cluster, to be applied with kubectl.")
+	fs.StringVarP(&o.output, "output", "o", o.output, "The output format: text or json.")
+	fs.BoolVar(&o.printRBAC, "print-rbac", o.printRBAC, "Only print the RBAC manifests that annex needs in the main cluster, to apply with kubectl.")
 }
 
 func (o *options) validate() error {
@@ -93,7 +93,7 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
-// rbacManifest are the rights for a Service and service account of any name.
+// rbacManifest returns the RBAC manifests for the names of the Service and service account.
 func (o *options) rbacManifest() string {
 	manifest := deploy.RBAC
 	if o.service.Namespace != manifestNamespace {
@@ -126,7 +126,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 		write = printJSON
 	}
 	if err := write(out, findings); err != nil {
-		return fmt.Errorf("print what was found: %w", err)
+		return fmt.Errorf("print the findings: %w", err)
 	}
 	if count := failed(findings); count > 0 {
 		return fmt.Errorf("%d of %d findings are failures", count, len(findings))

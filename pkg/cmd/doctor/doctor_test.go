@@ -30,7 +30,7 @@ import (
 // noon is when everything happens.
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
-// fixture is a main cluster as far as a check looks at it.
+// fixture is a main cluster with the objects that checks read.
 type fixture struct {
 	kube                                   []runtime.Object
 	apiServices, definitions, annexObjects []runtime.Object
@@ -94,7 +94,7 @@ func compare(t *testing.T, got []finding, wants []want) {
 			t.Errorf("finding %d is %+v, want %+v", i, f, w)
 		}
 		if f.Status == statusFail && f.Mend == "" {
-			t.Errorf("finding %d says not what to do: %+v", i, f)
+			t.Errorf("finding %d has no command: %+v", i, f)
 		}
 		if f.Status == statusOK && f.Mend != "" {
 			t.Errorf("finding %d mends what is well: %+v", i, f)
@@ -138,8 +138,8 @@ func TestExamine(t *testing.T) {
 		{"a", statusWarn, "hm", "look"},
 		{"b", statusFail, "broken 1", "mend"},
 		{"b", statusOK, "rest", ""},
-		{"c", statusSkip, "says nothing new while this fails: b", ""},
-		{"d", statusSkip, "says nothing new while this fails: c", ""},
+		{"c", statusSkip, "skipped, because this fails: b", ""},
+		{"d", statusSkip, "skipped, because this fails: c", ""},
 		{"e", statusOK, "independent", ""},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -211,12 +211,12 @@ func TestMainCluster(t *testing.T) {
 		answers map[string]answer
 		want    want
 	}{
-		"fine":              {map[string]answer{"/version": version, "/readyz": found(200, "ok")}, want{statusOK, "https://main answers, Kubernetes v1.36.3", ""}},
-		"away":              {nil, want{statusFail, "does not answer: connection refused", "kubectl cluster-info"}},
-		"another server":    {map[string]answer{"/version": found(200, []byte("<html>\nhello"))}, want{statusFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}},
-		"not ready":         {map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}, want{statusFail, "not ready: 500: etcd failed", "readyz?verbose"}},
-		"not let in":        {map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}, want{statusFail, "does not let you in", "kubectl auth whoami"}},
-		"gone in the midst": {map[string]answer{"/version": version}, want{statusFail, "does not say whether it is ready", "readyz?verbose"}},
+		"fine":             {map[string]answer{"/version": version, "/readyz": found(200, "ok")}, want{statusOK, "https://main answers, Kubernetes v1.36.3", ""}},
+		"away":             {nil, want{statusFail, "does not answer: connection refused", "kubectl cluster-info"}},
+		"another server":   {map[string]answer{"/version": found(200, []byte("<html>\nhello"))}, want{statusFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}},
+		"not ready":        {map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}, want{statusFail, "not ready: 500: etcd failed", "readyz?verbose"}},
+		"not let in":       {map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}, want{statusFail, "does not let you in", "kubectl auth whoami"}},
+		"stops in between": {map[string]answer{"/version": version}, want{statusFail, "the readiness of", "readyz?verbose"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -45,28 +45,28 @@ func TestThroughMain(t *testing.T) {
 
 func TestResources(t *testing.T) {
 	t.Parallel()
-	says := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	status := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 	}
-	fine := hosted("a.example.com", says("DefinitionSynced", "True", "Synced", ""), says("Published", "True", "Published", ""), says("Ready", "True", "Ready", ""))
+	fine := hosted("a.example.com", status("DefinitionSynced", "True", "Synced", ""), status("Published", "True", "Published", ""), status("Ready", "True", "Ready", ""))
 	tests := map[string]struct {
 		fixture fixture
 		want    []want
 	}{
-		"fine":      {fixture{annexObjects: []runtime.Object{fine}, definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusOK, "1 resources, nothing is wrong", ""}}},
-		"none":      {fixture{}, []want{{statusOK, "0 resources", ""}}},
-		"no notice": {fixture{definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusFail, "a.example.com is labelled annex.dev/hosted=true, and annex says nothing of it", "logs"}}},
+		"fine":              {fixture{annexObjects: []runtime.Object{fine}, definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusOK, "1 resources without a problem", ""}}},
+		"none":              {fixture{}, []want{{statusOK, "0 resources", ""}}},
+		"no HostedResource": {fixture{definitions: []runtime.Object{definition("a.example.com", hostedLabel)}}, []want{{statusFail, "a.example.com is labelled annex.dev/hosted=true, and has no HostedResource", "logs"}}},
 		"a command": {fixture{annexObjects: []runtime.Object{hosted("a.example.com",
-			says("DefinitionSynced", "False", "GroupIncomplete", "not labelled: b. Label them: kubectl label crd b annex.dev/hosted=true"), says("Ready", "False", "NotPublished", "m"))}},
+			status("DefinitionSynced", "False", "GroupIncomplete", "not labelled: b. Label them: kubectl label crd b annex.dev/hosted=true"), status("Ready", "False", "NotPublished", "m"))}},
 			[]want{{statusFail, "a.example.com: DefinitionSynced is False: GroupIncomplete: not labelled: b. Label them", "kubectl label crd b annex.dev/hosted=true"}}},
-		"waiting": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "Unknown", "TakingOver", "m"))}}, []want{{statusWarn, "TakingOver: m", "kubectl describe hostedresource a.example.com"}}},
-		"objects": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "ObjectsExist", "m"))}}, []want{{statusFail, "ObjectsExist", "kubectl get a.example.com -A"}}},
-		"refused": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "Rejected", "m"))}}, []want{{statusFail, "Rejected", "kubectl edit crd a.example.com"}}},
-		"foreign": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("Published", "False", "ForeignAPIService", "m"))}}, []want{{statusFail, "ForeignAPIService", "kubectl get apiservices | grep example.com"}}},
-		"gone":    {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "MainDefinitionDeleted", "m"))}}, []want{{statusFail, "MainDefinitionDeleted", "kubectl get hostedresource a.example.com"}}},
-		"terminating": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("DefinitionSynced", "False", "Terminating", "1 left"), says("Ready", "False", "Terminating", "m"))}},
+		"waiting": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("DefinitionSynced", "Unknown", "TakingOver", "m"))}}, []want{{statusWarn, "TakingOver: m", "kubectl describe hostedresource a.example.com"}}},
+		"objects": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("DefinitionSynced", "False", "ObjectsExist", "m"))}}, []want{{statusFail, "ObjectsExist", "kubectl get a.example.com -A"}}},
+		"refused": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("DefinitionSynced", "False", "Rejected", "m"))}}, []want{{statusFail, "Rejected", "kubectl edit crd a.example.com"}}},
+		"foreign": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("Published", "False", "ForeignAPIService", "m"))}}, []want{{statusFail, "ForeignAPIService", "kubectl get apiservices | grep example.com"}}},
+		"gone":    {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("DefinitionSynced", "False", "MainDefinitionDeleted", "m"))}}, []want{{statusFail, "MainDefinitionDeleted", "kubectl get hostedresource a.example.com"}}},
+		"terminating": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("DefinitionSynced", "False", "Terminating", "1 left"), status("Ready", "False", "Terminating", "m"))}},
 			[]want{{statusWarn, "Terminating: 1 left", "kubectl describe hostedresource a.example.com"}}},
-		"not ready": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", says("Ready", "False", "StoreNotReady", "m"))}}, []want{{statusFail, "Ready is False: StoreNotReady", "kubectl describe"}}},
+		"not ready": {fixture{annexObjects: []runtime.Object{hosted("a.example.com", status("Ready", "False", "StoreNotReady", "m"))}}, []want{{statusFail, "Ready is False: StoreNotReady", "kubectl describe"}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestOpenAPI(t *testing.T) {
 		"others changed": {documents(
 			`{"paths":{"/apis/a.example.com/v1/things":{},"/apis/b.example.com/v1/x":{}},"definitions":{"io.k8s.Pod":{"a":2,"b":2}}}`,
 			map[string]string{"apis/a.example.com/v1": "{}"}), file, []want{
-			{statusFail, "definition io.k8s.Pod of v2 is not what it was", "logs"},
+			{statusFail, "definition io.k8s.Pod of v2 was changed", "logs"},
 			{statusFail, "path /api/v1/pods of v2 has vanished", "logs"},
 			{statusFail, "document api/v1 of v3 has vanished", "logs"},
 			{statusWarn, "path /apis/b.example.com/v1/x of v2 has appeared", "logs"},

@@ -24,7 +24,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 )
 
-// What the manifests in artifacts/deploy call things.
+// Names in the manifests in artifacts/deploy.
 const (
 	manifestNamespace      = "annex-system"
 	manifestServiceAccount = "annex"
@@ -37,19 +37,19 @@ const (
 // hostingAPIService is the APIService of annex's own group.
 var hostingAPIService = hostingv1alpha1.SchemeGroupVersion.Version + "." + hostingv1alpha1.SchemeGroupVersion.Group
 
-// environment is what checks look at. Nothing in it writes, but for reviews that
-// leave no trace and the file of --save.
+// environment is what checks read. They write nothing except reviews, which are not
+// stored, and the file of --save.
 type environment struct {
-	// program is how the user calls annex, for commands that mend.
+	// program is the name of the command in suggestions.
 	program string
 
 	mainServer          string
 	main                kubernetes.Interface
 	mainAPIExtensions   apiextensionsclient.Interface
 	mainAPIRegistration aggregatorclient.Interface
-	// annexThroughMain reads annex's own group as a user of the main cluster does.
+	// annexThroughMain reads annex's own group through the main cluster.
 	annexThroughMain annexclient.Interface
-	// getMain asks the main cluster for a path.
+	// getMain gets a path of the main cluster.
 	getMain func(ctx context.Context, path, accept string) (*answer, error)
 
 	service        maincluster.Service
@@ -60,12 +60,12 @@ type environment struct {
 	now            func() time.Time
 }
 
-// answer is what a server says to a GET.
+// answer is the response to a GET.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	// asked and answered are when, by the clock here.
+	// asked and answered are times of the local clock.
 	asked, answered time.Time
 }
 
@@ -98,7 +98,7 @@ func (e *environment) connect(config *restclient.Config) error {
 	e.annexThroughMain, errs[3] = annexclient.NewForConfig(config)
 	client, errs[4] = restclient.HTTPClientFor(config)
 	if err := errors.Join(errs[:]...); err != nil {
-		return fmt.Errorf("make clients of the main cluster: %w", err)
+		return fmt.Errorf("create the clients of the main cluster: %w", err)
 	}
 	base, _, err := restclient.DefaultServerUrlFor(config)
 	if err != nil {
@@ -112,7 +112,7 @@ func (e *environment) connect(config *restclient.Config) error {
 	return nil
 }
 
-// adoptService takes the Service that annex has published, whatever its name.
+// adoptService uses the Service that annex has published, whatever its name.
 func (e *environment) adoptService(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -131,7 +131,7 @@ func serviceOf(of *apiregistrationv1.APIService) maincluster.Service {
 	return found
 }
 
-// publishedBy is the label of what this annex publishes.
+// publishedBy returns the label value of this annex's APIServices.
 func (e *environment) publishedBy() string {
 	return hostingv1alpha1.PublishedBy(e.service.Namespace, e.service.Name)
 }
@@ -147,7 +147,7 @@ func (e *environment) published(ctx context.Context) ([]apiregistrationv1.APISer
 	return found.Items, nil
 }
 
-// logs shows what annex says.
+// logs is the command that prints annex's logs.
 func (e *environment) logs() string {
 	return fmt.Sprintf("kubectl -n %s logs -l %s --tail=50", e.service.Namespace, podLabel)
 }
@@ -155,7 +155,7 @@ func (e *environment) logs() string {
 func get(ctx context.Context, client *http.Client, url, accept string) (*answer, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, fmt.Errorf("make a request for %s: %w", url, err)
+		return nil, fmt.Errorf("create the request for %s: %w", url, err)
 	}
 	request.Header.Set("Accept", accept)
 	a := &answer{asked: time.Now()}
@@ -167,7 +167,7 @@ func get(ctx context.Context, client *http.Client, url, accept string) (*answer,
 	a.answered = time.Now()
 	a.status, a.header = response.StatusCode, response.Header
 	if a.body, err = io.ReadAll(response.Body); err != nil {
-		return nil, fmt.Errorf("read the answer from %s: %w", url, err)
+		return nil, fmt.Errorf("read the response from %s: %w", url, err)
 	}
 	return a, nil
 }

@@ -17,7 +17,7 @@ const (
 	statusOK   status = "ok"
 	statusWarn status = "warn"
 	statusFail status = "FAIL"
-	// statusSkip is a check that would only repeat what another one found.
+	// statusSkip is a check that was not run because one that it depends on failed.
 	statusSkip status = "skip"
 )
 
@@ -26,7 +26,7 @@ type finding struct {
 	Check   string `json:"check"`
 	Status  status `json:"status"`
 	Message string `json:"message"`
-	// Mend is the command that mends it, or shows more when that takes a person.
+	// Mend is the command that fixes the problem, or shows more about it.
 	Mend string `json:"mend,omitempty"`
 }
 
@@ -42,7 +42,7 @@ func fail(mend, format string, args ...any) finding {
 	return finding{Status: statusFail, Message: fmt.Sprintf(format, args...), Mend: mend}
 }
 
-// failed counts the findings that make the doctor exit with 1.
+// failed counts the failures, which make the command exit with 1.
 func failed(findings []finding) int {
 	count := 0
 	for _, f := range findings {
@@ -53,7 +53,7 @@ func failed(findings []finding) int {
 	return count
 }
 
-// printText writes aligned lines, a mending command below what needs one.
+// printText writes aligned lines, each followed by its command, if there is one.
 func printText(out io.Writer, findings []finding) error {
 	width := 0
 	for _, c := range checks {
@@ -72,7 +72,7 @@ func printText(out io.Writer, findings []finding) error {
 	return err
 }
 
-// printJSON writes the same for programs.
+// printJSON writes the findings as JSON.
 func printJSON(out io.Writer, findings []finding) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")

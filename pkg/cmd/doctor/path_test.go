@@ -141,7 +141,7 @@ func TestFrontProxy(t *testing.T) {
 			Data:       map[string]string{"requestheader-client-ca-file": ca, "requestheader-allowed-names": names},
 		}}
 	}
-	young := string(authority(t, "young", -day, 365*day).CertPEM())
+	recent := string(authority(t, "recent", -day, 365*day).CertPEM())
 	old := string(authority(t, "old", -100*day, day).CertPEM())
 	expired := string(authority(t, "expired", -100*day, -day).CertPEM())
 	future := string(authority(t, "future", day, 100*day).CertPEM())
@@ -149,15 +149,15 @@ func TestFrontProxy(t *testing.T) {
 		objects []runtime.Object
 		want    []want
 	}{
-		"fine":        {trust(young, `["proxy","aggregator"]`), []want{{statusOK, `signed by "young", for proxy or aggregator`, ""}}},
-		"any name":    {trust(young, ""), []want{{statusOK, "for any name", ""}}},
-		"rotating":    {trust(old+young, `["proxy"]`), []want{{statusOK, `"old" or "young"`, ""}, {statusWarn, `"old" expires at`, "kubectl -n kube-system get configmap"}}},
+		"fine":        {trust(recent, `["proxy","aggregator"]`), []want{{statusOK, `signed by "recent", for proxy or aggregator`, ""}}},
+		"any name":    {trust(recent, ""), []want{{statusOK, "for any name", ""}}},
+		"rotating":    {trust(old+recent, `["proxy"]`), []want{{statusOK, `"old" or "recent"`, ""}, {statusWarn, `"old" expires at`, "kubectl -n kube-system get configmap"}}},
 		"expired":     {trust(expired, `["proxy"]`), []want{{statusOK, `"expired"`, ""}, {statusFail, `"expired" expired at`, "get configmap"}}},
 		"future":      {trust(future, `["proxy"]`), []want{{statusOK, `"future"`, ""}, {statusFail, "are the clocks right", "get configmap"}}},
 		"no map":      {nil, []want{{statusFail, "cannot be read", "get configmap extension-apiserver-authentication"}}},
 		"no proxying": {trust("", ""), []want{{statusFail, "does not proxy to aggregated servers at all", "--requestheader-client-ca-file"}}},
 		"damaged":     {trust("x", ""), []want{{statusFail, "contains no PEM certificate", "get configmap"}}},
-		"no list":     {trust(young, "proxy"), []want{{statusFail, "is not a list", "get configmap"}}},
+		"no list":     {trust(recent, "proxy"), []want{{statusFail, "is not a list", "get configmap"}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -208,15 +208,15 @@ func TestAPIService(t *testing.T) {
 		edits []func(*apiregistrationv1.APIService)
 		want  want
 	}{
-		"fine":             {nil, want{statusOK, "v1alpha1.hosting.annex.dev is available", ""}},
+		"fine":             {nil, want{statusOK, "reports v1alpha1.hosting.annex.dev as available", ""}},
 		"of another annex": {[]func(*apiregistrationv1.APIService){by("other.annex"), to("other", 8443)}, want{statusFail, `belongs to the annex that publishes as "other.annex"`, "annex doctor --publish-service=other/annex:8443"}},
-		"made by hand":     {[]func(*apiregistrationv1.APIService){by("")}, want{statusFail, "somebody else made", "kubectl label apiservice v1alpha1.hosting.annex.dev annex.dev/published-by=annex-system.annex"}},
-		"of somebody else": {[]func(*apiregistrationv1.APIService){by(""), to("other", 443)}, want{statusFail, "leads to other/annex and is not annex's", "kubectl get apiservice"}},
+		"made by hand":     {[]func(*apiregistrationv1.APIService){by("")}, want{statusFail, "was not created by annex", "kubectl label apiservice v1alpha1.hosting.annex.dev annex.dev/published-by=annex-system.annex"}},
+		"of another owner": {[]func(*apiregistrationv1.APIService){by(""), to("other", 443)}, want{statusFail, "leads to other/annex and is not annex's", "kubectl get apiservice"}},
 		"of main":          {[]func(*apiregistrationv1.APIService){by(""), local}, want{statusFail, "the main cluster serves hosting.annex.dev/v1alpha1 itself", "kubectl get crds"}},
 		"made local":       {[]func(*apiregistrationv1.APIService){local}, want{statusFail, "leads to no Service", "logs"}},
 		"moved":            {[]func(*apiregistrationv1.APIService){to("annex-system", 1)}, want{statusFail, "leads to annex-system/annex:1 and not to annex-system/annex:443", "logs"}},
 		"unverified":       {[]func(*apiregistrationv1.APIService){func(a *apiregistrationv1.APIService) { a.Spec.InsecureSkipTLSVerify = true }}, want{statusFail, "verify nothing", "logs"}},
-		"not looked at":    {[]func(*apiregistrationv1.APIService){func(a *apiregistrationv1.APIService) { a.Status.Conditions = nil }}, want{statusFail, "has not looked yet", "kubectl get apiservice"}},
+		"not checked":      {[]func(*apiregistrationv1.APIService){func(a *apiregistrationv1.APIService) { a.Status.Conditions = nil }}, want{statusFail, "has not yet checked", "kubectl get apiservice"}},
 		"no Service":       {[]func(*apiregistrationv1.APIService){condition("False", "ServiceNotFound", "m")}, want{statusFail, "ServiceNotFound: m", "kubectl apply -k"}},
 		"wrong port":       {[]func(*apiregistrationv1.APIService){condition("False", "ServicePortError", "m")}, want{statusFail, "--publish-service has the wrong port", "get service annex"}},
 		"no endpoints":     {[]func(*apiregistrationv1.APIService){condition("False", "MissingEndpoints", "m")}, want{statusFail, "no replica is ready", "get pods"}},
@@ -276,7 +276,7 @@ func TestAdoptService(t *testing.T) {
 	}
 }
 
-// serveTLS listens with a certificate of an authority, and says where.
+// serveTLS listens with a certificate of an authority, and returns its address.
 func serveTLS(t *testing.T, by *pki.Authority, lifetime time.Duration) string {
 	t.Helper()
 	pair, err := by.Issue(&x509.Certificate{
@@ -336,7 +336,7 @@ func TestCertificates(t *testing.T) {
 		}},
 		"no bundle":        {[]runtime.Object{published(hostingAPIService)}, []runtime.Object{secret}, "", []want{{statusFail, "contains no PEM certificate", "kubectl patch apiservice"}}},
 		"not rotated":      {[]runtime.Object{published(hostingAPIService, bundle(old.CertPEM()))}, []runtime.Object{clusterIP}, "", []want{{statusWarn, `"old" expires at`, "logs"}, {statusOK, "verifies annex", ""}, {statusOK, "not reached", ""}}},
-		"damaged Secret":   {[]runtime.Object{good}, []runtime.Object{damaged, clusterIP}, "", []want{{statusFail, "somebody else made it", "kubectl -n annex-system delete secret annex-serving-ca"}, {statusOK, "not reached", ""}}},
+		"damaged Secret":   {[]runtime.Object{good}, []runtime.Object{damaged, clusterIP}, "", []want{{statusFail, "it has the type", "kubectl -n annex-system delete secret annex-serving-ca"}, {statusOK, "not reached", ""}}},
 		"not renewed":      {[]runtime.Object{good}, []runtime.Object{secret}, soon, []want{{statusOK, "verifies annex", ""}, {statusWarn, `annex's certificate "annex" expires`, "logs"}}},
 		"expired":          {[]runtime.Object{good}, []runtime.Object{secret}, expired, []want{{statusOK, "verifies annex", ""}, {statusFail, "has expired and was not renewed", "logs"}}},
 		"server away":      {[]runtime.Object{good}, []runtime.Object{secret}, closedPort(t), []want{{statusOK, "verifies annex", ""}, {statusFail, "--annex-server", "logs"}}},

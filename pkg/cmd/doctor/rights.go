@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -23,14 +24,14 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 )
 
-// right is one thing that annex may do, and where that comes from.
+// right is one right of annex and its origin.
 type right struct {
 	authorizationv1.ResourceAttributes
-	// binding is what gives it: kind and name in rbac.yaml.
+	// binding is the kind and name of its binding in rbac.yaml.
 	binding string
 }
 
-// String words it as RBAC does.
+// String returns the right in RBAC's terms.
 func (r right) String() string { return r.Verb + " " + r.object() }
 
 func (r right) object() string {
@@ -56,7 +57,7 @@ const (
 	readerRole    = "extension-apiserver-authentication-reader"
 )
 
-// builtInRoles is what those roles are needed for.
+// builtInRoles has the rules of those roles that annex needs.
 var builtInRoles = map[string][]rbacv1.PolicyRule{
 	delegatorRole: {
 		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
@@ -68,7 +69,7 @@ var builtInRoles = map[string][]rbacv1.PolicyRule{
 	}},
 }
 
-// rightsOf reads the rights that a manifest with roles and bindings gives.
+// rightsOf returns the rights of a manifest with roles and bindings.
 func rightsOf(manifest string) ([]right, error) {
 	objects, err := decodeRBAC(manifest)
 	if err != nil {
@@ -136,7 +137,7 @@ func decodeRBAC(manifest string) ([]runtime.Object, error) {
 	}
 }
 
-// expand makes single rights of a rule; no namespace means the whole cluster.
+// expand returns the rights of a rule; without a namespace they are cluster-wide.
 func expand(rule rbacv1.PolicyRule, namespace, binding string) []right {
 	names := rule.ResourceNames
 	if len(names) == 0 {
@@ -158,14 +159,14 @@ func expand(rule rbacv1.PolicyRule, namespace, binding string) []right {
 	return all
 }
 
-// reviewers is how many questions are asked at a time.
-const reviewers = 8
+// maxReviews is the number of concurrent reviews.
+const maxReviews = 8
 
-// denied returns those of rights that annex does not have.
+// denied returns the rights that annex does not have.
 func (e *environment) denied(ctx context.Context, rights []right) ([]right, error) {
 	allowed, errs := make([]bool, len(rights)), make([]error, len(rights))
 	var asking sync.WaitGroup
-	tickets := make(chan struct{}, reviewers)
+	tickets := make(chan struct{}, maxReviews)
 	for i := range rights {
 		tickets <- struct{}{}
 		asking.Go(func() {
@@ -174,13 +175,9 @@ func (e *environment) denied(ctx context.Context, rights []right) ([]right, erro
 		})
 	}
 	asking.Wait()
-	if err := errors.Join(errs...); err != nil {
-		// One reason is enough; they are mostly the same.
-		for _, err := range errs {
-			if err != nil {
-				return nil, err
-			}
-		}
+	// The first error is enough: they are mostly the same.
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return nil, errs[i]
 	}
 	var missing []right
 	for i, r := range rights {
@@ -191,7 +188,7 @@ func (e *environment) denied(ctx context.Context, rights []right) ([]right, erro
 	return missing, nil
 }
 
-// mayAnnex asks the main cluster whether annex's service account has a right.
+// mayAnnex reports whether annex's service account has a right in the main cluster.
 func (e *environment) mayAnnex(ctx context.Context, r right) (bool, error) {
 	attributes := r.ResourceAttributes
 	review, err := e.main.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{

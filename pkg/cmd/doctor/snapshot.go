@@ -16,8 +16,7 @@ import (
 	"slices"
 )
 
-// snapshot is what OpenAPI documents had at some time: names, and hashes of what
-// was below them.
+// snapshot has the names in OpenAPI documents and the hashes of their content.
 type snapshot struct {
 	// Paths and Definitions are of /openapi/v2.
 	Paths       map[string]string `json:"paths"`
@@ -55,7 +54,7 @@ func (e *environment) takeSnapshot(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	for path := range v3.Paths {
-		// Without the hash in the query, which would allow an answer from a cache.
+		// Without the hash in the query, so that no cached response is returned.
 		var document json.RawMessage
 		if err := e.getJSON(ctx, "/openapi/v3/"+path, &document); err != nil {
 			return nil, err
@@ -89,7 +88,7 @@ func hashes(of map[string]json.RawMessage) (map[string]string, error) {
 	return all, nil
 }
 
-// hash does not depend on the order of keys.
+// hash is independent of the order of keys.
 func hash(content json.RawMessage) (string, error) {
 	var parsed any
 	if err := json.Unmarshal(content, &parsed); err != nil {
@@ -106,7 +105,7 @@ func hash(content json.RawMessage) (string, error) {
 func (s *snapshot) write(path string) error {
 	content, err := json.MarshalIndent(s, "", " ")
 	if err != nil {
-		return fmt.Errorf("encode what the documents have: %w", err)
+		return fmt.Errorf("encode the summary: %w", err)
 	}
 	return os.WriteFile(path, append(content, '\n'), 0o644)
 }
@@ -126,7 +125,7 @@ func readSnapshot(path string) (*snapshot, error) {
 	return read, nil
 }
 
-// change is one entry that is different.
+// change is a changed entry.
 type change struct {
 	entry, how string
 }
@@ -134,11 +133,11 @@ type change struct {
 const (
 	vanished = "has vanished"
 	appeared = "has appeared"
-	differs  = "is not what it was"
+	differs  = "was changed"
 )
 
-// changes lists what is different now, and counts what is different in groups,
-// where that is expected.
+// changes lists the changes outside of groups, and counts those in groups, which are
+// expected.
 func (s *snapshot) changes(now *snapshot, groups []string) (outside []change, within int) {
 	for _, part := range []struct {
 		what        string

@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcdflags is how commands that go to an etcd themselves, not to annex, are
-// told which.
+// Package etcdflags has the flags of commands that connect to etcd directly.
 package etcdflags
 
 import (
@@ -16,22 +15,22 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 )
 
-// Options say which etcd is meant. The zero value means none.
+// Options select the etcd. The zero value means none.
 type Options struct{ storagebackend.TransportConfig }
 
-// AddFlags adds the flags of the options, those of annex serve. What describes the
-// etcd in a sentence.
+// AddFlags adds the flags, named as those of annex serve. What describes the etcd in a
+// sentence.
 func (o *Options) AddFlags(fs *pflag.FlagSet, what string) {
 	fs.StringSliceVar(&o.ServerList, "etcd-servers", o.ServerList, what)
-	fs.StringVar(&o.TrustedCAFile, "etcd-cafile", o.TrustedCAFile, "The authority of that etcd's certificates.")
+	fs.StringVar(&o.TrustedCAFile, "etcd-cafile", o.TrustedCAFile, "The CA of that etcd's certificates.")
 	fs.StringVar(&o.CertFile, "etcd-certfile", o.CertFile, "The client certificate for that etcd.")
 	fs.StringVar(&o.KeyFile, "etcd-keyfile", o.KeyFile, "The key of the client certificate.")
 }
 
-// Given reports whether there is an etcd.
+// Given reports whether an etcd is selected.
 func (o *Options) Given() bool { return len(o.ServerList) > 0 }
 
-// Validate refuses certificates without an etcd that they are for.
+// Validate rejects certificates without --etcd-servers.
 func (o *Options) Validate() error {
 	if !o.Given() && (o.TrustedCAFile != "" || o.CertFile != "" || o.KeyFile != "") {
 		return errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are for --etcd-servers")
@@ -39,7 +38,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Connect makes a client, once it is known that there is an etcd to talk to.
+// Connect checks that etcd can be used and returns a client.
 func (o *Options) Connect(ctx context.Context) (*clientv3.Client, error) {
 	if err := externaletcd.Check(ctx, o.TransportConfig); err != nil {
 		return nil, err

@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeconfig is the command `annex kubeconfig`: it gives somebody access with
-// a client certificate that annex's own authority signs. It needs the data directory
-// and no running annex.
+// Package kubeconfig implements `annex kubeconfig`, which signs a client certificate with
+// annex's CA. It needs the data directory and no running annex.
 package kubeconfig
 
 import (
@@ -26,9 +25,9 @@ import (
 
 const (
 	defaultTTL = 24 * time.Hour
-	// minTTL is longer than clocks are apart.
+	// minTTL exceeds usual clock skew.
 	minTTL = time.Minute
-	// maxTTL is a year: a certificate cannot be taken back.
+	// maxTTL is a year, because a certificate cannot be revoked.
 	maxTTL = 365 * 24 * time.Hour
 )
 
@@ -48,10 +47,10 @@ func NewCommand(out io.Writer) *cobra.Command {
 	o := &options{dataDir: ".annex", ttl: defaultTTL, clock: clock.RealClock{}}
 	cmd := &cobra.Command{
 		Use:   "kubeconfig --user NAME",
-		Short: "Print a kubeconfig for somebody, with a short-lived client certificate",
-		Long: "Print a kubeconfig with a client certificate that annex's own authority in --data-dir signs. Whoever has it is\n" +
-			"the user in the groups until the certificate expires; it cannot be taken back before. What the user may do is\n" +
-			"up to authorization. annex may run or not.",
+		Short: "Print a kubeconfig with a short-lived client certificate",
+		Long: "Print a kubeconfig with a client certificate signed by annex's CA in --data-dir. It authenticates as the user and\n" +
+			"groups until it expires, and cannot be revoked before. Authorization decides what the user can do. annex need not\n" +
+			"run.",
 		Example: "  # For a day:\n" +
 			"  annex kubeconfig --user alice --group developers > alice.kubeconfig\n" +
 			"  # For a build that takes an hour:\n" +
@@ -68,12 +67,11 @@ func NewCommand(out io.Writer) *cobra.Command {
 	fs.StringVar(&o.dataDir, "data-dir", o.dataDir, "The data directory of the annex to log in to.")
 	fs.StringVar(&o.user, "user", o.user, "The name of the user.")
 	fs.StringArrayVar(&o.groups, "group", o.groups, "A group that the user is in. Can be given more than once.")
-	fs.DurationVar(&o.ttl, "ttl", o.ttl, "How long the certificate is good.")
+	fs.DurationVar(&o.ttl, "ttl", o.ttl, "How long the certificate is valid.")
 	fs.StringVar(&o.server, "server", o.server, "The URL of annex. If not set, the one in admin.kubeconfig.")
 	return cmd
 }
 
-// run signs and prints.
 func (o *options) run(out io.Writer) error {
 	dir, err := datadir.Find(o.dataDir)
 	if err != nil {
@@ -85,7 +83,7 @@ func (o *options) run(out io.Writer) error {
 		return fmt.Errorf("--data-dir %s: %w", o.dataDir, err)
 	}
 	if end := authority.Certificate().NotAfter; now.Add(o.ttl).After(end) {
-		return fmt.Errorf("--ttl %s: the authority that signs expires on %s, before that", o.ttl, end.UTC().Format(time.RFC3339))
+		return fmt.Errorf("--ttl %s: annex's CA expires before, on %s", o.ttl, end.UTC().Format(time.RFC3339))
 	}
 	kubeconfig, err := o.locate(dir.AdminKubeconfig())
 	if err != nil {
@@ -109,7 +107,7 @@ func (o *options) run(out io.Writer) error {
 	return err
 }
 
-// locate says where annex is, as the administrator's kubeconfig does.
+// locate returns the address of annex from the administrator's kubeconfig.
 func (o *options) locate(adminKubeconfig string) (pki.Kubeconfig, error) {
 	found := pki.Kubeconfig{ServerURL: o.server}
 	admin, err := clientcmd.LoadFromFile(adminKubeconfig)
@@ -117,11 +115,11 @@ func (o *options) locate(adminKubeconfig string) (pki.Kubeconfig, error) {
 	case errors.Is(err, fs.ErrNotExist) && o.server != "":
 		return found, nil
 	case err != nil:
-		return found, fmt.Errorf("read where annex serves, which --server says too: %w", err)
+		return found, fmt.Errorf("read the address of annex, which --server can set: %w", err)
 	}
 	context := admin.Contexts[admin.CurrentContext]
 	if context == nil || admin.Clusters[context.Cluster] == nil {
-		return found, fmt.Errorf("%s has no cluster in its current context: say with --server where annex serves", adminKubeconfig)
+		return found, fmt.Errorf("%s has no cluster in its current context: set --server to the address of annex", adminKubeconfig)
 	}
 	cluster := admin.Clusters[context.Cluster]
 	found.ServerName = cluster.TLSServerName
@@ -131,7 +129,7 @@ func (o *options) locate(adminKubeconfig string) (pki.Kubeconfig, error) {
 	return found, nil
 }
 
-// keepPrivate takes the file away from others that a shell made for what is printed.
+// keepPrivate makes the file that a shell created for the output unreadable for others.
 func keepPrivate(out io.Writer) error {
 	file, ok := out.(*os.File)
 	if !ok {
@@ -147,7 +145,7 @@ func keepPrivate(out io.Writer) error {
 	return nil
 }
 
-// checkServer refuses what is no address of annex.
+// checkServer rejects an invalid URL of annex.
 func checkServer(server string) error {
 	parsed, err := url.Parse(server)
 	if err != nil || parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {

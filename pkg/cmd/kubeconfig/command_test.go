@@ -84,7 +84,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// verify returns the certificate if it logs in where the authority is trusted.
+// verify returns the certificate if the authority verifies it.
 func verify(t *testing.T, certPEM, keyPEM, authority []byte) *x509.Certificate {
 	t.Helper()
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
@@ -131,13 +131,13 @@ func TestKubeconfigRefused(t *testing.T) {
 		"service account":          {in(dir, "--user=system:serviceaccount:default:x"), "kubectl create token"},
 		"group of nothing":         {in(dir, "--user=a", "--group="), "--group must not be empty"},
 		"group of the anonymous":   {in(dir, "--user=a", "--group=system:unauthenticated"), "do not log in"},
-		"group of everybody":       {in(dir, "--user=a", "--group=system:authenticated"), "everybody"},
+		"group of all users":       {in(dir, "--user=a", "--group=system:authenticated"), "every authenticated user"},
 		"group of service account": {in(dir, "--user=a", "--group=system:serviceaccounts:x"), "kubectl create token"},
 		"group given twice":        {in(dir, "--user=a", "--group=b", "--group=b"), "twice"},
 		"no time":                  {in(dir, "--user=a", "--ttl=0s"), "--ttl 0s"},
 		"the past":                 {in(dir, "--user=a", "--ttl=-1h"), "--ttl -1h"},
 		"for ever":                 {in(dir, "--user=a", "--ttl=100000h"), "--ttl 100000h"},
-		"longer than the CA":       {in(expiring, "--user=a"), "--ttl 24h0m0s: the authority that signs expires"},
+		"longer than the CA":       {in(expiring, "--user=a"), "--ttl 24h0m0s: annex's CA expires before, on"},
 		"server without TLS":       {in(dir, "--user=a", "--server=http://127.0.0.1:7443"), "--server"},
 		"server of words":          {in(dir, "--user=a", "--server=here"), "--server"},
 		"no data dir":              {in("", "--user=a"), "--data-dir must not be empty"},
@@ -153,7 +153,7 @@ func TestKubeconfigRefused(t *testing.T) {
 			var out bytes.Buffer
 			err := execute(&out, test.args...)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error is %v, want one that says %q", err, test.want)
+				t.Errorf("error is %v, want one that contains %q", err, test.want)
 			}
 			if out.Len() > 0 {
 				t.Errorf("printed %s", out.String())
@@ -168,7 +168,7 @@ func TestKubeconfigRefused(t *testing.T) {
 	}
 }
 
-// A shell makes files that everybody can read.
+// A shell creates files that all users can read.
 func TestKubeconfigIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := newDataDir(t, pki.Options{})

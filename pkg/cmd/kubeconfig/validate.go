@@ -23,7 +23,7 @@ const (
 	serviceAccountsGroup = "system:serviceaccounts"
 )
 
-// validate checks the flags; the data directory is not looked at.
+// validate checks the flags without reading the data directory.
 func (o *options) validate() error {
 	if o.dataDir == "" {
 		return errors.New("--data-dir must not be empty")
@@ -36,7 +36,7 @@ func (o *options) validate() error {
 	}
 	switch {
 	case o.user == anonymousUser:
-		return fmt.Errorf("--user %s is who logs in with nothing", o.user)
+		return fmt.Errorf("--user %s is the user of unauthenticated requests", o.user)
 	case strings.HasPrefix(o.user, serviceAccountPrefix):
 		return fmt.Errorf("--user %s is a service account: `kubectl create token` makes tokens for those", o.user)
 	}
@@ -63,7 +63,7 @@ func checkGroup(group string) error {
 	}
 	switch {
 	case group == authenticatedGroup:
-		return fmt.Errorf("--group %s: everybody who logs in is in it", group)
+		return fmt.Errorf("--group %s: every authenticated user is in it", group)
 	case group == anonymousGroup:
 		return fmt.Errorf("--group %s is of those who do not log in", group)
 	case group == serviceAccountsGroup || strings.HasPrefix(group, serviceAccountsGroup+":"):
@@ -72,7 +72,7 @@ func checkGroup(group string) error {
 	return nil
 }
 
-// checkName refuses what nobody means, or what looks like something else.
+// checkName rejects names that are mistakes or could be confused with others.
 func checkName(flag, name string) error {
 	switch {
 	case strings.TrimSpace(name) == "":

@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package login is how commands that are clients of a server find it and log in, as
-// kubectl does.
+// Package login finds the server of client commands and logs in, as kubectl does.
 package login
 
 import (
@@ -17,7 +16,7 @@ import (
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 )
 
-// Options say which server is meant.
+// Options select the server.
 type Options struct{ kubeconfig, context string }
 
 // AddFlags adds the flags of the options. Server completes "The kubeconfig of".
@@ -27,14 +26,14 @@ func (o *Options) AddFlags(fs *pflag.FlagSet, server string) {
 	fs.StringVar(&o.context, "context", o.context, "The context of the kubeconfig to use.")
 }
 
-// AnnexOrMain describes the server of commands that reach annex also through the
-// cluster that it stands behind.
+// AnnexOrMain describes the server of commands that also reach annex through its main
+// cluster.
 const AnnexOrMain = "annex, or of the cluster it stands behind"
 
-// Given reports whether a flag says which server is meant.
+// Given reports whether a flag selects the server.
 func (o *Options) Given() bool { return o.kubeconfig != "" || o.context != "" }
 
-// Config is how to reach the server, without a limit on requests: the server has one.
+// Config returns the configuration of a client without rate limit: the server has one.
 func (o *Options) Config(userAgent string) (*restclient.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
@@ -48,13 +47,13 @@ func (o *Options) Config(userAgent string) (*restclient.Config, error) {
 	return config, nil
 }
 
-// NewAnnexClient makes a client of annex's own kinds, which have no protobuf encoding.
+// NewAnnexClient returns a client of annex's own kinds, which have no protobuf encoding.
 func NewAnnexClient(config *restclient.Config) (annexclient.Interface, error) {
 	config = restclient.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeJSON
 	clients, err := annexclient.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: make a client: %w", err)
+		return nil, fmt.Errorf("--kubeconfig: create the client: %w", err)
 	}
 	return clients, nil
 }

@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scheduler is the commands `annex scheduler`, which places HostedResources on
-// Stores from a process of its own, and `annex place`, which shows how one would be
-// placed. Both are clients of annex.
+// Package scheduler implements `annex scheduler`, which places HostedResources on Stores
+// from a separate process, and `annex place`, which shows how one would be placed. Both
+// are clients of annex.
 package scheduler
 
 import (
@@ -32,11 +32,9 @@ import (
 )
 
 const (
-	// bindings is how many resources are bound at a time.
+	// bindings is the number of concurrent bindings.
 	bindings = 16
-	// resync is how often all is handed out again, so that a change that was lost is
-	// got over.
-	resync = 10 * time.Minute
+	resync   = 10 * time.Minute
 )
 
 // options are the flags of `annex scheduler`.
@@ -57,10 +55,10 @@ func NewCommand(out io.Writer) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "scheduler",
-		Short: "Choose the Stores of resources, from a process of its own",
+		Short: "Choose the Stores of resources, from a separate process",
 		Long: "Choose a Store for each HostedResource that has none and names this scheduler in spec.schedulerName.\n" +
-			"`annex serve` does so itself for those that name none. This is for a scheduler with plugins of your\n" +
-			"own, or for one that runs elsewhere. Several replicas of it agree on one that works, by a Lease.",
+			"`annex serve` does so for those that name none. Use this for a scheduler with your own plugins, or one\n" +
+			"that runs elsewhere. Replicas elect a leader with a Lease.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.validate(); err != nil {
@@ -73,8 +71,8 @@ func NewCommand(out io.Writer) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	o.login.AddFlags(fs, login.AnnexOrMain)
-	fs.StringVar(&o.name, "scheduler-name", o.name, "Place the HostedResources with this spec.schedulerName. It is the name of the Lease, too.")
-	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "Work only while holding the Lease, so that several replicas can run.")
+	fs.StringVar(&o.name, "scheduler-name", o.name, "Place the HostedResources with this spec.schedulerName. This is also the name of the Lease.")
+	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "Place resources only while holding the Lease, so that several replicas can run.")
 	fs.StringVar(&o.namespace, "leader-elect-resource-namespace", o.namespace, "The namespace of the Lease.")
 	o.timing.AddFlags(fs, "places resources")
 	logsapi.AddFlags(o.logs, fs)
@@ -95,7 +93,7 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
-// run works until ctx is done.
+// run places resources until ctx is done, while this replica leads.
 func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err := logsapi.ValidateAndApply(o.logs, nil); err != nil {
 		return fmt.Errorf("apply the logging flags: %w", err)
@@ -110,22 +108,22 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	}
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("--kubeconfig: make a client of leases and events: %w", err)
+		return fmt.Errorf("--kubeconfig: create the client of leases and events: %w", err)
 	}
-	term := func(ctx context.Context) error {
+	work := func(ctx context.Context) error {
 		fmt.Fprintf(out, "annex scheduler: placing resources for %s at %s\n", o.name, config.Host)
 		return o.work(ctx, annexHosting, kube)
 	}
 	if !o.leaderElect {
-		return term(ctx)
+		return work(ctx)
 	}
-	// What cannot work now cannot in the next term: it ends the process.
+	// An error is permanent and ends the process.
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	err = leader.Run(ctx, leader.Config{
 		Leases: kube.CoordinationV1(), Namespace: o.namespace, Name: o.name, Identity: leader.NewIdentity(), Timing: o.timing,
 	}, func(ctx context.Context) {
-		if err := term(ctx); err != nil {
+		if err := work(ctx); err != nil {
 			end(err)
 		}
 	})

@@ -34,8 +34,8 @@ func NewPlaceCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "place PLURAL.GROUP",
 		Short: "Show on which Store a resource would be placed and why, or place it",
-		Long: "Show what the scheduler's filters and scores say of every Store for a resource, the best first. Nothing\n" +
-			"is changed. With --store the resource is placed there, whatever they say, if it has no Store yet.",
+		Long: "Show the result of the scheduler's filters and scores for every Store, the best first. Nothing is\n" +
+			"changed. With --store the resource is placed there, whatever the result, if it has no Store yet.",
 		Example: "  annex place widgets.example.com\n" +
 			"  annex place widgets.example.com --store fast",
 		Args: cobra.ExactArgs(1),
@@ -93,7 +93,7 @@ func (o *placeOptions) run(ctx context.Context, annexHosting hostingclient.Hosti
 	return printDecision(out, decision)
 }
 
-// summary says where a resource is and where it would be placed.
+// summary describes where a resource is and where it would be placed.
 func summary(hosted *hostingv1alpha1.HostedResource, decision framework.Decision) string {
 	choice := "fits on no Store"
 	if best, ok := decision.Best(); ok {

@@ -1,11 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeconfig loads the kubeconfigs that lead annex to a webhook. Upstream
-// loads them as kubectl does: what it does not know it ignores, and with nothing in
-// the file it looks for another server by itself. A webhook decides who may log in
-// and act, or sees what everybody does: servers that anybody could stand in for
-// are refused.
+// Package kubeconfig loads the kubeconfigs of webhooks, more strictly than upstream, which
+// loads them as kubectl does: it ignores unknown fields, and uses another server if the
+// file is empty. A webhook decides about logins and authorization, or receives all audit
+// events, so a server without verified identity is rejected.
 package kubeconfig
 
 import (
@@ -24,18 +23,18 @@ import (
 	"github.com/annex-dev/annex/pkg/configfile"
 )
 
-// decoder knows the fields of a kubeconfig and no others.
+// decoder rejects unknown fields.
 var decoder = serializer.NewCodecFactory(clientcmdlatest.Scheme, serializer.EnableStrict).UniversalDeserializer()
 
-// Check says what is wrong with the kubeconfig at a path, with file, line and field.
-// The server that it names is not asked.
+// Check returns the errors of the kubeconfig at a path, with file, line and field. It does
+// not connect to the server.
 func Check(path string) error {
 	_, err := Load(path)
 	return err
 }
 
-// Load returns how to reach the server, as often as is asked for: what bounds the
-// questions to a webhook is what bounds the requests that they are about.
+// Load returns the configuration of a client without rate limit: calls of a webhook are
+// limited as the requests that cause them.
 func Load(path string) (*restclient.Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -58,7 +57,7 @@ func load(path string, data []byte) (*restclient.Config, error) {
 	if errs := validate(config); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	// The files that it names, and what else it can say about users.
+	// The files that it names, and errors of users.
 	loaded, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		return nil, err
@@ -72,7 +71,7 @@ func load(path string, data []byte) (*restclient.Config, error) {
 // validate follows the current context to a server.
 func validate(config *clientcmdv1.Config) field.ErrorList {
 	if config.CurrentContext == "" {
-		return field.ErrorList{field.Required(field.NewPath("current-context"), "it says which server is meant")}
+		return field.ErrorList{field.Required(field.NewPath("current-context"), "it selects the server")}
 	}
 	at := slices.IndexFunc(config.Contexts, func(c clientcmdv1.NamedContext) bool { return c.Name == config.CurrentContext })
 	if at < 0 {
@@ -90,7 +89,7 @@ func validate(config *clientcmdv1.Config) field.ErrorList {
 	return append(errs, validateCluster(&config.Clusters[at].Cluster, field.NewPath("clusters").Index(at).Child("cluster"))...)
 }
 
-// validateCluster makes sure that the server proves who it is.
+// validateCluster checks that the identity of the server is verified.
 func validateCluster(cluster *clientcmdv1.Cluster, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch {
@@ -100,7 +99,7 @@ func validateCluster(cluster *clientcmdv1.Cluster, path *field.Path) field.Error
 		errs = append(errs, field.Invalid(path.Child("server"), cluster.Server, "must begin with https://"))
 	}
 	if cluster.InsecureSkipTLSVerify {
-		errs = append(errs, field.Forbidden(path.Child("insecure-skip-tls-verify"), "anybody could answer for the webhook"))
+		errs = append(errs, field.Forbidden(path.Child("insecure-skip-tls-verify"), "any server could answer as the webhook"))
 	}
 	return errs
 }
