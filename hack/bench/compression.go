@@ -247,7 +247,7 @@ func (s *stored) waitDictionary(ctx context.Context, resource schema.GroupResour
 // weigh compares stored sizes with uncompressed ones.
 func (s *stored) weigh(ctx context.Context, resource schema.GroupResource, written []string) (sizes, error) {
 	generic, release := compression.NewManager().Transformer(compression.Resource{
-		GroupResource: resource, Wanted: func() bool { return true },
+		GroupResource: resource, Enabled: func() bool { return true },
 	})
 	defer release()
 	sum := sizes{medium: []sizes{{}}}

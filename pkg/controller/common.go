@@ -6,8 +6,6 @@ package controller
 import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/hostedresource"
-	"github.com/annex-dev/annex/pkg/controller/intact"
-	"github.com/annex-dev/annex/pkg/controller/limits"
 	"github.com/annex-dev/annex/pkg/controller/store"
 	"github.com/annex-dev/annex/pkg/scheduler"
 )
@@ -18,10 +16,6 @@ func commonControllers() []descriptor {
 	return []descriptor{
 		// A start may find five hundred definitions.
 		{hostedresource.ControllerName, 4, newHostedResource},
-		// Few resources have limits, and their usage is written once a second.
-		{limits.ControllerName, 2, newLimits},
-		// Unreadable objects are rare.
-		{intact.ControllerName, 1, newIntact},
 		// Placements are decided one at a time; so many are written concurrently.
 		{scheduler.ControllerName, 16, newScheduler},
 		// A Store that does not respond must not delay others.
@@ -36,25 +30,9 @@ func newHostedResource(config Config) (controller, error) {
 		HostedResources:           config.AnnexHostedResourceInformer,
 		Stores:                    config.AnnexStoreInformer,
 		CustomResourceDefinitions: config.AnnexDefinitionInformer,
-		Usage:                     config.Usage.In,
-	})
-}
-
-func newLimits(config Config) (controller, error) {
-	return limits.New(limits.Config{
-		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
-		HostedResources:      config.AnnexHostedResourceInformer,
-		Usage:                config.Usage,
-		Events:               config.recorder(limits.ControllerName),
-	})
-}
-
-func newIntact(config Config) (controller, error) {
-	return intact.New(intact.Config{
-		AnnexHostedResources: config.AnnexHosting.HostingV1alpha1().HostedResources(),
-		HostedResources:      config.AnnexHostedResourceInformer,
-		Unreadable:           config.Unreadable,
-		Events:               config.recorder(intact.ControllerName),
+		Usage:                     config.Usage,
+		Unreadable:                config.Unreadable,
+		Events:                    config.recorder(hostedresource.ControllerName),
 	})
 }
 

@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/controller/bootstrap"
-	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
 	hostinglisters "github.com/annex-dev/annex/pkg/generated/listers/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/standalone/controller/flowcontrol"
 	"github.com/annex-dev/annex/pkg/standalone/controller/garbagecollector"
+	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 	"github.com/annex-dev/annex/pkg/standalone/controller/namespace"
 	"github.com/annex-dev/annex/pkg/standalone/controller/policystatus"
 	"github.com/annex-dev/annex/pkg/standalone/controller/rbac"

@@ -75,7 +75,7 @@ func (r *running) learn(t *testing.T) {
 	t.Helper()
 	manager := compression.NewManager()
 	transformer, release := manager.Transformer(compression.Resource{
-		GroupResource: widgets, Store: "default", Prefix: "/annex", KV: r.etcd, Wanted: func() bool { return true },
+		GroupResource: widgets, Store: "default", Prefix: "/annex", KV: r.etcd, Enabled: func() bool { return true },
 	})
 	defer release()
 	write := func(i int) []byte {
@@ -152,7 +152,7 @@ func slashed(data []byte) []byte {
 func generic(t *testing.T) []byte {
 	t.Helper()
 	transformer, release := compression.NewManager().Transformer(compression.Resource{
-		GroupResource: widgets, Wanted: func() bool { return true },
+		GroupResource: widgets, Enabled: func() bool { return true },
 	})
 	defer release()
 	stored, err := transformer.TransformToStorage(context.Background(), []byte(sample(7)), value.DefaultContext("/k"))

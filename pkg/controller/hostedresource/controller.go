@@ -1,6 +1,17 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package hostedresource creates a HostedResource for every CustomResourceDefinition and
+// writes its status: the phase, the Store's readiness, the usage, how full the limits
+// are, and which objects cannot be read. All of it is one reconcile and one write.
+//
+// HostedResources that this controller created have the label annex.dev/automanaged. They
+// are deleted with their CustomResourceDefinition, unless the annotation
+// annex.dev/definition-from names the main cluster as the source. A HostedResource that a
+// user created, or removed the label from, stays and waits for its definition.
+//
+// Usage changes with every write to the resource. The status follows at most once per
+// second and always ends at the exact numbers.
 package hostedresource
 
 import (
@@ -16,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
@@ -29,20 +41,23 @@ const (
 	// ControllerName names the controller in logs and metrics.
 	ControllerName = "hostedresource"
 
-	// usageInterval is the least time between two writes of one status that
-	// bring nothing but other numbers.
+	// usageInterval is the minimum time between two writes of one status that change
+	// only the usage.
 	usageInterval = time.Second
 
-	// settlePeriod keeps the controller's writes away from the first moments of
-	// a new resource, but for those that it cannot be served without. A list just
-	// after a write elsewhere waits until etcd tells its watch cache of it, which a
-	// fresh cache asks only after 100 ms.
+	// settlePeriod delays writes for a new resource, except those that it needs to be
+	// served: the first list of it would wait for such a write to reach its new watch
+	// cache, which requests progress from etcd only after 100 ms.
 	settlePeriod = 200 * time.Millisecond
 )
 
-// UsageFunc tells how much there is of a resource in a Store. It returns false while
-// that is not known.
-type UsageFunc func(store string, resource schema.GroupResource) (of usage.Usage, known bool)
+// Usage counts the objects of resources and their bytes.
+type Usage interface {
+	// In is the usage of a resource in a Store, and false while it is unknown.
+	In(store string, resource schema.GroupResource) (in usage.Usage, known bool)
+	// Namespaces is the usage by namespace.
+	Namespaces(resource schema.GroupResource) map[string]usage.Usage
+}
 
 // Config holds what the controller depends on.
 type Config struct {
@@ -53,22 +68,26 @@ type Config struct {
 	Stores                    hostinginformers.StoreInformer
 	CustomResourceDefinitions apiextensionsinformers.CustomResourceDefinitionInformer
 
-	Usage UsageFunc
+	Usage      Usage
+	Unreadable UnreadableObjects
+	Events     events.EventRecorder
 }
 
 // Controller keeps HostedResources.
 type Controller struct {
-	queue    *framework.Queue[string]
-	lister   hostinglisters.HostedResourceLister
-	throttle *framework.Throttle
-	synced   []cache.DoneChecker
+	queue      *framework.Queue[string]
+	lister     hostinglisters.HostedResourceLister
+	throttle   *framework.Throttle
+	unreadable UnreadableObjects
+	synced     []cache.DoneChecker
 }
 
-// New returns a controller that follows the informers of config and does nothing
+// New returns a controller that adds handlers to the informers of config. It does nothing
 // before Run.
 func New(config Config) (*Controller, error) {
 	hostedResources, definitions, stores := config.HostedResources.Lister(), config.CustomResourceDefinitions.Lister(), config.Stores.Lister()
-	c := &Controller{lister: hostedResources, throttle: framework.NewThrottle(usageInterval, time.Now)}
+	registerMetrics()
+	c := &Controller{lister: hostedResources, throttle: framework.NewThrottle(usageInterval, time.Now), unreadable: config.Unreadable}
 	r := &reconciler{
 		getHosted:     hostedResources.Get,
 		getDefinition: definitions.Get,
@@ -88,19 +107,20 @@ func New(config Config) (*Controller, error) {
 			_, err := config.AnnexDefinitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
 			return err
 		},
-		delete:   config.AnnexHostedResources.Delete,
-		usage:    config.Usage,
-		throttle: c.throttle,
-		now:      time.Now,
+		delete:     config.AnnexHostedResources.Delete,
+		usage:      config.Usage,
+		unreadable: config.Unreadable,
+		events:     config.Events,
+		throttle:   c.throttle,
+		now:        time.Now,
 	}
 	c.queue = framework.NewQueue(framework.QueueConfig[string]{Name: ControllerName, Reconcile: r.reconcile})
 	return c, c.addEventHandlers(config)
 }
 
-// addEventHandlers has every change that may matter queue the names it matters to.
 func (c *Controller) addEventHandlers(config Config) error {
 	named := cache.ResourceEventHandlerFuncs{
-		// At once: requests for the resource wait for its Store.
+		// Immediately: requests for the resource wait for its Store.
 		AddFunc:    c.enqueue,
 		UpdateFunc: func(_, obj any) { c.enqueueAfter(obj, settlePeriod) },
 		DeleteFunc: c.enqueue,
@@ -129,38 +149,37 @@ func (c *Controller) addEventHandlers(config Config) error {
 
 // Run keeps HostedResources until ctx is done.
 func (c *Controller) Run(ctx context.Context, workers int) {
+	// Another replica reports the metrics afterwards.
+	defer limitUsedRatio.Reset()
+	defer c.unreadable.AddHandler(func(resource schema.GroupResource) { c.queue.Add(resource.String()) })()
 	c.queue.Run(ctx, workers, c.synced...)
 }
 
-// UsageChanged is to be called when the usage of a resource may have changed. It
-// never blocks for long.
+// UsageChanged implements usage.Handler.
 func (c *Controller) UsageChanged(resource schema.GroupResource) {
 	name := resource.String()
 	c.queue.AddAfter(name, c.throttle.Delay(name))
 }
 
-// AllUsageChanged is to be called when the usage of any resource may have changed,
-// as when it becomes known.
+// AllUsageChanged implements usage.Handler.
 func (c *Controller) AllUsageChanged() {
 	c.enqueueWhere(func(*hostingv1alpha1.HostedResource) bool { return true })
 }
 
-// enqueue queues the name of a HostedResource or a CustomResourceDefinition:
-// they are the same.
+// enqueue queues the name that a HostedResource and its CustomResourceDefinition share.
 func (c *Controller) enqueue(obj any) { c.enqueueAfter(obj, 0) }
 
 func (c *Controller) enqueueAfter(obj any, delay time.Duration) {
 	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 	if err != nil {
-		utilruntime.HandleErrorWithContext(context.Background(), err, "An object without a name was seen", "controller", ControllerName)
+		utilruntime.HandleErrorWithContext(context.Background(), err, "Reading the name of an object failed", "controller", ControllerName)
 		return
 	}
 	c.queue.AddAfter(name, delay)
 }
 
-// storeChanged queues the resources that a Store holds, if it is new, gone or
-// says something else about whether it is ready. Its numbers change much more
-// often, and do not matter here.
+// storeChanged queues the resources on a Store that is new, deleted or whose readiness
+// changed. Other changes of its status are frequent and irrelevant here.
 func (c *Controller) storeChanged(before *hostingv1alpha1.Store, obj any) {
 	after, ok := obj.(*hostingv1alpha1.Store)
 	if !ok || before != nil && sameReadiness(before, after) {
@@ -182,8 +201,6 @@ func (c *Controller) enqueueWhere(matches func(*hostingv1alpha1.HostedResource) 
 	}
 }
 
-// sameReadiness reports whether two states of a Store mean the same for the
-// resources on it.
 func sameReadiness(a, b *hostingv1alpha1.Store) bool {
 	readyA := meta.FindStatusCondition(a.Status.Conditions, hostingv1alpha1.StoreReady)
 	readyB := meta.FindStatusCondition(b.Status.Conditions, hostingv1alpha1.StoreReady)

@@ -5,16 +5,21 @@ package hostedresource
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
@@ -22,21 +27,41 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// controllerFixture is a controller at work, between clients that keep objects in memory.
+// controllerFixture is a running controller with fake clients.
 type controllerFixture struct {
 	*Controller
 	annex       *annexfake.Clientset
 	definitions *apiextensionsfake.Clientset
-	objects     atomic.Int64 // of each resource
+	objects     atomic.Int64 // of each resource, in namespace "default" and on Store "default"
 	unknown     atomic.Bool
+	registry    *registry
+	recorder    *events.FakeRecorder
 }
 
-// run starts a controller for as long as the test lasts.
-func run(t *testing.T) *controllerFixture {
+// In implements Usage.
+func (r *controllerFixture) In(store string, _ schema.GroupResource) (usage.Usage, bool) {
+	objects := r.objects.Load()
+	return usage.Usage{Objects: objects, Bytes: 20 * objects, PlainBytes: 100 * objects}, store == "default" && !r.unknown.Load()
+}
+
+// Namespaces implements Usage.
+func (r *controllerFixture) Namespaces(resource schema.GroupResource) map[string]usage.Usage {
+	in, _ := r.In("default", resource)
+	return map[string]usage.Usage{"default": in}
+}
+
+// run starts a controller that runs until the end of the test. It begins with the given
+// HostedResources and their definition.
+func run(t *testing.T, existing ...runtime.Object) *controllerFixture {
 	t.Helper()
 	r := &controllerFixture{
-		annex:       annexfake.NewClientset(ready(metav1.ConditionTrue, "")),
+		annex:       annexfake.NewClientset(append(existing, ready(metav1.ConditionTrue, ""))...),
 		definitions: apiextensionsfake.NewClientset(),
+		registry:    &registry{},
+		recorder:    events.NewFakeRecorder(10),
+	}
+	if len(existing) > 0 {
+		r.createDefinition(t)
 	}
 	annex := annexinformers.NewSharedInformerFactory(r.annex, 0)
 	definitions := apiextensionsinformers.NewSharedInformerFactory(r.definitions, 0)
@@ -46,10 +71,9 @@ func run(t *testing.T) *controllerFixture {
 		HostedResources:           annex.Hosting().V1alpha1().HostedResources(),
 		Stores:                    annex.Hosting().V1alpha1().Stores(),
 		CustomResourceDefinitions: definitions.Apiextensions().V1().CustomResourceDefinitions(),
-		Usage: func(string, schema.GroupResource) (usage.Usage, bool) {
-			objects := r.objects.Load()
-			return usage.Usage{Objects: objects, Bytes: 20 * objects, PlainBytes: 100 * objects}, !r.unknown.Load()
-		},
+		Usage:                     r,
+		Unreadable:                r.registry,
+		Events:                    r.recorder,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -76,12 +100,17 @@ func run(t *testing.T) *controllerFixture {
 
 func (r *controllerFixture) define(t *testing.T) {
 	t.Helper()
+	r.createDefinition(t)
+	settle()
+}
+
+func (r *controllerFixture) createDefinition(t *testing.T) {
+	t.Helper()
 	crd := established()
 	crd.UID = "7"
 	if _, err := r.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	settle()
 }
 
 // place does the scheduler's part.
@@ -108,6 +137,28 @@ func (r *controllerFixture) hosted(t *testing.T) *hosted {
 	return resource
 }
 
+// condition returns a condition as text, empty if there is none.
+func (r *controllerFixture) condition(t *testing.T, kind string) string {
+	t.Helper()
+	c := meta.FindStatusCondition(r.hosted(t).Status.Conditions, kind)
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
+}
+
+// wantEvents compares the events since the previous call.
+func (r *controllerFixture) wantEvents(t *testing.T, what string, want ...string) {
+	t.Helper()
+	var got []string
+	for len(r.recorder.Events) > 0 {
+		got = append(got, <-r.recorder.Events)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: events (-want +got):\n%s", what, diff)
+	}
+}
+
 // statusWrites counts the writes of statuses so far.
 func (r *controllerFixture) statusWrites() int {
 	count := 0
@@ -119,7 +170,7 @@ func (r *controllerFixture) statusWrites() int {
 	return count
 }
 
-// settle lets everything happen that happens by itself, pauses included.
+// settle waits until the controller is idle, delays included.
 func settle() {
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
@@ -204,6 +255,7 @@ func TestUsageUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t)
 		r.define(t)
+		r.place(t)
 		before := r.statusWrites()
 		const seconds, perSecond = 20, 100
 		resource := schema.ParseGroupResource(widgets)
@@ -236,6 +288,7 @@ func TestUsageThatBecomesKnown(t *testing.T) {
 		r.unknown.Store(true)
 		r.objects.Store(3)
 		r.define(t)
+		r.place(t)
 		if got := r.hosted(t).Status.Objects; got != 0 {
 			t.Errorf("%d objects while the usage is not known, want 0", got)
 		}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -30,7 +31,8 @@ type fixture struct {
 	crd, liveCRD *definition
 	resource     *hosted
 	store        *hostingv1alpha1.Store
-	objects      int64
+	objects      int64        // of the same size
+	used         *usage.Usage // replaces objects
 	unknown      bool
 	errs         map[string]error // by the name of what was done
 	lastWrite    time.Duration    // ago; zero: never
@@ -62,6 +64,20 @@ func (w *fixture) do(what string) func(context.Context, *hosted) error {
 	}
 }
 
+// In implements Usage.
+func (w *fixture) In(store string, resource schema.GroupResource) (usage.Usage, bool) {
+	if store != "default" || resource.String() != widgets {
+		return usage.Usage{}, false
+	}
+	if w.used != nil {
+		return *w.used, !w.unknown
+	}
+	return usage.Usage{Objects: w.objects, Bytes: w.objects * 20, PlainBytes: w.objects * 100}, !w.unknown
+}
+
+// Namespaces implements Usage.
+func (w *fixture) Namespaces(schema.GroupResource) map[string]usage.Usage { return nil }
+
 func (w *fixture) reconciler() *reconciler {
 	now := epoch.Add(-w.lastWrite)
 	p := framework.NewThrottle(time.Second, func() time.Time { return now })
@@ -87,11 +103,11 @@ func (w *fixture) reconciler() *reconciler {
 			w.options = options
 			return w.errs["delete"]
 		},
-		usage: func(string, schema.GroupResource) (usage.Usage, bool) {
-			return usage.Usage{Objects: w.objects, Bytes: w.objects * 20, PlainBytes: w.objects * 100}, !w.unknown
-		},
-		throttle: p,
-		now:      func() time.Time { return epoch },
+		usage:      w,
+		unreadable: &registry{},
+		events:     events.NewFakeRecorder(10),
+		throttle:   p,
+		now:        func() time.Time { return epoch },
 	}
 }
 

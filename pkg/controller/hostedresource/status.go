@@ -11,14 +11,12 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
 
-// Reasons in the conditions of a HostedResource, beside those that the
-// CustomResourceDefinition gives.
+// Reasons of conditions, besides those copied from the CustomResourceDefinition.
 const (
 	reasonNotDefined         = "NotDefined"
 	reasonNotEstablished     = "NotEstablished"
@@ -33,11 +31,11 @@ const (
 	reasonServed             = "Served"
 )
 
-// setState states everything in the status but the numbers. A nil store does not
-// exist.
+// setState sets the phase and the conditions on the definition and the Store. A nil
+// store does not exist.
 func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, crd *definition, store *hostingv1alpha1.Store, now time.Time) {
-	// The next HostedResource may name another Store: what is written there and here
-	// would be two halves of the same resource.
+	// A deleted HostedResource is not bound to a new definition: the next HostedResource
+	// may name another Store, and the objects would be split between both.
 	var uid types.UID
 	if crd != nil {
 		uid = crd.UID
@@ -49,14 +47,14 @@ func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, cr
 	established := establishedCondition(resource.Name, crd)
 	stored := storeReadyCondition(status, resource.Spec.StoreName, store)
 	status.Phase = phase(crd, established, stored)
-	// What the Store holds is of this definition from now on: requests for the
-	// resource wait for it.
+	// From now on the Store holds objects of this definition. Requests for the resource
+	// wait for this.
 	status.DefinitionUID = uid
 	ready := readyCondition(status, established, stored)
 	if leaving {
 		status.Phase = hostingv1alpha1.HostedResourceTerminating
 		ready.Status, ready.Reason = metav1.ConditionFalse, reasonTerminating
-		ready.Message = "It is being deleted: once it is gone, one is made for the definition"
+		ready.Message = "It is being deleted; a new one is created for the definition afterwards"
 	}
 	for _, condition := range []metav1.Condition{established, stored, ready} {
 		condition.ObservedGeneration = resource.Generation
@@ -65,19 +63,7 @@ func setState(status *hostingv1alpha1.HostedResourceStatus, resource *hosted, cr
 	}
 }
 
-// setUsage states how much there is of the resource and reports whether that is
-// news. While it is not known, the last that was known stays.
-func setUsage(status *hostingv1alpha1.HostedResourceStatus, name, store string, usage UsageFunc) bool {
-	of, known := usage(store, schema.ParseGroupResource(name))
-	if !known || status.Objects == of.Objects && status.Bytes == of.PlainBytes && status.StoredBytes == of.Bytes {
-		return false
-	}
-	status.Objects, status.Bytes, status.StoredBytes = of.Objects, of.PlainBytes, of.Bytes
-	return true
-}
-
-// phase sums up what has been done so far. A Store that is down for now holds the
-// objects all the same.
+// phase does not depend on whether the Store is available: it holds the objects anyway.
 func phase(crd *definition, established, stored metav1.Condition) hostingv1alpha1.HostedResourcePhase {
 	switch {
 	case crd != nil && !crd.DeletionTimestamp.IsZero():
@@ -91,8 +77,8 @@ func phase(crd *definition, established, stored metav1.Condition) hostingv1alpha
 	}
 }
 
-// establishedCondition says what the definition says, in its own words. If its
-// names were refused, that is the cause and its Established only the effect.
+// establishedCondition copies the definition's condition Established, or NamesAccepted if
+// that is False and therefore the cause.
 func establishedCondition(name string, crd *definition) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceEstablished, Status: metav1.ConditionFalse}
 	if crd == nil {
@@ -156,7 +142,7 @@ func storeReadyCondition(status *hostingv1alpha1.HostedResourceStatus, storeName
 	return condition
 }
 
-// readyCondition sums up the others, those of other controllers in status included.
+// readyCondition summarizes the other conditions, including those of other controllers.
 func readyCondition(status *hostingv1alpha1.HostedResourceStatus, established, stored metav1.Condition) metav1.Condition {
 	condition := metav1.Condition{Type: hostingv1alpha1.HostedResourceReady}
 	if status.Phase == hostingv1alpha1.HostedResourceTerminating {
@@ -166,8 +152,7 @@ func readyCondition(status *hostingv1alpha1.HostedResourceStatus, established, s
 		return condition
 	}
 	if established.Reason == reasonNotDefined {
-		// The main cluster's definition that annex does not follow is why there is
-		// none.
+		// annex has no definition because it does not follow the main cluster's.
 		followed := meta.FindStatusCondition(status.Conditions, hostingv1alpha1.HostedResourceDefinitionSynced)
 		if followed != nil && followed.Status == metav1.ConditionFalse {
 			established.Reason, established.Message = followed.Reason, followed.Message

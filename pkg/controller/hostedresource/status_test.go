@@ -11,7 +11,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -282,34 +281,36 @@ func TestReadyBehindAMainCluster(t *testing.T) {
 	}
 }
 
-func TestSetUsage(t *testing.T) {
+func TestReconcileWritesUsage(t *testing.T) {
 	t.Parallel()
 	some := hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 300, StoredBytes: 60}
 	for name, tc := range map[string]struct {
-		of       usage.Usage
-		known    bool
-		want     hostingv1alpha1.HostedResourceStatus
-		wantNews bool
+		of      usage.Usage
+		known   bool
+		want    hostingv1alpha1.HostedResourceStatus
+		written bool
 	}{
 		"the same":     {of: usage.Usage{Objects: 3, Bytes: 60, PlainBytes: 300}, known: true, want: some},
 		"not known":    {want: some},
-		"more":         {of: usage.Usage{Objects: 4, Bytes: 81, PlainBytes: 401}, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 4, Bytes: 401, StoredBytes: 81}},
-		"larger only":  {of: usage.Usage{Objects: 3, Bytes: 60, PlainBytes: 301}, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 301, StoredBytes: 60}},
-		"compressed":   {of: usage.Usage{Objects: 3, Bytes: 40, PlainBytes: 300}, known: true, wantNews: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 300, StoredBytes: 40}},
-		"nothing left": {known: true, wantNews: true},
+		"more":         {of: usage.Usage{Objects: 4, Bytes: 81, PlainBytes: 401}, known: true, written: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 4, Bytes: 401, StoredBytes: 81}},
+		"larger only":  {of: usage.Usage{Objects: 3, Bytes: 60, PlainBytes: 301}, known: true, written: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 301, StoredBytes: 60}},
+		"compressed":   {of: usage.Usage{Objects: 3, Bytes: 40, PlainBytes: 300}, known: true, written: true, want: hostingv1alpha1.HostedResourceStatus{Objects: 3, Bytes: 300, StoredBytes: 40}},
+		"nothing left": {known: true, written: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			status := some
-			news := setUsage(&status, widgets, "default", func(_ string, resource schema.GroupResource) (usage.Usage, bool) {
-				if want := (schema.GroupResource{Group: "example.com", Resource: "widgets"}); resource != want {
-					t.Errorf("asked for the usage of %v, want %v", resource, want)
-				}
-				return tc.of, tc.known
-			})
-			if news != tc.wantNews {
-				t.Errorf("news: %v, want %v", news, tc.wantNews)
+			w := fixture{crd: established(), store: ready(metav1.ConditionTrue, ""), resource: resource(3, nil), used: &tc.of, unknown: !tc.known}
+			if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
+				t.Fatal(err)
 			}
+			if written := w.written != nil; written != tc.written {
+				t.Errorf("written: %v, want %v", written, tc.written)
+			}
+			got := w.resource.Status
+			if w.written != nil {
+				got = w.written.Status
+			}
+			status := hostingv1alpha1.HostedResourceStatus{Objects: got.Objects, Bytes: got.Bytes, StoredBytes: got.StoredBytes}
 			if diff := cmp.Diff(tc.want, status); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}

@@ -323,7 +323,7 @@ var rules = []rule{
 		others:   machinery,
 	},
 	{
-		packages: "pkg/apiserver/heavywrites",
+		packages: "pkg/apiserver/requestbody",
 		duty:     "Receives the bodies of requests, within limits.",
 		ours:     []string{"pkg/storage/objectsize"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),
@@ -429,16 +429,10 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
-		packages: "pkg/controller/limits",
-		duty:     "The controller that says how full the limits of HostedResources are.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/limits", "pkg/storage/usage"},
+		packages: "pkg/controller/hostedresource",
+		duty:     "The controller of HostedResources: creates them, and writes their status, usage, limits and unreadable objects included.",
+		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/corruption", "pkg/storage/limits", "pkg/storage/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
-	},
-	{
-		packages: "pkg/controller/intact",
-		duty:     "The controller that says which objects of HostedResources cannot be read.",
-		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/corruption"},
-		others:   clients,
 	},
 	{
 		packages: "pkg/aggregated/controller/{name}",
@@ -447,9 +441,15 @@ var rules = []rule{
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
+		packages: "pkg/standalone/controller/metadatainformers",
+		duty:     "The informers of the metadata of all objects, for garbage collection and quotas.",
+		ours:     []string{"pkg/controller/framework/..."},
+		others:   clients,
+	},
+	{
 		packages: "pkg/standalone/controller/{name}",
 		duty:     "A controller of the Kubernetes kinds that a standalone annex serves; kube-controller-manager runs its counterpart in a main cluster.",
-		ours:     []string{"pkg/controller/framework/..."},
+		ours:     []string{"pkg/standalone/controller/metadatainformers", "pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{

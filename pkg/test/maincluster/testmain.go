@@ -10,9 +10,25 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"testing"
 
 	"k8s.io/klog/v2"
 )
+
+// StartForTest starts a cluster for a test that breaks it, and stops it when the test ends.
+func StartForTest(t testing.TB, opts Options) *Cluster {
+	t.Helper()
+	cluster, err := Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cluster
+}
 
 // RunTests is what TestMain calls to share one cluster among the tests of a
 // package: it starts the cluster, hands it to use, runs the tests, stops the

@@ -7,18 +7,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
+	"github.com/annex-dev/annex/pkg/controller/framework/conditions"
 )
 
 const (
@@ -247,4 +253,86 @@ func minNonZero(a, b time.Duration) time.Duration {
 		return max(a, b)
 	}
 	return min(a, b)
+}
+
+// report has the HostedResources of a group say how its versions stand. It returns
+// when to look again at those whose news were put off.
+func (r *reconciler) report(ctx context.Context, v *view, standings map[string]status) (time.Duration, error) {
+	var again time.Duration
+	var errs []error
+	for _, resource := range v.hosted {
+		before := meta.FindStatusCondition(resource.Status.Conditions, hostingv1alpha1.HostedResourcePublished)
+		after := publishedCondition(resource, v, standings)
+		if !conditions.SetTransitionTime(&after, before, r.now()) {
+			continue
+		}
+		if !conditions.IsUrgent(&after, before) {
+			if wait := r.messages.Delay(resource.Name); wait > 0 {
+				again = minNonZero(again, wait)
+				continue
+			}
+		}
+		if err := r.writeCondition(ctx, resource.Name, &after); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r.messages.Mark(resource.Name)
+	}
+	return again, errors.Join(errs...)
+}
+
+// publishedCondition sums up the versions of one resource: it is published if all
+// that are served are, and otherwise says why the first is not.
+func publishedCondition(resource *hosted, v *view, standings map[string]status) metav1.Condition {
+	condition := metav1.Condition{
+		Type:               hostingv1alpha1.HostedResourcePublished,
+		Status:             metav1.ConditionFalse,
+		ObservedGeneration: resource.Generation,
+		Reason:             reasonNotServed,
+		Message:            fmt.Sprintf("annex has no CustomResourceDefinition %q that serves a version", resource.Name),
+	}
+	index := slices.IndexFunc(v.annexDefinitions, func(crd *definition) bool { return crd.Name == resource.Name })
+	if index < 0 {
+		return condition
+	}
+	versions := byMaturity(versionsServedBy(v.annexDefinitions[index]))
+	for _, version := range versions {
+		stands := standings[version]
+		if !stands.published {
+			condition.Reason = stands.reason
+			condition.Message = version + ": " + stands.message
+			return condition
+		}
+	}
+	if len(versions) > 0 {
+		condition.Status = metav1.ConditionTrue
+		condition.Reason = reasonPublished
+		condition.Message = "The main cluster sends requests to annex: " + strings.Join(versions, ", ")
+	}
+	return condition
+}
+
+// published is told by the replica that runs the controllers, and by no other.
+var published = metrics.NewGaugeVec(&metrics.GaugeOpts{
+	Namespace:      "annex",
+	Subsystem:      "apiservice",
+	Name:           "published",
+	Help:           "Whether the main cluster sends requests for a group version to annex (1) or not (0).",
+	StabilityLevel: metrics.ALPHA,
+}, []string{"group", "version"})
+
+var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(published) })
+
+// observe tells how a version stands.
+func observe(version schema.GroupVersion, stands status) {
+	value := 0.0
+	if stands.published {
+		value = 1
+	}
+	published.WithLabelValues(version.Group, version.Version).Set(value)
+}
+
+// forgetMetric tells nothing of a version any more.
+func forgetMetric(version schema.GroupVersion) {
+	published.DeleteLabelValues(version.Group, version.Version)
 }

@@ -5,13 +5,20 @@ package apiservice
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/controller/framework"
 )
 
 func TestAnnouncedOnce(t *testing.T) {
@@ -52,5 +59,89 @@ func TestMetric(t *testing.T) {
 		if err != nil || (got == 1) != stands.published {
 			t.Errorf("metric is %v (%v) for %+v", got, err, stands)
 		}
+	}
+}
+
+func resource(name string, conditions ...metav1.Condition) *hosted {
+	return &hosted{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 3}, Status: hostingv1alpha1.HostedResourceStatus{Conditions: conditions}}
+}
+
+func TestPublishedCondition(t *testing.T) {
+	t.Parallel()
+	yes := status{published: true, reason: reasonPublished}
+	v := viewOf([]*definition{crd(widgets, "v1beta1", "v1", "-v2"), crd(gadgets, "-v1")}, nil)
+	for name, tc := range map[string]struct {
+		resource  string
+		standings map[string]status
+		want      string
+	}{
+		"all":            {widgets, map[string]status{"v1": yes, "v1beta1": yes}, "True Published The main cluster sends requests to annex: v1, v1beta1"},
+		"one not":        {widgets, map[string]status{"v1": yes, "v1beta1": notPublished("R", "m")}, "False R v1beta1: m"},
+		"none":           {widgets, map[string]status{"v1": notPublished("Q", "n"), "v1beta1": notPublished("R", "m")}, "False Q v1: n"},
+		"serves nothing": {gadgets, nil, `False NotServed annex has no CustomResourceDefinition "gadgets.example.com" that serves a version`},
+		"not defined":    {"things." + group, nil, `False NotServed annex has no CustomResourceDefinition "things.example.com" that serves a version`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := publishedCondition(resource(tc.resource), v, tc.standings)
+			if said := string(got.Status) + " " + got.Reason + " " + got.Message; said != tc.want || got.Type != "Published" || got.ObservedGeneration != 3 {
+				t.Errorf("got %+v, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	said := metav1.Condition{
+		Type: "Published", Status: metav1.ConditionFalse, Reason: reasonUnavailable, Message: "v1: before",
+		ObservedGeneration: 3, LastTransitionTime: metav1.NewTime(epoch.Add(-time.Hour)),
+	}
+	for name, tc := range map[string]struct {
+		before    []metav1.Condition
+		stands    status
+		wroteAgo  time.Duration
+		writeErr  error
+		wantWrite bool
+		wantAgain time.Duration
+		wantSince time.Time
+		wantErr   string
+	}{
+		"first":                        {stands: notPublished(reasonUnavailable, "before"), wantWrite: true, wantSince: epoch},
+		"the same":                     {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "before")},
+		"another message":              {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "after"), wantWrite: true, wantSince: epoch.Add(-time.Hour)},
+		"another message, too soon":    {before: []metav1.Condition{said}, stands: notPublished(reasonUnavailable, "after"), wroteAgo: time.Second, wantAgain: 9 * time.Second},
+		"another status, just as soon": {before: []metav1.Condition{said}, stands: status{published: true}, wroteAgo: time.Second, wantWrite: true, wantSince: epoch},
+		"refused":                      {stands: status{published: true}, writeErr: errors.New("no"), wantWrite: true, wantSince: epoch, wantErr: "no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := epoch.Add(-tc.wroteAgo)
+			var wrote []metav1.Condition
+			r := &reconciler{
+				messages: framework.NewThrottle(messageInterval, func() time.Time { return now }),
+				now:      func() time.Time { return now },
+				writeCondition: func(_ context.Context, _ string, condition *metav1.Condition) error {
+					wrote = append(wrote, *condition)
+					return tc.writeErr
+				},
+			}
+			if tc.wroteAgo > 0 {
+				r.messages.Mark(widgets)
+			}
+			now = epoch
+			v := viewOf([]*definition{crd(widgets, "v1")}, nil)
+			v.hosted = []*hosted{resource(widgets, tc.before...)}
+			again, err := r.report(t.Context(), v, map[string]status{"v1": tc.stands})
+			if (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("error %v, want one with %q", err, tc.wantErr)
+			}
+			if again != tc.wantAgain || (len(wrote) == 1) != tc.wantWrite {
+				t.Fatalf("wrote %+v and comes again after %s; want write %t, %s", wrote, again, tc.wantWrite, tc.wantAgain)
+			}
+			if tc.wantWrite && !wrote[0].LastTransitionTime.Time.Equal(tc.wantSince) {
+				t.Errorf("status is said to be so since %s, want %s", wrote[0].LastTransitionTime, tc.wantSince)
+			}
+		})
 	}
 }

@@ -28,21 +28,21 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver"
 )
 
-// Admission says which admission plugins check writes.
+// Admission configures the admission plugins.
 type Admission struct {
 	*genericoptions.AdmissionOptions
 
-	// StoreEndpoints are those that everybody who may write Stores may give to them.
+	// StoreEndpoints may be used in Stores without further permission.
 	StoreEndpoints []string
 }
 
-// NewAdmission returns annex's plugins, in their order.
+// NewAdmission returns all plugins, in order.
 func NewAdmission() *Admission {
 	return &Admission{AdmissionOptions: &genericoptions.AdmissionOptions{
 		Plugins:                admission.NewPlugins(),
 		RecommendedPluginOrder: admission.Order(),
 		DefaultOffPlugins:      sets.New[string](),
-		// The last is around the others: what is spared is not counted either.
+		// The last is the outermost: exempt requests are not counted.
 		Decorators: upstreamadmission.Decorators{upstreamadmission.DecoratorFunc(admissionmetrics.WithControllerMetrics), admission.ExemptOwnWrites},
 	}}
 }
@@ -51,8 +51,8 @@ func NewAdmission() *Admission {
 func (o *Admission) AddFlags(fs *pflag.FlagSet) {
 	o.AdmissionOptions.AddFlags(fs)
 	fs.StringSliceVar(&o.StoreEndpoints, "store-endpoints", o.StoreEndpoints,
-		"Endpoints that everybody who may write Stores may give to them: HOST:PORT, where HOST is a DNS name, *.DOMAIN, an IP address "+
-			"or a range such as 10.0.0.0/8, and PORT may be *; or unix:///PATH. Other hosts take the permission to use stores/endpoints, other sockets nobody may give.")
+		"Endpoints that all users who may write Stores may use in them: HOST:PORT, where HOST is a DNS name, *.DOMAIN, an IP address "+
+			"or a range such as 10.0.0.0/8, and PORT may be *; or unix:///PATH. Other hosts require the permission to use stores/endpoints. Other sockets are refused.")
 }
 
 // Validate checks the flags.
@@ -78,11 +78,11 @@ func (o *Admission) RequireKinds(ctx context.Context, main *maincluster.Cluster)
 	return o.turnOff(ctx, unserved)
 }
 
-// turnOff turns off plugins whose kinds an older main cluster does not serve, until annex
-// is started again: waiting for the kinds would reject all writes.
+// turnOff turns off plugins until the next start. Waiting for kinds that an older main
+// cluster does not serve would reject all writes.
 func (o *Admission) turnOff(ctx context.Context, unserved sets.Set[string]) error {
 	for _, plugin := range sets.List(unserved) {
-		klog.FromContext(ctx).Info("The main cluster does not serve what this admission plugin needs; it is off", "plugin", plugin)
+		klog.FromContext(ctx).Info("Disabled an admission plugin because the main cluster does not serve its kinds", "plugin", plugin)
 	}
 	if asked := unserved.Intersection(sets.New(o.EnablePlugins...)); asked.Len() > 0 {
 		return fmt.Errorf("--enable-admission-plugins: the main cluster does not serve what %s needs", strings.Join(sets.List(asked), ", "))
@@ -91,8 +91,8 @@ func (o *Admission) turnOff(ctx context.Context, unserved sets.Set[string]) erro
 	return nil
 }
 
-// Apply creates the plugins; generic must have its authorizer already. The clients and
-// informers are those of the cluster that serves the Kubernetes kinds.
+// Apply creates the plugins. generic must have its authorizer. The clients and informers are
+// those of the cluster that serves the Kubernetes kinds.
 func (o *Admission) Apply(generic *genericapiserver.Config, sharedInformers informers.SharedInformerFactory, kubeClient kubernetes.Interface, dynamicClient dynamic.Interface, extra *apiserver.ExtraConfig) error {
 	if err := admission.CheckConfigFile(o.ConfigFile); err != nil {
 		return fmt.Errorf("--admission-control-config-file: %w", err)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// on are the plugins that would run.
+// on returns the enabled plugins.
 func (o *Admission) on() []string {
 	var on []string
 	for _, plugin := range o.RecommendedPluginOrder {
@@ -31,13 +31,13 @@ func TestAdmissionPlugins(t *testing.T) {
 		unserved, disabled plugins
 		want               plugins
 	}{
-		"alone": {false, nil, nil, plugins{
+		"standalone": {false, nil, nil, plugins{
 			"NamespaceLifecycle", "LocalAPIService", "CompiledInGroups", "StoreAccess", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
-		"behind a main cluster": {true, nil, nil, plugins{
+		"aggregated": {true, nil, nil, plugins{
 			"NamespaceLifecycle", "LocalAPIService", "CompiledInGroups", "StoreAccess", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
-		"behind an older one": {true, plugins{"MutatingAdmissionPolicy"}, nil, plugins{
+		"older main cluster": {true, plugins{"MutatingAdmissionPolicy"}, nil, plugins{
 			"NamespaceLifecycle", "LocalAPIService", "CompiledInGroups", "StoreAccess", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota"}},
-		"without what the flag says": {true, plugins{"MutatingAdmissionPolicy"}, plugins{"ResourceQuota", "MutatingAdmissionWebhook"}, plugins{
+		"disabled by flag": {true, plugins{"MutatingAdmissionPolicy"}, plugins{"ResourceQuota", "MutatingAdmissionWebhook"}, plugins{
 			"NamespaceLifecycle", "LocalAPIService", "CompiledInGroups", "StoreAccess", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
 	}
 	for name, test := range tests {
@@ -51,7 +51,7 @@ func TestAdmissionPlugins(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(test.want, o.on()); diff != "" {
-				t.Errorf("plugins that run (-want +got):\n%s", diff)
+				t.Errorf("enabled plugins (-want +got):\n%s", diff)
 			}
 			if errs := o.Validate(); len(errs) > 0 {
 				t.Errorf("not valid: %v", errs)
@@ -66,6 +66,6 @@ func TestAdmissionThatTheMainClusterHasNot(t *testing.T) {
 	old.EnablePlugins = []string{"MutatingAdmissionPolicy"}
 	err := old.turnOff(t.Context(), sets.New("MutatingAdmissionPolicy"))
 	if err == nil || !strings.Contains(err.Error(), "--enable-admission-plugins: the main cluster does not serve what MutatingAdmissionPolicy needs") {
-		t.Errorf("a plugin whose kinds the main cluster has not: got %v", err)
+		t.Errorf("a plugin with unserved kinds: got %v", err)
 	}
 }

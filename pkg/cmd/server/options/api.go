@@ -14,14 +14,14 @@ import (
 	"github.com/annex-dev/annex/pkg/apiserver"
 )
 
-// API says which versions are served and how long events are kept.
+// API configures the served versions and the lifetime of events.
 type API struct {
 	*genericoptions.APIEnablementOptions
 
 	EventTTL time.Duration
 }
 
-// NewAPI returns the defaults: everything is served, events live one hour.
+// NewAPI returns the defaults: all versions, one hour.
 func NewAPI() *API {
 	return &API{APIEnablementOptions: genericoptions.NewAPIEnablementOptions(), EventTTL: time.Hour}
 }
@@ -32,7 +32,7 @@ func (o *API) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "Amount of time to retain events.")
 }
 
-// Validate checks that --runtime-config names groups that annex has.
+// Validate checks the flags.
 func (o *API) Validate() []error {
 	errs := named("--runtime-config", o.APIEnablementOptions.Validate(apiserver.GroupRegistries()...))
 	if o.EventTTL <= 0 {

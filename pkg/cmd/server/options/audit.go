@@ -20,30 +20,28 @@ import (
 	"github.com/annex-dev/annex/pkg/configfile/kubeconfig"
 )
 
-// Audit says what is recorded of requests, and where.
+// Audit configures auditing.
 type Audit struct {
 	*genericoptions.AuditOptions
 }
 
-// NewAudit returns upstream's defaults: nothing is recorded.
+// NewAudit returns upstream's defaults: no auditing.
 func NewAudit() *Audit { return &Audit{genericoptions.NewAuditOptions()} }
 
-// Validate checks the flags. Upstream records nothing, and says so to nobody, when
-// there is a place for the records and no policy.
+// Validate checks the flags. Upstream silently records nothing without a policy.
 func (o *Audit) Validate() []error {
 	errs := o.AuditOptions.Validate()
-	switch recorded := o.LogOptions.Path != "" || o.WebhookOptions.ConfigFile != ""; {
-	case recorded && o.PolicyFile == "":
-		errs = append(errs, errors.New("--audit-log-path and --audit-webhook-config-file need --audit-policy-file: it says what is recorded"))
-	case !recorded && o.PolicyFile != "":
-		errs = append(errs, errors.New("--audit-policy-file needs --audit-log-path or --audit-webhook-config-file: they say where to"))
+	switch backend := o.LogOptions.Path != "" || o.WebhookOptions.ConfigFile != ""; {
+	case backend && o.PolicyFile == "":
+		errs = append(errs, errors.New("--audit-log-path and --audit-webhook-config-file need --audit-policy-file, which defines what is recorded"))
+	case !backend && o.PolicyFile != "":
+		errs = append(errs, errors.New("--audit-policy-file needs --audit-log-path or --audit-webhook-config-file"))
 	}
 	return errs
 }
 
-// ApplyTo has generic record requests. Files that are wrong are refused with the
-// line, and stricter than upstream does it: a rule whose condition is misspelt
-// would hold for every request.
+// ApplyTo applies auditing to generic. The policy is decoded strictly, unlike upstream's: a
+// rule with a misspelled condition would match every request. Errors name the line.
 func (o *Audit) ApplyTo(generic *genericapiserver.Config) error {
 	if err := checkAuditPolicy(o.PolicyFile); err != nil {
 		return fmt.Errorf("--audit-policy-file: %w", err)

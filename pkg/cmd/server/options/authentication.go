@@ -21,11 +21,10 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/authentication"
 )
 
-// openPaths are served to callers that nobody knows, because load balancers
-// and supervisors ask them. Everything else needs a login.
+// openPaths are served without authentication, for load balancers and supervisors.
 var openPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// Authentication says who may log in.
+// Authentication configures authentication.
 type Authentication struct {
 	ClientCAFile   string
 	TokenAuthFile  string
@@ -35,11 +34,11 @@ type Authentication struct {
 	FrontProxy     *genericoptions.RequestHeaderAuthenticationOptions
 }
 
-// NewAuthentication returns the defaults: certificates of annex's own authority.
+// NewAuthentication returns the default: client certificates of annex's own CA.
 func NewAuthentication() *Authentication {
 	return &Authentication{
 		WebhookVersion: "v1",
-		// Nobody's headers are believed before --requestheader-client-ca-file is set.
+		// The headers are ignored without --requestheader-client-ca-file.
 		FrontProxy: &genericoptions.RequestHeaderAuthenticationOptions{
 			UsernameHeaders:     []string{"X-Remote-User"},
 			UIDHeaders:          []string{"X-Remote-Uid"},
@@ -52,21 +51,21 @@ func NewAuthentication() *Authentication {
 // AddFlags adds flags with upstream's names and meaning.
 func (o *Authentication) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile,
-		"If set, client certificates signed by an authority in this file log in as their CommonName, "+
-			"in addition to those of annex's own authority. It is read again when it changes.")
+		"If set, client certificates of a CA in this file authenticate as their CommonName, "+
+			"in addition to those of annex's own CA. It is reloaded when it changes.")
 	fs.StringVar(&o.TokenAuthFile, "token-auth-file", o.TokenAuthFile,
-		"If set, the file with static tokens: lines of token,user,uid,\"group1,group2\".")
+		"File with static tokens: lines of token,user,uid,\"group1,group2\".")
 	fs.StringVar(&o.ConfigFile, "authentication-config", o.ConfigFile,
-		"If set, the file with an AuthenticationConfiguration: which issuers' JWTs log in, and which paths are open to "+
-			"callers without a login. It is followed when it changes. If not set, no JWT but annex's own logs in, and only the health endpoints are open.")
+		"File with an AuthenticationConfiguration: the issuers of accepted JWTs, and the paths that are open to "+
+			"anonymous requests. It is reloaded when it changes. If not set, only annex's own JWTs are accepted, and only the health endpoints are open.")
 	fs.StringVar(&o.WebhookFile, "authentication-token-webhook-config-file", o.WebhookFile,
-		"If set, the kubeconfig of a webhook that is asked, with a TokenReview, about tokens that annex does not know.")
+		"Kubeconfig of a webhook that authenticates tokens that annex does not know.")
 	fs.StringVar(&o.WebhookVersion, "authentication-token-webhook-version", o.WebhookVersion,
-		"The version of the TokenReviews that the webhook gets: v1 or v1beta1.")
+		"The version of the TokenReviews sent to the webhook: v1 or v1beta1.")
 	o.FrontProxy.AddFlags(fs)
 }
 
-// Validate checks the flags; files are not read.
+// Validate checks the flags. It does not read files.
 func (o *Authentication) Validate() []error {
 	var errs []error
 	if !slices.Contains([]string{"v1", "v1beta1"}, o.WebhookVersion) {
@@ -142,8 +141,8 @@ func (o *Authentication) ApplyTo(generic *genericapiserver.Config, others Authen
 	return config.Structured, nil
 }
 
-// applyCertificates has generic ask clients for certificates, of users and of the
-// front proxy.
+// applyCertificates makes generic accept client certificates of users and of the front
+// proxy.
 func (o *Authentication) applyCertificates(generic *genericapiserver.Config, ownCAFile string, config *authentication.Config) error {
 	clientCA, err := o.clientCA(ownCAFile)
 	if err != nil {
@@ -159,7 +158,7 @@ func (o *Authentication) applyCertificates(generic *genericapiserver.Config, own
 	if config.FrontProxy == nil {
 		return nil
 	}
-	// This one is what follows its file.
+	// This also reloads the file.
 	if err := generic.Authentication.ApplyClientCert(config.FrontProxy.CAContentProvider, generic.SecureServing); err != nil {
 		return fmt.Errorf("--requestheader-client-ca-file: %w", err)
 	}
@@ -170,7 +169,7 @@ func (o *Authentication) applyCertificates(generic *genericapiserver.Config, own
 		}
 		config.FrontProxy.CAContentProvider = apart
 	}
-	// The headers are taken out of every request before it goes on.
+	// generic removes the headers from every request.
 	generic.Authentication.RequestHeaderConfig = config.FrontProxy
 	return nil
 }
@@ -190,7 +189,7 @@ func (o *Authentication) clientCA(ownCAFile string) (dynamiccertificates.CAConte
 	return dynamiccertificates.NewUnionCAContentProvider(own, given), nil
 }
 
-// declareBearerTokens tells readers of the OpenAPI documents how to log in.
+// declareBearerTokens adds the authentication to the OpenAPI documents.
 func declareBearerTokens(generic *genericapiserver.Config) {
 	const name, kind, header, in, about = "BearerToken", "apiKey", "authorization", "header", "Bearer Token authentication"
 	generic.OpenAPIConfig.SecurityDefinitions = &spec.SecurityDefinitions{name: &spec.SecurityScheme{

@@ -21,54 +21,53 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/authorization"
 )
 
-// Authorization says who may act beside the group system:masters: alone by modes or
-// by a configuration, behind a main cluster whomever that allows.
+// Authorization configures authorization: standalone by modes or a configuration file,
+// aggregated by the main cluster. The group system:masters is always allowed.
 type Authorization struct {
 	Modes          []string
 	ConfigFile     string
 	WebhookFile    string
 	WebhookVersion string
 
-	flags *pflag.FlagSet // tells which of them were given
+	flags *pflag.FlagSet // for Changed
 }
 
-// The flags that a configuration takes the place of, and that a main cluster leaves
-// nothing to do for.
+// Flags that --authorization-config or a main cluster replaces.
 var (
 	modeFlags = []string{"authorization-mode", "authorization-webhook-config-file", "authorization-webhook-version"}
-	// These say how answers are remembered, those of a main cluster too.
+	// These apply to a main cluster, too.
 	webhookCacheFlags = []string{"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl"}
 )
 
-// NewAuthorization returns the default: roles and bindings.
+// NewAuthorization returns the default: RBAC.
 func NewAuthorization() *Authorization {
 	return &Authorization{Modes: []string{authorization.ModeRBAC}, WebhookVersion: "v1"}
 }
 
-// AddFlags adds flags with upstream's names and meaning, those of reviews too: they
-// mean the same of a webhook and of a main cluster.
-func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.ReviewOptions) {
+// AddFlags adds flags with upstream's names and meaning. Those of reviews apply to a webhook
+// and to a main cluster.
+func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.AuthorizationOptions) {
 	o.flags = fs
 	fs.StringSliceVar(&o.Modes, "authorization-mode", o.Modes,
-		"Who is asked, in this order, whether a caller may do something: RBAC (roles and bindings), Webhook, AlwaysAllow, AlwaysDeny. "+
-			"The first that allows or denies decides; what nobody allows is refused. The group system:masters may do everything.")
+		"Ordered list of authorizers: RBAC, Webhook, AlwaysAllow, AlwaysDeny. "+
+			"The first that allows or denies decides; without a decision the request is denied. The group system:masters is always allowed.")
 	fs.StringVar(&o.ConfigFile, "authorization-config", o.ConfigFile,
-		"If set, the file with an AuthorizationConfiguration, in place of --authorization-mode and --authorization-webhook-…. It is followed when it changes.")
+		"File with an AuthorizationConfiguration, instead of --authorization-mode and --authorization-webhook-…. It is reloaded when it changes.")
 	fs.StringVar(&o.WebhookFile, "authorization-webhook-config-file", o.WebhookFile,
-		"The kubeconfig of the webhook that the mode Webhook asks, with a SubjectAccessReview.")
+		"Kubeconfig of the webhook of the mode Webhook.")
 	fs.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion,
-		"The version of the SubjectAccessReviews that the webhook gets: v1 or v1beta1.")
+		"The version of the SubjectAccessReviews sent to the webhook: v1 or v1beta1.")
 	fs.DurationVar(&reviews.AllowCacheTTL, "authorization-webhook-cache-authorized-ttl", reviews.AllowCacheTTL,
-		"How long it is remembered that the webhook, or the main cluster, allowed something.")
+		"How long allowing responses of the webhook or the main cluster are cached.")
 	fs.DurationVar(&reviews.DenyCacheTTL, "authorization-webhook-cache-unauthorized-ttl", reviews.DenyCacheTTL,
-		"How long it is remembered that the webhook, or the main cluster, did not allow something.")
+		"How long denying responses of the webhook or the main cluster are cached.")
 }
 
-// Validate checks the flags; files are not read.
+// Validate checks the flags. It does not read files.
 func (o *Authorization) Validate() []error {
 	errs := named("--authorization-mode", authorization.ValidateModes(o.Modes))
 	if o.ConfigFile != "" {
-		return append(errs, o.refuse("cannot be combined with --authorization-config: say it in that file", append(modeFlags, webhookCacheFlags...)...)...)
+		return append(errs, o.refuse("cannot be combined with --authorization-config: set it in that file", append(modeFlags, webhookCacheFlags...)...)...)
 	}
 	asked := slices.Contains(o.Modes, authorization.ModeWebhook)
 	switch {
@@ -83,7 +82,7 @@ func (o *Authorization) Validate() []error {
 	return errs
 }
 
-// refuse returns an error for each of the flags that was given.
+// refuse returns an error for each of the flags that is set.
 func (o *Authorization) refuse(why string, names ...string) []error {
 	var errs []error
 	for _, name := range names {
@@ -94,9 +93,9 @@ func (o *Authorization) refuse(why string, names ...string) []error {
 	return errs
 }
 
-// ApplyTo makes generic authorize requests by rbac and whatever else is configured.
-// What is returned has to run for as long as generic serves.
-func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authorization.RuleAuthorizer, reviews maincluster.ReviewOptions) (*authorization.Authorizer, error) {
+// ApplyTo makes generic authorize requests with the configured modes. The returned
+// authorizer has to run as long as generic serves.
+func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authorization.RuleAuthorizer, reviews maincluster.AuthorizationOptions) (*authorization.Authorizer, error) {
 	rights, err := authorization.New(authorization.Config{
 		Modes: o.Modes,
 		File:  o.ConfigFile,

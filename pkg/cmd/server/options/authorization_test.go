@@ -21,9 +21,9 @@ func TestRefusedAuthorization(t *testing.T) {
 		"unknown review version": {[]string{"--authorization-mode=Webhook", "--authorization-webhook-config-file=/k", "--authorization-webhook-version=v2"}, "--authorization-webhook-version"},
 		"modes and a file":       {[]string{"--authorization-config=/c", "--authorization-mode=RBAC"}, "--authorization-mode cannot be combined with --authorization-config"},
 		"webhook and a file":     {[]string{"--authorization-config=/c", "--authorization-webhook-cache-authorized-ttl=1s"}, "--authorization-webhook-cache-authorized-ttl cannot be combined with --authorization-config"},
-		"modes behind main":      {[]string{"--main-kubeconfig=/k", "--authorization-mode=RBAC"}, "--authorization-mode is for a standalone annex: the main cluster authorizes callers"},
-		"file behind main":       {[]string{"--main-kubeconfig=/k", "--authorization-config=/c"}, "--authorization-config is for a standalone annex"},
-		"webhook behind main":    {[]string{"--main-kubeconfig=/k", "--authorization-webhook-config-file=/c"}, "--authorization-webhook-config-file is for a standalone annex"},
+		"modes, aggregated":      {[]string{"--main-kubeconfig=/k", "--authorization-mode=RBAC"}, "--authorization-mode is for a standalone annex: the main cluster authorizes callers"},
+		"file, aggregated":       {[]string{"--main-kubeconfig=/k", "--authorization-config=/c"}, "--authorization-config is for a standalone annex"},
+		"webhook, aggregated":    {[]string{"--main-kubeconfig=/k", "--authorization-webhook-config-file=/c"}, "--authorization-webhook-config-file is for a standalone annex"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

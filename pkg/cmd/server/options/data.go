@@ -10,22 +10,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Data says where annex keeps what it must not lose: the embedded etcd, its
-// keys and certificates, and the administrator's kubeconfig.
+// Data configures the data directory.
 type Data struct {
 	Dir string
 }
 
-// NewData returns the default: a folder in the working directory.
+// NewData returns the default, in the working directory.
 func NewData() *Data { return &Data{Dir: ".annex"} }
 
 // AddFlags adds --data-dir.
 func (o *Data) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Dir, "data-dir", o.Dir,
-		"The folder for the embedded etcd, the certificates and admin.kubeconfig. It is made if it is not there, and used by one annex at a time.")
+		"Directory of the embedded etcd, the certificates and admin.kubeconfig. It is created if it does not exist, and only one annex may use it at a time.")
 }
 
-// Complete makes the path absolute, so that what is printed works in any folder.
+// Complete makes the path absolute, because it is printed.
 func (o *Data) Complete() error {
 	if o.Dir == "" {
 		return nil
@@ -38,7 +37,7 @@ func (o *Data) Complete() error {
 	return nil
 }
 
-// Validate checks the flag; the folder is checked when it is opened.
+// Validate checks the flag.
 func (o *Data) Validate() []error {
 	if o.Dir == "" {
 		return []error{fmt.Errorf("--data-dir must not be empty")}

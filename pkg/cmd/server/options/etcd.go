@@ -23,55 +23,48 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/encryption"
 )
 
-// defaultEtcdPrefix differs from kube-apiserver's /registry, so that an etcd
-// shared with a cluster by mistake keeps the two apart.
+// defaultEtcdPrefix differs from kube-apiserver's /registry, in case they share an etcd.
 const defaultEtcdPrefix = "/annex"
 
 const (
-	// minObjectBytes is what upstream accepts of any kind.
+	// minObjectBytes is upstream's limit of requests.
 	minObjectBytes = 3 << 20
 
-	// maxObjectBytes keeps mistakes out: a write takes many times the memory of its
-	// object.
+	// maxObjectBytes is bounded because a write needs many times the memory of its object.
 	maxObjectBytes = 128 << 20
 
-	// etcdRequestOverhead is what a request to etcd has beside the object: its key,
-	// and what encryption and the conditions of the write add.
+	// etcdRequestOverhead is the size of a request to etcd besides the object: the key,
+	// encryption and conditions.
 	etcdRequestOverhead = 1 << 20
 )
 
-// Etcd says where objects are kept: in the embedded etcd, or in the servers
-// that --etcd-servers names.
+// Etcd configures the etcd of the Store "default": the embedded one or --etcd-servers.
 type Etcd struct {
 	*genericoptions.EtcdOptions
 
-	// QuotaBackendBytes bounds the embedded etcd's database; 0 is
-	// embeddedetcd's default.
+	// QuotaBackendBytes bounds the embedded etcd's database. 0 is the default.
 	QuotaBackendBytes int64
 
-	// MaxObjectBytes is the size of the largest object, as it is encoded before
-	// it is compressed.
+	// MaxObjectBytes bounds the encoded size of objects before compression.
 	MaxObjectBytes resource.QuantityValue
 
-	// Compression is how objects are compressed whose resource does not say: Zstd
-	// or None.
+	// Compression is the default of resources: Zstd or None.
 	Compression string
 
-	// UnsafeNoFsync makes the embedded etcd start and write faster and lose
-	// data on a crash of the machine. It is for tests and has no flag.
+	// UnsafeNoFsync makes the embedded etcd faster and loses data if the machine crashes. It
+	// is for tests and has no flag.
 	UnsafeNoFsync bool
 }
 
-// NewEtcd returns the defaults: embedded, protobuf at rest for the kinds that
-// have it.
+// NewEtcd returns the defaults: embedded, with protobuf for kinds that support it.
 func NewEtcd() *Etcd {
 	upstream := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig(defaultEtcdPrefix, nil))
 	upstream.DefaultStorageMediaType = runtime.ContentTypeProtobuf
-	// Events are many, short-lived and hardly watched.
+	// Events are numerous, short-lived and rarely watched.
 	upstream.WatchCacheSizes = []string{"events#0", "events.events.k8s.io#0"}
-	// A key that leaked is replaced without a restart.
+	// Replace a leaked key without a restart.
 	upstream.EncryptionProviderConfigAutomaticReload = true
-	// Deleting a namespace deletes its contents by collection.
+	// The deletion of a namespace deletes collections.
 	upstream.DeleteCollectionWorkers = 4
 	return &Etcd{
 		EtcdOptions:    upstream,
@@ -83,25 +76,25 @@ func NewEtcd() *Etcd {
 // AddFlags adds upstream's etcd flags and the embedded etcd's own.
 func (o *Etcd) AddFlags(fs *pflag.FlagSet) {
 	o.EtcdOptions.AddFlags(fs)
-	fs.Lookup("etcd-servers").Usage += " If not set, annex runs an etcd of its own inside --data-dir."
+	fs.Lookup("etcd-servers").Usage += " If not set, annex runs an embedded etcd in --data-dir."
 	fs.Int64Var(&o.QuotaBackendBytes, "quota-backend-bytes", o.QuotaBackendBytes,
-		"The size at which the embedded etcd refuses writes. 0 means the default of 8 GiB.")
+		"The database size at which the embedded etcd refuses writes. 0 means 8 GiB.")
 	fs.Var(&o.MaxObjectBytes, "max-object-bytes",
-		"The largest object, in bytes of JSON. What is left of it after compression must fit into a request to the Store's etcd: "+
-			"annex's own takes as much as this flag says, another takes what its --max-request-bytes says.")
+		"The size of the largest object, in bytes of JSON. After compression it must also fit into a request to the Store's etcd: "+
+			"the embedded etcd accepts as much as this flag, others accept their --max-request-bytes.")
 	fs.StringVar(&o.Compression, "storage-compression", o.Compression,
-		"How objects are compressed that are written to a Store: Zstd or None. What is there already is read in any case. "+
-			"A HostedResource can say something else for its resource, in spec.compression.")
-	fs.Lookup("enable-garbage-collector").Usage = "Delete objects whose owners are gone, and heed --cascade=foreground and " +
-		"--cascade=orphan. Without it every deletion takes the object and nothing else."
+		"The compression of objects that are written to a Store: Zstd or None. Both kinds of objects can always be read. "+
+			"spec.compression of a HostedResource overrides it.")
+	fs.Lookup("enable-garbage-collector").Usage = "Delete objects whose owners are deleted, and support --cascade=foreground and " +
+		"--cascade=orphan. Without it a deletion never affects dependents."
 	hide(fs, "etcd-servers-overrides", "storage-backend")
 }
 
 // Embedded reports whether annex runs its own etcd.
 func (o *Etcd) Embedded() bool { return len(o.StorageConfig.Transport.ServerList) == 0 }
 
-// Complete writes the prefix and the servers as Stores have them: upstream takes a
-// prefix without a slash before it and servers with one behind them.
+// Complete normalizes the prefix and the servers as Stores require: with a leading slash,
+// and without a trailing one.
 func (o *Etcd) Complete() {
 	o.StorageConfig.Prefix = path.Join("/", o.StorageConfig.Prefix)
 	for i, server := range o.StorageConfig.Transport.ServerList {
@@ -109,8 +102,8 @@ func (o *Etcd) Complete() {
 	}
 }
 
-// validateStore refuses what the Store "default" could not have: annex would start and
-// never be ready.
+// validateStore validates the Store "default". With an invalid one annex would never be
+// ready.
 func (o *Etcd) validateStore() []error {
 	store := &hosting.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: hosting.DefaultStoreName},
@@ -132,18 +125,18 @@ func (o *Etcd) validateStore() []error {
 	return errs
 }
 
-// Validate checks the flags, not the servers they name.
+// Validate checks the flags. It does not connect to the servers.
 func (o *Etcd) Validate() []error {
 	upstream := *o.EtcdOptions
 	if o.Embedded() {
-		// Upstream insists on a server; the embedded one is known only once it runs.
+		// Upstream requires a server, and the embedded one is not running yet.
 		upstream.StorageConfig.Transport.ServerList = []string{"embedded"}
 	}
-	// Upstream's default is not to reload, so that it takes the flag for a choice.
+	// Upstream would treat annex's default as a flag that is set.
 	upstream.EncryptionProviderConfigAutomaticReload = o.EncryptionProviderConfigFilepath != ""
 	errs := append(upstream.Validate(), o.validateStore()...)
 	if len(o.EtcdServersOverrides) > 0 {
-		errs = append(errs, fmt.Errorf("--etcd-servers-overrides is not supported: all resources live in one store"))
+		errs = append(errs, fmt.Errorf("--etcd-servers-overrides is not supported: use Stores"))
 	}
 	if bytes := o.MaxObjectBytes.Value(); bytes < minObjectBytes || bytes > maxObjectBytes {
 		errs = append(errs, fmt.Errorf("--max-object-bytes must be between 3Mi and 128Mi, and is %s", o.MaxObjectBytes.String()))
@@ -163,14 +156,14 @@ func (o *Etcd) Validate() []error {
 	return errs
 }
 
-// MaxBodyBytes is the largest request. An object that is written back as it was
-// read has a few bytes more than it has in the Store.
+// MaxBodyBytes is the size of the largest request. An object is larger in a response, and so
+// in a request that sends it back, than in etcd.
 func (o *Etcd) MaxBodyBytes() int64 { return o.MaxObjectBytes.Value() + o.MaxObjectBytes.Value()/16 }
 
-// MaxEtcdRequestBytes is what an etcd must accept to take every object.
+// MaxEtcdRequestBytes is the request size that the embedded etcd must accept.
 func (o *Etcd) MaxEtcdRequestBytes() int64 { return o.MaxObjectBytes.Value() + etcdRequestOverhead }
 
-// ApplyEncryption has generic encrypt objects as --encryption-provider-config says.
+// ApplyEncryption applies --encryption-provider-config.
 func (o *Etcd) ApplyEncryption(generic *genericapiserver.Config) error {
 	if o.EncryptionProviderConfigFilepath == "" {
 		return nil
@@ -181,8 +174,7 @@ func (o *Etcd) ApplyEncryption(generic *genericapiserver.Config) error {
 	return nil
 }
 
-// Served returns upstream's options for a server that keeps its objects at the
-// given endpoints; the receiver is not changed.
+// Served returns a copy of upstream's options with the given endpoints.
 func (o *Etcd) Served(endpoints []string) genericoptions.EtcdOptions {
 	served := *o.EtcdOptions
 	served.StorageConfig.Transport.ServerList = endpoints

@@ -14,34 +14,33 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Features switches parts of the generic server.
+// Features configures features of the generic server.
 type Features struct {
 	*genericoptions.FeatureOptions
 }
 
-// NewFeatures returns the defaults: profiling for those who may, and priority and
-// fairness.
+// NewFeatures returns the defaults: profiling, priority and fairness.
 func NewFeatures() *Features { return &Features{genericoptions.NewFeatureOptions()} }
 
 // AddFlags adds upstream's feature flags.
 func (o *Features) AddFlags(fs *pflag.FlagSet) {
 	o.FeatureOptions.AddFlags(fs)
-	fs.Lookup("enable-priority-and-fairness").Usage = "If true, requests wait for their turn as FlowSchemas and PriorityLevelConfigurations say. " +
-		"If false, requests beyond --max-requests-inflight and --max-mutating-requests-inflight are refused, whoever sends them."
+	fs.Lookup("enable-priority-and-fairness").Usage = "If true, requests are queued according to FlowSchemas and PriorityLevelConfigurations. " +
+		"If false, requests beyond --max-requests-inflight and --max-mutating-requests-inflight are refused."
 	hide(fs, "debug-socket-path")
 }
 
-// Validate refuses what annex does not serve.
+// Validate checks the flags.
 func (o *Features) Validate() []error {
 	errs := o.FeatureOptions.Validate()
 	if o.DebugSocketPath != "" {
-		errs = append(errs, fmt.Errorf("--debug-socket-path is not supported: it would serve profiles without a login; use /debug/pprof"))
+		errs = append(errs, fmt.Errorf("--debug-socket-path is not supported: it would serve profiles without authentication; use /debug/pprof"))
 	}
 	return errs
 }
 
-// ApplyTo applies the switches. Client and informers are of the cluster that has
-// the FlowSchemas: annex itself or the main cluster.
+// ApplyTo applies the features. The client and informers are those of the cluster with the
+// FlowSchemas: annex or the main cluster.
 func (o *Features) ApplyTo(generic *genericapiserver.Config, kubeClient kubernetes.Interface, sharedInformers informers.SharedInformerFactory) error {
 	if err := o.FeatureOptions.ApplyTo(generic, kubeClient, sharedInformers); err != nil {
 		return fmt.Errorf("--enable-priority-and-fairness, --max-requests-inflight, --max-mutating-requests-inflight: %w", err)

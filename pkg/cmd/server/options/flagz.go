@@ -9,27 +9,25 @@ import (
 	"k8s.io/apiserver/pkg/server/flagz"
 )
 
-// Flagz gives /flagz the values of all flags, without what is secret.
+// Flagz returns all flags for /flagz, without secrets.
 func (o CompletedOptions) Flagz() flagz.Reader {
 	return redacted{flagz.NamedFlagSetsReader{FlagSets: o.Flags()}}
 }
 
-// classified is the annotation of a flag whose whole value is secret. Upstream
-// does not show such values.
+// classified is upstream's annotation of flags with a secret value.
 const classified = "classified"
 
-// userinfo is what may be before the host of a URL: a name, and often a password.
+// userinfo matches the user name and password of a URL.
 var userinfo = regexp.MustCompile(`://[^/?#@\s,;]+@`)
 
-// redacted hides what people put into URLs. None of annex's flags takes a secret
-// as such: they name files.
+// redacted removes credentials from URLs. Other secrets are in files, not in flags.
 type redacted struct {
 	flags flagz.Reader
 }
 
 var _ flagz.Reader = redacted{}
 
-// GetFlagz returns the flags' values by name.
+// GetFlagz implements flagz.Reader.
 func (r redacted) GetFlagz() map[string]string {
 	values := r.flags.GetFlagz()
 	for name, value := range values {

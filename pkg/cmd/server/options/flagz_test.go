@@ -37,12 +37,12 @@ func TestFlagz(t *testing.T) {
 		}
 	}
 	if got := o.Tokens.KeysURI; !strings.Contains(got, "hunter2") {
-		t.Errorf("showing the flags has changed them: %s", got)
+		t.Errorf("reading the flags changed them: %s", got)
 	}
 }
 
-// TestFlagsHoldNoSecrets finds flags that sound like a secret and neither name a
-// file nor are kept from /flagz.
+// TestFlagsHoldNoSecrets finds flags with the name of a secret that are neither files nor
+// hidden from /flagz.
 func TestFlagsHoldNoSecrets(t *testing.T) {
 	namesFiles := sets.New("tls-sni-cert-key")
 	secret := regexp.MustCompile(`(^|-)(password|secret|token|key|credentials?)$`)

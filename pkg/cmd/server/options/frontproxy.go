@@ -15,9 +15,8 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// proxyCA are the authorities of front proxies, as long as none of them signs users'
-// certificates: whoever has one that is good for both could log in as anybody. Files may
-// change, so this is looked at whenever what is in them did.
+// proxyCA provides the CAs of front proxies as long as none of them signs users' certificates.
+// Otherwise users could impersonate any other user. It is checked again when a file changes.
 type proxyCA struct {
 	dynamiccertificates.CAContentProvider
 	users dynamiccertificates.CAContentProvider
@@ -27,7 +26,7 @@ type proxyCA struct {
 	err     error
 }
 
-// VerifyOptions knows no proxy while users could be proxies.
+// VerifyOptions implements CAContentProvider. It returns false while the check fails.
 func (c *proxyCA) VerifyOptions() (x509.VerifyOptions, bool) {
 	if c.check() != nil {
 		return x509.VerifyOptions{}, false
@@ -42,16 +41,16 @@ func (c *proxyCA) check() error {
 	if bytes.Equal(c.checked[0], proxies) && bytes.Equal(c.checked[1], users) {
 		return c.err
 	}
-	c.checked, c.err = [2][]byte{proxies, users}, checkApart(proxies, users)
+	c.checked, c.err = [2][]byte{proxies, users}, checkDisjoint(proxies, users)
 	if c.err != nil {
-		klog.Background().Error(c.err, "Front proxies cannot log in")
+		klog.Background().Error(c.err, "Front proxies cannot authenticate")
 	}
 	return c.err
 }
 
-// checkApart refuses bundles of which certificates of one could be verified with the
-// other. An authority is its key: it may have several certificates.
-func checkApart(proxies, users []byte) error {
+// checkDisjoint returns an error if certificates of one bundle's CAs can be verified with the
+// other. It compares keys, because a CA may have several certificates.
+func checkDisjoint(proxies, users []byte) error {
 	ofProxies, err := pki.ParseBundle(proxies)
 	if err != nil {
 		return fmt.Errorf("--requestheader-client-ca-file: %w", err)
@@ -63,16 +62,15 @@ func checkApart(proxies, users []byte) error {
 	for _, proxy := range ofProxies {
 		for _, user := range ofUsers {
 			if bytes.Equal(proxy.RawSubjectPublicKeyInfo, user.RawSubjectPublicKeyInfo) || isSignedBy(user, proxy) {
-				return fmt.Errorf("--requestheader-client-ca-file has the authority %q, which signs certificates of users too: "+
-					"say with --requestheader-allowed-names which of them is the proxy", proxy.Subject.CommonName)
+				return fmt.Errorf("--requestheader-client-ca-file has the CA %q, which also signs certificates of users: "+
+					"set --requestheader-allowed-names to the names of the proxy", proxy.Subject.CommonName)
 			}
 		}
 	}
 	return nil
 }
 
-// isSignedBy reports whether certificates of the one authority can be shown as those of
-// the other, with the one as an intermediate.
+// isSignedBy reports whether the intermediate is signed by the CA.
 func isSignedBy(intermediate, authority *x509.Certificate) bool {
 	return authority.CheckSignature(intermediate.SignatureAlgorithm, intermediate.RawTBSCertificate, intermediate.Signature) == nil
 }

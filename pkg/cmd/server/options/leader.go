@@ -11,7 +11,7 @@ import (
 	"github.com/annex-dev/annex/pkg/leader"
 )
 
-// Leader says how fast the controllers move from one replica to another.
+// Leader configures the leader election of the controllers.
 type Leader struct {
 	leader.Timing
 }
@@ -19,7 +19,7 @@ type Leader struct {
 // NewLeader returns upstream's defaults.
 func NewLeader() *Leader { return &Leader{leader.DefaultTiming()} }
 
-// AddFlags adds the flags, named as upstream's components name theirs.
+// AddFlags adds flags with the names of upstream's components.
 func (o *Leader) AddFlags(fs *pflag.FlagSet) { o.Timing.AddFlags(fs, "runs the controllers") }
 
 // Validate checks the flags.

@@ -13,71 +13,70 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 )
 
-// Main says which cluster annex stands behind, if any.
+// Main configures the main cluster of an aggregated annex.
 type Main struct {
-	// Kubeconfig is the path of a kubeconfig of the main cluster.
+	// Kubeconfig is a path.
 	Kubeconfig string
-	// InCluster uses the service account of the pod that annex runs in.
+	// InCluster uses the service account of annex's pod.
 	InCluster bool
 	// PublishService is the Service through which the main cluster reaches annex.
 	PublishService maincluster.Service
-	// PublishCAFile holds the authorities that signed --tls-cert-file, for the
-	// main cluster to verify it with. Empty with a certificate of annex's own.
+	// PublishCAFile has the CAs of --tls-cert-file, for the main cluster. It is empty with
+	// annex's own certificate.
 	PublishCAFile string
 
-	// ServingCA says how long the certificates live that the main cluster verifies
-	// annex with.
+	// ServingCA has the lifetimes of the serving certificates for the main cluster.
 	ServingCA servingca.Lifetimes
 
-	// Login and Reviews tune what annex asks of the main cluster for each request.
-	Login   maincluster.LoginOptions
-	Reviews maincluster.ReviewOptions
+	// Login and Reviews tune authentication and authorization requests to the main cluster.
+	Login   maincluster.AuthenticationOptions
+	Reviews maincluster.AuthorizationOptions
 }
 
-// NewMain returns the defaults: annex stands alone.
+// NewMain returns the defaults: no main cluster.
 func NewMain() *Main {
 	return &Main{
 		PublishService: maincluster.DefaultService(),
 		ServingCA:      servingca.DefaultLifetimes(),
-		Login:          maincluster.DefaultLoginOptions(),
-		Reviews:        maincluster.DefaultReviewOptions(),
+		Login:          maincluster.DefaultAuthenticationOptions(),
+		Reviews:        maincluster.DefaultAuthorizationOptions(),
 	}
 }
 
-// AddFlags adds the flags; those of upstream's delegating options keep their names.
+// AddFlags adds flags. Those of upstream's delegating options keep their names.
 func (o *Main) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "main-kubeconfig", o.Kubeconfig,
-		"Stand behind the cluster that this kubeconfig reaches: it says who may log in and act, and it sends the requests for annex's resources here.")
+		"Kubeconfig of the main cluster: it authenticates and authorizes callers, and proxies requests for annex's resources to annex.")
 	fs.BoolVar(&o.InCluster, "main-in-cluster", o.InCluster,
-		"Stand behind the cluster that annex runs in, with the rights of its pod's service account.")
+		"Use the cluster that annex runs in as the main cluster, with the service account of its pod.")
 	fs.Var(&o.PublishService, "publish-service",
-		"The Service in the main cluster through which it reaches annex. annex's APIServices point there.")
+		"The Service in the main cluster that annex's APIServices refer to.")
 	fs.StringVar(&o.PublishCAFile, "publish-ca-file", o.PublishCAFile,
-		"With --tls-cert-file, the authorities that the main cluster verifies that certificate with; without a main cluster, what the ConfigMaps "+
-			"kube-root-ca.crt give to clients for that. It is read again when it changes.")
+		"File with the CAs of --tls-cert-file: for the main cluster or, without one, for the ConfigMaps kube-root-ca.crt. "+
+			"It is reloaded when it changes.")
 	fs.DurationVar(&o.ServingCA.CA, "serving-ca-lifetime", o.ServingCA.CA,
-		"How long a CA lives that the replicas behind a main cluster share. The next one is made when a third of it is left.")
+		"Lifetime of the CA that replicas share for the main cluster. It is renewed when a third is left.")
 	fs.DurationVar(&o.ServingCA.Certificate, "serving-certificate-lifetime", o.ServingCA.Certificate,
-		"How long a certificate lives that is signed by the shared CA. The next one is made when a third of it is left.")
+		"Lifetime of certificates of the shared CA. They are renewed when a third is left.")
 	fs.DurationVar(&o.ServingCA.Propagation, "serving-ca-propagation", o.ServingCA.Propagation,
-		"How long every APIService must have carried a new CA before annex serves with a certificate of it.")
-	// The defaults fit; tests cannot wait for them.
+		"How long every APIService must have had a new CA before annex serves with its certificate.")
+	// These are for tests.
 	hide(fs, "serving-ca-lifetime", "serving-certificate-lifetime", "serving-ca-propagation")
 	fs.DurationVar(&o.Login.TokenCacheTTL, "authentication-token-webhook-cache-ttl", o.Login.TokenCacheTTL,
-		"How long the answer about a token is remembered that the main cluster, or the webhook, gave.")
+		"How long responses of the main cluster or the webhook about tokens are cached.")
 	fs.Float32Var(&o.Reviews.QPS, "authorization-webhook-qps", o.Reviews.QPS,
-		"How many SubjectAccessReviews a second annex asks for at the most; -1 for no limit.")
+		"The maximum number of SubjectAccessReviews per second. -1 means no limit.")
 	fs.IntVar(&o.Reviews.Burst, "authorization-webhook-burst", o.Reviews.Burst,
-		"How many SubjectAccessReviews annex may ask for at once.")
+		"The maximum burst of SubjectAccessReviews.")
 }
 
-// Enabled reports whether annex stands behind a cluster.
+// Enabled reports whether annex is aggregated.
 func (o *Main) Enabled() bool { return o.InCluster || o.Kubeconfig != "" }
 
-// Location says how to reach the main cluster.
+// Location returns the location of the main cluster.
 func (o *Main) Location() maincluster.Location { return maincluster.Location{Kubeconfig: o.Kubeconfig} }
 
-// Validate checks the flags; the main cluster is not asked.
+// Validate checks the flags. It does not connect to the main cluster.
 func (o *Main) Validate(ownCertificate bool) []error {
 	var errs []error
 	switch {
@@ -86,7 +85,7 @@ func (o *Main) Validate(ownCertificate bool) []error {
 	case o.Enabled() && !ownCertificate && o.PublishCAFile == "":
 		errs = append(errs, errors.New("--tls-cert-file needs --publish-ca-file, for the main cluster to verify that certificate"))
 	case ownCertificate && o.PublishCAFile != "":
-		errs = append(errs, errors.New("--publish-ca-file belongs to --tls-cert-file: without it annex publishes its own authority"))
+		errs = append(errs, errors.New("--publish-ca-file needs --tls-cert-file: without it annex publishes its own CA"))
 	}
 	if err := o.ServingCA.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--serving-ca-lifetime, --serving-certificate-lifetime, --serving-ca-propagation: %w", err))

@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package options holds the flags of `annex serve`, one file for each concern
-// with its defaults, flags and checks. Names and meaning are upstream's where
-// upstream has the flag.
+// Package options defines the flags of `annex serve`, one file per concern with its
+// defaults, flags and validation. Flags that upstream has keep their names and meaning.
 package options
 
 import (
@@ -45,7 +44,7 @@ type Options struct {
 	Traces         *Traces
 	Logs           *logsapi.LoggingConfiguration
 
-	// flags are made once, so that /flagz shows what was parsed.
+	// flags are created once, so that /flagz shows the parsed values.
 	flags *cliflag.NamedFlagSets
 }
 
@@ -73,8 +72,8 @@ func New() *Options {
 	}
 }
 
-// watchDrainPeriod is how long open watches may take to end when annex stops.
-// Without one upstream waits for them as for any request: a minute.
+// watchDrainPeriod bounds the end of open watches at shutdown. Upstream's default is to wait
+// for them like for any request, one minute.
 const watchDrainPeriod = 5 * time.Second
 
 func newGeneric() *genericoptions.ServerRunOptions {
@@ -83,14 +82,14 @@ func newGeneric() *genericoptions.ServerRunOptions {
 	return generic
 }
 
-// registerGlobals fills upstream's registries, of which a process has one each.
+// registerGlobals fills upstream's process-wide registries.
 var registerGlobals = sync.OnceFunc(func() {
 	registerVersion()
 	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
 })
 
-// registerVersion puts annex's idea of the Kubernetes version in place of the
-// one that upstream's init derived from the binary's.
+// registerVersion replaces the Kubernetes version that upstream's init derived from the
+// binary's.
 func registerVersion() {
 	registry := utilcompatibility.DefaultComponentGlobalsRegistry
 	registry.Reset()
@@ -130,20 +129,18 @@ type completedOptions struct {
 	Options
 }
 
-// CompletedOptions are options whose defaults are filled in. Only Complete
-// makes them, so the compiler keeps uncompleted ones from being served.
+// CompletedOptions are options with all defaults, as returned by Complete.
 type CompletedOptions struct {
 	*completedOptions
 }
 
-// Complete fills in what depends on other flags. It opens nothing.
+// Complete sets defaults that depend on other flags. It opens no files or ports.
 func (o *Options) Complete() (CompletedOptions, error) {
-	// Feature gates and the emulated version take effect here, once, before
-	// anything reads them.
+	// Feature gates and the emulated version take effect before they are read.
 	if err := o.Generic.ComponentGlobalsRegistry.Set(); err != nil {
 		return CompletedOptions{}, fmt.Errorf("--feature-gates, --emulated-version: %w", err)
 	}
-	// The metrics tell what is on now, not what comes to be on.
+	// The metrics show the gates of this moment.
 	utilfeature.DefaultMutableFeatureGate.AddMetrics()
 	if err := version.AssertEmulated(o.Generic.ComponentGlobalsRegistry.EffectiveVersionFor(o.Generic.ComponentName)); err != nil {
 		return CompletedOptions{}, err
@@ -156,8 +153,8 @@ func (o *Options) Complete() (CompletedOptions, error) {
 		o.Draining.useMainCluster(!o.Etcd.Embedded())
 	}
 	if o.Generic.AdvertiseAddress == nil && !o.Serving.BindAddress.IsUnspecified() {
-		// Upstream looks for a routed interface when it is told to bind to
-		// loopback, and fails on a machine without a network.
+		// For loopback, upstream searches a routed interface, and fails without a
+		// network.
 		o.Generic.AdvertiseAddress = o.Serving.BindAddress
 	}
 	if err := o.Generic.DefaultAdvertiseAddress(o.Serving.SecureServingOptions); err != nil {
@@ -166,7 +163,7 @@ func (o *Options) Complete() (CompletedOptions, error) {
 	return CompletedOptions{&completedOptions{*o}}, nil
 }
 
-// standaloneFlags configure what a main cluster does where there is one.
+// standaloneFlags configure what a main cluster provides to an aggregated annex.
 var standaloneFlags = []struct {
 	reason string
 	flags  []string
@@ -180,7 +177,7 @@ var standaloneFlags = []struct {
 	{"the main cluster collects garbage", []string{"enable-garbage-collector"}},
 }
 
-// refuseStandaloneFlags returns an error for each such flag that was given.
+// refuseStandaloneFlags returns an error for each standalone flag that is set.
 func (o *Options) refuseStandaloneFlags() []error {
 	if o.flags == nil {
 		return nil
@@ -198,7 +195,7 @@ func (o *Options) refuseStandaloneFlags() []error {
 	return errs
 }
 
-// Validate checks all flags and returns all that is wrong with them.
+// Validate returns all errors of all flags.
 func (o CompletedOptions) Validate() error {
 	var errs []error
 	errs = append(errs, o.Data.Validate()...)
@@ -222,16 +219,14 @@ func (o CompletedOptions) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// hide keeps flags out of --help that upstream adds and annex refuses or has
-// no use for.
+// hide hides flags of upstream's that annex rejects or ignores.
 func hide(fs *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		fs.Lookup(name).Hidden = true
 	}
 }
 
-// named puts the flags that are at fault before errors of upstream's that do not
-// name them.
+// named prefixes errors of upstream's that do not name the flags.
 func named(flags string, errs []error) []error {
 	for i, err := range errs {
 		errs[i] = fmt.Errorf("%s: %w", flags, err)

@@ -21,13 +21,12 @@ import (
 	"github.com/annex-dev/annex/pkg/version"
 )
 
-// parse runs the flags through everything that `annex serve` does before it
-// opens anything. It is not safe for parallel use: upstream's registry of
-// feature gates is global.
+// parse parses, completes and validates flags. It is not safe for parallel use: upstream's
+// registry of feature gates is global.
 func parse(t *testing.T, args ...string) (CompletedOptions, error) {
 	t.Helper()
 	o := New()
-	registerVersion() // forget the gates and versions that other tests asked for
+	registerVersion() // resets the gates and versions of other tests
 	set := pflag.NewFlagSet(t.Name(), pflag.ContinueOnError)
 	named := o.Flags()
 	for _, group := range named.FlagSets {
@@ -58,7 +57,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("serves at %s by default", got)
 	}
 	if !o.Generic.AdvertiseAddress.Equal(net.ParseIP("127.0.0.1")) {
-		t.Errorf("advertises %s, which may be an interface that it does not listen on", o.Generic.AdvertiseAddress)
+		t.Errorf("advertises %s, want the bind address", o.Generic.AdvertiseAddress)
 	}
 	if !o.Features.EnablePriorityAndFairness {
 		t.Error("priority and fairness is off by default")
@@ -68,7 +67,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Upstream takes these, and the Store that they end up in does not.
+// Upstream accepts these, but Stores do not.
 func TestEtcdIsCompleted(t *testing.T) {
 	for given, want := range map[string]string{"abc": "/abc", "abc/": "/abc", "/a//b/../c/": "/a/c", "/annex": "/annex"} {
 		o, err := parse(t, "--etcd-prefix="+given, "--etcd-servers=http://127.0.0.1:2379/")
@@ -85,8 +84,8 @@ func TestEtcdIsCompleted(t *testing.T) {
 	}
 }
 
-// TestEmulatedVersion guards against a build that quietly emulates a Kubernetes
-// that never was, and with it loses every feature that is on by default.
+// TestEmulatedVersion detects a build with a wrong Kubernetes version, which would disable
+// features.
 func TestEmulatedVersion(t *testing.T) {
 	o, err := parse(t)
 	if err != nil {
@@ -97,7 +96,7 @@ func TestEmulatedVersion(t *testing.T) {
 		t.Error(err)
 	}
 	if got := effective.Info().GitVersion; got != version.Full() {
-		t.Errorf("/version would say %q, want %q", got, version.Full())
+		t.Errorf("/version is %q, want %q", got, version.Full())
 	}
 	gates := o.Generic.ComponentGlobalsRegistry.FeatureGateFor(o.Generic.ComponentName)
 	for _, feature := range []featuregate.Feature{genericfeatures.WatchList, apiextensionsfeatures.CRDValidationRatcheting} {
@@ -116,12 +115,12 @@ func TestRefusedFlags(t *testing.T) {
 		"empty data dir":            {[]string{"--data-dir="}, "--data-dir"},
 		"port out of range":         {[]string{"--secure-port=70000"}, "--secure-port"},
 		"certificate without key":   {[]string{"--tls-cert-file=/tls.crt"}, "--tls-private-key-file"},
-		"certificate not there":     {[]string{"--tls-cert-file=/no/tls.crt", "--tls-private-key-file=/no/tls.key"}, "--tls-cert-file"},
+		"certificate not found":     {[]string{"--tls-cert-file=/no/tls.crt", "--tls-private-key-file=/no/tls.key"}, "--tls-cert-file"},
 		"cert dir":                  {[]string{"--cert-dir=/certs"}, "--cert-dir"},
 		"etcd overrides":            {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2379"}, "--etcd-servers-overrides"},
 		"no garbage collector":      {[]string{"--enable-garbage-collector=false", "--main-kubeconfig=/k"}, "--enable-garbage-collector is for a standalone annex"},
-		"etcd prefix of everything": {[]string{"--etcd-prefix=/"}, "--etcd-prefix: Invalid value: \"/\": must have at least one segment"},
-		"etcd prefix that climbs":   {[]string{"--etcd-prefix=a/.."}, "--etcd-prefix"},
+		"etcd prefix /":             {[]string{"--etcd-prefix=/"}, "--etcd-prefix: Invalid value: \"/\": must have at least one segment"},
+		"etcd prefix with ..":       {[]string{"--etcd-prefix=a/.."}, "--etcd-prefix"},
 		"empty etcd prefix":         {[]string{"--etcd-prefix="}, "--etcd-prefix"},
 		"etcd server without port":  {[]string{"--etcd-servers=http://etcd"}, "--etcd-servers: Invalid value: \"http://etcd\": must have a host and a port"},
 		"etcd server of unixs":      {[]string{"--etcd-servers=unixs:///run/etcd.sock"}, "--etcd-servers: Unsupported value: \"unixs\""},
@@ -134,8 +133,8 @@ func TestRefusedFlags(t *testing.T) {
 		"debug socket":              {[]string{"--debug-socket-path=/tmp/socket"}, "--debug-socket-path"},
 		"no event ttl":              {[]string{"--event-ttl=0"}, "--event-ttl"},
 		"unknown group":             {[]string{"--runtime-config=example.com/v1=true"}, "example.com"},
-		"emulating the future":      {[]string{"--emulated-version=1.99"}, "1.99"},
-		"emulating the past":        {[]string{"--emulated-version=1.20"}, "1.20"},
+		"emulated version too new":  {[]string{"--emulated-version=1.99"}, "1.99"},
+		"emulated version too old":  {[]string{"--emulated-version=1.20"}, "1.20"},
 		"unknown audit format":      {[]string{"--audit-log-path=/log", "--audit-log-format=never"}, "audit log format"},
 		"log without a policy":      {[]string{"--audit-log-path=/log"}, "--audit-policy-file"},
 		"policy without a log":      {[]string{"--audit-policy-file=/policy"}, "--audit-log-path"},
@@ -144,16 +143,16 @@ func TestRefusedFlags(t *testing.T) {
 		"CA without certificate":    {[]string{"--publish-ca-file=/ca"}, "--publish-ca-file"},
 		"service without a name":    {[]string{"--publish-service=annex-system"}, "--publish-service"},
 		"no reviews":                {[]string{"--authorization-webhook-qps=0"}, "--authorization-webhook-qps"},
-		"issuer that is no URL":     {[]string{"--service-account-issuer=annex"}, "--service-account-issuer"},
+		"issuer not a URL":          {[]string{"--service-account-issuer=annex"}, "--service-account-issuer"},
 		"issuer twice":              {[]string{"--service-account-issuer=https://a", "--service-account-issuer=https://a"}, "--service-account-issuer"},
 		"empty issuer":              {[]string{"--service-account-issuer="}, "--service-account-issuer"},
 		"keys over http":            {[]string{"--service-account-jwks-uri=http://a/jwks"}, "--service-account-jwks-uri"},
-		"short tokens only":         {[]string{"--service-account-max-token-expiration=59m"}, "--service-account-max-token-expiration"},
-		"eternal tokens":            {[]string{"--service-account-max-token-expiration=2000000h"}, "--service-account-max-token-expiration"},
+		"token lifetime too short":  {[]string{"--service-account-max-token-expiration=59m"}, "--service-account-max-token-expiration"},
+		"token lifetime too long":   {[]string{"--service-account-max-token-expiration=2000000h"}, "--service-account-max-token-expiration"},
 		"empty audience":            {[]string{"--api-audiences=a,"}, "--api-audiences"},
-		"issuer behind main":        {[]string{"--main-kubeconfig=/k", "--service-account-issuer=https://a"}, "--service-account-issuer is for a standalone annex"},
-		"audiences behind main":     {[]string{"--main-kubeconfig=/k", "--api-audiences=a"}, "--api-audiences is for a standalone annex"},
-		"bootstrap behind main":     {[]string{"--main-kubeconfig=/k", "--enable-bootstrap-token-auth"}, "--enable-bootstrap-token-auth is for a standalone annex"},
+		"issuer, aggregated":        {[]string{"--main-kubeconfig=/k", "--service-account-issuer=https://a"}, "--service-account-issuer is for a standalone annex"},
+		"audiences, aggregated":     {[]string{"--main-kubeconfig=/k", "--api-audiences=a"}, "--api-audiences is for a standalone annex"},
+		"bootstrap, aggregated":     {[]string{"--main-kubeconfig=/k", "--enable-bootstrap-token-auth"}, "--enable-bootstrap-token-auth is for a standalone annex"},
 		"negative cache":            {[]string{"--authorization-webhook-cache-unauthorized-ttl=-1s"}, "--authorization-webhook-cache-unauthorized-ttl"},
 		"JWTs of the main cluster":  {[]string{"--main-kubeconfig=/k", "--authentication-config=/a"}, "--authentication-config is for a standalone annex"},
 		"webhook and main cluster":  {[]string{"--main-kubeconfig=/k", "--authentication-token-webhook-config-file=/a"}, "--authentication-token-webhook-config-file is for a standalone annex"},
@@ -163,7 +162,7 @@ func TestRefusedFlags(t *testing.T) {
 		"proxy with empty headers":  {[]string{"--requestheader-client-ca-file=/a", "--requestheader-group-headers= "}, "requestheader-group-headers"},
 		"proxy without a gate":      {[]string{"--requestheader-client-ca-file=/a", "--feature-gates=RemoteRequestHeaderUID=false"}, "--requestheader-uid-headers"},
 		"proxy without headers":     {[]string{"--requestheader-client-ca-file=/a", "--requestheader-username-headers="}, "--requestheader-username-headers"},
-		"tracing file not there":    {[]string{"--tracing-config-file=/no/tracing.yaml"}, "tracing"},
+		"tracing file not found":    {[]string{"--tracing-config-file=/no/tracing.yaml"}, "tracing"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +178,7 @@ func TestRefusedFlags(t *testing.T) {
 			}
 		})
 	}
-	// Leave the global registry as the other tests expect it.
+	// Reset the global registry for other tests.
 	if _, err := parse(t); err != nil {
 		t.Fatalf("defaults after refused flags: %v", err)
 	}

@@ -20,13 +20,12 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// Serving says where annex listens and with which certificate.
+// Serving configures the port and the serving certificate.
 type Serving struct {
 	*genericoptions.SecureServingOptionsWithLoopback
 }
 
-// NewServing returns the defaults: loopback only, port 7443, a certificate of
-// annex's own authority.
+// NewServing returns the defaults: loopback, port 7443, a certificate of annex's own CA.
 func NewServing() *Serving {
 	upstream := genericoptions.NewSecureServingOptions()
 	upstream.BindAddress = netutils.ParseIPSloppy("127.0.0.1")
@@ -42,16 +41,16 @@ func (o *Serving) AddFlags(fs *pflag.FlagSet) {
 	fs.Lookup("bind-address").Usage = "The IP address on which to listen for the --secure-port port. " +
 		"The unspecified address (0.0.0.0 or ::) means all interfaces."
 	fs.Lookup("secure-port").Usage = "The port on which to serve HTTPS with authentication and authorization. 0 picks a free port."
-	fs.Lookup("tls-cert-file").Usage = "File containing the x509 certificate for HTTPS, intermediates after it. " +
-		"It is read again when it changes. If not set, annex makes one of its own in --data-dir and renews it."
-	// Certificates that annex makes live in --data-dir.
+	fs.Lookup("tls-cert-file").Usage = "File containing the x509 certificate for HTTPS, followed by intermediates. " +
+		"It is reloaded when it changes. If not set, annex creates one in --data-dir and renews it."
+	// annex stores its certificates in --data-dir.
 	hide(fs, "cert-dir")
 }
 
-// Validate checks the flags and the certificate they name.
+// Validate checks the flags and the certificate.
 func (o *Serving) Validate() []error {
 	var errs []error
-	// Upstream's check says that 0 turns serving off; to annex it is any free port.
+	// To upstream, port 0 disables serving. To annex, it is any free port.
 	if o.BindPort < 0 || o.BindPort > 65535 {
 		errs = append(errs, fmt.Errorf("--secure-port %d must be between 0 and 65535", o.BindPort))
 	}
@@ -71,11 +70,11 @@ func (o *Serving) Validate() []error {
 	return errs
 }
 
-// OwnCertificate reports whether annex serves with a certificate it makes itself.
+// OwnCertificate reports whether annex serves with a certificate of its own.
 func (o *Serving) OwnCertificate() bool { return o.ServerCert.CertKey.CertFile == "" }
 
-// UseOwnCertificate serves with the certificate that annex made: to everybody,
-// or, where serverName is not empty, to who asks for that name.
+// UseOwnCertificate serves with annex's own certificate: for all names, or only for
+// serverName if that is not empty.
 func (o *Serving) UseOwnCertificate(certFile, keyFile, serverName string) {
 	if serverName == "" {
 		o.ServerCert.CertKey.CertFile, o.ServerCert.CertKey.KeyFile = certFile, keyFile
@@ -85,15 +84,14 @@ func (o *Serving) UseOwnCertificate(certFile, keyFile, serverName string) {
 	o.SNICertKeys = append(o.SNICertKeys, own)
 }
 
-// UseCertificate serves to everybody with a certificate that is not in files.
+// UseCertificate serves with a certificate that is not in files.
 func (o *Serving) UseCertificate(cert dynamiccertificates.CertKeyContentProvider) {
 	o.ServerCert.CertKey = genericoptions.CertKey{}
 	o.ServerCert.GeneratedCert = cert
 }
 
-// Listen opens the port, so that one that is taken is reported before anything
-// else is started, and so that the port that 0 stands for is known. Sharing
-// flags are left to upstream, which sets the socket options.
+// Listen opens the port early, so that a port in use is reported before anything starts and
+// the port for 0 is known. With sharing flags upstream opens it, with socket options.
 func (o *Serving) Listen(ctx context.Context) error {
 	if o.Listener != nil || o.PermitPortSharing || o.PermitAddressSharing {
 		return nil
@@ -109,14 +107,14 @@ func (o *Serving) Listen(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the port that Listen opened, unless the server did.
+// Close closes the port that Listen opened.
 func (o *Serving) Close() {
 	if o.Listener != nil {
 		_ = o.Listener.Close()
 	}
 }
 
-// URL returns the address to reach annex at from this machine.
+// URL returns annex's address on this machine.
 func (o *Serving) URL() string {
 	host := o.BindAddress.String()
 	if o.BindAddress.IsUnspecified() {

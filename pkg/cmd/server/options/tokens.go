@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// defaultIssuer does not depend on where annex serves: tokens outlive a change of
-	// the port, and are good at every replica.
+	// defaultIssuer does not depend on annex's address, so that tokens stay valid after a
+	// change of the port, and at every replica.
 	defaultIssuer = "https://annex.local"
 
 	// minMaxExpiration and maxMaxExpiration bound --service-account-max-token-expiration,
@@ -35,8 +35,7 @@ const (
 	maxMaxExpiration = time.Duration(1<<32) * time.Second
 )
 
-// Tokens says which tokens annex makes for service accounts, and which tokens it
-// keeps or made itself log in.
+// Tokens configures service account tokens and bootstrap tokens.
 type Tokens struct {
 	Issuers        []string
 	SigningKeyFile string
@@ -46,34 +45,34 @@ type Tokens struct {
 	Audiences      []string
 	Bootstrap      bool
 
-	// ownKeyFile signs where no other key is given.
+	// ownKeyFile signs without --service-account-signing-key-file.
 	ownKeyFile string
 }
 
-// NewTokens returns the defaults: a key of annex's own, and bootstrap tokens log in.
+// NewTokens returns the defaults: annex's own key, and bootstrap tokens.
 func NewTokens() *Tokens { return &Tokens{Bootstrap: true} }
 
 // AddFlags adds flags with upstream's names and meaning.
 func (o *Tokens) AddFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&o.Issuers, "service-account-issuer", o.Issuers,
-		"In whose name annex signs the tokens of service accounts, as an https URL. May be repeated: the first signs, the others are "+
-			"accepted too. If not set: "+defaultIssuer+".")
+		"Issuer of service account tokens, an https URL. May be repeated: the first is used for new tokens, all are accepted. "+
+			"If not set: "+defaultIssuer+".")
 	fs.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", o.SigningKeyFile,
-		"File with the private RSA or ECDSA key in PEM that signs the tokens of service accounts. Replicas need the same one. "+
-			"If not set, annex makes one in --data-dir.")
+		"File with the private RSA or ECDSA key in PEM that signs service account tokens. Replicas need the same key. "+
+			"If not set, annex creates one in --data-dir.")
 	fs.StringArrayVar(&o.KeyFiles, "service-account-key-file", o.KeyFiles,
-		"File with RSA or ECDSA keys in PEM, public or private, that verify the tokens of service accounts beside the key that signs them. May be repeated.")
+		"File with public or private RSA or ECDSA keys in PEM that verify service account tokens, in addition to the signing key. May be repeated.")
 	fs.StringVar(&o.KeysURI, "service-account-jwks-uri", o.KeysURI,
-		"Where others find the keys that verify these tokens, if that is not "+serviceaccount.KeysPath+" of annex: an https URL.")
+		"The https URL of the keys that verify service account tokens, in the discovery document. If not set: "+serviceaccount.KeysPath+" of annex.")
 	fs.DurationVar(&o.MaxExpiration, "service-account-max-token-expiration", o.MaxExpiration,
-		"The longest that a token is good; who asks for more gets this. At least 1h. 0 means no limit.")
+		"The maximum lifetime of service account tokens. Longer requests get this lifetime. At least 1h. 0 means no limit.")
 	fs.StringSliceVar(&o.Audiences, "api-audiences", o.Audiences,
-		"Who annex is to tokens: one for none of these does not log in. If not set, the values of --service-account-issuer.")
+		"The audiences of annex. Tokens for other audiences are refused. If not set, the values of --service-account-issuer.")
 	fs.BoolVar(&o.Bootstrap, "enable-bootstrap-token-auth", o.Bootstrap,
-		"Let the bootstrap tokens log in that stand in Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system.")
+		"Accept bootstrap tokens, which are in Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system.")
 }
 
-// Validate checks the flags; files are not read.
+// Validate checks the flags. It does not read files.
 func (o *Tokens) Validate() []error {
 	var errs []error
 	for i, issuer := range o.Issuers {
@@ -81,13 +80,13 @@ func (o *Tokens) Validate() []error {
 		case issuer == "":
 			errs = append(errs, fmt.Errorf("--service-account-issuer must not be empty"))
 		case slices.Contains(o.Issuers[:i], issuer):
-			errs = append(errs, fmt.Errorf("--service-account-issuer %q is there twice", issuer))
+			errs = append(errs, fmt.Errorf("--service-account-issuer %q is set twice", issuer))
 		case !serviceaccount.Discoverable(issuer):
 			errs = append(errs, fmt.Errorf("--service-account-issuer %q must be an https URL without query and fragment", issuer))
 		}
 	}
 	if slices.Contains(o.Audiences, "") {
-		errs = append(errs, fmt.Errorf("--api-audiences must not have an empty one"))
+		errs = append(errs, fmt.Errorf("--api-audiences must not contain an empty value"))
 	}
 	if uri, err := url.Parse(o.KeysURI); o.KeysURI != "" && (err != nil || uri.Scheme != "https" || uri.Host == "") {
 		errs = append(errs, fmt.Errorf("--service-account-jwks-uri %q must be an https URL", o.KeysURI))
@@ -98,13 +97,13 @@ func (o *Tokens) Validate() []error {
 	return errs
 }
 
-// OwnKey reports whether annex signs with a key that it made.
+// OwnKey reports whether annex signs with its own key.
 func (o *Tokens) OwnKey() bool { return o.SigningKeyFile == "" }
 
-// UseOwnKey signs tokens with a key of annex's own.
+// UseOwnKey sets the path of annex's own key.
 func (o *Tokens) UseOwnKey(path string) { o.ownKeyFile = path }
 
-// ApplyTo makes extra issue tokens, and adds their authenticators. It reads the keys, and
+// ApplyTo configures the issuer in extra, and adds authenticators. It reads the keys, and
 // requests the informers of objects that tokens depend on.
 func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.ExtraConfig, kube kubernetes.Interface, kinds informers.SharedInformerFactory, authenticators *Authenticators) error {
 	issuers := o.Issuers
@@ -145,7 +144,7 @@ func (o *Tokens) ApplyTo(generic *genericapiserver.Config, extra *apiserver.Extr
 	return nil
 }
 
-// loadKeys returns the key that signs and all that verify, the former among them.
+// loadKeys returns the signing key and all verifying keys, including that of the former.
 func (o *Tokens) loadKeys() (crypto.Signer, *serviceaccount.Keys, error) {
 	flag, path := "--service-account-signing-key-file", o.SigningKeyFile
 	if o.OwnKey() {
@@ -170,7 +169,7 @@ func (o *Tokens) loadKeys() (crypto.Signer, *serviceaccount.Keys, error) {
 	return signing, keys, nil
 }
 
-// keysURI is where clients reach annex, unless the flag says otherwise.
+// keysURI returns --service-account-jwks-uri or its default.
 func (o *Tokens) keysURI(generic *genericapiserver.Config) string {
 	if o.KeysURI != "" {
 		return o.KeysURI

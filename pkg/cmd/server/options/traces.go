@@ -29,19 +29,16 @@ import (
 	"github.com/annex-dev/annex/pkg/version"
 )
 
-// Traces says where spans of requests are sent.
+// Traces configures tracing.
 type Traces struct {
 	*genericoptions.TracingOptions
 }
 
-// NewTraces returns the default: nowhere.
+// NewTraces returns the default: no tracing.
 func NewTraces() *Traces { return &Traces{genericoptions.NewTracingOptions()} }
 
-// ApplyTo has generic make spans, and its loopback clients pass on which trace they
-// belong to. The server sends the last ones when it stops.
-//
-// Upstream calls every server `apiserver`; behind a main cluster two kinds of them
-// have part in one trace.
+// ApplyTo enables tracing of generic and of its loopback clients. The service name is annex,
+// because with a main cluster a trace also contains spans of its `apiserver`.
 func (o *Traces) ApplyTo(ctx context.Context, generic *genericapiserver.Config) error {
 	if o.ConfigFile == "" {
 		return nil
@@ -50,7 +47,7 @@ func (o *Traces) ApplyTo(ctx context.Context, generic *genericapiserver.Config) 
 	if err != nil {
 		return fmt.Errorf("--tracing-config-file: %w", err)
 	}
-	// Who set the variables of OpenTelemetry knows better, so they come last.
+	// The environment variables of OpenTelemetry come last: they override the others.
 	self := []resource.Option{resource.WithAttributes(
 		attribute.String("service.name", "annex"),
 		attribute.String("service.version", version.Annex()),
@@ -66,42 +63,41 @@ func (o *Traces) ApplyTo(ctx context.Context, generic *genericapiserver.Config) 
 	return nil
 }
 
-// spanFlushPeriod is how long a stop waits for the last spans to be sent.
+// spanFlushPeriod bounds sending the last spans at shutdown.
 const spanFlushPeriod = 2 * time.Second
 
-// boundedShutdown keeps a collector that is away from holding up a stop: upstream
-// waits for as long as it takes.
+// boundedShutdown prevents an unavailable collector from delaying the shutdown.
 type boundedShutdown struct{ tracing.TracerProvider }
 
-// Shutdown sends the spans that are left.
+// Shutdown implements tracing.TracerProvider.
 func (p boundedShutdown) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, spanFlushPeriod)
 	defer cancel()
 	if err := p.TracerProvider.Shutdown(ctx); err != nil {
-		klog.FromContext(ctx).V(1).Info("The last spans were not sent", "reason", err)
+		klog.FromContext(ctx).V(1).Info("Failed to send the last spans", "reason", err)
 	}
 	return nil
 }
 
-// spanLossPeriod is how often it is said that spans are lost.
+// spanLossPeriod is the interval of log messages about lost spans.
 const spanLossPeriod = 10 * time.Minute
 
 var lastSpanLoss atomic.Int64 // in seconds
 
-// reportSpanLoss says now and then that spans cannot be sent. OpenTelemetry has one
-// handler for a process, and calls it every few seconds while a collector is away.
+// reportSpanLoss logs lost spans, rate limited. It is the process-wide error handler of
+// OpenTelemetry, which calls it every few seconds while a collector is unavailable.
 func reportSpanLoss(err error) {
 	last, now := lastSpanLoss.Load(), time.Now().Unix()
 	if now-last < int64(spanLossPeriod.Seconds()) || !lastSpanLoss.CompareAndSwap(last, now) {
 		return
 	}
-	klog.Background().Error(err, "Spans are lost", "saidAgainIn", spanLossPeriod)
+	klog.Background().Error(err, "Failed to send spans", "nextMessageIn", spanLossPeriod)
 }
 
 func readTracingConfiguration(path string) (*tracingapi.TracingConfiguration, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration of tracing: %w", err)
+		return nil, fmt.Errorf("read the tracing configuration: %w", err)
 	}
 	scheme := runtime.NewScheme()
 	apiserverinstall.Install(scheme)

@@ -5,19 +5,26 @@ package garbagecollector
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"github.com/annex-dev/annex/pkg/controller/framework"
-	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
 // collector does what is to be done for what the graph queues.
@@ -170,3 +177,86 @@ func (i item) name() string {
 func hasFinalizer(object *metav1.PartialObjectMetadata, finalizer string) bool {
 	return slices.Contains(object.Finalizers, finalizer)
 }
+
+// metadataPatch is a merge patch, which every kind takes, of one list of an object
+// that must be the one that was read.
+type metadataPatch struct {
+	Metadata struct {
+		UID             types.UID                `json:"uid"`
+		ResourceVersion string                   `json:"resourceVersion"`
+		Owners          *[]metav1.OwnerReference `json:"ownerReferences,omitempty"`
+		Finalizers      *[]string                `json:"finalizers,omitempty"`
+	} `json:"metadata"`
+}
+
+// patchOwners writes all owners of an object.
+func (c *collector) patchOwners(ctx context.Context, of item, live *metav1.PartialObjectMetadata, owners []metav1.OwnerReference) error {
+	var patch metadataPatch
+	patch.Metadata.Owners = &owners
+	if err := c.patch(ctx, of, live, patch); err != nil {
+		return fmt.Errorf("write the owners of %s: %w", of.name(), err)
+	}
+	return nil
+}
+
+// removeFinalizer lets go of an object.
+func (c *collector) removeFinalizer(ctx context.Context, of item, live *metav1.PartialObjectMetadata, finalizer string) error {
+	left := slices.DeleteFunc(slices.Clone(live.Finalizers), func(name string) bool { return name == finalizer })
+	var patch metadataPatch
+	patch.Metadata.Finalizers = &left
+	if err := c.patch(ctx, of, live, patch); err != nil {
+		return fmt.Errorf("remove the finalizer %s of %s: %w", finalizer, of.name(), err)
+	}
+	return nil
+}
+
+func (c *collector) patch(ctx context.Context, of item, live *metav1.PartialObjectMetadata, patch metadataPatch) error {
+	patch.Metadata.UID, patch.Metadata.ResourceVersion = live.UID, live.ResourceVersion
+	content, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	_, err = c.of(of).Patch(ctx, of.Name, types.MergePatchType, content, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// component is what events name as their source, as Kubernetes' do.
+const component = "garbage-collector-controller"
+
+// warn records an event about an object. There is one for each object, reason and
+// cause, however often it is called: its name is made of them.
+func (c *collector) warn(ctx context.Context, about item, reason, cause, message string) {
+	namespace := about.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	sum := sha256.Sum256([]byte(string(about.UID) + "/" + reason + "/" + cause))
+	now := metav1.NewTime(c.now())
+	_, err := c.annexEvents.Events(namespace).Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "garbage-collector-" + hex.EncodeToString(sum[:8])},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: about.GroupVersion().String(), Kind: about.Kind,
+			Namespace: about.Namespace, Name: about.Name, UID: about.UID,
+		},
+		Type: corev1.EventTypeWarning, Reason: reason, Message: message,
+		Source: corev1.EventSource{Component: component}, ReportingController: component,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		klog.FromContext(ctx).V(2).Info("An event could not be recorded", "err", err)
+	}
+}
+
+// deletions is told by the replica that runs the controllers, and by no other.
+var deletions = metrics.NewCounter(&metrics.CounterOpts{
+	Namespace:      "annex",
+	Subsystem:      "garbage_collector",
+	Name:           "deletions_total",
+	Help:           "How many objects were deleted because their owners are gone.",
+	StabilityLevel: metrics.ALPHA,
+})
+
+var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(deletions) })

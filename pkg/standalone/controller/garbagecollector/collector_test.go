@@ -22,7 +22,7 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
 // startController runs a controller over objects in memory until the test ends.

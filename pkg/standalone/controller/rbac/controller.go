@@ -1,14 +1,20 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package rbac makes the roles and bindings that every annex has, without undoing
+// what administrators add, and keeps the rules of aggregated cluster roles.
 package rbac
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
@@ -79,4 +85,90 @@ func matters(before, after *rbacv1.ClusterRole) bool {
 		!equality.Semantic.DeepEqual(before.Rules, after.Rules) ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.AggregationRule, after.AggregationRule)
+}
+
+// fieldManager is who owns the rules of aggregated roles, by the name that it has
+// in Kubernetes.
+const fieldManager = "clusterrole-aggregation-controller"
+
+// aggregate writes the rules of every aggregated role that has not those that it
+// should. It does what it can, and returns what went wrong with the others.
+func aggregate(ctx context.Context, roles []*rbacv1.ClusterRole, annexClusterRoles rbacv1client.ClusterRoleInterface) error {
+	changed, err := settle(roles)
+	errs := []error{err}
+	for _, role := range changed {
+		if _, err := annexClusterRoles.Update(ctx, role, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+			errs = append(errs, fmt.Errorf("write the rules of cluster role %s: %w", role.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// settle returns, with their new rules, the aggregated roles that have not those
+// that they should, all things considered: a role may gather from one that gathers
+// itself. It changes none of roles.
+func settle(roles []*rbacv1.ClusterRole) ([]*rbacv1.ClusterRole, error) {
+	roles = slices.SortedFunc(slices.Values(roles), func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
+	changed := map[int]bool{}
+	failed := map[string]error{}
+	// A change goes at least one role further in each round, and rules are only
+	// passed on: that many rounds are enough, and circles end.
+	for range roles {
+		again := false
+		for i, role := range roles {
+			if role.AggregationRule == nil {
+				continue
+			}
+			rules, err := gather(role, roles)
+			if err != nil {
+				failed[role.Name] = fmt.Errorf("aggregate cluster role %s: %w", role.Name, err)
+				continue
+			}
+			if !equality.Semantic.DeepEqual(rules, role.Rules) {
+				updated := *role
+				updated.Rules = rules
+				roles[i], changed[i], again = &updated, true, true
+			}
+		}
+		if !again {
+			break
+		}
+	}
+	var errs []error
+	for _, err := range failed {
+		errs = append(errs, err)
+	}
+	var updated []*rbacv1.ClusterRole
+	for i, role := range roles {
+		if changed[i] {
+			updated = append(updated, role)
+		}
+	}
+	return updated, errors.Join(errs...)
+}
+
+// gather returns the rules of all roles that a role selects, each once.
+func gather(role *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
+	var rules []rbacv1.PolicyRule
+	for i := range role.AggregationRule.ClusterRoleSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, other := range roles {
+			if other.Name != role.Name && selector.Matches(labels.Set(other.Labels)) {
+				rules = appendMissing(rules, other.Rules)
+			}
+		}
+	}
+	return rules, nil
+}
+
+func appendMissing(to, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	for i := range rules {
+		if !slices.ContainsFunc(to, func(rule rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(rule, rules[i]) }) {
+			to = append(to, rules[i])
+		}
+	}
+	return to
 }

@@ -1,10 +1,23 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package resourcequota keeps status.used of ResourceQuotas true.
+//
+// Admission charges a quota before an object is written, by raising status.used. So
+// there may be objects that are charged and cannot be seen yet, and what can be
+// counted is too little to be written there as it is: with it, requests that run at
+// the same time could pass the limit together. The controller therefore takes off
+// what it sees deleted, one by one, and goes down to what it counts only once every
+// charge is old enough for its object to be there, or never to come: some creates
+// fail after they were charged. It goes up to what it counts at once.
+//
+// Objects are counted as they are seen to come and go, from metadata alone; nothing
+// is listed for a quota.
 package resourcequota
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/controller/framework"
-	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
 const (
@@ -119,4 +132,39 @@ func (c *Controller) enqueueThose(quotas []any, resource schema.GroupResource) {
 			c.enqueue(quota)
 		}
 	}
+}
+
+const countPrefix = "count/"
+
+// countedResource returns the resource whose objects a limit by that name counts,
+// and false where it is on something else than objects, or on events, which admission
+// does not charge.
+func countedResource(name corev1.ResourceName) (schema.GroupResource, bool) {
+	switch name {
+	case corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas, corev1.ResourcePods,
+		corev1.ResourceServices, corev1.ResourceReplicationControllers, corev1.ResourcePersistentVolumeClaims:
+		return schema.GroupResource{Resource: string(name)}, true
+	}
+	counted, ok := strings.CutPrefix(string(name), countPrefix)
+	if !ok {
+		return schema.GroupResource{}, false
+	}
+	resource := schema.ParseGroupResource(counted)
+	return resource, resource.Resource != "events" || (resource.Group != "" && resource.Group != "events.k8s.io")
+}
+
+// counts reports whether a quota counts objects of a resource.
+func counts(quota *corev1.ResourceQuota, resource schema.GroupResource) bool {
+	for name := range quota.Spec.Hard {
+		if counted, ok := countedResource(name); ok && counted == resource {
+			return true
+		}
+	}
+	return false
+}
+
+// isScoped reports whether a quota is on pods and volume claims of some kind only,
+// of which annex has none.
+func isScoped(quota *corev1.ResourceQuota) bool {
+	return len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil
 }

@@ -27,7 +27,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
 // metadata is objects that a test has come and go.

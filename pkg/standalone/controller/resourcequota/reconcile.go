@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/controller/framework"
-	"github.com/annex-dev/annex/pkg/controller/framework/metadatainformers"
+	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
 
 // staleAgain is how soon a quota is looked at again whose objects are not being

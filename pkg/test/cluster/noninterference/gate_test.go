@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// gate is between annex and its etcd. While it is shut nothing passes, as when a
-// network swallows packets: connections stay, and nobody is told anything.
+// gate is a proxy between annex and its etcd. While it is shut it forwards nothing and keeps
+// connections open, like a network that drops packets.
 type gate struct {
 	path     string
 	target   string
@@ -36,7 +36,7 @@ func newGate(path, target string) (*gate, error) {
 	return g, nil
 }
 
-// shut lets nothing pass until the returned function is called.
+// shut stops forwarding until the returned function is called.
 func (g *gate) shut() (reopen func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,7 +45,7 @@ func (g *gate) shut() (reopen func()) {
 	return sync.OnceFunc(func() { close(opened) })
 }
 
-// cut ends all connections, as when etcd is killed.
+// cut closes all connections, like a killed etcd.
 func (g *gate) cut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,7 +79,7 @@ func (g *gate) serve(client net.Conn) {
 	}
 	server, err := (&net.Dialer{}).DialContext(context.Background(), "unix", g.target)
 	if err != nil {
-		return // etcd is gone
+		return // etcd is down
 	}
 	defer server.Close()
 	g.mu.Lock()
@@ -97,7 +97,7 @@ func (g *gate) serve(client net.Conn) {
 	directions.Wait()
 }
 
-// wait returns when the gate is open, or false when it is gone.
+// wait waits until the gate is open, or returns false when it is closed.
 func (g *gate) wait() bool {
 	g.mu.Lock()
 	opened := g.opened

@@ -1,0 +1,125 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package requestbody
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
+)
+
+const (
+	// windowBytes of a body, and the first objectsize.HeavyBytes, have to arrive
+	// within windowTime.
+	windowBytes = 1 << 20
+	windowTime  = 10 * time.Second
+	// unreadTime is how long the rest of a body is read that nobody wants.
+	unreadTime = time.Second
+)
+
+// body is what a request brings. receive reads it into memory, Read returns it.
+type body struct {
+	// Closer is that of the connection.
+	io.Closer
+	connection io.Reader
+	control    *http.ResponseController
+	budget     *objectsize.Budget
+	// ctx ends when the client is gone or the time of the request is over.
+	ctx context.Context
+	// length is -1 if it is not known.
+	length int64
+
+	received bool
+	// complete is also read by end, which does not wait for a handler that timed out.
+	complete    atomic.Bool
+	err         error
+	size        int64
+	content     net.Buffers
+	reservation *objectsize.Reservation
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) { return b.content.Read(p) }
+
+// receive reads the body once. What went wrong is in err.
+func (b *body) receive(who user.Info, limit limit) {
+	if b.received {
+		return
+	}
+	b.received = true
+	b.err = b.read(who, limit)
+	b.complete.Store(b.err == nil)
+}
+
+func (b *body) read(who user.Info, limit limit) error {
+	if b.length > limit.bytes {
+		return limit.exceeded(fmt.Sprint(b.length))
+	}
+	more, err := b.window(objectsize.HeavyBytes)
+	if !more || err != nil {
+		return err
+	}
+	expected := b.length
+	if expected < 0 {
+		expected = limit.bytes
+	}
+	if b.reservation, err = b.budget.Reserve(b.ctx, who, expected); err != nil {
+		return err
+	}
+	for more {
+		if more, err = b.window(windowBytes); err != nil {
+			return err
+		}
+		if b.size > limit.bytes {
+			return limit.exceeded("more")
+		}
+	}
+	return b.reservation.Work(b.ctx)
+}
+
+// window reads the next bytes of the body. Without a deadline outside of it, the
+// connection also lives while the request waits.
+func (b *body) window(size int64) (more bool, err error) {
+	// A connection without deadlines is one of a test.
+	_ = b.control.SetReadDeadline(time.Now().Add(windowTime))
+	chunk, err := io.ReadAll(io.LimitReader(b.connection, size))
+	b.content, b.size = append(b.content, chunk), b.size+int64(len(chunk))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return false, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusRequestTimeout, Reason: metav1.StatusReasonTimeout,
+			Message: fmt.Sprintf("the body of the request arrived too slowly: after %d bytes, less than %d in %s", b.size-int64(len(chunk)), size, windowTime),
+		}}
+	}
+	if err != nil {
+		return false, apierrors.NewBadRequest(fmt.Sprintf("read the body of the request: %v", err))
+	}
+	_ = b.control.SetReadDeadline(time.Time{})
+	return int64(len(chunk)) == size, nil
+}
+
+// release gives the budget back.
+func (b *body) release() {
+	if b.reservation != nil {
+		b.reservation.Release()
+	}
+}
+
+// end bounds how long net/http reads what was not received.
+func (b *body) end() {
+	if !b.complete.Load() {
+		_ = b.control.SetReadDeadline(time.Now().Add(unreadTime))
+	}
+}

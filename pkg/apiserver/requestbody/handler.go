@@ -1,0 +1,151 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package requestbody
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	fairqueuing "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
+	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+
+	"github.com/annex-dev/annex/pkg/storage/objectsize"
+)
+
+// smallBytes is upstream's limit for a request, for kinds that are compiled in.
+const smallBytes = 3 << 20
+
+// BodyLimits are those of request bodies.
+type BodyLimits struct {
+	// MaxBodyBytes is the size of the largest body.
+	MaxBodyBytes int64
+	// Small reports whether requests for a group are small.
+	Small func(group string) bool
+	// Budget is what large bodies share.
+	Budget *objectsize.Budget
+	// Timeout is that of a request.
+	Timeout time.Duration
+}
+
+// limit is that of one request.
+type limit struct {
+	bytes int64
+	flag  string
+}
+
+func (l BodyLimits) of(info *request.RequestInfo) limit {
+	if !info.IsResourceRequest || l.Small(info.APIGroup) {
+		return limit{bytes: min(smallBytes, l.MaxBodyBytes)}
+	}
+	return limit{bytes: l.MaxBodyBytes, flag: " (--max-object-bytes and a little more)"}
+}
+
+func (l limit) exceeded(size string) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the request has %s bytes, the limit is %d%s", size, l.bytes, l.flag))
+}
+
+type bodyKey struct{}
+
+// WithBody lets FlowControl and WithBodyLimits receive the bodies of requests. It
+// belongs outside of all other filters.
+func WithBody(handler http.Handler, limits BodyLimits) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.ContentLength == 0 {
+			handler.ServeHTTP(w, req)
+			return
+		}
+		ctx, cancel := context.WithTimeout(req.Context(), limits.Timeout)
+		defer cancel()
+		b := &body{
+			Closer: req.Body, connection: req.Body, control: http.NewResponseController(w),
+			budget: limits.Budget, ctx: ctx, length: req.ContentLength,
+		}
+		defer b.end()
+		req = req.WithContext(context.WithValue(req.Context(), bodyKey{}, b))
+		req.Body = b
+		handler.ServeHTTP(w, req)
+	})
+}
+
+// FlowControl receives the body of a request before the request waits for its seat.
+func FlowControl(inner utilflowcontrol.Interface, limits BodyLimits) utilflowcontrol.Interface {
+	return &flowControl{inner, limits}
+}
+
+type flowControl struct {
+	utilflowcontrol.Interface
+	limits BodyLimits
+}
+
+// Handle implements utilflowcontrol.Interface.
+func (f *flowControl) Handle(ctx context.Context, digest utilflowcontrol.RequestDigest,
+	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
+	estimate func() fcrequest.WorkEstimate, noteQueued fairqueuing.QueueNoteFn, execute func()) {
+	if b, ok := ctx.Value(bodyKey{}).(*body); ok {
+		// The context bounds the wait for a seat, which begins when the body is there.
+		deadline, bounded := ctx.Deadline()
+		patience := time.Until(deadline)
+		b.receive(digest.User, f.limits.of(digest.RequestInfo))
+		defer b.release()
+		if bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
+			defer cancel()
+			defer context.AfterFunc(b.ctx, cancel)()
+		}
+	}
+	f.Interface.Handle(ctx, digest, note, estimate, noteQueued, execute)
+}
+
+// WithBodyLimits refuses requests whose body was not received. It belongs inside of all
+// other filters, and receives bodies itself where there is no flow control.
+func WithBodyLimits(handler http.Handler, limits BodyLimits, serializer runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		b, ok := req.Context().Value(bodyKey{}).(*body)
+		info, found := request.RequestInfoFrom(req.Context())
+		if !ok || !found {
+			handler.ServeHTTP(w, req)
+			return
+		}
+		who, _ := request.UserFrom(req.Context())
+		b.receive(who, limits.of(info))
+		defer b.release()
+		if b.err != nil {
+			responsewriters.ErrorNegotiated(b.err, serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
+			return
+		}
+		if b.reservation != nil {
+			req = req.WithContext(objectsize.WithReservation(req.Context(), b.reservation))
+			w = responsewriter.WrapForHTTP1Or2(&answer{w, b.reservation})
+		}
+		handler.ServeHTTP(w, req)
+	})
+}
+
+// answer notes that a request was worked on: clients may read the answer slowly.
+type answer struct {
+	http.ResponseWriter
+	reservation *objectsize.Reservation
+}
+
+var _ responsewriter.UserProvidedDecorator = &answer{}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(code int) {
+	a.reservation.Written()
+	a.ResponseWriter.WriteHeader(code)
+}

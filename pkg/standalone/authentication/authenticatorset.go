@@ -1,0 +1,76 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package authentication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+)
+
+// authenticatorSet is one configuration in force, or about to be.
+type authenticatorSet struct {
+	jwt       authenticator.Token
+	anonymous authenticator.Request // nil where nobody may be
+
+	issuers sets.Set[string]
+	// checks say which issuers were not reached yet.
+	checks []func() error
+	// cancel stops asking the issuers for keys.
+	cancel context.CancelFunc
+}
+
+// newAuthenticatorSet starts to ask the issuers for their keys, until ctx is done or the
+// authenticatorSet is ended.
+func (s *Structured) newAuthenticatorSet(ctx context.Context, config *apiserver.AuthenticationConfiguration) (*authenticatorSet, error) {
+	ctx, end := context.WithCancel(ctx)
+	g := &authenticatorSet{anonymous: s.anonymous(config), issuers: sets.New[string](), cancel: end}
+	var all []authenticator.Token
+	for _, jwt := range config.JWT {
+		issuer, err := s.newIssuer(ctx, jwt)
+		if err != nil {
+			end()
+			return nil, fmt.Errorf("issuer %s: %w", jwt.Issuer.URL, err)
+		}
+		all = append(all, issuer)
+		g.checks = append(g.checks, issuer.HealthCheck)
+		g.issuers.Insert(jwt.Issuer.URL)
+	}
+	// An issuer that recognises its token and refuses it has the last word.
+	g.jwt = tokenunion.NewFailOnError(all...)
+	return g, nil
+}
+
+func (s *Structured) newIssuer(ctx context.Context, jwt apiserver.JWTAuthenticator) (oidc.AuthenticatorTokenWithHealthCheck, error) {
+	options := oidc.Options{
+		JWTAuthenticator:     jwt,
+		SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(),
+		DisallowedIssuers:    s.options.OwnIssuers,
+		APIServerID:          s.options.APIServerID,
+	}
+	if bundle := jwt.Issuer.CertificateAuthority; bundle != "" {
+		authorities, err := dynamiccertificates.NewStaticCAContent("oidc-authenticator", []byte(bundle))
+		if err != nil {
+			return nil, err
+		}
+		options.CAContentProvider = authorities
+	}
+	return oidc.New(ctx, options)
+}
+
+// checkIssuers is nil when every issuer was.
+func (g *authenticatorSet) checkIssuers() error {
+	var errs []error
+	for _, check := range g.checks {
+		errs = append(errs, check())
+	}
+	return errors.Join(errs...)
+}

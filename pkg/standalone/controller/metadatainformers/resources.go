@@ -1,0 +1,182 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metadatainformers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unique"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// Resource is a resource whose objects are followed.
+type Resource struct {
+	// GroupVersionResource has the version in which the objects are read.
+	schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+}
+
+// served is a resource and how else it is served.
+type served struct {
+	Resource
+	versions []string
+	// definition is the UID of the definition that a custom resource has.
+	definition types.UID
+}
+
+// followable are the verbs without which objects can be neither followed nor
+// collected.
+var followable = []string{"list", "watch", "delete"}
+
+// isIgnored reports whether a resource is left out: events are many, gone after an
+// hour, and own and weigh nothing.
+func isIgnored(resource schema.GroupResource) bool {
+	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")
+}
+
+// fromDiscovery returns what discovery lists and no definition defines, each in the
+// version that is listed first.
+func fromDiscovery(lists []*metav1.APIResourceList, defined map[schema.GroupResource]bool) (map[schema.GroupResource]served, error) {
+	found := map[schema.GroupResource]served{}
+	for _, list := range lists {
+		groupVersion, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("parse group version %q from discovery: %w", list.GroupVersion, err)
+		}
+		for i := range list.APIResources {
+			entry := &list.APIResources[i]
+			resource := groupVersion.WithResource(entry.Name)
+			if strings.Contains(entry.Name, "/") || isIgnored(resource.GroupResource()) || defined[resource.GroupResource()] || !hasVerbs(entry.Verbs) {
+				continue
+			}
+			item, known := found[resource.GroupResource()]
+			if !known {
+				item.Resource = Resource{GroupVersionResource: resource, Kind: entry.Kind, Namespaced: entry.Namespaced}
+			}
+			item.versions = append(item.versions, groupVersion.Version)
+			found[resource.GroupResource()] = item
+		}
+	}
+	return found, nil
+}
+
+func hasVerbs(verbs metav1.Verbs) bool {
+	return !slices.ContainsFunc(followable, func(verb string) bool { return !slices.Contains(verbs, verb) })
+}
+
+// fromDefinition returns the resource that a definition adds to the server, and
+// false if it adds none.
+func fromDefinition(crd *apiextensionsv1.CustomResourceDefinition) (served, bool) {
+	// The same rule as that by which the apiextensions server serves it.
+	accepted := apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) ||
+		apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted)
+	if !accepted {
+		return served{}, false
+	}
+	item := served{definition: crd.UID}
+	read := ""
+	for i := range crd.Spec.Versions {
+		version := &crd.Spec.Versions[i]
+		if !version.Served {
+			continue
+		}
+		item.versions = append(item.versions, version.Name)
+		if read == "" || version.Storage {
+			read = version.Name
+		}
+	}
+	// Names that are accepted stay, whatever the specification says by now.
+	item.Resource = Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: crd.Spec.Group, Version: read, Resource: crd.Spec.Names.Plural},
+		Kind:                 crd.Status.AcceptedNames.Kind,
+		Namespaced:           crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
+	}
+	return item, read != ""
+}
+
+// definedBy are the resources that definitions name, served or not.
+func definedBy(definitions []*apiextensionsv1.CustomResourceDefinition) map[schema.GroupResource]bool {
+	defined := map[schema.GroupResource]bool{}
+	for _, crd := range definitions {
+		defined[schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural}] = true
+	}
+	return defined
+}
+
+// Object is what is kept of an object. It is never changed: who has one may keep
+// it.
+type Object struct {
+	Namespace, Name string
+	UID             types.UID
+	// Owners are the owner references as they are in the object.
+	Owners []metav1.OwnerReference
+	// Deleting says that its deletion was requested.
+	Deleting bool
+	// Foreground and Orphan say that it has the finalizer foregroundDeletion or
+	// orphan.
+	Foreground, Orphan bool
+}
+
+// equal reports whether two objects have the same to tell.
+func (o *Object) equal(other *Object) bool {
+	return o.UID == other.UID && o.Deleting == other.Deleting && o.Foreground == other.Foreground && o.Orphan == other.Orphan &&
+		slices.EqualFunc(o.Owners, other.Owners, equalOwners)
+}
+
+func equalOwners(a, b metav1.OwnerReference) bool {
+	return a.UID == b.UID && a.Name == b.Name && a.Kind == b.Kind && a.APIVersion == b.APIVersion &&
+		ptr.Equal(a.Controller, b.Controller) && ptr.Equal(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
+}
+
+// NewObject keeps what is needed of metadata, and nothing that holds on to the rest.
+func NewObject(from *metav1.PartialObjectMetadata) *Object {
+	object := &Object{
+		Namespace:  intern(from.Namespace),
+		Name:       from.Name,
+		UID:        from.UID,
+		Deleting:   from.DeletionTimestamp != nil,
+		Foreground: slices.Contains(from.Finalizers, metav1.FinalizerDeleteDependents),
+		Orphan:     slices.Contains(from.Finalizers, metav1.FinalizerOrphanDependents),
+	}
+	if len(from.OwnerReferences) > 0 {
+		object.Owners = make([]metav1.OwnerReference, len(from.OwnerReferences))
+	}
+	for i, owner := range from.OwnerReferences {
+		// Siblings share all that is said of their owner.
+		object.Owners[i] = metav1.OwnerReference{
+			APIVersion:         intern(owner.APIVersion),
+			Kind:               intern(owner.Kind),
+			Name:               intern(owner.Name),
+			UID:                types.UID(intern(string(owner.UID))),
+			Controller:         shared(owner.Controller),
+			BlockOwnerDeletion: shared(owner.BlockOwnerDeletion),
+		}
+	}
+	return object
+}
+
+// intern returns the one copy of a string that all who have it share.
+func intern(s string) string { return unique.Make(s).Value() }
+
+var yes, no = true, false
+
+// shared returns a pointer to the same value that is not an allocation of its own.
+func shared(value *bool) *bool {
+	switch {
+	case value == nil:
+		return nil
+	case *value:
+		return &yes
+	default:
+		return &no
+	}
+}
