@@ -27,7 +27,7 @@ import (
 const (
 	// takeovers is the number of CRDs that are labelled, one after the other.
 	takeovers = 7
-	// gets, lists and creates are the numbers of timed requests on each path.
+	// gets, lists and creates are the numbers of requests on each way.
 	gets, lists, creates = 1000, 50, 300
 	// listed is the number of objects in a list.
 	listed = 500
@@ -73,8 +73,9 @@ func (b *bench) measureBehind(ctx context.Context, installation *annextest.Insta
 	return b.addWays(ctx, annex, followed)
 }
 
-// addTakeovers measures the time from the label to the first response, and returns a hosted CRD.
-// It ignores the first takeover, because annex waits in its first seconds.
+// addTakeovers measures the time from the label to the first response. The first takeover
+// is not counted: annex does not change the main cluster in its first seconds. It returns
+// a CRD that was taken over.
 func (b *bench) addTakeovers(ctx context.Context, annex *annextest.Annex) (*apiextensionsv1.CustomResourceDefinition, error) {
 	mainCRDs, err := apiextensionsclient.NewForConfig(annex.Cluster.Config)
 	if err != nil {
@@ -123,15 +124,15 @@ func timeTakeover(ctx context.Context, annex *annextest.Annex, mainCRDs apiexten
 	return time.Since(began), err
 }
 
-// way is one of the two paths of requests to annex.
+// way is one of the two ways of requests to annex.
 type way struct {
 	name   string
 	client restclient.Interface
 	took   []time.Duration
 }
 
-// addWays compares requests through the main cluster with direct ones. They alternate, so that
-// other load of the machine affects both.
+// addWays compares requests through the main cluster with direct ones. They alternate, so
+// that other load of the machine affects both.
 func (b *bench) addWays(ctx context.Context, annex *annextest.Annex, crd *apiextensionsv1.CustomResourceDefinition) error {
 	ways := [2]*way{{name: "directly"}, {name: "through"}}
 	for i, config := range []*restclient.Config{annex.AnnexConfig, annex.Cluster.Config} {
@@ -173,11 +174,11 @@ func (b *bench) addWays(ctx context.Context, annex *annextest.Annex, crd *apiext
 	return b.compare(ctx, fmt.Sprintf("LIST of %d objects", made), lists, ways, list)
 }
 
-// compare measures a request on both paths and adds the ratio.
+// compare times a request on both ways and adds the ratio.
 func (b *bench) compare(ctx context.Context, name string, times int, ways [2]*way, request func(context.Context, restclient.Interface) error) error {
 	for _, way := range ways {
 		way.took = nil
-		// The first one opens the connection and warms caches.
+		// The first one opens the connection and fills caches.
 		if err := request(ctx, way.client); err != nil {
 			return fmt.Errorf("%s %s: %w", name, way.name, err)
 		}

@@ -31,11 +31,11 @@ import (
 )
 
 const (
-	// The targets apply to objects of about 2.5 kB.
+	// The targets are for objects of about 2.5 kB.
 	shortest, longest = 1800, 3500
 	// fleet is the number of certificates.
 	fleet = 600
-	// writeRounds is the number of alternations between the servers, with roundWrites each.
+	// The two servers alternate, for writeRounds rounds of roundWrites each.
 	writeRounds, roundWrites = 15, 40
 )
 
@@ -80,7 +80,7 @@ func (s *stored) connect(ctx context.Context, dataDir string) error {
 	return err
 }
 
-// compression measures savings and costs of compression.
+// compression measures the gain and cost of compression.
 func (b *bench) compression(ctx context.Context) error {
 	packed, err := b.openStored(ctx, "packed")
 	if err != nil {
@@ -132,8 +132,8 @@ func (s *sizes) add(other sizes) {
 
 func ratio(of, to int) float64 { return float64(of) / float64(max(1, to)) }
 
-// measure writes half of the objects of a CRD, waits for a dictionary trained on them, and
-// measures the other half.
+// measure writes half of the objects of a CRD, waits for a dictionary, and measures the
+// other half, on which the dictionary was not trained.
 func (s *stored) measure(ctx context.Context, source, name string) (sizes, error) {
 	manifest, objects, err := findObjects(ctx, source, name)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *stored) measure(ctx context.Context, source, name string) (sizes, error
 	return s.weigh(ctx, resource, written)
 }
 
-// findObjects returns the objects of a CRD in random order, the same every time.
+// findObjects returns the objects of a CRD, shuffled with a fixed seed.
 func findObjects(ctx context.Context, source, name string) (crds.Manifest, []*unstructured.Unstructured, error) {
 	for _, s := range crds.Sources() {
 		if s.Name != source {
@@ -172,7 +172,7 @@ func findObjects(ctx context.Context, source, name string) (crds.Manifest, []*un
 				continue
 			}
 			if manifest.CRD.Spec.Names.Kind == "Certificate" {
-				// The project has few, clusters have one per host.
+				// The project has few; clusters have one for every host.
 				return manifest, certificates(fleet), nil
 			}
 			objects, err := crds.Objects(ctx, s, manifest)
@@ -195,7 +195,7 @@ func (s *stored) install(ctx context.Context, manifest crds.Manifest) error {
 	return (&clients{annexCRDs: s.crds}).waitServed(ctx, crd, usualRetries)
 }
 
-// write applies objects with unique names, and returns the keys of the valid ones.
+// write applies objects under unique names, and returns the keys of the valid ones.
 func (s *stored) write(ctx context.Context, manifest crds.Manifest, objects []*unstructured.Unstructured, first int) (written []string, err error) {
 	names := manifest.CRD.Spec.Names
 	for i, object := range objects {
@@ -227,7 +227,7 @@ func (s *stored) write(ctx context.Context, manifest crds.Manifest, objects []*u
 	return written, nil
 }
 
-// waitDictionary waits until the resource has a dictionary.
+// waitDictionary waits until the resource has one.
 func (s *stored) waitDictionary(ctx context.Context, resource schema.GroupResource) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -244,10 +244,10 @@ func (s *stored) waitDictionary(ctx context.Context, resource schema.GroupResour
 	}
 }
 
-// weigh compares the sizes in etcd with those without compression.
+// weigh compares stored sizes with uncompressed ones.
 func (s *stored) weigh(ctx context.Context, resource schema.GroupResource, written []string) (sizes, error) {
 	generic, release := compression.NewManager().Transformer(compression.Resource{
-		GroupResource: resource, Wanted: func() bool { return true },
+		GroupResource: resource, Enabled: func() bool { return true },
 	})
 	defer release()
 	sum := sizes{medium: []sizes{{}}}
@@ -289,8 +289,8 @@ func (s *stored) weigh(ctx context.Context, resource schema.GroupResource, writt
 	return sum, nil
 }
 
-// estrange replaces the words in all fields of the schema, and keeps length and regularity: the
-// generic dictionary was written for well-known CRDs.
+// estrange replaces the words of an object in all fields of its schema, keeping its length
+// and regularity: the generic dictionary was made for well-known CRDs.
 func estrange(data []byte) ([]byte, error) {
 	object := &unstructured.Unstructured{}
 	if err := object.UnmarshalJSON(data); err != nil {
@@ -323,7 +323,7 @@ func estrange(data []byte) ([]byte, error) {
 	return object.MarshalJSON()
 }
 
-// otherWords moves every letter by half of the alphabet, except the mark of a field.
+// otherWords applies ROT13, except to the marker of a field.
 func otherWords(value any) any {
 	switch value := value.(type) {
 	case string:
@@ -356,8 +356,8 @@ func otherWords(value any) any {
 	return value
 }
 
-// compareWrites writes the same to both servers alternately, so that other load of the machine
-// affects both.
+// compareWrites writes the same objects to both servers alternately, so that other load of
+// the machine affects both.
 func (b *bench) compareWrites(ctx context.Context, packed, plain *stored) error {
 	manifest, objects, err := findObjects(ctx, "cert-manager", "certificates.cert-manager.io")
 	if err != nil {
@@ -391,8 +391,8 @@ func (b *bench) compareWrites(ctx context.Context, packed, plain *stored) error 
 	return nil
 }
 
-// certificates are those of a cluster with many hosts, about 2.5 kB each with the status of a
-// controller.
+// certificates returns Certificates of a cluster with many hosts, about 2.5 kB each with
+// their status.
 func certificates(count int) []*unstructured.Unstructured {
 	random := rand.New(rand.NewPCG(3, 4))
 	word := func() string {
@@ -424,9 +424,9 @@ func certificates(count int) []*unstructured.Unstructured {
 			domain, name, when(), when(), when(), when(), 1+random.IntN(9))
 		object := &unstructured.Unstructured{}
 		if err := json.Unmarshal([]byte(content), object); err != nil {
-			panic(err) // the template above is wrong
+			panic(err) // the literal is above
 		}
-		// The API has a list, the format has not.
+		// There is a list in the interface, not in the format.
 		_ = unstructured.SetNestedSlice(object.Object, hosts, "spec", "dnsNames")
 		all = append(all, object)
 	}

@@ -24,15 +24,16 @@ import (
 const (
 	// fields is the number of fields of a CRD.
 	fields = 20
-	// creators is the number of concurrent creates of CRDs that are not timed.
+	// creators is the number of concurrent creates when single ones are not timed.
 	creators = 8
 	// probes is the number of CRDs that are timed one by one.
 	probes = 11
-	// A client either retries at once or, like client-go, waits for the seconds of Retry-After.
+	// Without retries, clients poll themselves. By default, client-go waits for the
+	// seconds in Retry-After.
 	noRetries, usualRetries = 0, 10
 )
 
-// clients of one annex.
+// clients talk to one annex.
 type clients struct {
 	annexCRDs    apiextensionsclient.Interface
 	annexHosting annexclient.Interface
@@ -66,7 +67,7 @@ func (b *bench) fewCRDs(ctx context.Context) error {
 	return err
 }
 
-// addServing measures CRDs one by one, then restarts, and returns the last process.
+// addServing times CRDs one by one, then restarts. It returns what runs at the end.
 func (b *bench) addServing(ctx context.Context, annex *process.Annex, dataDir string) (*process.Annex, error) {
 	annexClients, err := connect(annex)
 	if err != nil {
@@ -93,8 +94,8 @@ func (b *bench) addServing(ctx context.Context, annex *process.Annex, dataDir st
 	}
 	b.add(figure{name: "CRD create to its objects can be listed, median", measured: milliseconds(median(impatient)), target: 50, unit: "ms"})
 	b.add(figure{name: "CRD create to its objects can be listed, slowest", measured: milliseconds(slices.Max(impatient)), unit: "ms"})
-	b.add(figure{name: "the same for a client that honors Retry-After, median", measured: milliseconds(median(patient)), unit: "ms"})
-	b.add(figure{name: "the same for one that was placed on its Store before, median", measured: milliseconds(median(placed)), unit: "ms"})
+	b.add(figure{name: "the same for a client that obeys Retry-After, median", measured: milliseconds(median(patient)), unit: "ms"})
+	b.add(figure{name: "the same for one that is already placed on its Store, median", measured: milliseconds(median(placed)), unit: "ms"})
 
 	annex, restart, err := b.restarts(ctx, annex, dataDir)
 	if err != nil {
@@ -138,7 +139,7 @@ func (b *bench) addMany(ctx context.Context, annex *process.Annex, dataDir strin
 	return annex, b.addMemory(ctx, annex, fmt.Sprintf("idle RSS, %d CRDs, after a start", manyCRDs), 0)
 }
 
-// place binds a CRD to the Store default in advance.
+// place creates a CRD's HostedResource, on the Store default, before the CRD.
 func (c *clients) place(ctx context.Context, i int) error {
 	_, err := c.annexHosting.HostingV1alpha1().HostedResources().Create(ctx, &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: definition(i).Name},
@@ -147,7 +148,7 @@ func (c *clients) place(ctx context.Context, i int) error {
 	return err
 }
 
-// timeCRD creates a CRD and lists its objects until that succeeds.
+// timeCRD measures the time from creating a CRD to listing its objects.
 func (c *clients) timeCRD(ctx context.Context, i, retries int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -162,7 +163,7 @@ func (c *clients) timeCRD(ctx context.Context, i, retries int) (time.Duration, e
 	return time.Since(began), nil
 }
 
-// waitServed lists until that succeeds.
+// waitServed polls until the objects can be listed.
 func (c *clients) waitServed(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, retries int) error {
 	path := fmt.Sprintf("/apis/%s/%s/%s", crd.Spec.Group, crd.Spec.Versions[0].Name, crd.Spec.Names.Plural)
 	for {
@@ -178,23 +179,28 @@ func (c *clients) waitServed(ctx context.Context, crd *apiextensionsv1.CustomRes
 	}
 }
 
-// createMany creates CRDs from several clients at once and waits for all.
+// createMany creates CRDs concurrently and waits until all are served.
 func (c *clients) createMany(ctx context.Context, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	return concurrently(count, func(i int) error {
+		crd, err := c.annexCRDs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition(i), metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		return c.waitServed(ctx, crd, noRetries)
+	})
+}
+
+// concurrently calls do for each number below count, from several goroutines.
+func concurrently(count int, do func(i int) error) error {
 	numbers := make(chan int)
 	errs := make([]error, creators)
 	var workers sync.WaitGroup
 	for worker := range creators {
 		workers.Go(func() {
 			for i := range numbers {
-				crd, err := c.annexCRDs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition(i), metav1.CreateOptions{})
-				if err == nil {
-					err = c.waitServed(ctx, crd, noRetries)
-				}
-				if err != nil {
-					errs[worker] = errors.Join(errs[worker], err)
-				}
+				errs[worker] = errors.Join(errs[worker], do(i))
 			}
 		})
 	}
@@ -206,7 +212,7 @@ func (c *clients) createMany(ctx context.Context, count int) error {
 	return errors.Join(errs...)
 }
 
-// definition returns a typical CRD.
+// definition returns an ordinary CRD.
 func definition(i int) *apiextensionsv1.CustomResourceDefinition {
 	spec := map[string]apiextensionsv1.JSONSchemaProps{}
 	for field := range fields {

@@ -1,10 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures bin/annex from outside, as a process, and prints the figures beside
-// their targets, without assertions. Figures depend on the machine and its load, so starts are
-// also compared with a floor that is measured in the same run. Arguments select parts: size,
-// start, few, many, place, slow, aggregated, compression, rolling.
+// Command bench measures bin/annex as a process and prints the figures and their targets.
+// It asserts nothing: the numbers depend on the machine and its load, so they are also
+// compared with a floor that is measured in the same run. Arguments select measurements:
+// size, start, few, many, place, slow, aggregated, compression, rolling.
 package main
 
 import (
@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// rounds is the number of measured starts, of which the median counts.
+	// rounds is how often a start is measured; the median counts.
 	rounds = 5
-	// manyCRDs is the number of CRDs of a large installation.
+	// manyCRDs is the number of CRDs that a large installation has.
 	manyCRDs = 500
-	// settle is the idle time before the memory of a server is read.
+	// settle is the idle time before a server's memory is read.
 	settle = 10 * time.Second
-	// limit bounds every operation.
+	// limit bounds each measurement.
 	limit = 2 * time.Minute
 )
 
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// run measures all parts, or the named ones.
+// run measures everything, or only what only names.
 func run(only []string) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -56,7 +56,7 @@ func run(only []string) error {
 	klog.SetOutput(io.Discard)
 	dir, err := os.MkdirTemp("", "annex-bench-")
 	if err != nil {
-		return fmt.Errorf("create a folder for the data: %w", err)
+		return fmt.Errorf("create a data directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
 
@@ -76,7 +76,7 @@ func run(only []string) error {
 		{"compression", "compression", b.compression},
 		{"rolling", "a rolling restart behind a main cluster", b.rollingRestart},
 	} {
-		// The floor of starts is always measured.
+		// Starts are compared with the floor, so that is always measured.
 		if len(only) > 0 && step.name != "floor" && !slices.Contains(only, step.name) {
 			continue
 		}
@@ -93,7 +93,7 @@ type figure struct {
 	name             string
 	measured, target float64
 	unit             string
-	// ofStart enables the comparison with the floor of starts.
+	// ofStart compares the figure with the floor of starts.
 	ofStart bool
 }
 
@@ -134,7 +134,7 @@ func (b *bench) binarySize(context.Context) error {
 	return nil
 }
 
-// floor measures the start of an etcd alone, the lower bound for annex.
+// floor measures the start of the embedded etcd, without which annex cannot start.
 func (b *bench) floor(ctx context.Context) error {
 	var starts []time.Duration
 	for i := range rounds {
@@ -157,7 +157,7 @@ func (b *bench) floor(ctx context.Context) error {
 	return nil
 }
 
-// start starts annex and returns the time until it is ready.
+// start starts annex and returns how long it took until it was ready.
 func (b *bench) start(ctx context.Context, dataDir string, flags ...string) (*process.Annex, time.Duration, error) {
 	annex, err := process.Start(b.binary, dataDir, flags...)
 	if err != nil {

@@ -24,11 +24,11 @@ import (
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
-// restarted is the number of replicas, writers that of the clients.
+// restarted is the number of replicas, and writers the number of clients.
 const restarted, writers = 2, 8
 
-// rollingRestart counts failed requests while all replicas are replaced, with the defaults of
-// an aggregated annex.
+// rollingRestart counts the requests that fail while all replicas are replaced,
+// with the defaults of annex behind a main cluster.
 func (b *bench) rollingRestart(ctx context.Context) error {
 	return withMain(ctx, maincluster.Options{Controllers: []string{maincluster.NoControllers}}, b.measureRolling)
 }
@@ -80,8 +80,8 @@ func (b *bench) measureRolling(ctx context.Context, installation *annextest.Inst
 	return nil
 }
 
-// publish creates a CRD in annex, waits until the main cluster proxies requests for it, and
-// returns their path.
+// publish defines a resource on annex and waits until the main cluster sends
+// requests for it there. It returns their path.
 func publish(ctx context.Context, annex *annextest.Annex) (string, error) {
 	annexCRDs, err := apiextensionsclient.NewForConfig(annex.AnnexConfig)
 	if err != nil {
@@ -105,7 +105,7 @@ func publish(ctx context.Context, annex *annextest.Annex) (string, error) {
 	return path, (&clients{annexCRDs: mainCRDs}).waitServed(ctx, created, noRetries)
 }
 
-// underLoad counts requests and failures during do. Nothing is retried.
+// underLoad counts requests, and failed ones, during do. It does not retry.
 func underLoad(mainConfig *restclient.Config, url string, do func() error) (requests, failed int, err error) {
 	mainHTTP, err := restclient.HTTPClientFor(mainConfig)
 	if err != nil {
@@ -135,7 +135,7 @@ func underLoad(mainConfig *restclient.Config, url string, do func() error) (requ
 			}
 		})
 	}
-	// Some load without a restart, before and after.
+	// Some requests before and after.
 	time.Sleep(time.Second)
 	err = do()
 	time.Sleep(time.Second)

@@ -28,7 +28,7 @@ type result struct {
 	elapsed    time.Duration
 
 	packages, passed, failures, skipped int
-	// output is the output of running tests and packages.
+	// output holds what a running test or package has printed so far.
 	output map[string][]string
 }
 
@@ -38,8 +38,8 @@ func newResult(level string) *result {
 
 func (r *result) failed() bool { return r.err != nil || r.failures > 0 }
 
-// read reads the events of go test, and prints a line for each package and the output of
-// failed tests.
+// read follows the events of go test, and prints a line for each package and
+// the whole output of whatever fails.
 func (r *result) read(events io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(events)
 	for {
@@ -47,7 +47,7 @@ func (r *result) read(events io.Reader, out io.Writer) error {
 		if len(line) > 0 {
 			var e event
 			if json.Unmarshal(line, &e) != nil {
-				// Not an event but a message of go test itself.
+				// Not an event, but a message of go test itself.
 				fmt.Fprintf(out, "%s", line)
 			} else {
 				r.handle(e, out)
@@ -114,7 +114,7 @@ func (r *result) packageDone(e event, out io.Writer) {
 	r.failures++
 }
 
-// reason returns the last output of a skipped test.
+// reason returns the last message of a skipped test.
 func reason(lines []string) string {
 	last := "no reason given"
 	for _, line := range lines {
@@ -125,7 +125,7 @@ func reason(lines []string) string {
 	return last
 }
 
-// relevant drops the lines on the start, pause and continuation of tests.
+// relevant drops the lines about tests being started, paused or continued.
 func relevant(lines []string) string {
 	var kept strings.Builder
 	for _, line := range lines {

@@ -117,7 +117,7 @@ func (b backups) stored(name string, store routing.Store, resource schema.GroupR
 // nobody serves the resource yet.
 func (b backups) transformer(resource compression.Resource) storagevalue.Transformer {
 	resource.Encryption = b.encryption(resource.GroupResource)
-	resource.Wanted = func() bool { return b.compress }
+	resource.Enabled = func() bool { return b.compress }
 	transformer, _ := compression.NewManager().Transformer(resource)
 	return transformer
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
@@ -60,11 +61,7 @@ func run(t *testing.T) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{Dir: dir.EtcdDir(), SocketPath: socket, UnsafeNoFsync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Close() })
+	server := etcdtest.Start(t, func(config *embeddedetcd.Config) { config.Dir, config.SocketPath = dir.EtcdDir(), socket })
 	r := &running{dataDir: path, etcd: server.Client()}
 	r.learn(t)
 	return r
@@ -75,7 +72,7 @@ func (r *running) learn(t *testing.T) {
 	t.Helper()
 	manager := compression.NewManager()
 	transformer, release := manager.Transformer(compression.Resource{
-		GroupResource: widgets, Store: "default", Prefix: "/annex", KV: r.etcd, Wanted: func() bool { return true },
+		GroupResource: widgets, Store: "default", Prefix: "/annex", KV: r.etcd, Enabled: func() bool { return true },
 	})
 	defer release()
 	write := func(i int) []byte {
@@ -152,7 +149,7 @@ func slashed(data []byte) []byte {
 func generic(t *testing.T) []byte {
 	t.Helper()
 	transformer, release := compression.NewManager().Transformer(compression.Resource{
-		GroupResource: widgets, Wanted: func() bool { return true },
+		GroupResource: widgets, Enabled: func() bool { return true },
 	})
 	defer release()
 	stored, err := transformer.TransformToStorage(context.Background(), []byte(sample(7)), value.DefaultContext("/k"))
