@@ -100,7 +100,7 @@ func testExplain(t *testing.T, s *server) {
 	contains(t, s.kubectl.run(t, "explain", "configmap.data"), "KIND:", "ConfigMap", "FIELD: data")
 	contains(t, s.kubectl.run(t, "explain", "crd.spec.versions.schema"), "openAPIV3Schema")
 	contains(t, s.kubectl.run(t, "explain", "store.spec"), "embedded", "etcd", "taints", "unschedulable")
-	contains(t, s.kubectl.run(t, "explain", "hostedresource.spec.storeName"), "FIELD: storeName", "Store that holds")
+	contains(t, s.kubectl.run(t, "explain", "hostedresource.spec.storeName"), "FIELD: storeName", "the Store of the objects")
 	contains(t, s.kubectl.run(t, "explain", "hostedresource.status", "--recursive"), "storedBytes", "conditions", "lastTransitionTime")
 	// OpenAPI of a CRD is published shortly after its discovery.
 	poll.UntilDone(t, "explain of a custom resource", func() (bool, string) {
