@@ -22,7 +22,7 @@ import (
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func TestEnsureMakesEverythingOnce(t *testing.T) {
+func TestEnsureCreatesEverythingOnce(t *testing.T) {
 	t.Parallel()
 	dir, opts, _ := setup(t)
 	first := mustEnsure(t, dir, opts)
@@ -157,7 +157,7 @@ func TestEnsureRefuses(t *testing.T) {
 		"lost CA key":        {damage: func(t *testing.T, dir, _ string) { mustRemove(t, filepath.Join(dir, caKeyName)) }, file: caKeyName, want: "no such file"},
 		"expired CA":         {step: 3651 * day, file: caCertName, want: "expired on 2035-12-31T03:04:05Z: move "},
 		"CA from the future": {step: -day, file: caCertName, want: "is the clock right?"},
-		"folder others write to": {damage: func(t *testing.T, dir, _ string) {
+		"directory writable by others": {damage: func(t *testing.T, dir, _ string) {
 			if err := os.Chmod(dir, 0o777); err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestEnsureRefuses(t *testing.T) {
 	}
 }
 
-func TestEnsureGoesOnAfterAKilledFirstStart(t *testing.T) {
+func TestEnsureContinuesAfterAKilledFirstStart(t *testing.T) {
 	t.Parallel()
 	for _, kept := range [][]string{{caKeyName}, {caKeyName, caCertName}, {caKeyName, caCertName, servingName}} {
 		dir, opts, clock := setup(t)
@@ -206,7 +206,7 @@ func TestEnsureGoesOnAfterAKilledFirstStart(t *testing.T) {
 	}
 }
 
-func TestEnsureTakesReadPermissionFromOthers(t *testing.T) {
+func TestEnsureRemovesReadPermissionOfOthers(t *testing.T) {
 	t.Parallel()
 	dir, opts, _ := setup(t)
 	files := mustEnsure(t, dir, opts)
@@ -276,7 +276,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-func TestKubeconfigAsksForTheServerName(t *testing.T) {
+func TestKubeconfigHasTheServerName(t *testing.T) {
 	t.Parallel()
 	dir, opts, _ := setup(t)
 	opts.ServerName = "annex.test"
@@ -334,5 +334,49 @@ func TestLoadAuthority(t *testing.T) {
 	}
 	if _, err := LoadAuthority(t.TempDir(), clock.Now()); err == nil || !strings.Contains(err.Error(), caCertName) {
 		t.Errorf("without an authority: %v", err)
+	}
+}
+
+func TestEnsureTokenKey(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "pki")
+	path, err := EnsureTokenKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := snapshot(t, dir)
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("mode of the key: %v, error %v; want 0600", info, err)
+	}
+	if again, err := EnsureTokenKey(dir); err != nil || again != path {
+		t.Fatalf("a second time: %s, error %v", again, err)
+	}
+	if diff := cmp.Diff(made, snapshot(t, dir)); diff != "" {
+		t.Errorf("a second time changed (-want +got):\n%s", diff)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := EnsureTokenKey(dir); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode of a key that others could read: %v, error %v; want 0600", info, err)
+	}
+}
+
+func TestEnsureTokenKeyKeepsADamagedOne(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, tokenKeyName)
+	mustWrite(t, path, "rubbish")
+	_, err := EnsureTokenKey(dir)
+	wantError(t, err, path, "damaged", "service account")
+	if got := mustRead(t, path); got != "rubbish" {
+		t.Errorf("the damaged key was replaced by %q", got)
 	}
 }

@@ -20,28 +20,29 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// LoginOptions tune how callers are recognised.
-type LoginOptions struct {
-	// TokenCacheTTL is how long an answer about a token is remembered.
+// AuthenticationOptions tune the authentication of callers.
+type AuthenticationOptions struct {
+	// TokenCacheTTL is how long the response of a TokenReview is cached.
 	TokenCacheTTL time.Duration
-	// TokenTimeout bounds one question about a token.
+	// TokenTimeout bounds one TokenReview.
 	TokenTimeout time.Duration
-	// QPS and Burst bound the questions; what is over waits. Anybody can cause one.
+	// QPS and Burst limit TokenReviews; those above the limit wait. An unauthenticated
+	// request can cause one.
 	QPS   float32
 	Burst int
 }
 
-// DefaultLoginOptions are upstream's for aggregated servers.
-func DefaultLoginOptions() LoginOptions {
+// DefaultAuthenticationOptions are upstream's for aggregated servers.
+func DefaultAuthenticationOptions() AuthenticationOptions {
 	upstream := genericoptions.NewDelegatingAuthenticationOptions()
-	return LoginOptions{TokenCacheTTL: upstream.CacheTTL, TokenTimeout: upstream.TokenRequestTimeout, QPS: reviewQPS, Burst: reviewBurst}
+	return AuthenticationOptions{TokenCacheTTL: upstream.CacheTTL, TokenTimeout: upstream.TokenRequestTimeout, QPS: reviewQPS, Burst: reviewBurst}
 }
 
-// Authenticator recognises callers as the main cluster says: by the headers of
-// its front proxy, its client certificates and its tokens. What it trusts is
-// followed while generic serves. Nobody is taken for anonymous, which upstream's
-// options would do to every caller that nothing recognises.
-func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.Config, o LoginOptions) (authenticator.Request, error) {
+// Authenticator authenticates callers by the headers of the main cluster's front proxy,
+// its client certificates and its tokens. Trusted authorities are reloaded while
+// generic serves. No caller is anonymous; upstream's options would make each
+// unauthenticated one so.
+func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.Config, o AuthenticationOptions) (authenticator.Request, error) {
 	clientCA, err := c.authority("main-client-ca", clientCAKey)
 	if err != nil {
 		return nil, err
@@ -50,25 +51,25 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 	if err != nil {
 		return nil, err
 	}
-	knownClientCA, knownFrontProxy := &knownAuthorities{following: clientCA}, &knownAuthorities{following: frontProxy}
-	// Both are read once before annex serves: with nothing to trust yet, a caller
-	// would be refused for want of knowing better.
+	knownClientCA, knownFrontProxy := &preloadedCA{dynamicCA: clientCA}, &preloadedCA{dynamicCA: frontProxy}
+	// Both are read once before annex serves: without them the first callers would get
+	// 401.
 	err = retry(ctx, c.Config.Host, func(ctx context.Context) error {
 		if err := frontProxy.RunOnce(ctx); err != nil {
-			return fmt.Errorf("read whom the main cluster trusts as a proxy: %w", explain(err))
+			return fmt.Errorf("read the main cluster's front proxy CA: %w", explain(err))
 		}
 		trust, err := c.Kube.CoreV1().ConfigMaps(AuthenticationNamespace).Get(ctx, AuthenticationConfigMap, metav1.GetOptions{})
 		if err != nil {
-			return fmt.Errorf("read whom the main cluster trusts: %w", explain(err))
+			return fmt.Errorf("read the main cluster's trusted CAs: %w", explain(err))
 		}
-		return errors.Join(knownFrontProxy.read(trust, requestHeaderCAKey), knownClientCA.read(trust, clientCAKey))
+		return errors.Join(knownFrontProxy.load(trust, requestHeaderCAKey), knownClientCA.load(trust, clientCAKey))
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, trusted := range []dynamiccertificates.CAContentProvider{knownClientCA, knownFrontProxy} {
 		if err := generic.Authentication.ApplyClientCert(trusted, generic.SecureServing); err != nil {
-			return nil, fmt.Errorf("ask clients for certificates: %w", err)
+			return nil, fmt.Errorf("request client certificates: %w", err)
 		}
 	}
 	mainReviews, err := c.tokenReviewClient(o)
@@ -93,22 +94,23 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 	generic.Authentication.RequestHeaderConfig = config.RequestHeaderConfig
 	delegated, definitions, err := config.New()
 	if err != nil {
-		return nil, fmt.Errorf("recognise callers as the main cluster does: %w", err)
+		return nil, fmt.Errorf("create the delegating authenticator: %w", err)
 	}
 	generic.OpenAPIConfig.SecurityDefinitions = definitions
 	return markingAuthenticator(delegated), nil
 }
 
-// authority follows one bundle of certificate authorities in the ConfigMap.
+// authority watches one bundle of certificate authorities in the ConfigMap.
 func (c *Cluster) authority(purpose, key string) (*dynamiccertificates.ConfigMapCAController, error) {
 	authority, err := dynamiccertificates.NewDynamicCAFromConfigMapController(purpose, AuthenticationNamespace, AuthenticationConfigMap, key, c.Kube)
 	if err != nil {
-		return nil, fmt.Errorf("follow %s of ConfigMap %s/%s: %w", key, AuthenticationNamespace, AuthenticationConfigMap, err)
+		return nil, fmt.Errorf("watch %s of ConfigMap %s/%s: %w", key, AuthenticationNamespace, AuthenticationConfigMap, err)
 	}
 	return authority, nil
 }
 
-// frontProxy follows who may say on whose behalf a request is, and in which headers.
+// frontProxy watches which client certificates may set the user in headers, and in
+// which.
 func (c *Cluster) frontProxy() (*genericoptions.DynamicRequestHeaderController, error) {
 	authority, err := c.authority("main-front-proxy", requestHeaderCAKey)
 	if err != nil {
@@ -127,15 +129,16 @@ func (c *Cluster) frontProxy() (*genericoptions.DynamicRequestHeaderController, 
 	}, nil
 }
 
-// tokenReviewClient is a client of its own: logins must not wait behind informers.
-func (c *Cluster) tokenReviewClient(o LoginOptions) (authenticationclient.AuthenticationV1Interface, error) {
+// tokenReviewClient creates a separate client: authentication must not wait behind
+// informers.
+func (c *Cluster) tokenReviewClient(o AuthenticationOptions) (authenticationclient.AuthenticationV1Interface, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.TokenTimeout
 	limitReviews(config, o.QPS, o.Burst)
 	config.Wrap(newReviewTransport)
 	mainReviews, err := authenticationclient.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for TokenReviews: %w", err)
+		return nil, fmt.Errorf("create a client for TokenReviews: %w", err)
 	}
 	return newTokenReviews(mainReviews), nil
 }

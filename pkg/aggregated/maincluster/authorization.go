@@ -14,21 +14,21 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// ReviewOptions tune the questions about who may act.
-type ReviewOptions struct {
-	// AllowCacheTTL and DenyCacheTTL are how long an answer is remembered.
+// AuthorizationOptions tune SubjectAccessReviews.
+type AuthorizationOptions struct {
+	// AllowCacheTTL and DenyCacheTTL are how long responses are cached.
 	AllowCacheTTL, DenyCacheTTL time.Duration
-	// QPS and Burst bound the questions; what is over waits.
+	// QPS and Burst limit the reviews; those above the limit wait.
 	QPS   float32
 	Burst int
-	// Timeout bounds one question.
+	// Timeout bounds one review.
 	Timeout time.Duration
 }
 
-// DefaultReviewOptions are upstream's for aggregated servers.
-func DefaultReviewOptions() ReviewOptions {
+// DefaultAuthorizationOptions are upstream's for aggregated servers.
+func DefaultAuthorizationOptions() AuthorizationOptions {
 	upstream := genericoptions.NewDelegatingAuthorizationOptions()
-	return ReviewOptions{
+	return AuthorizationOptions{
 		AllowCacheTTL: upstream.AllowCacheTTL,
 		DenyCacheTTL:  upstream.DenyCacheTTL,
 		QPS:           reviewQPS,
@@ -37,15 +37,15 @@ func DefaultReviewOptions() ReviewOptions {
 	}
 }
 
-// Authorizer asks the main cluster, by SubjectAccessReview, who may act.
-func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
+// Authorizer delegates authorization to the main cluster by SubjectAccessReviews.
+func (c *Cluster) Authorizer(o AuthorizationOptions) (authorizer.Authorizer, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.Timeout
 	limitReviews(config, o.QPS, o.Burst)
 	config.Wrap(newReviewTransport)
 	mainReviews, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for SubjectAccessReviews: %w", err)
+		return nil, fmt.Errorf("create a client for SubjectAccessReviews: %w", err)
 	}
 	delegating, err := authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: mainReviews.AuthorizationV1(),
@@ -54,7 +54,7 @@ func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
 		WebhookRetryBackoff:       genericoptions.DefaultAuthWebhookRetryBackoff(),
 	}.New()
 	if err != nil {
-		return nil, fmt.Errorf("authorize by SubjectAccessReview: %w", err)
+		return nil, fmt.Errorf("create the delegating authorizer: %w", err)
 	}
 	return markingAuthorizer(delegating), nil
 }

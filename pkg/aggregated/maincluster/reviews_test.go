@@ -19,8 +19,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// TestReviewsAreLimited asks about more tokens than the main cluster is to be asked
-// about in that time, and then about one that was valid before.
+// TestReviewsAreLimited sends more TokenReviews than the limit allows in that time, and
+// then one for a token that was valid before.
 func TestReviewsAreLimited(t *testing.T) {
 	t.Parallel()
 	const burst = 20
@@ -41,7 +41,7 @@ func TestReviewsAreLimited(t *testing.T) {
 	cluster := &Cluster{Config: &restclient.Config{
 		Host: main.URL, QPS: -1, ContentConfig: restclient.ContentConfig{ContentType: "application/json"},
 	}}
-	options := DefaultLoginOptions()
+	options := DefaultAuthenticationOptions()
 	options.QPS, options.Burst = 0.001, burst
 	mainReviews, err := cluster.tokenReviewClient(options)
 	if err != nil {

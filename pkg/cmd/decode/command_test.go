@@ -23,12 +23,13 @@ import (
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
-// sample is an object whose words a dictionary knows.
+// sample is an object whose words are in the dictionary.
 func sample(i int) string {
 	var object strings.Builder
 	fmt.Fprintf(&object, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w-%d"},"spec":{`, i)
@@ -60,22 +61,18 @@ func run(t *testing.T) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{Dir: dir.EtcdDir(), SocketPath: socket, UnsafeNoFsync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Close() })
+	server := etcdtest.Start(t, func(config *embeddedetcd.Config) { config.Dir, config.SocketPath = dir.EtcdDir(), socket })
 	r := &running{dataDir: path, etcd: server.Client()}
 	r.learn(t)
 	return r
 }
 
-// learn has a dictionary made as annex makes it.
+// learn trains a dictionary as annex does.
 func (r *running) learn(t *testing.T) {
 	t.Helper()
 	manager := compression.NewManager()
 	transformer, release := manager.Transformer(compression.Resource{
-		GroupResource: widgets, Store: "default", Prefix: "/annex", KV: r.etcd, Wanted: func() bool { return true },
+		GroupResource: widgets, Store: "default", Prefix: "/annex", KV: r.etcd, Enabled: func() bool { return true },
 	})
 	defer release()
 	write := func(i int) []byte {
@@ -131,7 +128,7 @@ func file(t *testing.T, content []byte) string {
 
 func line(data []byte) []byte { return append(bytes.Clone(data), '\n') }
 
-// base64Lines is how base64 prints data, slashed how etcdctl --hex does.
+// base64Lines formats data as base64 does, slashed as etcdctl --hex does.
 func base64Lines(data []byte) []byte {
 	text, lines := base64.StdEncoding.EncodeToString(data), []byte(nil)
 	for part := range slices.Chunk([]byte(text), 76) {
@@ -152,7 +149,7 @@ func slashed(data []byte) []byte {
 func generic(t *testing.T) []byte {
 	t.Helper()
 	transformer, release := compression.NewManager().Transformer(compression.Resource{
-		GroupResource: widgets, Wanted: func() bool { return true },
+		GroupResource: widgets, Enabled: func() bool { return true },
 	})
 	defer release()
 	stored, err := transformer.TransformToStorage(context.Background(), []byte(sample(7)), value.DefaultContext("/k"))
@@ -236,7 +233,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"not running":                 {annex.value, []string{"--data-dir", idle}, []string{"no annex", "runs there"}},
 		"another prefix":              {annex.value, []string{"--data-dir", annex.dataDir, "--etcd-prefix=/other"}, []string{"/other/_annex/dictionaries/", "--etcd-prefix"}},
 		"cut":                         {annex.value[:len(annex.value)-3], nil, []string{"damaged"}},
-		"more behind":                 {append(line(generic(t)), "more"...), nil, []string{"damaged", "follow"}},
+		"trailing data":               {append(line(generic(t)), "more"...), nil, []string{"damaged", "follow"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -253,7 +250,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// TestEncryptedDictionary finds what it cannot read.
+// TestEncryptedDictionary: an encrypted dictionary is an error.
 func TestEncryptedDictionary(t *testing.T) {
 	t.Parallel()
 	annex := run(t)

@@ -17,17 +17,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
+	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 )
 
-// noon is when everything happens.
+// noon is the current time of the tests.
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
 // fixture is a main cluster with the objects that checks read.
@@ -212,7 +216,7 @@ func TestMainCluster(t *testing.T) {
 		want    want
 	}{
 		"fine":             {map[string]answer{"/version": version, "/readyz": found(200, "ok")}, want{statusOK, "https://main answers, Kubernetes v1.36.3", ""}},
-		"away":             {nil, want{statusFail, "does not answer: connection refused", "kubectl cluster-info"}},
+		"unavailable":      {nil, want{statusFail, "does not answer: connection refused", "kubectl cluster-info"}},
 		"another server":   {map[string]answer{"/version": found(200, []byte("<html>\nhello"))}, want{statusFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}},
 		"not ready":        {map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}, want{statusFail, "not ready: 500: etcd failed", "readyz?verbose"}},
 		"not let in":       {map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}, want{statusFail, "does not let you in", "kubectl auth whoami"}},
@@ -237,10 +241,10 @@ func TestClock(t *testing.T) {
 		main, annex time.Duration
 		want        want
 	}{
-		"together":     {0, 0, want{statusOK, "within 1s of the one here, annex's within 1s", ""}},
-		"main ahead":   {30 * time.Second, 30 * time.Second, want{statusWarn, "30s ahead of the one here", "timedatectl"}},
-		"annex behind": {0, -10 * time.Minute, want{statusFail, "annex's 10m0s behind", "timedatectl"}},
-		"far apart":    {40 * time.Second, -40 * time.Second, want{statusFail, "seem expired", "timedatectl"}},
+		"together":   {0, 0, want{statusOK, "within 1s of the one here, annex's within 1s", ""}},
+		"main ahead": {30 * time.Second, 30 * time.Second, want{statusWarn, "30s ahead of the one here", "timedatectl"}},
+		"annex slow": {0, -10 * time.Minute, want{statusFail, "annex's 10m0s behind", "timedatectl"}},
+		"far apart":  {40 * time.Second, -40 * time.Second, want{statusFail, "seem expired", "timedatectl"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -266,5 +270,41 @@ func TestFirstLine(t *testing.T) {
 	}
 	if got := outcome(nil, fmt.Errorf("away")); got != "away" {
 		t.Error(got)
+	}
+}
+
+func TestDeletions(t *testing.T) {
+	t.Parallel()
+	const ours = "annex.dev/annex-system.annex"
+	held := func(name string, deleted bool, finalizers ...string) *apiextensionsv1.CustomResourceDefinition {
+		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}}
+		if deleted {
+			crd.DeletionTimestamp = ptr.To(metav1.NewTime(noon))
+			crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Message: "1 left"}}
+		}
+		return crd
+	}
+	running := []runtime.Object{&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: manifestLease},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: ptr.To("annex-0"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NewMicroTime(noon.Add(-time.Second))),
+		},
+	}}
+	for name, tc := range map[string]struct {
+		fixture fixture
+		want    []want
+	}{
+		"none":       {fixture{}, []want{{statusOK, "0 definitions", ""}}},
+		"another's":  {fixture{definitions: []runtime.Object{held("a.example.com", true, "annex.dev/other.annex")}}, []want{{statusOK, "0 definitions", ""}}},
+		"held":       {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusOK, "1 definitions have annex's finalizer", ""}}},
+		"waits":      {fixture{kube: running, definitions: []runtime.Object{held("a.example.com", true, ours)}}, []want{{statusWarn, "a.example.com is being deleted: 1 left", "kubectl describe crd a.example.com"}}},
+		"held, down": {fixture{definitions: []runtime.Object{held("a.example.com", false, ours)}}, []want{{statusWarn, "if a.example.com is deleted, it waits", `"path":"/metadata/finalizers/0"`}}},
+		"waits, down": {fixture{definitions: []runtime.Object{held("a.example.com", true, "theirs", ours)}}, []want{{statusFail, "a.example.com is being deleted and waits for annex",
+			`kubectl patch crd a.example.com --type=json -p='[{"op":"test","path":"/metadata/finalizers/1","value":"annex.dev/annex-system.annex"},{"op":"remove","path":"/metadata/finalizers/1"}]'`}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compare(t, checkDeletions(t.Context(), tc.fixture.environment()), tc.want)
+		})
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/annex-dev/annex/pkg/serving"
 )
 
-// leavePeriod is how long clients have to leave: up to a second until they are
-// asked at a moment that harms none of their requests, and two for what crosses
-// that on its way.
-const leavePeriod = 3 * time.Second
+// migrationPeriod is how long clients have to reconnect elsewhere: up to a second until
+// a moment without requests on the connection, and two for requests that cross the
+// GOAWAY.
+const migrationPeriod = 3 * time.Second
 
-// addDrain has the chain served by a server whose clients can be asked to leave,
-// and adds the hook that does so once serving is done. Readiness fails from then
-// on; requests are refused only after the hook returned.
+// addDrain replaces upstream's HTTP server by one that can send clients elsewhere, and
+// adds the hook that does so when shutdown begins. /readyz fails from then on; requests
+// are rejected only after the hook returned.
 func (s *server) addDrain(serving context.Context) error {
 	http, err := s.replaceHTTPServer()
 	if err != nil {
@@ -30,11 +30,11 @@ func (s *server) addDrain(serving context.Context) error {
 	return s.chain.AddPreShutdownHook("annex-drain", func() error {
 		var draining sync.WaitGroup
 		defer draining.Wait()
-		// First: another replica takes over while this one still serves, and a
-		// lease that is kept in annex itself can still be written.
+		// The controllers stop first: another replica takes over while this one still
+		// serves, and a Lease that is stored in annex itself can still be written.
 		draining.Go(s.stopControllers)
 		if errors.Is(context.Cause(serving), context.Canceled) {
-			draining.Go(func() { s.leadAway(http) })
+			draining.Go(func() { s.migrateClients(http) })
 		} // else there is nothing left to serve from
 		return nil
 	})
@@ -49,17 +49,17 @@ func (s *server) replaceHTTPServer() (*serving.Server, error) {
 	})
 }
 
-// leadAway goes on serving until clients use other replicas.
-func (s *server) leadAway(http *serving.Server) {
+// migrateClients serves until clients use other replicas.
+func (s *server) migrateClients(http *serving.Server) {
 	delay := s.options.Generic.ShutdownDelayDuration
 	if delay <= 0 {
 		return
 	}
 	logger := klog.Background()
-	logger.V(1).Info("Going on until nobody opens new connections", "duration", delay)
+	logger.V(1).Info("Serving until clients open no new connections", "duration", delay)
 	time.Sleep(delay)
-	logger.V(1).Info("Asking clients to leave", "duration", leavePeriod)
-	ctx, cancel := context.WithTimeout(context.Background(), leavePeriod)
+	logger.V(1).Info("Moving clients to other replicas", "duration", migrationPeriod)
+	ctx, cancel := context.WithTimeout(context.Background(), migrationPeriod)
 	defer cancel()
 	http.Leave(ctx)
 }

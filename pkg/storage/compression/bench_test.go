@@ -56,7 +56,7 @@ func BenchmarkTransformer(b *testing.B) {
 	}
 }
 
-// BenchmarkUncompressed reads plain values while compression is wanted, for a client and
+// BenchmarkUncompressed reads plain values while compression is enabled, for a client and
 // for an update.
 func BenchmarkUncompressed(b *testing.B) {
 	r := newReplica(b, nil, nil)
@@ -82,11 +82,11 @@ func BenchmarkWrite(b *testing.B) {
 			etcd := startEtcdOn(b, disk)
 			took := map[bool][]time.Duration{}
 			for b.Loop() {
-				for _, wanted := range []bool{true, false} {
-					r.wanted = wanted
+				for _, enabled := range []bool{true, false} {
+					r.enabled = enabled
 					began := time.Now()
 					r.write(b, etcd, "w", object)
-					took[wanted] = append(took[wanted], time.Since(began))
+					took[enabled] = append(took[enabled], time.Since(began))
 				}
 			}
 			b.ReportMetric(float64(median(took[true]))/float64(median(took[false])), "with/without")

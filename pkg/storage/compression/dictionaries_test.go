@@ -102,7 +102,7 @@ func TestSecretsAreNotTrained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			etcd, manager := startEtcd(t), NewManager()
-			of := Resource{GroupResource: test.resource, Store: "default", Prefix: "/annex", KV: etcd, Wanted: func() bool { return true }}
+			of := Resource{GroupResource: test.resource, Store: "default", Prefix: "/annex", KV: etcd, Enabled: func() bool { return true }}
 			of.Encryption = test.before
 			before, release := NewManager().Transformer(of)
 			defer release()
@@ -379,7 +379,7 @@ func TestMaxDictionaries(t *testing.T) {
 func TestShared(t *testing.T) {
 	t.Parallel()
 	m := NewManager()
-	of := Resource{GroupResource: widgets, Store: "default", Prefix: "/annex", Wanted: func() bool { return true }}
+	of := Resource{GroupResource: widgets, Store: "default", Prefix: "/annex", Enabled: func() bool { return true }}
 	first, releaseFirst := m.Transformer(of)
 	second, releaseSecond := m.Transformer(of)
 	if first != second {

@@ -34,16 +34,16 @@ type replica struct {
 	*Manager
 	value.Transformer
 	resource *resource
-	wanted   bool
+	enabled  bool
 }
 
 func newReplica(t testing.TB, etcd clientv3.KV, encryption value.Transformer) *replica {
 	t.Helper()
-	r := &replica{Manager: NewManager(), wanted: true}
+	r := &replica{Manager: NewManager(), enabled: true}
 	var release func()
 	r.Transformer, release = r.Manager.Transformer(Resource{
 		GroupResource: widgets, Store: "default", Prefix: "/annex", KV: etcd,
-		Encryption: encryption, Wanted: func() bool { return r.wanted },
+		Encryption: encryption, Enabled: func() bool { return r.enabled },
 	})
 	t.Cleanup(release)
 	r.resource = r.Transformer.(*resource)

@@ -116,16 +116,6 @@ func walk(value []byte, h header) (end int, maxPlain uint64, err error) {
 	return end, maxPlain, nil
 }
 
-// length returns the length of the compressed value that data begins with.
-func length(data []byte) (int, error) {
-	h, err := parse(data)
-	if err != nil {
-		return 0, err
-	}
-	end, _, err := walk(data, h)
-	return end, err
-}
-
 // checkSize checks that the blocks of a value can decompress to the size in its header,
 // before that much memory is allocated, and that nothing follows them.
 func checkSize(value []byte, h header) error {
@@ -166,14 +156,14 @@ func Decode(data []byte, dictionary func(id uint32) ([]byte, error)) ([]byte, er
 
 // Trim removes the newline that etcdctl prints after a compressed value.
 func Trim(printed []byte) ([]byte, error) {
-	end, err := length(printed)
+	h, err := parse(printed)
 	if err != nil {
 		return nil, err
 	}
-	if rest := printed[end:]; len(rest) > 0 && string(rest) != "\n" {
-		return nil, fmt.Errorf("%w: %d bytes follow it", errDamaged, len(rest))
+	if value, found := bytes.CutSuffix(printed, []byte("\n")); found && checkSize(value, h) == nil {
+		return value, nil
 	}
-	return printed[:end], nil
+	return printed, checkSize(printed, h)
 }
 
 // TrimDictionary is Trim for the dictionary with an ID, which it verifies.

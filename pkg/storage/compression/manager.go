@@ -43,9 +43,9 @@ type Resource struct {
 	// Encryption encrypts compressed values. It may be nil.
 	Encryption value.Transformer
 
-	// Wanted reports whether writes are compressed. It is called for every value, and the
+	// Enabled reports whether writes are compressed. It is called for every value, and the
 	// result may change.
-	Wanted func() bool
+	Enabled func() bool
 }
 
 // plain does not encrypt, and returns an error for encrypted values.
@@ -74,11 +74,11 @@ type resource struct {
 	settings      atomic.Pointer[Resource]
 	users         int // guarded by Manager.mu
 
-	writes   atomic.Int64 // with compression wanted
+	writes   atomic.Int64 // with compression enabled
 	training training
 }
 
-func (r *resource) wanted() bool                  { return r.settings.Load().Wanted() }
+func (r *resource) enabled() bool                 { return r.settings.Load().Enabled() }
 func (r *resource) encryption() value.Transformer { return r.settings.Load().Encryption }
 
 // NewManager returns a Manager. Run trains dictionaries.

@@ -83,7 +83,7 @@ func (m *Manager) Train(ctx context.Context) {
 
 func (r *resource) trainIfDue(ctx context.Context) error {
 	writes := r.writes.Load()
-	if !r.training.due(writes) || !r.wanted() {
+	if !r.training.due(writes) || !r.enabled() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, followInterval)

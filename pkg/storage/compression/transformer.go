@@ -19,12 +19,12 @@ var _ value.Transformer = &resource{}
 // No codec writes such a value.
 var errMagic = errors.New("the plain value begins like a compressed one")
 
-// TransformToStorage compresses data if that is wanted and worthwhile, then encrypts it.
+// TransformToStorage compresses data if enabled and worthwhile, then encrypts it.
 func (r *resource) TransformToStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, error) {
 	if IsCompressed(data) {
 		return nil, fmt.Errorf("write %s: %w", dataCtx.AuthenticatedData(), errMagic)
 	}
-	if r.wanted() {
+	if r.enabled() {
 		compressed, ok, err := r.compress(ctx, data)
 		if err != nil {
 			return nil, fmt.Errorf("write %s: %w", dataCtx.AuthenticatedData(), err)
@@ -46,7 +46,7 @@ func (r *resource) TransformFromStorage(ctx context.Context, data []byte, dataCt
 	}
 	if !IsCompressed(data) {
 		// Only updates use stale, and computing it takes longer than the rest of a read.
-		if stale || !r.wanted() || !writeinfo.IsUpdate(ctx) {
+		if stale || !r.enabled() || !writeinfo.IsUpdate(ctx) {
 			return data, stale, nil
 		}
 		// A value that does not compress is not stale, or every no-op update would be a
@@ -66,7 +66,7 @@ func (r *resource) TransformFromStorage(ctx context.Context, data []byte, dataCt
 	if err != nil {
 		return nil, stale, fmt.Errorf("read %s: %w", dataCtx.AuthenticatedData(), err)
 	}
-	return plain, stale || !r.wanted() || d.id != r.current(ctx).id, nil
+	return plain, stale || !r.enabled() || d.id != r.current(ctx).id, nil
 }
 
 // compress returns the compressed data, or false if data stays plain.

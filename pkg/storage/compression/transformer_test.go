@@ -78,29 +78,29 @@ func TestStale(t *testing.T) {
 	r := newReplica(t, nil, nil)
 	compressed := r.write(t, nil, "w", object)
 	for name, test := range map[string]struct {
-		stored        []byte
-		wanted, stale bool
+		stored         []byte
+		enabled, stale bool
 	}{
-		"compressed, wanted":       {compressed, true, false},
-		"compressed, not wanted":   {compressed, false, true},
-		"plain, wanted":            {object, true, true},
-		"plain, not wanted":        {object, false, false},
-		"small, wanted":            {[]byte("{}"), true, false},
-		"incompressible, wanted":   {incompressible(4000), true, false},
-		"incompressible, unwanted": {incompressible(4000), false, false},
+		"compressed, enabled":      {compressed, true, false},
+		"compressed, disabled":     {compressed, false, true},
+		"plain, enabled":           {object, true, true},
+		"plain, disabled":          {object, false, false},
+		"small, enabled":           {[]byte("{}"), true, false},
+		"incompressible, enabled":  {incompressible(4000), true, false},
+		"incompressible, disabled": {incompressible(4000), false, false},
 	} {
-		r.wanted = test.wanted
+		r.enabled = test.enabled
 		if _, stale := r.read(t, "w", test.stored); stale != test.stale {
 			t.Errorf("%s: stale is %t", name, stale)
 		}
 	}
-	r.wanted = true
+	r.enabled = true
 	if _, stale, err := r.TransformFromStorage(t.Context(), object, value.DefaultContext("w")); stale || err != nil {
 		t.Errorf("a read without an update tried to compress: %t, %v", stale, err)
 	}
-	r.wanted = false
+	r.enabled = false
 	if IsCompressed(r.write(t, nil, "w", object)) {
-		t.Error("compressed without being wanted")
+		t.Error("compressed while disabled")
 	}
 }
 
@@ -191,7 +191,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-func TestLength(t *testing.T) {
+func TestTrim(t *testing.T) {
 	t.Parallel()
 	object := widget(newRandom())
 	for name, plain := range map[string][]byte{
@@ -204,11 +204,15 @@ func TestLength(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := length(append(bytes.Clone(stored), "\nmore"...)); err != nil || got != len(stored) {
-			t.Errorf("%s: the length is %d (%v), want %d", name, got, err, len(stored))
+		for _, printed := range [][]byte{stored, append(bytes.Clone(stored), '\n')} {
+			if got, err := Trim(printed); err != nil || !bytes.Equal(got, stored) {
+				t.Errorf("%s: got %d bytes (%v), want %d", name, len(got), err, len(stored))
+			}
 		}
-		if _, err := length(stored[:len(stored)-1]); !errors.Is(err, errDamaged) {
-			t.Errorf("%s, truncated: %v", name, err)
+		for _, damaged := range [][]byte{stored[:len(stored)-1], append(bytes.Clone(stored), "\nmore"...)} {
+			if _, err := Trim(damaged); !errors.Is(err, errDamaged) {
+				t.Errorf("%s, damaged: %v", name, err)
+			}
 		}
 	}
 }

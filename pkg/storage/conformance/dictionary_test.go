@@ -50,7 +50,7 @@ func train(t *testing.T) *dictionary {
 	etcd := etcdtest.Start(t, nil).Client()
 	manager := compression.NewManager()
 	// Of what is encrypted none is trained.
-	transformer, release := manager.Transformer(compression.Resource{GroupResource: pods, KV: etcd, Wanted: func() bool { return true }})
+	transformer, release := manager.Transformer(compression.Resource{GroupResource: pods, KV: etcd, Enabled: func() bool { return true }})
 	defer release()
 	var sample []byte
 	for i := range 200 {

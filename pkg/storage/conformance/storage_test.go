@@ -74,7 +74,7 @@ func build(t *testing.T, subject *subject, etcdOptions *genericoptions.EtcdOptio
 	manager := compression.NewManager()
 	stored, release := manager.Transformer(compression.Resource{
 		GroupResource: pods, Store: store.Name(), Prefix: prefix, KV: store.Client().KV, Encryption: encryption,
-		Wanted: func() bool { return true },
+		Enabled: func() bool { return true },
 	})
 	t.Cleanup(release)
 	subject.stored = compressed{Transformer: stored, encryption: encryption, dictionary: dictionary.id}

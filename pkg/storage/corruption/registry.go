@@ -43,8 +43,7 @@ func (o Object) String() string {
 type Registry struct {
 	mu        sync.Mutex
 	resources map[schema.GroupResource]map[*Detector]report
-	handlers  map[int]func(schema.GroupResource)
-	last      int
+	handlers  map[*func(schema.GroupResource)]struct{}
 }
 
 // report is the state of a Detector.
@@ -58,7 +57,7 @@ func NewRegistry() *Registry {
 	registerMetrics()
 	return &Registry{
 		resources: map[schema.GroupResource]map[*Detector]report{},
-		handlers:  map[int]func(schema.GroupResource){},
+		handlers:  map[*func(schema.GroupResource)]struct{}{},
 	}
 }
 
@@ -99,13 +98,11 @@ func (r *Registry) AllRead(resource schema.GroupResource) bool {
 func (r *Registry) AddHandler(handler func(schema.GroupResource)) (remove func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last++
-	number := r.last
-	r.handlers[number] = handler
+	r.handlers[&handler] = struct{}{}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.handlers, number)
+		delete(r.handlers, &handler)
 	}
 }
 
@@ -132,7 +129,7 @@ func (r *Registry) change(resource schema.GroupResource, change func(map[*Detect
 	} else {
 		unreadable.DeleteLabelValues(resource.String())
 	}
-	for _, handler := range r.handlers {
-		handler(resource)
+	for handler := range r.handlers {
+		(*handler)(resource)
 	}
 }

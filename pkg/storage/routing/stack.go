@@ -214,7 +214,7 @@ func (b *backend) buildTransformer(c storageConfig) value.Transformer {
 		transformer, release := c.Compression.Transformer(compression.Resource{
 			GroupResource: c.GroupResource,
 			Store:         b.store.Name(), Prefix: b.store.Prefix(), KV: b.store.Client().KV,
-			Encryption: c.Transformer, Wanted: c.compress,
+			Encryption: c.Transformer, Enabled: c.compress,
 		})
 		b.onDestroy(release)
 		return transformer

@@ -59,14 +59,6 @@ func (c *counts) namespacesOf(resource schema.GroupResource) map[string]Usage {
 	return all
 }
 
-func (c *counts) all() map[schema.GroupResource]Usage {
-	all := make(map[schema.GroupResource]Usage, len(c.byResource))
-	for resource, counter := range c.byResource {
-		all[resource] = counter.usage
-	}
-	return all
-}
-
 // count adds to the counters of a key. It returns the resource's counter, or nil if
 // nothing changed.
 func (c *counts) count(key []byte, d Usage) *counter {

@@ -145,12 +145,23 @@ func (e *testEtcd) wantExact(t testing.TB, tracker *Tracker) {
 		want[resource] = sum
 		total.add(one)
 	}
-	if diff := cmp.Diff(want, tracker.All()); diff != "" {
+	if diff := cmp.Diff(want, tracker.all()); diff != "" {
 		t.Errorf("usage differs (-want +got):\n%s", diff)
 	}
 	if got := tracker.Total(); got != total {
 		t.Errorf("total is %+v, want %+v", got, total)
 	}
+}
+
+// all returns the usage by resource.
+func (t *Tracker) all() map[schema.GroupResource]Usage {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := make(map[schema.GroupResource]Usage, len(t.counts.byResource))
+	for resource, counter := range t.counts.byResource {
+		all[resource] = counter.usage
+	}
+	return all
 }
 
 // plain returns the usage of uncompressed objects.

@@ -156,7 +156,7 @@ func TestInternalKeysAreNotCounted(t *testing.T) {
 	if err := tracker.WaitFor(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
-	if got := tracker.All(); len(got) > 0 || tracker.Total() != (Usage{}) {
+	if got := tracker.all(); len(got) > 0 || tracker.Total() != (Usage{}) {
 		t.Errorf("internal keys are counted: %v", got)
 	}
 	etcd.put(t, "/annex/configmaps/_annex/x", 1) // a name, not the segment

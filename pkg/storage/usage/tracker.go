@@ -138,13 +138,6 @@ func (t *Tracker) Total() Usage {
 	return t.counts.total
 }
 
-// All returns the usage by resource.
-func (t *Tracker) All() map[schema.GroupResource]Usage {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.counts.all()
-}
-
 // Revision returns the revision of etcd that the usage is exact for. Writes outside the
 // prefix may be newer.
 func (t *Tracker) Revision() int64 {

@@ -46,7 +46,7 @@ func TestTrackerLoad(t *testing.T) {
 		stores:     plain(1, 5),
 		{Group: "example.com", Resource: "widgetsets"}: plain(1, 1),
 	}
-	if diff := cmp.Diff(want, tracker.All()); diff != "" {
+	if diff := cmp.Diff(want, tracker.all()); diff != "" {
 		t.Errorf("usage differs (-want +got):\n%s", diff)
 	}
 	if got, want := tracker.Total(), plain(5, 66); got != want {

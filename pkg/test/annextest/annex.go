@@ -21,30 +21,29 @@ import (
 // Annex is a running replica.
 type Annex struct {
 	*Installation
-	// URL is its own endpoint, and Kubeconfig the path of its administrator's
-	// kubeconfig, who needs no main cluster.
+	// URL is its own endpoint, and Kubeconfig the path of its administrator's kubeconfig, which
+	// is valid without the main cluster.
 	URL, Kubeconfig string
 	// AnnexConfig is Kubeconfig, without a limit on requests.
 	AnnexConfig *restclient.Config
 	// DataDir holds its data; launch another replica on it after Shutdown.
 	DataDir string
-	// Process is what runs if it is a process of its own.
+	// Process is set if it runs as a separate process.
 	Process *process.Annex
 
 	server  *testserver.Server
 	address string
 }
 
-// Start installs annex in a main cluster, runs it inside the test process on a
-// fresh data directory, waits until the main cluster proxies hosting.annex.dev to
-// it, and stops and uninstalls it when the test ends. Flags are those of `annex
-// serve`.
+// Start installs annex in a main cluster, runs it in the test process on a new data directory,
+// waits until the main cluster proxies hosting.annex.dev to it, and stops and uninstalls it
+// when the test ends. Flags are those of `annex serve`.
 func Start(t testing.TB, cluster *maincluster.Cluster, flags ...string) *Annex {
 	t.Helper()
 	return start(t, cluster, func(i *Installation) (*Annex, error) { return i.Launch(t.TempDir(), flags...) })
 }
 
-// StartProcess is Start with bin/annex as a process of its own.
+// StartProcess is Start with bin/annex as a separate process.
 func StartProcess(t testing.TB, cluster *maincluster.Cluster, flags ...string) *Annex {
 	t.Helper()
 	return start(t, cluster, func(i *Installation) (*Annex, error) { return i.LaunchProcess(t.Context(), t.TempDir(), flags...) })
@@ -69,8 +68,7 @@ func start(t testing.TB, cluster *maincluster.Cluster, launch func(*Installation
 	return annex
 }
 
-// InstallForTest is Install with a balancer that sends connections to the replicas
-// that run, until the test ends.
+// InstallForTest is Install with a balancer that is closed when the test ends.
 func InstallForTest(t testing.TB, cluster *maincluster.Cluster) *Installation {
 	t.Helper()
 	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
@@ -89,8 +87,8 @@ func InstallForTest(t testing.TB, cluster *maincluster.Cluster) *Installation {
 	return i
 }
 
-// Launch runs a replica inside this process, waits until it is ready, and adds it
-// to the endpoints of the Service. Shutdown has to be called.
+// Launch runs a replica in this process, waits until it is ready, and adds it to the endpoints
+// of the Service. Call Shutdown.
 func (i *Installation) Launch(dataDir string, flags ...string) (*Annex, error) {
 	server, err := testserver.Launch(dataDir, append(i.Flags(), flags...)...)
 	if err != nil {
@@ -103,7 +101,7 @@ func (i *Installation) Launch(dataDir string, flags ...string) (*Annex, error) {
 	return annex.join()
 }
 
-// LaunchProcess is Launch with bin/annex as a process of its own.
+// LaunchProcess is Launch with bin/annex as a separate process.
 func (i *Installation) LaunchProcess(ctx context.Context, dataDir string, flags ...string) (*Annex, error) {
 	binary, err := process.Bin(ctx, "annex")
 	if err != nil {
@@ -114,7 +112,7 @@ func (i *Installation) LaunchProcess(ctx context.Context, dataDir string, flags 
 		return nil, err
 	}
 	annex := &Annex{Installation: i, DataDir: dataDir, Process: started}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := started.WaitReady(ctx); err != nil {
 		started.Kill()
@@ -132,19 +130,18 @@ func (i *Installation) LaunchProcess(ctx context.Context, dataDir string, flags 
 func (a *Annex) join() (*Annex, error) {
 	parsed, err := url.Parse(a.URL)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read annex's URL: %w", err), a.Shutdown())
+		return nil, errors.Join(fmt.Errorf("parse annex's URL: %w", err), a.Shutdown())
 	}
 	a.address = parsed.Host
 	a.Balancer.Add(a.address)
 	return a, nil
 }
 
-// Address is the endpoint that it is to the balancer.
+// Address is its endpoint in the balancer.
 func (a *Annex) Address() string { return a.address }
 
-// Shutdown stops the replica as SIGTERM does and waits until it is gone. The
-// Service stops leading to it at the same time, as it does when a pod is deleted.
-// More calls do nothing.
+// Shutdown removes the replica from the Service, as for a deleted pod, stops it as SIGTERM does
+// and waits for its end. More calls do nothing.
 func (a *Annex) Shutdown() error {
 	a.Balancer.Remove(a.address)
 	if a.server != nil {
@@ -156,9 +153,9 @@ func (a *Annex) Shutdown() error {
 	default:
 	}
 	if err := a.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("ask annex to stop: %w", err)
+		return fmt.Errorf("stop annex: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	code, err := a.Process.Wait(ctx)
 	if err != nil {
@@ -171,7 +168,7 @@ func (a *Annex) Shutdown() error {
 	return nil
 }
 
-// Stop is Shutdown for a test, which fails if that does not go well.
+// Stop is Shutdown for a test, which fails on an error.
 func (a *Annex) Stop(t testing.TB) {
 	t.Helper()
 	if err := a.Shutdown(); err != nil {

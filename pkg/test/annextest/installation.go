@@ -6,6 +6,8 @@ package annextest
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"time"
 
@@ -15,14 +17,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
-// Where annex is installed, as the manifests say.
+// The names in the manifests.
 const (
 	Namespace      = "annex-system"
 	ServiceAccount = "annex"
@@ -31,23 +35,21 @@ const (
 
 const (
 	pollInterval = 50 * time.Millisecond
-	// patience is how long a wait may take on a busy machine.
-	patience = time.Minute
+	timeout      = 2 * time.Minute // long, for busy machines
 )
 
-// Installation is what one annex, of one or more replicas, has in a main cluster.
+// Installation is one annex, of one or more replicas, in a main cluster.
 type Installation struct {
 	Cluster *maincluster.Cluster
 	// MainKubeconfig logs in to the main cluster as annex's service account.
 	MainKubeconfig string
-	// Balancer is what the Service in the main cluster leads to. The replicas that
-	// run are its endpoints.
+	// Balancer is the target of the Service in the main cluster. Running replicas are its
+	// endpoints.
 	Balancer *maincluster.LoadBalancer
 }
 
-// Install prepares a main cluster for annex: namespace, service account, RBAC, and
-// a Service that leads to balancer. A cluster can be prepared again, for an annex
-// that takes the place of an earlier one.
+// Install creates namespace, service account, RBAC and a Service that targets the balancer. It
+// can be called again, for an annex that replaces an earlier one.
 func Install(ctx context.Context, cluster *maincluster.Cluster, balancer *maincluster.LoadBalancer) (*Installation, error) {
 	if err := applyManifests(ctx, cluster.Config, "namespace.yaml", "serviceaccount.yaml", "rbac.yaml"); err != nil {
 		return nil, err
@@ -70,10 +72,9 @@ func (i *Installation) Flags() []string {
 	}
 }
 
-// AllowGroup lets annex look for objects of a group in the main cluster, which it
-// has to before it takes the group over, as rbac.yaml says. It returns when the
-// main cluster has added that to annex's rights, so the cluster has to run the
-// controller that does.
+// AllowGroup allows annex to list the objects of a group in the main cluster, which a takeover
+// requires, as rbac.yaml describes. It returns once the permission is effective, so the cluster
+// must run the controller that aggregates ClusterRoles.
 func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 	mainClient, err := kubernetes.NewForConfig(i.Cluster.Config)
 	if err != nil {
@@ -85,27 +86,26 @@ func (i *Installation) AllowGroup(ctx context.Context, group string) error {
 	}
 	_, err = mainClient.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("let annex look for objects of group %s in the main cluster: %w", group, err)
+		return fmt.Errorf("allow annex to list objects of group %s in the main cluster: %w", group, err)
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:               fmt.Sprintf("system:serviceaccount:%s:%s", Namespace, ServiceAccount),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: group, Resource: "*", Verb: "list"},
 	}}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		answer, err := mainClient.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		return err == nil && answer.Status.Allowed, err
 	})
 	if err != nil {
-		return fmt.Errorf("wait until annex may look for objects of group %s in the main cluster: %w", group, err)
+		return fmt.Errorf("wait until annex may list objects of group %s in the main cluster: %w", group, err)
 	}
 	return nil
 }
 
-// Uninstall takes back what annex has published, which it never does by itself.
-// The main cluster serves the groups again that it has definitions of. No replica
-// may run.
+// Uninstall deletes annex's APIServices, which annex never does itself. The main cluster then
+// serves the groups of its own CRDs again. No replica may run.
 func (i *Installation) Uninstall(ctx context.Context) error {
 	mainAggregator, err := aggregatorclient.NewForConfig(i.Cluster.Config)
 	if err != nil {
@@ -118,59 +118,81 @@ func (i *Installation) Uninstall(ctx context.Context) error {
 	return nil
 }
 
-// WaitHosting waits until the main cluster proxies hosting.annex.dev to annex,
-// which is what annex publishes first.
+// WaitHosting waits until the main cluster proxies hosting.annex.dev, which annex publishes
+// first.
 func (i *Installation) WaitHosting(ctx context.Context) error {
 	return i.WaitPublished(ctx, hostingv1alpha1.SchemeGroupVersion.Group, hostingv1alpha1.SchemeGroupVersion.Version)
 }
 
-// WaitPublished waits until the main cluster proxies requests for a group and
-// version to annex: its APIService names annex's Service and is available.
+// WaitPublished waits until the main cluster proxies requests for a group version to annex.
+// kube-apiserver does so shortly after the APIService is available: until then it serves
+// the CRDs that it has itself.
 func (i *Installation) WaitPublished(ctx context.Context, group, version string) error {
 	mainAggregator, err := aggregatorclient.NewForConfig(i.Cluster.Config)
 	if err != nil {
 		return fmt.Errorf("create a client of the main cluster: %w", err)
 	}
+	mainHTTP, err := restclient.HTTPClientFor(i.Cluster.Config)
+	if err != nil {
+		return fmt.Errorf("create a client of the main cluster: %w", err)
+	}
 	name := version + "." + group
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	last := "it was not looked at"
+	last := "not checked yet"
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		found, getErr := mainAggregator.ApiregistrationV1().APIServices().Get(ctx, name, metav1.GetOptions{})
-		if getErr != nil {
-			last = getErr.Error()
-		} else {
-			last = describe(found)
+		found, err := mainAggregator.ApiregistrationV1().APIServices().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			last = err.Error()
+			return false, nil
 		}
-		return getErr == nil && i.leadsHere(found) && available(found), nil
+		last = describe(found)
+		if !i.namesService(found) || !apiregistrationhelper.IsAPIServiceConditionTrue(found, apiregistrationv1.Available) {
+			return false, nil
+		}
+		if err := i.checkProxied(ctx, mainHTTP, group, version); err != nil {
+			last += "; " + err.Error()
+			return false, nil
+		}
+		return true, nil
 	})
 	if err != nil {
-		return fmt.Errorf("APIService %s of the main cluster does not lead to annex (%s): %w", name, last, err)
+		return fmt.Errorf("wait until the main cluster proxies to annex for APIService %s (%s): %w", name, last, err)
 	}
 	return nil
 }
 
-// leadsHere tells an APIService of this annex from that of an earlier one.
-func (i *Installation) leadsHere(service *apiregistrationv1.APIService) bool {
+// checkProxied fails unless annex responds to a request to the main cluster.
+func (i *Installation) checkProxied(ctx context.Context, mainHTTP *http.Client, group, version string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, i.Cluster.URL+"/apis/"+group+"/"+version, nil)
+	if err != nil {
+		return err
+	}
+	response, err := mainHTTP.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body) // so that the connection can be reused
+	by := response.Header.Get(hostingv1alpha1.PublishedByHeader)
+	if response.StatusCode != http.StatusOK || by != hostingv1alpha1.PublishedBy(Namespace, ServiceName) {
+		return fmt.Errorf("the main cluster responds %s, published by %q", response.Status, by)
+	}
+	return nil
+}
+
+// namesService reports whether an APIService is of this installation, not an earlier one.
+func (i *Installation) namesService(service *apiregistrationv1.APIService) bool {
 	target := service.Spec.Service
 	return target != nil && target.Namespace == Namespace && target.Name == ServiceName &&
 		target.Port != nil && int(*target.Port) == i.Balancer.Port()
 }
 
-func available(service *apiregistrationv1.APIService) bool {
-	for _, condition := range service.Status.Conditions {
-		if condition.Type == apiregistrationv1.Available {
-			return condition.Status == apiregistrationv1.ConditionTrue
-		}
-	}
-	return false
-}
-
 func describe(service *apiregistrationv1.APIService) string {
 	if service.Spec.Service == nil {
-		return "it is served by the main cluster itself"
+		return "served by the main cluster itself"
 	}
-	words := []string{fmt.Sprintf("it leads to %s/%s", service.Spec.Service.Namespace, service.Spec.Service.Name)}
+	words := []string{fmt.Sprintf("served by %s/%s", service.Spec.Service.Namespace, service.Spec.Service.Name)}
 	if port := service.Spec.Service.Port; port != nil {
 		words[0] += fmt.Sprintf(":%d", *port)
 	}

@@ -25,7 +25,6 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// fieldManager owns what is applied here.
 const fieldManager = "annex-test"
 
 // applyManifests applies files of artifacts/deploy/base to the main cluster.
@@ -75,7 +74,7 @@ func applyManifests(ctx context.Context, mainConfig *restclient.Config, names ..
 func readManifest(path string) ([]*unstructured.Unstructured, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read a manifest: %w", err)
+		return nil, fmt.Errorf("open a manifest: %w", err)
 	}
 	defer file.Close()
 	var objects []*unstructured.Unstructured

@@ -1,6 +1,6 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates tests that certificates and authorities behind a main
-// cluster change without a failed request, and that trust never widens.
+// Package certificates tests that certificates and CAs of an aggregated annex are replaced
+// without a failed request, and that annex never trusts more than it should.
 package certificates

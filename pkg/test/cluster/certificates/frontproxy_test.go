@@ -30,8 +30,7 @@ const (
 	authenticationConfigMap = "extension-apiserver-authentication"
 )
 
-// frontProxy is the login of the main cluster's front proxy, as it is in its
-// directory now.
+// frontProxy reads the current client certificate of the main cluster's front proxy.
 func frontProxy(t *testing.T) tls.Certificate {
 	t.Helper()
 	file := func(name string) string { return filepath.Join(mainCluster.Dir, name) }
@@ -40,8 +39,8 @@ func frontProxy(t *testing.T) tls.Certificate {
 	return pair
 }
 
-// asProxied asks annex itself, with the headers of a front proxy that speaks for an
-// administrator, on a new connection, and returns the status and the answer.
+// asProxied sends a request to annex on a new connection, with a front proxy's headers for an
+// administrator, and returns status and body.
 func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) (int, string) {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -49,7 +48,7 @@ func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) 
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: serverName,
-			// Also one that annex does not ask for: it must not help.
+			// Also a certificate that annex does not accept.
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				if len(logins) == 0 {
 					return &tls.Certificate{}, nil
@@ -60,7 +59,7 @@ func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) 
 	}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+annex.Address()+defaultPath, http.NoBody)
 	expect.NoError(t, err)
-	request.Header.Set("X-Remote-User", "somebody")
+	request.Header.Set("X-Remote-User", "jane")
 	request.Header.Set("X-Remote-Group", "system:masters")
 	response, err := client.Do(request)
 	if err != nil {
@@ -72,23 +71,22 @@ func asProxied(t *testing.T, annex *annextest.Annex, logins ...tls.Certificate) 
 	return response.StatusCode, string(body)
 }
 
-// watcher asks through the main cluster until it is ended and keeps what it was
-// answered.
-type watcher struct {
-	cancel  context.CancelFunc
-	done    chan struct{}
-	mu      sync.Mutex
-	answers map[string]int
+// prober sends requests through the main cluster until it is stopped, and counts the responses.
+type prober struct {
+	cancel    context.CancelFunc
+	done      chan struct{}
+	mu        sync.Mutex
+	responses map[string]int
 }
 
-func watch(t *testing.T) *watcher {
+func startProber(t *testing.T) *prober {
 	t.Helper()
 	client, err := restclient.HTTPClientFor(mainCluster.Config)
 	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &watcher{cancel: cancel, done: make(chan struct{}), answers: map[string]int{}}
+	p := &prober{cancel: cancel, done: make(chan struct{}), responses: map[string]int{}}
 	go func() {
-		defer close(w.done)
+		defer close(p.done)
 		for ctx.Err() == nil {
 			request, err := http.NewRequestWithContext(ctx, http.MethodGet, mainCluster.URL+defaultPath, http.NoBody)
 			if err != nil {
@@ -100,56 +98,56 @@ func watch(t *testing.T) *watcher {
 			}
 			body, _ := io.ReadAll(response.Body)
 			response.Body.Close()
-			answer := response.Status
+			result := response.Status
 			if response.StatusCode != http.StatusOK {
-				answer += " " + string(body)
+				result += " " + string(body)
 			}
-			w.mu.Lock()
-			w.answers[answer]++
-			w.mu.Unlock()
+			p.mu.Lock()
+			p.responses[result]++
+			p.mu.Unlock()
 		}
 	}()
-	return w
+	return p
 }
 
-// end checks that requests succeed now and that nobody was taken for anonymous.
-func (w *watcher) end(t *testing.T) {
+// end checks that requests succeed now, and that none was taken for anonymous.
+func (p *prober) end(t *testing.T) {
 	t.Helper()
-	before := w.succeeded()
+	before := p.succeeded()
 	poll.UntilDone(t, "more requests through the main cluster", func() (bool, string) {
-		now := w.succeeded()
-		return now >= before+20, fmt.Sprintf("%d answers, %d before", now, before)
+		now := p.succeeded()
+		return now >= before+20, fmt.Sprintf("%d responses, %d before", now, before)
 	})
-	w.cancel()
-	<-w.done
-	for answer := range w.answers {
-		if strings.Contains(answer, "anonymous") || strings.HasPrefix(answer, "403") {
-			t.Errorf("a user of the main cluster was taken for somebody else: %s", answer)
+	p.cancel()
+	<-p.done
+	for response := range p.responses {
+		if strings.Contains(response, "anonymous") || strings.HasPrefix(response, "403") {
+			t.Errorf("a user of the main cluster was not recognized: %s", response)
 		}
 	}
-	t.Logf("answers: %v", w.answers)
+	t.Logf("responses: %v", p.responses)
 }
 
-func (w *watcher) succeeded() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.answers["200 OK"]
+func (p *prober) succeeded() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.responses["200 OK"]
 }
 
-// TestFrontProxyRotation replaces the authority and the login of the main cluster's
-// front proxy at once. kube-apiserver goes on publishing the old authority beside
-// the new one until somebody deletes the ConfigMap; annex follows that as well.
+// TestFrontProxyRotation replaces CA and certificate of the main cluster's front proxy at once.
+// kube-apiserver publishes the old CA with the new one until the ConfigMap is deleted, which
+// annex follows.
 func TestFrontProxyRotation(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	before := frontProxy(t)
 	if status, body := asProxied(t, annex, before); status != http.StatusOK {
-		t.Fatalf("the front proxy is answered %d: %s", status, body)
+		t.Fatalf("the front proxy gets %d: %s", status, body)
 	}
-	asked := watch(t)
+	probes := startProber(t)
 	expect.NoError(t, mainCluster.RotateFrontProxyCA(t.Context()))
 	client, err := restclient.HTTPClientFor(mainCluster.Config)
 	expect.NoError(t, err)
-	poll.UntilDone(t, "the new front proxy is known", func() (bool, string) {
+	poll.UntilDone(t, "the new front proxy is accepted", func() (bool, string) {
 		status, body := asProxied(t, annex, frontProxy(t))
 		return status == http.StatusOK, fmt.Sprint(status, body)
 	})
@@ -158,35 +156,35 @@ func TestFrontProxyRotation(t *testing.T) {
 		return err == nil, fmt.Sprint(err)
 	})
 	expect.Delete(t, mainClient(t).CoreV1().ConfigMaps(authenticationNamespace), authenticationConfigMap)
-	poll.UntilDone(t, "the front proxy of before is a stranger", func() (bool, string) {
+	poll.UntilDone(t, "the previous front proxy is refused", func() (bool, string) {
 		status, body := asProxied(t, annex, before)
 		return status == http.StatusUnauthorized, fmt.Sprint(status, body)
 	})
 	if status, body := asProxied(t, annex, frontProxy(t)); status != http.StatusOK {
-		t.Errorf("the front proxy is answered %d: %s", status, body)
+		t.Errorf("the front proxy gets %d: %s", status, body)
 	}
-	asked.end(t)
+	probes.end(t)
 }
 
-// TestAuthenticationConfigMapIsDeleted deletes what says whom to trust. annex goes
-// on with what it read last, and trusts nobody else.
+// TestAuthenticationConfigMapIsDeleted deletes the ConfigMap with the front proxy's CA. annex
+// keeps the last CA, and trusts no other.
 func TestAuthenticationConfigMapIsDeleted(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
-	stranger, err := newCA(t, "stranger").Issue(&x509.Certificate{
+	foreign, err := newCA(t, "foreign").Issue(&x509.Certificate{
 		Subject:     frontProxyLeaf(t).Subject,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, frontProxyLeaf(t).NotBefore, frontProxyLeaf(t).NotAfter.Sub(frontProxyLeaf(t).NotBefore))
 	expect.NoError(t, err)
-	strange, err := tls.X509KeyPair(stranger.CertPEM, stranger.KeyPEM)
+	pair, err := tls.X509KeyPair(foreign.CertPEM, foreign.KeyPEM)
 	expect.NoError(t, err)
 	configMaps := mainClient(t).CoreV1().ConfigMaps(authenticationNamespace)
-	asked := watch(t)
-	expect.NoError(t, configMaps.Delete(t.Context(), authenticationConfigMap, metav1.DeleteOptions{}))
+	probes := startProber(t)
+	expect.Delete(t, configMaps, authenticationConfigMap)
 	refused := func() {
 		t.Helper()
-		for who, logins := range map[string][]tls.Certificate{"without a certificate": nil, "of a stranger": {strange}} {
+		for name, logins := range map[string][]tls.Certificate{"without a certificate": nil, "of a foreign CA": {pair}} {
 			if status, body := asProxied(t, annex, logins...); status != http.StatusUnauthorized {
-				t.Errorf("headers %s are answered %d: %s", who, status, body)
+				t.Errorf("headers %s get %d: %s", name, status, body)
 			}
 		}
 	}
@@ -197,10 +195,10 @@ func TestAuthenticationConfigMapIsDeleted(t *testing.T) {
 		return err == nil, fmt.Sprint(err)
 	})
 	refused()
-	asked.end(t)
-	for answer := range asked.answers {
-		if !strings.HasPrefix(answer, "200") {
-			t.Errorf("a request through the main cluster failed: %s", answer)
+	probes.end(t)
+	for response := range probes.responses {
+		if !strings.HasPrefix(response, "200") {
+			t.Errorf("a request through the main cluster failed: %s", response)
 		}
 	}
 }

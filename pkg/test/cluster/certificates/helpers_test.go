@@ -25,16 +25,15 @@ import (
 
 func sharedSecret(t *testing.T) *corev1.Secret {
 	t.Helper()
-	secret := expect.Get(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName))
-	return secret
+	return expect.Get(t, mainClient(t).CoreV1().Secrets(annextest.Namespace), servingca.SecretName(annextest.ServiceName))
 }
 
-// forgetCA deletes the CA, which a running replica puts back.
-func forgetCA(t *testing.T) {
+// deleteCA deletes the CA's Secret, which a running replica restores.
+func deleteCA(t *testing.T) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(mainCluster.Config)
 	expect.NoError(t, err)
-	// A cleanup runs when the test's context is done already.
+	// In a cleanup the test's context is canceled.
 	err = client.CoreV1().Secrets(annextest.Namespace).Delete(context.WithoutCancel(t.Context()), servingca.SecretName(annextest.ServiceName), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
@@ -63,7 +62,6 @@ func patchAPIService(t *testing.T, spec map[string]any) {
 	expect.NoError(t, err)
 }
 
-// metrics reads annex's own, as its administrator.
 func metrics(t *testing.T, annex *annextest.Annex) string {
 	t.Helper()
 	annexClient, err := kubernetes.NewForConfig(annex.AnnexConfig)
@@ -83,7 +81,7 @@ func grep(text, part string) string {
 	return strings.Join(found, "")
 }
 
-// enough is for eventually.
+// enough reports whether the load is large enough for a check.
 func (l *load) enough() (done bool, saw string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// patience is how long a wait may take on a busy machine.
+	// patience bounds waits on a busy machine.
 	patience = time.Minute
 
 	serverName  = annextest.ServiceName + "." + annextest.Namespace + ".svc"
@@ -37,8 +37,7 @@ const (
 	defaultPath = "/apis/hosting.annex.dev/v1alpha1/stores/default"
 )
 
-// mainCluster is shared by the tests, which run one after the other: there is one
-// annex in it at a time.
+// mainCluster is shared by the tests, which run sequentially because each installs annex.
 var mainCluster *maincluster.Cluster
 
 func TestMain(m *testing.M) {
@@ -62,13 +61,11 @@ func mainAggregator(t *testing.T) *aggregatorclient.Clientset {
 
 func published(t *testing.T) *apiregistrationv1.APIService {
 	t.Helper()
-	found := expect.Get(t, mainAggregator(t).ApiregistrationV1().APIServices(), apiService)
-	return found
+	return expect.Get(t, mainAggregator(t).ApiregistrationV1().APIServices(), apiService)
 }
 
-// load asks for one object again and again until it is ended, in two ways: through
-// the main cluster, whose proxy keeps its connections, and by a new connection each
-// time that is verified as a new one of the proxy would be.
+// load repeats two kinds of requests: gets of an object through the main cluster, whose proxy
+// keeps its connections, and new connections to annex, verified as the proxy does.
 type load struct {
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
@@ -106,10 +103,10 @@ func startLoad(t *testing.T, installation *annextest.Installation) *load {
 	return l
 }
 
-func (l *load) repeat(ctx context.Context, ask func() error) {
+func (l *load) repeat(ctx context.Context, request func() error) {
 	l.running.Go(func() {
 		for ctx.Err() == nil {
-			if err := ask(); err != nil && ctx.Err() == nil {
+			if err := request(); err != nil && ctx.Err() == nil {
 				l.mu.Lock()
 				l.failures = append(l.failures, time.Now().Format(time.TimeOnly+".000")+" "+err.Error())
 				l.mu.Unlock()
@@ -128,8 +125,8 @@ func (l *load) count(of *int) {
 	*of++
 }
 
-// end stops asking and fails the test if anything failed, or if no certificates of
-// that many authorities were seen.
+// end stops the load, and fails the test if a request failed or if the number of CAs that were
+// seen is different.
 func (l *load) end(t *testing.T, authorities int) {
 	t.Helper()
 	l.cancel()
@@ -143,7 +140,7 @@ func (l *load) end(t *testing.T, authorities int) {
 	}
 	delete(l.issuers, "")
 	if l.proxied < 50 || l.verified < 50 || len(l.issuers) != authorities {
-		t.Errorf("only %d requests and %d new connections were made, to certificates of %v, want %d authorities", l.proxied, l.verified, l.issuers, authorities)
+		t.Errorf("%d requests and %d new connections, with certificates of %v, want %d CAs", l.proxied, l.verified, l.issuers, authorities)
 	}
 	t.Logf("%d requests through the main cluster and %d new connections, %d failures", l.proxied, l.verified, len(l.failures))
 }
@@ -164,8 +161,7 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// handshake connects as the main cluster does and returns who signed the
-// certificate that it was shown.
+// handshake connects as the main cluster does, and returns the issuer of annex's certificate.
 func handshake(ctx context.Context, address string, bundle []byte) (issuer string, err error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {

@@ -21,8 +21,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// mount is a directory as the kubelet mounts a Secret: the files are links, and
-// all of them change at once.
+// mount is a directory like a Secret volume of a kubelet: the files are symbolic links that
+// change at once.
 type mount struct {
 	dir      string
 	versions int
@@ -39,7 +39,7 @@ func (m *mount) flags() []string {
 	}
 }
 
-// replace has the CA sign a new certificate, and the bundle hold the given CAs.
+// replace writes a new certificate of the signer, and a bundle of the given CAs.
 func (m *mount) replace(t *testing.T, signer *pki.Authority, bundle ...*pki.Authority) {
 	t.Helper()
 	pair, err := signer.Issue(pki.ServingTemplate(nil, serverName), time.Now(), time.Hour)
@@ -72,8 +72,8 @@ func bundleOf(cas ...*pki.Authority) []byte {
 	return pki.EncodeBundle(certificates)
 }
 
-// TestProvidedCertificate replaces a provided certificate on disk: by one of the
-// same authority, by one of a new authority in two steps, and in one.
+// TestProvidedCertificate replaces a provided certificate on disk: with the same CA, with a new
+// CA in two steps, and with a new CA in one.
 func TestProvidedCertificate(t *testing.T) {
 	files, first, second, third := newMount(t), newCA(t, "first"), newCA(t, "second"), newCA(t, "third")
 	files.replace(t, first, first)
@@ -83,23 +83,23 @@ func TestProvidedCertificate(t *testing.T) {
 		t.Helper()
 		want := bundleOf(bundle...)
 		poll.UntilDone(t, what, func() (bool, string) {
-			carried := published(t).Spec.CABundle
-			issuer, err := handshake(t.Context(), annex.Address(), carried)
-			done := err == nil && bytes.Equal(carried, want) && issuer == signer.Certificate().Subject.CommonName
-			return done, fmt.Sprintf("a certificate of %q is served (%v); the APIService carries\n%s", issuer, err, carried)
+			bundled := published(t).Spec.CABundle
+			issuer, err := handshake(t.Context(), annex.Address(), bundled)
+			done := err == nil && bytes.Equal(bundled, want) && issuer == signer.Certificate().Subject.CommonName
+			return done, fmt.Sprintf("a certificate of %q is served (%v); the APIService has\n%s", issuer, err, bundled)
 		})
 	}
 	settle("the first", first, first)
 	files.replace(t, first, first)
 	settle("renewed", first, first)
 	files.replace(t, first, first, second)
-	settle("a second authority in the bundle", first, first, second)
+	settle("a second CA in the bundle", first, first, second)
 	files.replace(t, second, first, second)
-	settle("a certificate of the second authority", second, first, second)
+	settle("a certificate of the second CA", second, first, second)
 	files.replace(t, second, second)
-	settle("the second authority alone", second, second)
+	settle("the second CA alone", second, second)
 	files.replace(t, third, third)
-	settle("certificate and authority in one go", third, third)
+	settle("certificate and CA at once", third, third)
 	load.end(t, 3)
 
 	files.replace(t, third, first)
@@ -107,17 +107,17 @@ func TestProvidedCertificate(t *testing.T) {
 		text := metrics(t, annex)
 		return strings.Contains(text, "\nannex_published_certificate_refused 1\n"), grep(text, "annex_published")
 	})
-	settle("the good one stays", third, third)
+	settle("the valid certificate stays", third, third)
 }
 
-// TestProvidedCertificateThatCannotWork is found at the start.
-func TestProvidedCertificateThatCannotWork(t *testing.T) {
+// TestInvalidProvidedCertificate: annex refuses to start.
+func TestInvalidProvidedCertificate(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
 	files := newMount(t)
 	files.replace(t, newCA(t, "one"), newCA(t, "another"))
 	tests := map[string]struct{ flags, want []string }{
-		"bundle of another authority": {files.flags(), []string{"--publish-ca-file " + files.path("ca.crt"), "does not verify --tls-cert-file", serverName, "--publish-service"}},
-		"no bundle":                   {files.flags()[:2], []string{"--tls-cert-file needs --publish-ca-file"}},
+		"bundle of another CA": {files.flags(), []string{"--publish-ca-file " + files.path("ca.crt"), "does not verify --tls-cert-file", serverName, "--publish-service"}},
+		"no bundle":            {files.flags()[:2], []string{"--tls-cert-file needs --publish-ca-file"}},
 	}
 	for name, tt := range tests {
 		replica, err := installation.Launch(t.TempDir(), tt.flags...)

@@ -9,8 +9,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,29 +21,19 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// shortLives let a CA be replaced after 16 seconds.
+// shortLives make annex replace its CA after 16 seconds.
 var shortLives = []string{"--serving-ca-lifetime=24s", "--serving-certificate-lifetime=6s", "--serving-ca-propagation=1s"}
 
-// TestRotation lets two replicas replace their CA while requests go on.
+// TestRotation: two replicas replace their CA during requests.
 func TestRotation(t *testing.T) {
-	forgetCA(t)
-	dir := filepath.Join(t.TempDir(), "etcd")
-	expect.NoError(t, os.Mkdir(dir, 0o700))
-	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "data"), SocketPath: filepath.Join(dir, "etcd.sock"), UnsafeNoFsync: true,
-	})
-	expect.NoError(t, err)
-	t.Cleanup(func() {
-		if err := etcd.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	deleteCA(t)
+	etcd := etcdtest.Start(t, nil)
 	flags := append([]string{"--etcd-servers=" + etcd.Endpoint(), "--shutdown-delay-duration=0s"}, shortLives...)
 	annex := annextest.Start(t, mainCluster, flags...)
 	second, err := annex.Launch(t.TempDir(), flags...)
@@ -58,25 +46,24 @@ func TestRotation(t *testing.T) {
 			t.Errorf("replica %s: %v", address, err)
 		}
 	}
-	t.Cleanup(func() { forgetCA(t) }) // its life is short
+	t.Cleanup(func() { deleteCA(t) }) // it expires soon
 	load := startLoad(t, annex.Installation)
-	poll.UntilDone(t, "another CA alone", func() (bool, string) {
+	poll.UntilDone(t, "the new CA alone in the Secret", func() (bool, string) {
 		now := mustParse(t, sharedSecret(t))
 		done := now.Next == nil && len(now.Previous) == 0 && !now.Signing.Certificate().Equal(before.Signing.Certificate())
 		return done, fmt.Sprintf("%d CAs in the bundle, %s signs", len(now.Certificates()), now.Signing.Certificate().Subject)
 	})
 	after := mustParse(t, sharedSecret(t)).Bundle()
-	poll.UntilDone(t, "the APIService carries the new CA alone", func() (bool, string) {
+	poll.UntilDone(t, "the APIService has the new CA alone", func() (bool, string) {
 		bundle := published(t).Spec.CABundle
 		return bytes.Equal(bundle, after), string(bundle)
 	})
 	load.end(t, 2)
 }
 
-// TestRotationOnRequest replaces a young CA whose key is no longer secret, as the
-// page on certificates says.
+// TestRotationOnRequest replaces a new CA, as docs/certificates.md does after a leak of its key.
 func TestRotationOnRequest(t *testing.T) {
-	forgetCA(t)
+	deleteCA(t)
 	annex := annextest.Start(t, mainCluster, "--serving-ca-propagation=1s")
 	before := mustParse(t, sharedSecret(t)).Signing.Certificate()
 	load := startLoad(t, annex.Installation)
@@ -87,7 +74,7 @@ func TestRotationOnRequest(t *testing.T) {
 	})
 	poll.UntilDone(t, "more requests", load.enough)
 	annotate(t, servingca.PreviousUntilAnnotation, time.Now().UTC().Format(time.RFC3339))
-	poll.UntilDone(t, "the APIService carries the new CA alone", func() (bool, string) {
+	poll.UntilDone(t, "the APIService has the new CA alone", func() (bool, string) {
 		bundle := published(t).Spec.CABundle
 		found, err := pki.ParseBundle(bundle)
 		return err == nil && len(found) == 1 && !found[0].Equal(before), string(bundle)
@@ -95,9 +82,9 @@ func TestRotationOnRequest(t *testing.T) {
 	load.end(t, 2)
 }
 
-// TestReplicasDecideByConflicts has five replicas make and rotate one CA at the
-// same time, and looks at every state of the Secret that there was.
-func TestReplicasDecideByConflicts(t *testing.T) {
+// TestConcurrentRotation: five replicas create and rotate one CA concurrently. It checks every
+// state of the Secret.
+func TestConcurrentRotation(t *testing.T) {
 	const namespace, replicas = "certificates-conflicts", 5
 	client := mainClient(t)
 	expect.Create(t, client.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
@@ -137,7 +124,7 @@ func TestReplicasDecideByConflicts(t *testing.T) {
 		case event := <-watch.ResultChan():
 			state := mustParse(t, event.Object.(*corev1.Secret))
 			if last != nil && !slices.ContainsFunc(last.Certificates(), state.Signing.Certificate().Equal) {
-				t.Errorf("after %q a CA signs that was not in the bundle", phases)
+				t.Errorf("after %q the signing CA was not in the bundle before", phases)
 			}
 			last = state
 			phases = append(phases, phase(state))
@@ -151,7 +138,7 @@ func TestReplicasDecideByConflicts(t *testing.T) {
 	}
 	want := last.Bundle()
 	for i, replica := range shared {
-		poll.UntilDone(t, fmt.Sprintf("replica %d follows", i), func() (bool, string) {
+		poll.UntilDone(t, fmt.Sprintf("replica %d has the new bundle", i), func() (bool, string) {
 			return bytes.Equal(replica.CABundle(), want), string(replica.CABundle())
 		})
 	}
@@ -169,13 +156,13 @@ func phase(state *servingca.State) string {
 	return "stable"
 }
 
-// TestSecretIsPutBack deletes the CA while annex runs.
-func TestSecretIsPutBack(t *testing.T) {
+// TestSecretIsRestored deletes the CA while annex runs.
+func TestSecretIsRestored(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	before := sharedSecret(t)
 	load := startLoad(t, annex.Installation)
-	forgetCA(t)
-	poll.UntilDone(t, "the Secret is back", func() (bool, string) {
+	deleteCA(t)
+	poll.UntilDone(t, "the Secret is restored", func() (bool, string) {
 		found, err := mainClient(t).CoreV1().Secrets(annextest.Namespace).Get(t.Context(), servingca.SecretName(annextest.ServiceName), metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -186,12 +173,12 @@ func TestSecretIsPutBack(t *testing.T) {
 	load.end(t, 1)
 }
 
-// TestDamagedSecret is refused by a replica that starts, and left alone by one
-// that runs.
+// TestDamagedSecret: a starting replica refuses a damaged Secret, a running one does not change
+// it.
 func TestDamagedSecret(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	secrets := mainClient(t).CoreV1().Secrets(annextest.Namespace)
-	t.Cleanup(func() { forgetCA(t) })
+	t.Cleanup(func() { deleteCA(t) })
 	patch := []byte(`{"data":{"ca.key":"anVuaw=="}}`)
 	damaged, err := secrets.Patch(t.Context(), servingca.SecretName(annextest.ServiceName), types.MergePatchType, patch, metav1.PatchOptions{})
 	expect.NoError(t, err)
@@ -205,7 +192,7 @@ func TestDamagedSecret(t *testing.T) {
 			t.Errorf("error %q does not contain %q", err, want)
 		}
 	}
-	poll.UntilDone(t, "the metric tells of it", func() (bool, string) {
+	poll.UntilDone(t, "the metric reports it", func() (bool, string) {
 		text := metrics(t, annex)
 		return strings.Contains(text, "\nannex_published_certificate_refused 1\n"), grep(text, "annex_published")
 	})
@@ -216,8 +203,8 @@ func TestDamagedSecret(t *testing.T) {
 	load.end(t, 1)
 }
 
-// TestBundleByHand edits what the main cluster verifies annex with.
-func TestBundleByHand(t *testing.T) {
+// TestEditedBundle edits the CA bundle of annex's APIService.
+func TestEditedBundle(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	other, err := pki.NewAuthority("wrong", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 	expect.NoError(t, err)
@@ -230,7 +217,7 @@ func TestBundleByHand(t *testing.T) {
 		},
 	} {
 		edit(t)
-		poll.UntilDone(t, what+" is put right", func() (bool, string) {
+		poll.UntilDone(t, what+" is corrected", func() (bool, string) {
 			spec := published(t).Spec
 			return bytes.Equal(spec.CABundle, right) && !spec.InsecureSkipTLSVerify, fmt.Sprintf("%t, %s", spec.InsecureSkipTLSVerify, spec.CABundle)
 		})
@@ -240,7 +227,7 @@ func TestBundleByHand(t *testing.T) {
 	}
 }
 
-// TestMetrics reads when the certificates expire from a running annex.
+// TestMetrics reads the expiry metrics of a running annex.
 func TestMetrics(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	text := metrics(t, annex)

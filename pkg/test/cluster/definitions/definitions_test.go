@@ -81,7 +81,6 @@ func labelled(f *fixture) {
 
 	f.label("widgets." + f.group)
 	f.waitPublished("v1")
-	f.waitForRouting("widgets", "v1")
 	f.createObject("widgets", "v1", "one")
 
 	f.waitForObject(f.annexObjects, "widgets", "v1", "one")

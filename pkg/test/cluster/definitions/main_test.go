@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -173,28 +172,10 @@ func (f *fixture) label(name string) {
 	f.patchInMain(name, `{"metadata":{"labels":{"annex.dev/hosted":"true"}}}`)
 }
 
-// waitPublished waits until the main cluster sends requests for a version to annex.
+// waitPublished waits until the main cluster proxies requests for a version to annex.
 func (f *fixture) waitPublished(version string) {
 	f.Helper()
 	expect.NoError(f, f.annex.WaitPublished(f.Context(), f.group, version))
-}
-
-// waitForRouting waits until the main cluster really proxies requests to annex, shortly
-// after waitPublished: its lists then have resource versions of annex.
-func (f *fixture) waitForRouting(plural, version string) {
-	f.Helper()
-	listed := func(client dynamic.Interface) uint64 {
-		list, err := f.objects(client, plural, version).List(f.Context(), metav1.ListOptions{})
-		if err != nil {
-			return 0
-		}
-		at, _ := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
-		return at
-	}
-	poll.UntilDone(f, "the main cluster proxies requests for "+plural, func() (bool, string) {
-		before, through, after := listed(f.annexObjects), listed(f.mainObjects), listed(f.annexObjects)
-		return before > 0 && before <= through && through <= after, fmt.Sprintf("annex is at %d to %d, the main cluster at %d", before, after, through)
-	})
 }
 
 // expectServedByMain fails unless kube-apiserver manages an APIService itself.

@@ -40,7 +40,6 @@ func writtenDuringReturn(f *fixture, delay time.Duration) {
 	name := "widgets." + f.group
 	f.createInMain(hosted(f.newCRD("widgets", "v1")))
 	f.waitPublished("v1")
-	f.waitForRouting("widgets", "v1")
 	f.waitForSync(name)
 	// Kubernetes delays the first create after a new CRD by two seconds.
 	_, err := f.objects(f.mainObjects, "widgets", "v1").Create(f.Context(), f.newObject("widgets", "v1", "dry"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -15,7 +15,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// TestDemo takes the tour as a user does, and looks at what it shows.
+// TestDemo runs the demo, and checks its output.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	root, err := process.ModuleRoot(t.Context())

@@ -1,5 +1,5 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo keeps `make demo` true, with build tag cluster.
+// Package demo tests `make demo`, with build tag cluster.
 package demo

@@ -23,10 +23,14 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-const clients = 12
+const (
+	clients = 12
+	// recovery bounds the time from the kill of a replica to the last failed request. The balancer
+	// probes every 200 ms; the rest is for a busy machine.
+	recovery = 4 * time.Second
+)
 
-// TestRollingRestart replaces all replicas, one after the other, under load: nobody
-// notices.
+// TestRollingRestart replaces all replicas one after the other: no request of the load fails.
 func TestRollingRestart(t *testing.T) {
 	for _, count := range []int{2, 3} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
@@ -62,8 +66,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// TestKill kills the replica that answers, as a crash does. What it was answering
-// fails; the rest is a matter of the balancer and the aggregator.
+// TestKill kills the busiest replica. Its open requests fail, and new ones until the balancer
+// and the aggregator use another replica.
 func TestKill(t *testing.T) {
 	replicas.scale(t, 3)
 	serveThings(t)
@@ -74,30 +78,29 @@ func TestKill(t *testing.T) {
 		connections := replicas.Balancer.Connections()
 		return slices.MaxFunc(replicas.running, func(a, b *replica) int { return connections[a.Address()] - connections[b.Address()] })
 	}()
+	// The load has to run while the replica is killed, and until requests succeed again.
 	time.Sleep(time.Second)
 	killed := time.Now()
 	replicas.kill(busiest)
-	time.Sleep(3 * time.Second)
+	time.Sleep(recovery + time.Second)
 	load.end()
 	watch.check(t, load)
 	t.Log(load.report())
 	if len(load.failures) > 0 {
 		last := load.failures[len(load.failures)-1].at.Sub(killed)
 		t.Logf("the last request failed %s after the kill", last.Round(time.Millisecond))
-		// The balancer needs 200 ms, the aggregator nothing.
-		if last > 2*time.Second {
+		if last > recovery {
 			t.Errorf("requests failed for %s", last)
 		}
 	}
 	if most := 4 * clients; len(load.failures) > most {
-		t.Errorf("%d requests failed, want those that were open and few more, %d at the most", len(load.failures), most)
+		t.Errorf("%d requests failed, want the open ones and few more, at most %d", len(load.failures), most)
 	}
 	replicas.forget(busiest)
 }
 
 var isLeader = regexp.MustCompile(`(?m)^leader_election_master_status\{name="annex-controllers"\} 1$`)
 
-// metrics are those of a replica.
 func metrics(t testing.TB, r *replica) string {
 	t.Helper()
 	annexClient, err := kubernetes.NewForConfig(r.AnnexConfig)
@@ -107,7 +110,7 @@ func metrics(t testing.TB, r *replica) string {
 	return string(text)
 }
 
-// leaders are the replicas that say that they lead.
+// leaders returns the replicas whose metric reports leadership.
 func leaders(t testing.TB) (found []*replica) {
 	t.Helper()
 	for _, r := range replicas.running {
@@ -118,13 +121,13 @@ func leaders(t testing.TB) (found []*replica) {
 	return found
 }
 
-// TestLeaderIsKilled has another replica lead within the time of the lease.
+// TestLeaderIsKilled: another replica becomes the leader when the lease expires.
 func TestLeaderIsKilled(t *testing.T) {
 	replicas.scale(t, 3)
 	var before []*replica
 	poll.Until(t, "one leader", func() string {
 		if before = leaders(t); len(before) != 1 {
-			return fmt.Sprintf("%d replicas lead", len(before))
+			return fmt.Sprintf("%d leaders", len(before))
 		}
 		return ""
 	})
@@ -148,19 +151,23 @@ func TestLeaderIsKilled(t *testing.T) {
 		return ""
 	})
 	took := time.Since(killed)
-	t.Logf("another replica led %s after the leader was killed, the lease is for 4 s", took.Round(time.Millisecond))
+	t.Logf("another replica took over leadership %s after the kill, with a lease of 4 s", took.Round(time.Millisecond))
 	if took > 15*time.Second {
-		t.Error("that is too long")
+		t.Error("want less than 15 s")
 	}
-	if now := leaders(t); len(now) != 1 {
-		t.Errorf("%d replicas lead", len(now))
-	}
+	// The metric follows the lease.
+	poll.Until(t, "one leader again", func() string {
+		if now := leaders(t); len(now) != 1 {
+			return fmt.Sprintf("%d leaders", len(now))
+		}
+		return ""
+	})
 }
 
 var watchesOfThings = regexp.MustCompile(`(?m)^apiserver_longrunning_requests\{[^}]*resource="things"[^}]*verb="WATCH"[^}]*\} (\d+)$`)
 
-// TestWatchesSpread opens watches while the connections of the main cluster come
-// round: they are not all on one replica.
+// TestWatchesSpread opens watches while annex closes old connections of the main cluster: they
+// are distributed over the replicas.
 func TestWatchesSpread(t *testing.T) {
 	flags := replicas.flags
 	replicas.flags = append(slices.Clone(flags), "--max-connection-age=1s")
@@ -182,10 +189,10 @@ func TestWatchesSpread(t *testing.T) {
 		expect.NoError(t, err)
 		response, err := mainHTTP.Do(request)
 		if err != nil || response.StatusCode != http.StatusOK {
-			t.Fatalf("watching: %v, error %v", response, err)
+			t.Fatalf("watch: %v, error %v", response, err)
 		}
 		defer response.Body.Close()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // so that connections reach their maximum age
 	}
 	var spread []int
 	for _, r := range replicas.running {

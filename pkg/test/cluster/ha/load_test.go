@@ -24,8 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// load is clients of the main cluster that work on things. None tries anything
-// again: what fails is counted.
+// load is a set of clients of the main cluster that do not retry. It counts failures.
 type load struct {
 	http   *http.Client
 	cancel context.CancelFunc
@@ -36,26 +35,26 @@ type load struct {
 	requests map[string]int
 	failures []failure
 	slowest  time.Duration
-	// writes are what was acknowledged, by resource version. A deletion is
-	// answered without one: deleted counts them by name.
+	// writes are the acknowledged ones by resource version. Deletions return none, so
+	// deleted counts them by name.
 	writes  map[uint64]change
 	deleted map[string]int
 }
 
-// failure is a request that was not answered as it should have been.
+// failure is a failed request.
 type failure struct {
 	at   time.Time
 	what string
 }
 
-// change is what a write did, as a watch says it.
+// change is the effect of a write, as in a watch event.
 type change struct {
 	kind, name string
 }
 
 func (c change) String() string { return c.kind + " " + c.name }
 
-// startLoad has so many clients work until the load is ended.
+// startLoad starts clients that run until end is called.
 func startLoad(t *testing.T, clients int) *load {
 	t.Helper()
 	config := restclient.CopyConfig(mainCluster.Config)
@@ -75,13 +74,13 @@ func startLoad(t *testing.T, clients int) *load {
 	return l
 }
 
-// end stops the clients, each after what it does just now.
+// end stops the clients after their current requests.
 func (l *load) end() {
 	l.cancel()
 	l.group.Wait()
 }
 
-// live is the life of one thing.
+// live creates, changes, lists and deletes one thing.
 func (l *load) live(ctx context.Context, name string) {
 	object := fmt.Sprintf(`{"apiVersion":"ha.example.com/v1","kind":"Thing","metadata":{"name":%q},"spec":{"step":0,"text":%q}}`, name, strings.Repeat("x", 500))
 	if _, ok := l.write(http.MethodPost, "", "application/json", object, change{"ADDED", name}); !ok {
@@ -100,7 +99,7 @@ func (l *load) live(ctx context.Context, name string) {
 		made.Object["spec"].(map[string]any)["step"] = step + 1
 		body, err := json.Marshal(made)
 		if err != nil {
-			l.fail("encoding: " + err.Error())
+			l.fail("encode: " + err.Error())
 			return
 		}
 		if _, ok := l.write(http.MethodPut, "/"+name, "application/json", string(body), change{"MODIFIED", name}); !ok {
@@ -116,7 +115,7 @@ func (l *load) live(ctx context.Context, name string) {
 	}
 }
 
-// write sends a write and notes what it did.
+// write sends a write and records its effect.
 func (l *load) write(method, path, contentType, body string, did change) (*unstructured.Unstructured, bool) {
 	answer, ok := l.do(method, path, contentType, body)
 	if !ok {
@@ -141,8 +140,8 @@ func (l *load) write(method, path, contentType, body string, did change) (*unstr
 	return object, true
 }
 
-// do sends one request, once. It is finished also when the load is ended, so that
-// it is known what it did.
+// do sends one request without retries. It completes even if the load is ended, so that its
+// effect is known.
 func (l *load) do(method, path, contentType, body string) ([]byte, bool) {
 	began := time.Now()
 	status, answer, err := send(context.Background(), l.http, method, path, contentType, body)
@@ -186,7 +185,7 @@ func send(ctx context.Context, mainHTTP *http.Client, method, path, contentType,
 	return response.StatusCode, answer, err
 }
 
-// report says what was sent and what failed.
+// report summarizes requests and failures.
 func (l *load) report() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

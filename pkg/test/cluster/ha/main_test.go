@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// patience is how long a wait may take on a busy machine.
+	// patience bounds waits on a busy machine.
 	patience     = time.Minute
 	pollInterval = 50 * time.Millisecond
 	namespace    = "ha"
@@ -39,8 +39,7 @@ const (
 
 var things = schema.GroupVersionResource{Group: "ha.example.com", Version: "v1", Resource: "things"}
 
-// mainCluster and all replicas are shared by the tests, which run one after the
-// other.
+// mainCluster and all replicas are shared by the tests, which run sequentially.
 var (
 	mainCluster *maincluster.Cluster
 	replicas    *fleet
@@ -51,7 +50,7 @@ func TestMain(m *testing.M) {
 	os.Exit(maincluster.RunTests(tests{m}, options, func(started *maincluster.Cluster) { mainCluster = started }))
 }
 
-// tests are run with an etcd that outlives the replicas.
+// tests run with an etcd that outlives the replicas.
 type tests struct{ m *testing.M }
 
 func (t tests) Run() int {
@@ -81,7 +80,7 @@ func (t tests) Run() int {
 	}
 	replicas = &fleet{Installation: installation, dir: dir, flags: []string{
 		"--etcd-servers=unix://" + socket,
-		// The balancer takes 200 ms to notice, not the seconds of a cluster.
+		// The balancer of the tests probes every 200 ms.
 		"--shutdown-delay-duration=2s",
 		"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
 	}}
@@ -89,7 +88,7 @@ func (t tests) Run() int {
 	return t.m.Run()
 }
 
-// fleet is all replicas of one annex.
+// fleet is the set of replicas of one annex.
 type fleet struct {
 	*annextest.Installation
 	dir   string
@@ -99,15 +98,14 @@ type fleet struct {
 	running []*replica
 }
 
-// replica is a process, and what tells the balancer whether it is ready, as a
-// kubelet does.
+// replica is a process with a readiness probe for the balancer.
 type replica struct {
 	*annextest.Annex
 	stopProbing context.CancelFunc
 	probing     sync.WaitGroup
 }
 
-// scale starts replicas until there are as many.
+// scale starts replicas up to a count.
 func (f *fleet) scale(t testing.TB, count int) {
 	t.Helper()
 	for len(f.running) < count {
@@ -116,7 +114,7 @@ func (f *fleet) scale(t testing.TB, count int) {
 	expect.NoError(t, f.WaitHosting(t.Context()))
 }
 
-// start starts a replica with a data directory of its own, as a new pod has.
+// start starts a replica on a new data directory, like a new pod.
 func (f *fleet) start(t testing.TB) *replica {
 	t.Helper()
 	f.started++
@@ -142,8 +140,7 @@ func (f *fleet) start(t testing.TB) *replica {
 	return r
 }
 
-// restart stops a replica, which notices and says that it is not ready, and starts
-// another in its place. It returns how long the stop took.
+// restart stops a replica gracefully, starts another, and returns the duration of the stop.
 func (f *fleet) restart(t testing.TB, r *replica) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -151,12 +148,12 @@ func (f *fleet) restart(t testing.TB, r *replica) time.Duration {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	code, err := r.Process.Wait(ctx)
-	if err != nil { // it says what it waits for
+	if err != nil {
 		_ = r.Process.Signal(syscall.SIGQUIT)
 		<-r.Process.Exited()
 	}
 	if err != nil || code != 0 {
-		t.Errorf("a replica ended with code %d, error %v, stderr: %s", code, err, r.Process.Stderr())
+		t.Errorf("a replica exited with code %d, error %v, stderr: %s", code, err, r.Process.Stderr())
 	}
 	took := time.Since(began)
 	f.forget(r)
@@ -164,10 +161,10 @@ func (f *fleet) restart(t testing.TB, r *replica) time.Duration {
 	return took
 }
 
-// kill ends a replica as kill -9 does. The balancer finds out.
+// kill kills a replica. The balancer detects that by its probe.
 func (f *fleet) kill(r *replica) { r.Process.Kill() }
 
-// forget takes a replica that has ended out of the Service.
+// forget removes a replica that has exited from the Service.
 func (f *fleet) forget(r *replica) {
 	r.stopProbing()
 	r.probing.Wait()
@@ -193,14 +190,14 @@ func (f *fleet) ready(t testing.TB) {
 	t.Helper()
 	poll.Until(t, "all replicas are ready", func() string {
 		if got := f.Balancer.Ready(); len(got) != len(f.running) {
-			return fmt.Sprintf("%d of %d are", len(got), len(f.running))
+			return fmt.Sprintf("%d of %d are ready", len(got), len(f.running))
 		}
 		return ""
 	})
 }
 
-// serveThings defines the resource of the tests on annex itself and waits until the
-// main cluster proxies it, once.
+// serveThings creates the CRD of the tests in annex, once, and waits until the main cluster
+// proxies it.
 func serveThings(t testing.TB) {
 	t.Helper()
 	annexExtensions, err := apiextensionsclient.NewForConfig(replicas.running[0].AnnexConfig)
@@ -209,7 +206,7 @@ func serveThings(t testing.TB) {
 	if _, err := definitions.Get(t.Context(), things.GroupResource().String(), metav1.GetOptions{}); err == nil {
 		return
 	}
-	_, err = definitions.Create(t.Context(), &apiextensionsv1.CustomResourceDefinition{
+	expect.Create(t, definitions, &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: things.GroupResource().String()},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: things.Group,
@@ -222,10 +219,9 @@ func serveThings(t testing.TB) {
 				}},
 			}},
 		},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	expect.NoError(t, replicas.WaitPublished(t.Context(), things.Group, things.Version))
-	// A new resource is refused for a moment by each replica, until it has read it.
+	// Each replica refuses a new resource until it has read its objects.
 	for _, r := range replicas.running {
 		annexClient, err := kubernetes.NewForConfig(r.AnnexConfig)
 		expect.NoError(t, err)

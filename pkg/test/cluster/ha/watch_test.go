@@ -24,8 +24,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// watcher follows things as a reflector does: it lists once, and watches from there
-// on, again from the last resource version that it saw when a watch ends.
+// watcher watches things like a reflector: it lists once, and resumes ended watches from the
+// last resource version.
 type watcher struct {
 	http   *http.Client
 	cancel context.CancelFunc
@@ -36,24 +36,24 @@ type watcher struct {
 	last     uint64
 	events   []event
 	watches  int
-	abrupt   []string // how watches ended, if not cleanly
+	abrupt   []string // errors of watches that did not end cleanly
 	problems []string
 }
 
-// event is what a watch said.
+// event is a watch event.
 type event struct {
 	change
 	version uint64
 }
 
-// startWatch lists and begins to watch.
+// startWatch lists, and starts a watch.
 func startWatch(t *testing.T) *watcher {
 	t.Helper()
 	mainHTTP, err := restclient.HTTPClientFor(mainCluster.Config)
 	expect.NoError(t, err)
 	status, answer, err := send(t.Context(), mainHTTP, http.MethodGet, "", "", "")
 	if err != nil || status != http.StatusOK {
-		t.Fatalf("listing: %d %s, error %v", status, answer, err)
+		t.Fatalf("list: %d %s, error %v", status, answer, err)
 	}
 	list := &unstructured.UnstructuredList{}
 	expect.NoError(t, json.Unmarshal(answer, list))
@@ -81,7 +81,7 @@ func (w *watcher) end() {
 	<-w.done
 }
 
-// watch follows until the server ends the watch.
+// watch records events until the server ends the watch.
 func (w *watcher) watch(ctx context.Context) error {
 	w.mu.Lock()
 	w.watches++
@@ -131,8 +131,8 @@ func (w *watcher) note(kind string, object *unstructured.Unstructured) {
 	}
 }
 
-// check waits until the watch has caught up with the load, which has ended, and
-// compares: each acknowledged write is seen once, and nothing else is.
+// check waits until the watch has caught up with the ended load, and fails unless it has
+// received exactly one event for each acknowledged write.
 func (w *watcher) check(t *testing.T, l *load) {
 	t.Helper()
 	var newest uint64
@@ -153,7 +153,7 @@ func (w *watcher) check(t *testing.T, l *load) {
 			}
 		}
 		if w.last < newest || deleted < deletions {
-			return fmt.Sprintf("it is at %d of %d, with %d of %d deletions", w.last, newest, deleted, deletions)
+			return fmt.Sprintf("at %d of %d, with %d of %d deletions", w.last, newest, deleted, deletions)
 		}
 		return ""
 	})
@@ -170,9 +170,9 @@ func (w *watcher) check(t *testing.T, l *load) {
 		did, acknowledged := l.writes[e.version]
 		switch {
 		case seen[e.version]:
-			problems = append(problems, fmt.Sprintf("%s at %d came twice", e.change, e.version))
+			problems = append(problems, fmt.Sprintf("%s at %d was received twice", e.change, e.version))
 		case !acknowledged && len(l.failures) == 0:
-			problems = append(problems, fmt.Sprintf("%s at %d was invented", e.change, e.version))
+			problems = append(problems, fmt.Sprintf("%s at %d was never written", e.change, e.version))
 		case acknowledged && did != e.change:
 			problems = append(problems, fmt.Sprintf("%s at %d was %s", e.change, e.version, did))
 		}
@@ -185,7 +185,7 @@ func (w *watcher) check(t *testing.T, l *load) {
 	}
 	for name, count := range l.deleted {
 		if deleted[name] != count {
-			problems = append(problems, fmt.Sprintf("%s was deleted %d times, seen %d times", name, count, deleted[name]))
+			problems = append(problems, fmt.Sprintf("%s was deleted %d times, received %d times", name, count, deleted[name]))
 		}
 	}
 	for _, problem := range problems[:min(len(problems), 10)] {

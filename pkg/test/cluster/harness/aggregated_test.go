@@ -35,8 +35,8 @@ const (
 	helloService   = "hello"
 )
 
-// TestYourOwnServer is how to test any aggregated API server: two replicas behind
-// a Service. docs/test-your-own-server.md goes through it.
+// TestYourOwnServer shows how to test any aggregated API server: two replicas behind a Service.
+// docs/test-your-own-server.md explains it.
 func TestYourOwnServer(t *testing.T) {
 	t.Parallel()
 	certificate, key, err := shared.ServingCertificate(helloNamespace, helloService)
@@ -55,45 +55,45 @@ func TestYourOwnServer(t *testing.T) {
 	expect.NoError(t, shared.ExternalNameService(t.Context(), helloNamespace, helloService))
 	registerHello(t, int32(balancer.Port()))
 	mainClient := mainClient(t, shared.Config)
-	poll.UntilNoError(t, "an answer through the main cluster", func() error {
+	poll.UntilNoError(t, "a response through the main cluster", func() error {
 		_, err := hello(t.Context(), mainClient)
 		return err
 	})
 
-	t.Run("who says hello", func(t *testing.T) {
-		said, err := hello(t.Context(), mainClient)
+	t.Run("the user is passed on", func(t *testing.T) {
+		got, err := hello(t.Context(), mainClient)
 		expect.NoError(t, err)
-		if said.User != "main-admin" {
-			t.Errorf("the main cluster's user is %q to the server", said.User)
+		if got.User != "main-admin" {
+			t.Errorf("the server received the user %q", got.User)
 		}
 	})
-	t.Run("the main cluster's RBAC holds", func(t *testing.T) {
+	t.Run("the main cluster's RBAC applies", func(t *testing.T) {
 		config, err := shared.ConfigFor("jane")
 		expect.NoError(t, err)
 		if _, err := hello(t.Context(), kubernetes.NewForConfigOrDie(config)); !apierrors.IsForbidden(err) {
 			t.Errorf("a user without a role got %v", err)
 		}
 	})
-	t.Run("the other replica answers", func(t *testing.T) {
-		said, err := hello(t.Context(), mainClient)
+	t.Run("the other replica takes over", func(t *testing.T) {
+		got, err := hello(t.Context(), mainClient)
 		expect.NoError(t, err)
-		gone, other := first, "second"
-		if said.Replica == "second" {
-			gone, other = second, "first"
+		stopped, other := first, "second"
+		if got.Replica == "second" {
+			stopped, other = second, "first"
 		}
-		balancer.Remove(gone.Listener.Addr().String())
-		gone.CloseClientConnections()
-		poll.UntilNoError(t, "an answer of "+other, func() error {
-			said, err := hello(t.Context(), mainClient)
-			if err == nil && said.Replica != other {
-				err = fmt.Errorf("%s answers", said.Replica)
+		balancer.Remove(stopped.Listener.Addr().String())
+		stopped.CloseClientConnections()
+		poll.UntilNoError(t, "a response of "+other, func() error {
+			got, err := hello(t.Context(), mainClient)
+			if err == nil && got.Replica != other {
+				err = fmt.Errorf("%s responds", got.Replica)
 			}
 			return err
 		})
 	})
 }
 
-// greeting is what the server under test answers with.
+// greeting is the response of the server under test.
 type greeting struct{ Replica, User string }
 
 func hello(ctx context.Context, mainClient kubernetes.Interface) (greeting, error) {
@@ -101,27 +101,27 @@ func hello(ctx context.Context, mainClient kubernetes.Interface) (greeting, erro
 	if err != nil {
 		return greeting{}, err
 	}
-	var said greeting
-	return said, json.Unmarshal(raw, &said)
+	var got greeting
+	return got, json.Unmarshal(raw, &got)
 }
 
-// startHello is the server under test, with as much as the main cluster asks of one:
-// readiness is for the balancer, discovery for the controllers of the cluster.
+// startHello starts the server under test, with what the main cluster needs: readiness for the
+// balancer, and discovery for the controllers.
 func startHello(t *testing.T, replica string, certificate, key []byte) *httptest.Server {
 	t.Helper()
 	pair, err := tls.X509KeyPair(certificate, key)
 	expect.NoError(t, err)
-	answer := func(w http.ResponseWriter, content any) {
+	respond := func(w http.ResponseWriter, content any) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(content)
 	}
 	handler := http.NewServeMux()
 	handler.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
 	handler.HandleFunc("GET /apis/"+helloGroup+"/v1", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: helloGroup + "/v1"})
+		respond(w, metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: helloGroup + "/v1"})
 	})
 	handler.HandleFunc("GET /apis/"+helloGroup+"/v1/greetings", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, greeting{Replica: replica, User: r.Header.Get("X-Remote-User")})
+		respond(w, greeting{Replica: replica, User: r.Header.Get("X-Remote-User")})
 	})
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
@@ -142,8 +142,6 @@ func registerHello(t *testing.T, port int32) {
 			CABundle: shared.CA(),
 		},
 	}
-	if _, err := apiServices.Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, apiServices, service)
 	t.Cleanup(func() { _ = apiServices.Delete(context.Background(), service.Name, metav1.DeleteOptions{}) })
 }

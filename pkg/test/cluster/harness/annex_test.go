@@ -14,8 +14,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestAnnex sees that annex is reached through the main cluster, that it is this
-// very one, and that another can take its place.
+// TestAnnex: the main cluster proxies to this annex, and another one can replace it.
 func TestAnnex(t *testing.T) {
 	t.Parallel()
 	mainHosting, err := hostingclient.NewForConfig(shared.Config)
@@ -28,7 +27,7 @@ func TestAnnex(t *testing.T) {
 		through := expect.Get(t, mainHosting.HostingV1alpha1().Stores(), "default")
 		direct := expect.Get(t, annexHosting.HostingV1alpha1().Stores(), "default")
 		if through.UID != direct.UID || string(through.UID) == earlier {
-			t.Errorf("through the main cluster the store has UID %s, in annex %s, in the one before %q", through.UID, direct.UID, earlier)
+			t.Errorf("through the main cluster the Store has UID %s, in annex %s, in the previous annex %q", through.UID, direct.UID, earlier)
 		}
 		earlier = string(direct.UID)
 		expect.NoError(t, errors.Join(annex.Shutdown(), annex.Uninstall(t.Context())))

@@ -34,7 +34,7 @@ const (
 	parentVariable = "MAINCLUSTER_TEST_PARENT"
 )
 
-// shared serves the tests that leave a cluster as they found it.
+// shared is for the tests that do not break a cluster.
 var shared *maincluster.Cluster
 
 func TestMain(m *testing.M) {
@@ -58,15 +58,15 @@ func TestVersionAndPrivacy(t *testing.T) {
 	version, err := mainClient(t, shared.Config).Discovery().ServerVersion()
 	expect.NoError(t, err)
 	if !strings.HasPrefix(version.GitVersion, "v1.") || version.Major != "1" {
-		t.Errorf("the cluster calls itself %s, major %q", version.GitVersion, version.Major)
+		t.Errorf("the cluster has version %s, major %q", version.GitVersion, version.Major)
 	}
 	info, err := os.Stat(shared.Dir)
 	expect.NoError(t, err)
 	if info.Mode().Perm() != 0o700 {
-		t.Errorf("others may enter %s: mode %v", shared.Dir, info.Mode())
+		t.Errorf("other users may read %s: mode %v", shared.Dir, info.Mode())
 	}
 	if shared.Config.Insecure {
-		t.Error("the administrator does not verify the API server")
+		t.Error("the kubeconfig does not verify the API server")
 	}
 }
 
@@ -82,8 +82,8 @@ func TestLogins(t *testing.T) {
 		t.Parallel()
 		config, err := shared.ConfigFor("jane", "builders")
 		expect.NoError(t, err)
-		if who := whoAmI(t, config); who.Username != "jane" || who.Groups[0] != "builders" {
-			t.Errorf("logged in as %+v", who)
+		if user := whoAmI(t, config); user.Username != "jane" || user.Groups[0] != "builders" {
+			t.Errorf("logged in as %+v", user)
 		}
 		if _, err := mainClient(t, config).CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("a user without a role lists secrets: %v", err)
@@ -95,20 +95,20 @@ func TestLogins(t *testing.T) {
 		expect.NoError(t, err)
 		config, err := clientcmd.BuildConfigFromFlags("", path)
 		expect.NoError(t, err)
-		if who := whoAmI(t, config); who.Username != "system:serviceaccount:default:default" {
-			t.Errorf("logged in as %+v", who)
+		if user := whoAmI(t, config); user.Username != "system:serviceaccount:default:default" {
+			t.Errorf("logged in as %+v", user)
 		}
 	})
-	t.Run("nobody", func(t *testing.T) {
+	t.Run("anonymous", func(t *testing.T) {
 		t.Parallel()
 		config := restclient.AnonymousClientConfig(shared.Config)
 		if _, err := mainClient(t, config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-			t.Errorf("anonymous lists namespaces: %v", err)
+			t.Errorf("an anonymous request listed namespaces: %v", err)
 		}
 	})
 }
 
-// TestControllers sees that the controllers do what aggregated servers rely on.
+// TestControllers checks the controllers that aggregated servers depend on.
 func TestControllers(t *testing.T) {
 	t.Parallel()
 	client := mainClient(t, shared.Config)
@@ -141,7 +141,7 @@ func gone(err error) error {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err == nil:
-		return fmt.Errorf("it is still there")
+		return fmt.Errorf("it still exists")
 	default:
 		return err
 	}
@@ -168,7 +168,7 @@ func TestRestart(t *testing.T) {
 	expect.Create(t, client.CoreV1().ConfigMaps("default"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}})
 	expect.NoError(t, cluster.StopAPIServer(t.Context()))
 	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err == nil {
-		t.Fatal("an API server that was stopped still answers")
+		t.Fatal("the stopped API server still responds")
 	}
 	expect.NoError(t, cluster.StartAPIServer(t.Context()))
 	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
@@ -183,7 +183,7 @@ func TestFailureShowsTheLog(t *testing.T) {
 	t.Parallel()
 	_, err := maincluster.Start(t.Context(), maincluster.Options{APIServerFlags: []string{"--no-such-flag"}})
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
-		t.Errorf("the error does not show what kube-apiserver said: %v", err)
+		t.Errorf("the error lacks the log of kube-apiserver: %v", err)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 	expect.NoError(t, err)
 	parent := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 	parent.Env = append(os.Environ(), parentVariable+"=1", "TMPDIR="+dir,
-		// Found that way, it needs no other children to find them.
+		// So that it starts no other children to find them.
 		maincluster.ProgramsVariable+"="+filepath.Dir(programs.KubeAPIServer))
 	expect.NoError(t, parent.Start())
 	t.Cleanup(func() { _ = parent.Process.Kill() })
@@ -223,7 +223,7 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 	})
 }
 
-// childrenOf asks the kernel, so that the test does not depend on what it tests.
+// childrenOf reads the children of a process from /proc.
 func childrenOf(pid int) []string {
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {

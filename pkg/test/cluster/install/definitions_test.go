@@ -25,7 +25,6 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -38,7 +37,7 @@ func definitions(t *testing.T, config *restclient.Config) apiextensionsclientv1.
 	return made.ApiextensionsV1().CustomResourceDefinitions()
 }
 
-// crd is a definition named plural.group; of its versions the first is stored.
+// crd returns a CRD named plural.group. The first version is the storage version.
 func crd(name string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
 	plural, group, _ := strings.Cut(name, ".")
 	if len(versions) == 0 {
@@ -66,18 +65,6 @@ func labelled(of *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.Cus
 	return of
 }
 
-func installCRD(t *testing.T, config *restclient.Config, definition *apiextensionsv1.CustomResourceDefinition) {
-	t.Helper()
-	if _, err := definitions(t, config).Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func deleteCRD(t *testing.T, config *restclient.Config, name string) {
-	t.Helper()
-	expect.NoError(t, definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}))
-}
-
 // servedByMain waits until the main cluster itself serves version v1 of a group.
 func servedByMain(t *testing.T, group string) {
 	t.Helper()
@@ -87,7 +74,7 @@ func servedByMain(t *testing.T, group string) {
 		if err != nil {
 			return false, err.Error()
 		}
-		// Of v2 nothing can be said but by reading all of it.
+		// v2 is one document.
 		all, err := kube(t, mainCluster.Config).Discovery().RESTClient().Get().AbsPath("/openapi/v2").DoRaw(t.Context())
 		if err != nil {
 			return false, err.Error()
@@ -96,22 +83,22 @@ func servedByMain(t *testing.T, group string) {
 	})
 }
 
-func groupNotLetIn(t *testing.T, annex *annextest.Annex) {
+func groupNotAllowed(t *testing.T, annex *annextest.Annex) {
 	const group = "letin.example.com"
-	installCRD(t, mainCluster.Config, labelled(crd("guests."+group)))
-	found := finds(t, mainCluster, "groups-rbac", "FAIL", "list/watch guests."+group)
-	finds(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "Forbidden")
-	mend(t, mainCluster, found.Mend)
+	expect.Create(t, definitions(t, mainCluster.Config), labelled(crd("guests."+group)))
+	found := waitForFinding(t, mainCluster, "groups-rbac", "FAIL", "list/watch guests."+group)
+	waitForFinding(t, mainCluster, "resources", "FAIL", "guests."+group, "DefinitionSynced", "Forbidden")
+	fix(t, mainCluster, found.Mend)
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
-	finds(t, mainCluster, "groups-rbac", "ok", group)
+	waitForFinding(t, mainCluster, "groups-rbac", "ok", group)
 }
 
-// invalidStorageVersion: the main cluster, which has no objects, lets a stored
-// version go that annex has objects of. annex keeps them and its definition.
+// invalidStorageVersion: the main cluster, which stores no objects, drops a version that annex
+// has stored objects in. annex keeps them and its CRD.
 func invalidStorageVersion(t *testing.T, annex *annextest.Annex) {
 	const group, name = "stored.example.com", "widgets.stored.example.com"
 	expect.NoError(t, annex.AllowGroup(t.Context(), group))
-	installCRD(t, mainCluster.Config, labelled(crd(name, "v1", "v2")))
+	expect.Create(t, definitions(t, mainCluster.Config), labelled(crd(name, "v1", "v2")))
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	objects, err := dynamic.NewForConfig(mainCluster.Config)
 	expect.NoError(t, err)
@@ -132,12 +119,12 @@ func invalidStorageVersion(t *testing.T, annex *annextest.Annex) {
 	}
 	const schema = `"served":true,"schema":{"openAPIV3Schema":{"type":"object"}}`
 	write(`{"spec":{"versions":[{"name":"v1","storage":false,` + schema + `},{"name":"v2","storage":true,` + schema + `}]}}`)
-	finds(t, mainCluster, "resources", "ok")
+	waitForFinding(t, mainCluster, "resources", "ok")
 	write(`{"status":{"storedVersions":["v2"]}}`, "status")
 	write(`{"spec":{"versions":[{"name":"v2","storage":true,` + schema + `}]}}`)
-	found := finds(t, mainCluster, "resources", "FAIL", name, "DefinitionSynced", "Rejected", "storedVersions")
+	found := waitForFinding(t, mainCluster, "resources", "FAIL", name, "DefinitionSynced", "Rejected", "storedVersions")
 	if found.Mend != "kubectl edit crd "+name {
-		t.Errorf("the doctor mends it with %q", found.Mend)
+		t.Errorf("the doctor prints the fix %q", found.Mend)
 	}
 	if _, err := widgets.Get(t.Context(), "one", metav1.GetOptions{}); err != nil {
 		t.Errorf("the object in annex: %v", err)
@@ -145,31 +132,31 @@ func invalidStorageVersion(t *testing.T, annex *annextest.Annex) {
 	write(`{"spec":{"versions":[{"name":"v1","storage":false,` + schema + `},{"name":"v2","storage":true,` + schema + `}]}}`)
 }
 
-// wrongServicePort: annex publishes a port that its Service does not have.
+// wrongServicePort: annex publishes a port that its Service lacks.
 func wrongServicePort(t *testing.T, _ *annextest.Annex) {
 	replaceService(t, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "annex", Namespace: namespace},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}},
 	})
-	found := finds(t, mainCluster, "service", "FAIL", "which has 443")
+	found := waitForFinding(t, mainCluster, "service", "FAIL", "which has 443")
 	if found.Mend != "annex serve --publish-service=annex-system/annex:443" {
-		t.Errorf("the doctor mends it with %q", found.Mend)
+		t.Errorf("the doctor prints the fix %q", found.Mend)
 	}
-	poll.UntilDone(t, "the main cluster notices", func() (bool, string) {
+	poll.UntilDone(t, "the main cluster reports the wrong port", func() (bool, string) {
 		r := doctor(t, mainCluster)
-		_, is := r.find("apiservice", "FAIL", "--publish-service has the wrong port", "ServicePortError")
-		return is, r.raw
+		_, ok := r.find("apiservice", "FAIL", "--publish-service has the wrong port", "ServicePortError")
+		return ok, r.raw
 	})
 	restoreService(t)
 }
 
 func noService(t *testing.T, _ *annextest.Annex) {
-	expect.NoError(t, kube(t, mainCluster.Config).CoreV1().Services(namespace).Delete(t.Context(), "annex", metav1.DeleteOptions{}))
-	found := finds(t, mainCluster, "service", "FAIL", "there is no Service annex-system/annex")
+	expect.Delete(t, kube(t, mainCluster.Config).CoreV1().Services(namespace), "annex")
+	found := waitForFinding(t, mainCluster, "service", "FAIL", "there is no Service annex-system/annex")
 	if found.Mend != "kubectl apply -k artifacts/deploy/base" {
-		t.Errorf("the doctor mends it with %q", found.Mend)
+		t.Errorf("the doctor prints the fix %q", found.Mend)
 	}
-	finds(t, mainCluster, "apiservice", "FAIL", "ServiceNotFound")
+	waitForFinding(t, mainCluster, "apiservice", "FAIL", "ServiceNotFound")
 	restoreService(t)
 }
 
@@ -179,12 +166,10 @@ func replaceService(t *testing.T, with *corev1.Service) {
 	if err := services.Delete(t.Context(), with.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	if _, err := services.Create(t.Context(), with, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, services, with)
 }
 
-// restoreService is the Service that the harness made.
+// restoreService creates the Service of the tests again.
 func restoreService(t *testing.T) {
 	t.Helper()
 	services := kube(t, mainCluster.Config).CoreV1().Services(namespace)
@@ -194,7 +179,7 @@ func restoreService(t *testing.T) {
 	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), namespace, "annex"))
 }
 
-// twoAnnexes: a group that annex serves is published by another one already.
+// twoAnnexes: another annex publishes a group already.
 func twoAnnexes(t *testing.T, annex *annextest.Annex) {
 	const group, name = "claimed.example.com", "v1.claimed.example.com"
 	port := int32(443)
@@ -206,58 +191,42 @@ func twoAnnexes(t *testing.T, annex *annextest.Annex) {
 			CABundle: mainCluster.CA(),
 		},
 	}
-	if _, err := apiServices(t).Create(t.Context(), claimed, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	installCRD(t, annex.AnnexConfig, crd("apples."+group))
-	finds(t, mainCluster, "published", "warn", `another annex publishes as "other-system.annex"`, name)
-	finds(t, mainCluster, "resources", "FAIL", "apples."+group, "Published", "ForeignAPIService", "other-system")
-	untouched, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
-	expect.NoError(t, err)
+	expect.Create(t, apiServices(t), claimed)
+	expect.Create(t, definitions(t, annex.AnnexConfig), crd("apples."+group))
+	waitForFinding(t, mainCluster, "published", "warn", `another annex publishes as "other-system.annex"`, name)
+	waitForFinding(t, mainCluster, "resources", "FAIL", "apples."+group, "Published", "ForeignAPIService", "other-system")
+	untouched := expect.Get(t, apiServices(t), name)
 	if untouched.Spec.Service.Namespace != "other-system" {
 		t.Errorf("annex overwrote the APIService of another: %v", untouched.Spec.Service)
 	}
-	expect.NoError(t, apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	expect.Delete(t, apiServices(t), name)
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 }
 
-// otherAnnex is what the doctor says to who installs a second annex.
+// otherAnnex runs the doctor for a second annex.
 func otherAnnex(t *testing.T, _ *annextest.Annex) {
 	r := doctor(t, mainCluster, "--publish-service=second-system/annex:443")
-	if _, is := r.find("service", "FAIL", "there is no namespace second-system"); !is {
-		t.Errorf("the doctor does not miss the namespace:\n%s", r.raw)
+	if _, ok := r.find("service", "FAIL", "there is no namespace second-system"); !ok {
+		t.Errorf("the doctor does not report the missing namespace:\n%s", r.raw)
 	}
-	found, is := r.find("apiservice", "FAIL", `belongs to the annex that publishes as "annex-system.annex"`)
-	if !is {
-		t.Fatalf("the doctor does not see the first annex:\n%s", r.raw)
+	found, ok := r.find("apiservice", "FAIL", `belongs to the annex that publishes as "annex-system.annex"`)
+	if !ok {
+		t.Fatalf("the doctor does not report the first annex:\n%s", r.raw)
 	}
 	if output, err := shell(t, mainCluster, found.Mend); err != nil {
 		t.Errorf("%s: %v\n%s", found.Mend, err, output)
 	}
 }
 
-// TestFrontProxyRotated: annex takes up the new authority, and the doctor names it.
+// TestFrontProxyRotated: the doctor reports the new CA of the front proxy.
 func TestFrontProxyRotated(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
 	annextest.Start(t, cluster)
-	before, _ := healthy(t, cluster).find("front-proxy", "ok")
+	before, _ := waitForOK(t, cluster).find("front-proxy", "ok")
 	expect.NoError(t, cluster.RotateFrontProxyCA(t.Context()))
-	after, _ := healthy(t, cluster).find("front-proxy", "ok")
+	after, _ := waitForOK(t, cluster).find("front-proxy", "ok")
 	if before.Message == after.Message || after.Message == "" {
 		t.Errorf("before: %s\nafter: %s", before.Message, after.Message)
 	}
-}
-
-// ownCluster is for tests that break it.
-func ownCluster(t *testing.T) *maincluster.Cluster {
-	t.Helper()
-	cluster, err := maincluster.Start(t.Context(), fewControllers)
-	expect.NoError(t, err)
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return cluster
 }

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install tests that the manifests and the chart can be applied to a real
-// main cluster, that annex has no more rights there than it needs, and that `annex
-// doctor` finds what is broken and prints the command that mends it.
+// Package install tests that manifests and chart can be applied to a real main cluster, that
+// annex has minimal permissions there, and that `annex doctor` finds faults and prints the
+// commands that fix them.
 package install

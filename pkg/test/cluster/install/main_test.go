@@ -29,19 +29,19 @@ import (
 )
 
 const (
-	// patience is how long a wait may take on a busy machine.
+	// patience bounds waits on a busy machine.
 	patience  = time.Minute
 	namespace = "annex-system"
 )
 
-// fewControllers are those that manifests with RBAC and the tokens of pods need.
+// fewControllers are those that RBAC manifests and service account tokens need.
 var fewControllers = maincluster.Options{Controllers: []string{maincluster.ClusterRoleAggregationController, maincluster.ServiceAccountController}}
 
-// mainCluster is shared by the tests that leave it as they found it.
+// mainCluster is shared by the tests that do not break it.
 var mainCluster *maincluster.Cluster
 
 func TestMain(m *testing.M) {
-	// Commands that the doctor prints call annex: the tests link themselves so.
+	// The doctor prints commands that call annex, which is a link to the test binary.
 	if filepath.Base(os.Args[0]) == "annex" {
 		os.Exit(cmd.Execute(os.Args[1:], os.Stdout, os.Stderr))
 	}
@@ -62,19 +62,19 @@ func aggregator(t *testing.T, config *restclient.Config) aggregatorclient.Interf
 	return made
 }
 
-// finding is a line of the doctor's.
+// finding is one finding of the doctor.
 type finding struct {
 	Check, Status, Message, Mend string
 }
 
-// report is what the doctor printed.
+// report is the output of the doctor.
 type report struct {
 	code     int
 	findings []finding
 	raw      string
 }
 
-// find returns the first finding of a check and status whose message has all words.
+// find returns the first finding of a check with a status and all words.
 func (r report) find(check, status string, words ...string) (finding, bool) {
 	for _, f := range r.findings {
 		if f.Check == check && f.Status == status && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(f.Message, word) }) {
@@ -98,33 +98,33 @@ func doctor(t *testing.T, cluster *maincluster.Cluster, flags ...string) report 
 	return r
 }
 
-// finds waits until the doctor has a finding, which other parts of the main
-// cluster may take a moment to notice.
-func finds(t *testing.T, cluster *maincluster.Cluster, check, status string, words ...string) finding {
+// waitForFinding waits until the doctor reports a finding, which may take the main cluster a
+// while.
+func waitForFinding(t *testing.T, cluster *maincluster.Cluster, check, status string, words ...string) finding {
 	t.Helper()
 	var found finding
-	poll.UntilDone(t, "the doctor finds "+status+" "+check+": "+strings.Join(words, " … "), func() (bool, string) {
+	poll.UntilDone(t, "the doctor reports "+status+" "+check+": "+strings.Join(words, " … "), func() (bool, string) {
 		r := doctor(t, cluster)
-		var is bool
-		found, is = r.find(check, status, words...)
-		return is, r.raw
+		var ok bool
+		found, ok = r.find(check, status, words...)
+		return ok, r.raw
 	})
 	return found
 }
 
-// healthy waits until the doctor has nothing but good news.
-func healthy(t *testing.T, cluster *maincluster.Cluster) report {
+// waitForOK waits until the doctor finds no fault.
+func waitForOK(t *testing.T, cluster *maincluster.Cluster) report {
 	t.Helper()
 	var r report
-	poll.UntilDone(t, "the doctor finds nothing wrong", func() (bool, string) {
+	poll.UntilDone(t, "the doctor finds no fault", func() (bool, string) {
 		r = doctor(t, cluster)
 		return r.code == 0 && !slices.ContainsFunc(r.findings, func(f finding) bool { return f.Status != "ok" }), r.raw
 	})
 	return r
 }
 
-// mend runs a command as the doctor prints it, in a shell.
-func mend(t *testing.T, cluster *maincluster.Cluster, command string) {
+// fix runs a command of the doctor in a shell.
+func fix(t *testing.T, cluster *maincluster.Cluster, command string) {
 	t.Helper()
 	if output, err := shell(t, cluster, command); err != nil {
 		t.Fatalf("%s: %v\n%s", command, err, output)
@@ -150,4 +150,10 @@ func shell(t *testing.T, cluster *maincluster.Cluster, command string) (string, 
 	run.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "KUBECONFIG="+cluster.Kubeconfig, "HOME="+programs)
 	output, err := run.CombinedOutput()
 	return string(output), err
+}
+
+// ownCluster starts a main cluster for a test that breaks it.
+func ownCluster(t *testing.T) *maincluster.Cluster {
+	t.Helper()
+	return maincluster.StartForTest(t, fewControllers)
 }

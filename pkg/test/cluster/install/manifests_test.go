@@ -29,44 +29,42 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// TestKustomize: the manifests are applied to a real main cluster as the docs say,
-// twice, and their pods are what the strictest pod security profile lets in.
+// TestKustomize applies the manifests to a real main cluster twice, as documented, and checks
+// their pods against the strictest pod security profile.
 func TestKustomize(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
-	mend(t, cluster, "kubectl apply -k artifacts/deploy/base")
+	fix(t, cluster, "kubectl apply -k artifacts/deploy/base")
 	for _, line := range apply(t, cluster.Kubeconfig, "kubectl apply -k artifacts/deploy/base") {
-		// Of lists that are replaced as a whole kubectl cannot tell.
+		// kubectl cannot compare lists that are replaced as a whole.
 		if strings.Contains(line, "rbac") && !strings.HasSuffix(line, "unchanged") {
-			t.Errorf("applied again, rights change for a moment: %s", line)
+			t.Errorf("applied again, permissions change: %s", line)
 		}
 	}
-	statefulSet, err := kube(t, cluster.Config).AppsV1().StatefulSets(namespace).Get(t.Context(), "annex", metav1.GetOptions{})
-	expect.NoError(t, err)
+	statefulSet := expect.Get(t, kube(t, cluster.Config).AppsV1().StatefulSets(namespace), "annex")
 	tryPod(t, cluster.Config, statefulSet.Spec.Template)
 
-	mend(t, cluster, "kubectl delete -k artifacts/deploy/base --ignore-not-found --wait=false")
+	fix(t, cluster, "kubectl delete -k artifacts/deploy/base --ignore-not-found --wait=false")
 }
 
-// TestExternalEtcd: the overlay has three replicas and no StatefulSet.
+// TestExternalEtcd applies the overlay, which has three replicas and no StatefulSet.
 func TestExternalEtcd(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
-	mend(t, cluster, "kubectl apply -k artifacts/deploy/overlays/external-etcd")
-	deployment, err := kube(t, cluster.Config).AppsV1().Deployments(namespace).Get(t.Context(), "annex", metav1.GetOptions{})
-	expect.NoError(t, err)
+	fix(t, cluster, "kubectl apply -k artifacts/deploy/overlays/external-etcd")
+	deployment := expect.Get(t, kube(t, cluster.Config).AppsV1().Deployments(namespace), "annex")
 	if *deployment.Spec.Replicas != 3 {
 		t.Errorf("%d replicas, want 3", *deployment.Spec.Replicas)
 	}
 	tryPod(t, cluster.Config, deployment.Spec.Template)
 	if _, err := kube(t, cluster.Config).AppsV1().StatefulSets(namespace).Get(t.Context(), "annex", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the overlay has the StatefulSet too: %v", err)
+		t.Errorf("the overlay has a StatefulSet: %v", err)
 	}
 
-	// The doctor says what is missing while nothing runs yet.
+	// The doctor reports what is missing before annex runs.
 	r := doctor(t, cluster)
 	for check, status := range map[string]string{"service": "ok", "rbac": "ok", "front-proxy": "ok", "endpoints": "FAIL", "leader": "FAIL", "apiservice": "FAIL"} {
-		if _, is := r.find(check, status); !is {
+		if _, ok := r.find(check, status); !ok {
 			t.Errorf("before annex runs, %s is not %s:\n%s", check, status, r.raw)
 		}
 	}
@@ -74,19 +72,19 @@ func TestExternalEtcd(t *testing.T) {
 		t.Errorf("the doctor exits with %d, want 1", r.code)
 	}
 
-	// With the Prometheus operator's kind, its component can be applied.
+	// The component needs the Prometheus operator's CRD.
 	operator := crd("servicemonitors.monitoring.coreos.com")
 	operator.Spec.Names.Kind = "ServiceMonitor"
-	installCRD(t, cluster.Config, operator)
+	expect.Create(t, definitions(t, cluster.Config), operator)
 	poll.UntilDone(t, "ServiceMonitors are served", func() (bool, string) {
 		output, err := shell(t, cluster, "kubectl get servicemonitors.monitoring.coreos.com")
 		return err == nil, output
 	})
-	mend(t, cluster, "kubectl kustomize artifacts/deploy/components/servicemonitor | kubectl apply --dry-run=server --validate=ignore -f -")
+	fix(t, cluster, "kubectl kustomize artifacts/deploy/components/servicemonitor | kubectl apply --dry-run=server --validate=ignore -f -")
 }
 
-// TestChart: with its defaults the chart renders what kustomize does, in every
-// variant it is accepted by a real main cluster, and helm installs and removes it.
+// TestChart: the chart's defaults render the same objects as kustomize, a real main cluster
+// accepts every variant, and helm installs and removes it.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
@@ -96,7 +94,7 @@ func TestChart(t *testing.T) {
 	} {
 		chart := objects(t, output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n annex-system "+variant.flags))
 		kustomized := objects(t, output(t, cluster.Kubeconfig, "kubectl kustomize "+variant.folder))
-		// Helm makes the namespace.
+		// Helm creates the namespace.
 		delete(kustomized, "Namespace /annex-system")
 		if diff := cmp.Diff(kustomized, chart); diff != "" {
 			t.Errorf("%s: the chart differs (-kustomize +chart):\n%s", name, diff)
@@ -109,29 +107,29 @@ func TestChart(t *testing.T) {
 		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a," +
 		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"
 	for _, flags := range []string{"", files + ",persistence.storageClassName=fast", files + " " + all} {
-		mend(t, cluster, "kubectl create namespace elsewhere --dry-run=client -o yaml | kubectl apply -f -")
+		fix(t, cluster, "kubectl create namespace elsewhere --dry-run=client -o yaml | kubectl apply -f -")
 		rendered := output(t, cluster.Kubeconfig, "helm template annex artifacts/chart -n elsewhere "+flags)
 		if strings.Contains(rendered, "annex-system") {
-			t.Errorf("in another namespace the chart still names annex-system:\n%s", rendered)
+			t.Errorf("in another namespace the chart renders annex-system:\n%s", rendered)
 		}
 		input := exec.CommandContext(t.Context(), program(t, "kubectl"), "apply", "--kubeconfig="+cluster.Kubeconfig, "--dry-run=server", "-f", "-")
 		input.Stdin = strings.NewReader(rendered)
-		if said, err := input.CombinedOutput(); err != nil {
-			t.Errorf("the chart with %s: %v\n%s", flags, err, said)
+		if output, err := input.CombinedOutput(); err != nil {
+			t.Errorf("the chart with %s: %v\n%s", flags, err, output)
 		}
 	}
 
 	apply(t, cluster.Kubeconfig, "helm install annex artifacts/chart -n annex-system --create-namespace")
 	if r := doctor(t, cluster); r.findings == nil {
-		t.Error("the doctor says nothing")
-	} else if _, is := r.find("rbac", "ok"); !is {
-		t.Errorf("the chart does not give annex its rights:\n%s", r.raw)
+		t.Error("the doctor reports nothing")
+	} else if _, ok := r.find("rbac", "ok"); !ok {
+		t.Errorf("the chart does not grant annex its permissions:\n%s", r.raw)
 	}
 	apply(t, cluster.Kubeconfig, "helm upgrade annex artifacts/chart -n annex-system --set goMemLimit=900MiB")
 	apply(t, cluster.Kubeconfig, "helm uninstall annex -n annex-system")
 }
 
-// program is the path of a program that make builds.
+// program returns the path of a program in bin/.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := process.Bin(t.Context(), name)
@@ -139,7 +137,7 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-// output runs kubectl or helm of this repository with arguments without spaces.
+// output runs kubectl or helm of this repository. Arguments must not contain spaces.
 func output(t *testing.T, kubeconfig, command string) string {
 	t.Helper()
 	root, err := process.ModuleRoot(t.Context())
@@ -165,7 +163,7 @@ func apply(t *testing.T, kubeconfig, command string) []string {
 	return strings.Split(strings.TrimSpace(output(t, kubeconfig, command)), "\n")
 }
 
-// objects reads manifests, by kind, namespace and name.
+// objects parses manifests, by kind, namespace and name.
 func objects(t *testing.T, manifests string) map[string]map[string]any {
 	t.Helper()
 	all := map[string]map[string]any{}
@@ -184,8 +182,8 @@ func objects(t *testing.T, manifests string) map[string]map[string]any {
 	}
 }
 
-// tryPod asks the main cluster, which enforces the profile "restricted" in annex's
-// namespace, whether it would let a pod in.
+// tryPod creates a pod with dry run in annex's namespace, where the main cluster enforces the
+// profile "restricted".
 func tryPod(t *testing.T, config *restclient.Config, template corev1.PodTemplateSpec) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "try", Labels: template.Labels}, Spec: template.Spec}
@@ -200,10 +198,10 @@ func tryPod(t *testing.T, config *restclient.Config, template corev1.PodTemplate
 	if _, err := pods.Create(t.Context(), pod, options); err != nil {
 		t.Errorf("a pod of annex: %v", err)
 	}
-	// The profile is enforced at all.
+	// The profile is really enforced.
 	privileged := pod.DeepCopy()
 	privileged.Spec.HostNetwork = true
 	if _, err := pods.Create(t.Context(), privileged, options); !apierrors.IsForbidden(err) {
-		t.Errorf("a pod on the node's network was let in: %v", err)
+		t.Errorf("a pod with host network was accepted: %v", err)
 	}
 }

@@ -27,12 +27,12 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestRights: what the main cluster says that annex may is what the manifests say,
-// and no more; everything that any service account may is left out.
+// TestRights compares annex's permissions in the main cluster, without those of every
+// service account, with the manifests.
 func TestRights(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
 	annex := login(t, installation.MainKubeconfig)
-	nobody := nobody(t)
+	nobody := unprivileged(t)
 	reader := []string{"get/list/watch configmaps extension-apiserver-authentication"}
 	everywhere := []string{
 		"create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io",
@@ -60,9 +60,9 @@ func TestRights(t *testing.T) {
 			t.Parallel()
 			everybodys := rules(t, nobody, name)
 			got := slices.DeleteFunc(rules(t, annex, name), func(rule string) bool {
-				// Other tests let annex in to groups of their own.
-				letIn := strings.HasPrefix(rule, "list/watch *.") && strings.HasSuffix(rule, ".example.com")
-				return letIn || slices.Contains(everybodys, rule)
+				// Other tests allow annex their own groups.
+				allowed := strings.HasPrefix(rule, "list/watch *.") && strings.HasSuffix(rule, ".example.com")
+				return allowed || slices.Contains(everybodys, rule)
 			})
 			slices.Sort(got)
 			slices.Sort(want)
@@ -73,13 +73,13 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestDefinitionsStayAsTheyAre: the right on the status of definitions, which annex
-// needs for its finalizer, changes nothing that they define.
-func TestDefinitionsStayAsTheyAre(t *testing.T) {
+// TestCRDSpecsAreReadOnly: the permission on the status of CRDs, which annex needs for its
+// finalizer, does not allow changes of their spec.
+func TestCRDSpecsAreReadOnly(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
 	config, err := clientcmd.BuildConfigFromFlags("", installation.MainKubeconfig)
 	expect.NoError(t, err)
-	installCRD(t, mainCluster.Config, crd("locks.locked.example.com"))
+	expect.Create(t, definitions(t, mainCluster.Config), crd("locks.locked.example.com"))
 	annex := definitions(t, config)
 	poll.UntilDone(t, "annex writes the status", func() (bool, string) {
 		found, err := annex.Get(t.Context(), "locks.locked.example.com", metav1.GetOptions{})
@@ -105,39 +105,38 @@ func TestDefinitionsStayAsTheyAre(t *testing.T) {
 		_, err = annex.UpdateStatus(t.Context(), written, metav1.UpdateOptions{})
 		return err == nil, fmt.Sprint(err)
 	})
-	deleteCRD(t, mainCluster.Config, "locks.locked.example.com")
+	expect.Delete(t, definitions(t, mainCluster.Config), "locks.locked.example.com")
 }
 
-// TestNothingElse tries what would hurt most if somebody got hold of annex's token.
-func TestNothingElse(t *testing.T) {
+// TestForbidden tries the most harmful requests with annex's token.
+func TestForbidden(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
 	annex := login(t, installation.MainKubeconfig)
 	secrets := kube(t, mainCluster.Config).CoreV1().Secrets(namespace)
-	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "somebody-elses-"}}
-	other, err := secrets.Create(t.Context(), other, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "another-"}}
+	other = expect.Create(t, secrets, other)
 	t.Cleanup(func() {
 		if err := secrets.Delete(context.Background(), other.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
 	for name, try := range map[string]func(ctx context.Context) error{
-		"read another Secret beside its own": func(ctx context.Context) error {
+		"get another Secret": func(ctx context.Context) error {
 			_, err := annex.CoreV1().Secrets(namespace).Get(ctx, other.Name, metav1.GetOptions{})
 			return err
 		},
-		"list Secrets beside its own": func(ctx context.Context) error {
+		"list Secrets": func(ctx context.Context) error {
 			_, err := annex.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})
 			return err
 		},
-		"list Secrets of all": func(ctx context.Context) error {
+		"list Secrets of all namespaces": func(ctx context.Context) error {
 			_, err := annex.CoreV1().Secrets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 			return err
 		},
 		"delete its own Secret": func(ctx context.Context) error {
 			return annex.CoreV1().Secrets(namespace).Delete(ctx, "annex-serving-ca", metav1.DeleteOptions{})
 		},
-		"make a token": func(ctx context.Context) error {
+		"create a token": func(ctx context.Context) error {
 			_, err := annex.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token"}}, metav1.CreateOptions{})
 			return err
 		},
@@ -145,7 +144,7 @@ func TestNothingElse(t *testing.T) {
 			_, err := annex.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{}, metav1.CreateOptions{})
 			return err
 		},
-		"let itself in to a group": func(ctx context.Context) error {
+		"allow itself a group": func(ctx context.Context) error {
 			_, err := annex.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
 				ObjectMeta: metav1.ObjectMeta{Name: "more", Labels: map[string]string{"annex.dev/aggregate-to-annex": "true"}},
 			}, metav1.CreateOptions{})
@@ -176,20 +175,20 @@ func login(t *testing.T, kubeconfig string) kubernetes.Interface {
 	return kube(t, config)
 }
 
-// nobody is a service account without any right of its own.
-func nobody(t *testing.T) kubernetes.Interface {
+// unprivileged logs in as a service account without bindings.
+func unprivileged(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	accounts := kube(t, mainCluster.Config).CoreV1().ServiceAccounts(metav1.NamespaceDefault)
-	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nobody"}}, metav1.CreateOptions{})
+	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "unprivileged"}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	kubeconfig, err := mainCluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, "nobody")
+	kubeconfig, err := mainCluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, "unprivileged")
 	expect.NoError(t, err)
 	return login(t, kubeconfig)
 }
 
-// rules are the rights of a user in a namespace, one resource and name each.
+// rules returns the permissions of a user in a namespace, split by resource and name.
 func rules(t *testing.T, user kubernetes.Interface, in string) []string {
 	t.Helper()
 	review, err := user.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{

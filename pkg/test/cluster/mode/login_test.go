@@ -26,7 +26,7 @@ import (
 const stores = "/apis/hosting.annex.dev/v1alpha1/stores/default"
 
 func TestLogins(t *testing.T) {
-	// Answers are not remembered, so that a new right is seen at once.
+	// Without caches a new permission is effective at once.
 	annex := annextest.Start(t, mainCluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authorization-webhook-cache-unauthorized-ttl=0s")
 
 	t.Run("only annex's own kinds are served", func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestLogins(t *testing.T) {
 		}
 	})
 
-	t.Run("nobody is anonymous", func(t *testing.T) {
+	t.Run("anonymous requests", func(t *testing.T) {
 		anonymous := direct(annex, restclient.AnonymousClientConfig(annex.AnnexConfig))
 		for path, want := range map[string]int{"/readyz": http.StatusOK, "/livez": http.StatusOK, "/apis": http.StatusUnauthorized, "/metrics": http.StatusUnauthorized, stores: http.StatusUnauthorized} {
 			if got, body := get(t, anonymous, path); got != want {
@@ -61,20 +61,20 @@ func TestLogins(t *testing.T) {
 	}
 	for name, config := range logins {
 		if got, body := get(t, config, stores); got != http.StatusForbidden {
-			t.Errorf("%s, without a right: %d, want 403: %s", name, got, body)
+			t.Errorf("%s, without permission: %d, want 403: %s", name, got, body)
 		}
 	}
 	allow(t, mainCluster, "stores-reader",
 		rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"},
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
 	for name, config := range logins {
-		poll.UntilDone(t, name+", with a right", func() (bool, string) {
+		poll.UntilDone(t, name+", with permission", func() (bool, string) {
 			got, body := get(t, config, stores)
 			return got == http.StatusOK, body
 		})
-		// The right is to read that one object.
+		// The permission is for that one object.
 		if got, body := get(t, config, "/apis/hosting.annex.dev/v1alpha1/hostedresources"); got != http.StatusForbidden {
-			t.Errorf("%s, beyond its rights: %d, want 403: %s", name, got, body)
+			t.Errorf("%s, beyond its permissions: %d, want 403: %s", name, got, body)
 		}
 	}
 	if got, body := get(t, annex.AnnexConfig, stores); got != http.StatusOK {
@@ -82,7 +82,7 @@ func TestLogins(t *testing.T) {
 	}
 }
 
-// TestFakedHeaders: only the front proxy may say on whose behalf a request is.
+// TestFakedHeaders: only the front proxy may set the user of a request in headers.
 func TestFakedHeaders(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	mallory, err := mainCluster.ConfigFor("mallory")
@@ -97,7 +97,7 @@ func TestFakedHeaders(t *testing.T) {
 		})
 	})
 	if got, body := get(t, config, stores); got != http.StatusForbidden {
-		t.Errorf("headers of a caller that is not the proxy: %d, want 403: %s", got, body)
+		t.Errorf("headers of a client that is not the proxy: %d, want 403: %s", got, body)
 	}
 }
 
@@ -105,7 +105,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// direct is the same login at annex's own endpoint.
+// direct returns a config for the same login at annex's own endpoint.
 func direct(annex *annextest.Annex, login *restclient.Config) *restclient.Config {
 	config := restclient.CopyConfig(login)
 	config.Host = annex.AnnexConfig.Host
@@ -114,7 +114,7 @@ func direct(annex *annextest.Annex, login *restclient.Config) *restclient.Config
 	return config
 }
 
-// get returns the status and the body of an answer.
+// get returns the status and body of a response.
 func get(t *testing.T, config *restclient.Config, path string) (int, string) {
 	t.Helper()
 	config = restclient.CopyConfig(config)
@@ -127,13 +127,11 @@ func get(t *testing.T, config *restclient.Config, path string) (int, string) {
 	return status, string(body)
 }
 
-// serviceAccount makes one in the namespace default and logs in as it, with a token.
+// serviceAccount creates a service account in the namespace default, and logs in with its token.
 func serviceAccount(t *testing.T, cluster *maincluster.Cluster, name string) *restclient.Config {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := kube(t, cluster.Config).CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, kube(t, cluster.Config).CoreV1().ServiceAccounts(metav1.NamespaceDefault), account)
 	path, err := cluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, name)
 	expect.NoError(t, err)
 	config, err := clientcmd.BuildConfigFromFlags("", path)
@@ -141,7 +139,7 @@ func serviceAccount(t *testing.T, cluster *maincluster.Cluster, name string) *re
 	return config
 }
 
-// allow lets subjects read the Store "default".
+// allow allows subjects to read the Store "default".
 func allow(t *testing.T, cluster *maincluster.Cluster, name string, subjects ...rbacv1.Subject) {
 	t.Helper()
 	mainKube := kube(t, cluster.Config)

@@ -17,30 +17,23 @@ import (
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
-// patience is how long a wait may take on a busy machine.
+// patience bounds waits on a busy machine.
 const patience = time.Minute
 
-// noControllers: logins and rights need no controller manager.
+// noControllers: authentication and authorization need no controller manager.
 var noControllers = maincluster.Options{Controllers: []string{maincluster.NoControllers}}
 
-// mainCluster is shared by the tests that leave it as they found it.
+// mainCluster is shared by the tests that do not break it.
 var mainCluster *maincluster.Cluster
 
 func TestMain(m *testing.M) {
 	os.Exit(maincluster.RunTests(m, noControllers, func(started *maincluster.Cluster) { mainCluster = started }))
 }
 
-// ownCluster is for tests that break it.
+// ownCluster starts a main cluster for a test that breaks it.
 func ownCluster(t *testing.T) *maincluster.Cluster {
 	t.Helper()
-	cluster, err := maincluster.Start(t.Context(), noControllers)
-	expect.NoError(t, err)
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return cluster
+	return maincluster.StartForTest(t, noControllers)
 }
 
 func kube(t *testing.T, config *restclient.Config) kubernetes.Interface {

@@ -48,7 +48,7 @@ samplingRatePerMillion: 1000000
 endpoint: `
 )
 
-// TestObserved has annex recorded, encrypted and traced as it is alone.
+// TestObserved: audit, encryption and tracing work as in standalone mode.
 func TestObserved(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
@@ -65,7 +65,7 @@ func TestObserved(t *testing.T) {
 
 	mallory, err := mainCluster.ConfigFor("mallory")
 	expect.NoError(t, err)
-	// What the main cluster refuses does not reach annex, and is in its own log.
+	// Requests that the main cluster refuses do not reach annex's log.
 	if got, body := get(t, direct(annex, mallory), stores); got != http.StatusForbidden {
 		t.Errorf("mallory, direct: %d: %s", got, body)
 	}
@@ -83,7 +83,7 @@ func TestObserved(t *testing.T) {
 	wantEncrypted(t, annex.DataDir)
 	annex.Stop(t)
 	if spans.Load() == 0 {
-		t.Error("there are no spans")
+		t.Error("no spans were exported")
 	}
 	content, err := os.ReadFile(log)
 	expect.NoError(t, err)
@@ -93,12 +93,12 @@ func TestObserved(t *testing.T) {
 			found = found || strings.Contains(line, stores) && strings.Contains(line, fmt.Sprintf("%q", user)) && strings.Contains(line, decision)
 		}
 		if !found {
-			t.Errorf("the log has no line of %s with %s:\n%s", user, decision, content)
+			t.Errorf("the log has no line with %s and %s:\n%s", user, decision, content)
 		}
 	}
 }
 
-// wantEncrypted looks at all that the embedded etcd holds.
+// wantEncrypted fails if the embedded etcd holds unencrypted values.
 func wantEncrypted(t *testing.T, dataDir string) {
 	t.Helper()
 	socket := filepath.Join(dataDir, "etcd", "client.sock")
@@ -113,20 +113,20 @@ func wantEncrypted(t *testing.T, dataDir string) {
 		t.Fatalf("read from etcd: %v, %v", found, err)
 	}
 	for _, kv := range found.Kvs {
-		// Whose etcd it is has to be known before any key is.
+		// The ownership of an etcd is read before any encryption key.
 		if !strings.HasPrefix(string(kv.Key), "/annex/_annex/") && !bytes.HasPrefix(kv.Value, []byte("k8s:enc:secretbox:v1:key1:")) {
 			t.Errorf("etcd holds under %s: %.60q", kv.Key, kv.Value)
 		}
 	}
 }
 
-// spanCollector counts what an OpenTelemetry collector gets from annex.
+// spanCollector counts the spans that an OpenTelemetry collector receives from annex.
 type spanCollector struct {
 	coltracepb.UnimplementedTraceServiceServer
 	atomic.Int64
 }
 
-// Export is what clients of OTLP call.
+// Export implements the OTLP service.
 func (c *spanCollector) Export(_ context.Context, request *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
 	for _, resource := range request.ResourceSpans {
 		if strings.Contains(resource.Resource.String(), `"annex"`) {

@@ -17,31 +17,31 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestNobodyIsUnknownAtTheStart asks through the main cluster all the time while
-// annex starts: it may be down, but it must not take a login for a wrong one.
-func TestNobodyIsUnknownAtTheStart(t *testing.T) {
+// TestNoUnauthorizedDuringStart sends requests through the main cluster while annex starts: they
+// may fail, but not because of the login.
+func TestNoUnauthorizedDuringStart(t *testing.T) {
 	cluster := ownCluster(t)
 	annex := annextest.Start(t, cluster)
 	_, port, err := net.SplitHostPort(annex.Address())
 	expect.NoError(t, err)
 	mainStores := kube(t, cluster.Config).CoreV1().RESTClient()
-	ask := func(ctx context.Context) error {
+	request := func(ctx context.Context) error {
 		return mainStores.Get().AbsPath("/apis/hosting.annex.dev/v1alpha1/stores").MaxRetries(0).Do(ctx).Error()
 	}
 	for range 3 {
 		expect.NoError(t, annex.Shutdown())
-		// The port is that of before, and connections come before annex is ready.
+		// annex uses the same port again, and receives connections before it is ready.
 		annex.Balancer.Add(annex.Address())
 		ctx, stop := context.WithCancel(t.Context())
-		answers := make(chan map[string]int)
+		responses := make(chan map[string]int)
 		go func() {
 			counts := map[string]int{}
 			for ctx.Err() == nil {
-				if err := ask(ctx); ctx.Err() == nil {
+				if err := request(ctx); ctx.Err() == nil {
 					counts[string(apierrors.ReasonForError(err))]++
 				}
 			}
-			answers <- counts
+			responses <- counts
 		}()
 		if annex, err = annex.Launch(annex.DataDir, "--secure-port="+port); err != nil {
 			stop()
@@ -49,13 +49,13 @@ func TestNobodyIsUnknownAtTheStart(t *testing.T) {
 		}
 		stopLater := annex
 		t.Cleanup(func() { stopLater.Stop(t) })
-		poll.UntilDone(t, "an answer after the start", func() (bool, string) {
-			err := ask(t.Context())
+		poll.UntilDone(t, "a response after the start", func() (bool, string) {
+			err := request(t.Context())
 			return err == nil, string(apierrors.ReasonForError(err))
 		})
 		stop()
-		if counts := <-answers; counts["Unauthorized"] > 0 || counts["Forbidden"] > 0 {
-			t.Errorf("while annex started it answered %v", counts)
+		if counts := <-responses; counts["Unauthorized"] > 0 || counts["Forbidden"] > 0 {
+			t.Errorf("responses while annex started: %v", counts)
 		}
 	}
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// clients are of the main cluster or of annex's own endpoint.
+// clients use the main cluster or annex's own endpoint.
 type clients struct {
 	config     *restclient.Config
 	kube       kubernetes.Interface
@@ -42,19 +42,15 @@ type clients struct {
 func newClients(t *testing.T, config *restclient.Config) *clients {
 	t.Helper()
 	made := &clients{config: config}
-	must := func(err error) {
-		t.Helper()
-		expect.NoError(t, err)
-	}
 	var err error
 	made.http, err = restclient.HTTPClientFor(config)
-	must(err)
+	expect.NoError(t, err)
 	made.kube, err = kubernetes.NewForConfigAndClient(config, made.http)
-	must(err)
+	expect.NoError(t, err)
 	made.dynamic, err = dynamic.NewForConfigAndClient(config, made.http)
-	must(err)
+	expect.NoError(t, err)
 	made.extensions, err = apiextensionsclient.NewForConfigAndClient(config, made.http)
-	must(err)
+	expect.NoError(t, err)
 	return made
 }
 
@@ -70,7 +66,7 @@ func (s *sharedAnnex) own(t *testing.T) *clients {
 	return newClients(t, s.annex.AnnexConfig)
 }
 
-// answer is an HTTP answer that was read to its end.
+// answer is a complete HTTP response.
 type answer struct {
 	code   int
 	header http.Header
@@ -106,16 +102,14 @@ func get(ctx context.Context, client *http.Client, url string, headers ...string
 
 var last atomic.Int64
 
-// newGroup is a group that no other test uses.
+// newGroup returns an unused API group.
 func newGroup() string { return fmt.Sprintf("g%d.noninterference.example.com", last.Add(1)) }
 
-// newNamespace makes a namespace in the main cluster that no other test uses.
+// newNamespace creates a namespace in the main cluster.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("noninterference-%d", last.Add(1))}}
-	if _, err := main(t).kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("create a namespace in the main cluster: %v", err)
-	}
+	expect.Create(t, main(t).kube.CoreV1().Namespaces(), namespace)
 	return namespace.Name
 }
 
@@ -130,8 +124,8 @@ properties:
   status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 `
 
-// newDefinition is a CRD of namespaced objects with one version.
-func newDefinition(t *testing.T, group, plural, kind string) *apiextensionsv1.CustomResourceDefinition {
+// newCRD returns a CRD of namespaced objects with one version.
+func newCRD(t *testing.T, group, plural, kind string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	schema := &apiextensionsv1.JSONSchemaProps{}
 	expect.NoError(t, yaml.UnmarshalStrict([]byte(widgetSchema), schema))
@@ -150,13 +144,11 @@ func newDefinition(t *testing.T, group, plural, kind string) *apiextensionsv1.Cu
 	}
 }
 
-// define creates a definition and waits until it is established.
+// define creates a CRD and waits until it is established.
 func (c *clients) define(t *testing.T, definition *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	definitions := c.extensions.ApiextensionsV1().CustomResourceDefinitions()
-	if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("create definition %s: %v", definition.Name, err)
-	}
+	expect.Create(t, definitions, definition)
 	poll.Until(t, definition.Name+" is established", func() string {
 		found, err := definitions.Get(t.Context(), definition.Name, metav1.GetOptions{})
 		if err != nil {
@@ -169,52 +161,34 @@ func (c *clients) define(t *testing.T, definition *apiextensionsv1.CustomResourc
 	})
 }
 
-// widgets are Widgets that annex keeps, as seen from one namespace.
+// widgets are Widgets of one namespace, hosted by annex.
 type widgets struct {
 	group, namespace string
 }
 
-// newWidgets defines Widgets in annex and returns when the main cluster proxies
-// requests for them to annex.
+// newWidgets creates the CRD in annex and waits until the main cluster proxies requests for
+// Widgets to annex.
 func (s *sharedAnnex) newWidgets(t *testing.T) widgets {
 	t.Helper()
 	w := widgets{group: newGroup(), namespace: newNamespace(t)}
-	s.own(t).define(t, newDefinition(t, w.group, "widgets", "Widget"))
+	s.own(t).define(t, newCRD(t, w.group, "widgets", "Widget"))
 	expect.NoError(t, s.installation.WaitPublished(t.Context(), w.group, "v1"))
-	w.waitReachable(t)
 	return w
-}
-
-// waitReachable waits until the main cluster forwards requests: it does so a moment
-// after it says that the APIService is available. Nothing is asked of the resource
-// itself, for a test to be the first.
-func (w widgets) waitReachable(t *testing.T) {
-	t.Helper()
-	mainClients := main(t)
-	poll.Until(t, "the main cluster forwards requests for "+w.group, func() string {
-		got := mainClients.get(t, "/apis/"+w.group+"/v1")
-		if got.code != http.StatusOK || !strings.Contains(string(got.body), `"widgets"`) {
-			return got.String()
-		}
-		return ""
-	})
 }
 
 func (w widgets) resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: w.group, Version: "v1", Resource: "widgets"}
 }
 
-// by returns somebody's client of the Widgets.
+// by returns a client of the Widgets.
 func (w widgets) by(c *clients) dynamic.ResourceInterface {
 	return c.dynamic.Resource(w.resource()).Namespace(w.namespace)
 }
 
-// path is the path of the collection in the namespace.
 func (w widgets) path() string {
 	return fmt.Sprintf("/apis/%s/v1/namespaces/%s/widgets", w.group, w.namespace)
 }
 
-// object is a Widget.
 func (w widgets) object(name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": w.group + "/v1", "kind": "Widget",
@@ -231,14 +205,14 @@ func (w widgets) create(t *testing.T, name string) *unstructured.Unstructured {
 	return created
 }
 
-// says reports what is missing in an error that should say all of the words.
-func says(err error, words ...string) string {
+// missingFrom reports which of the words an error lacks.
+func missingFrom(err error, words ...string) string {
 	if err == nil {
 		return "no error"
 	}
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
-			return fmt.Sprintf("error does not say %q: %v", word, err)
+			return fmt.Sprintf("error lacks %q: %v", word, err)
 		}
 	}
 	return ""

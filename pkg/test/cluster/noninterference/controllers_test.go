@@ -20,8 +20,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// Deleting a namespace of the main cluster deletes annex's objects in it, and lets
-// finalizers finish.
+// TestNamespaceDeletion: deleting a namespace of the main cluster deletes annex's objects in
+// it, and waits for their finalizers.
 func TestNamespaceDeletion(t *testing.T) {
 	t.Parallel()
 	s := running(t)
@@ -36,8 +36,8 @@ func TestNamespaceDeletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	namespaces := mainClients.kube.CoreV1().Namespaces()
-	expect.NoError(t, namespaces.Delete(t.Context(), w.namespace, metav1.DeleteOptions{}))
-	poll.Until(t, "the namespace says what it waits for", func() string {
+	expect.Delete(t, namespaces, w.namespace)
+	poll.Until(t, "the namespace reports remaining finalizers", func() string {
 		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -50,19 +50,19 @@ func TestNamespaceDeletion(t *testing.T) {
 		return fmt.Sprint(namespace.Status)
 	})
 	_, err := w.by(mainClients).Create(t.Context(), w.object("late"), metav1.CreateOptions{})
-	if problem := says(err, w.namespace, "being terminated"); problem != "" || !apierrors.IsForbidden(err) {
-		t.Errorf("create in a namespace that goes: %v", err)
+	if problem := missingFrom(err, w.namespace, "being terminated"); problem != "" || !apierrors.IsForbidden(err) {
+		t.Errorf("create in a terminating namespace: %v", err)
 	}
 	left, err := w.by(mainClients).List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
 	if len(left.Items) != 1 || left.Items[0].GetName() != "held" {
-		t.Errorf("left in the namespace: %v, want only what is held", left.Items)
+		t.Errorf("left in the namespace: %v, want only the object with a finalizer", left.Items)
 	}
 	left.Items[0].SetFinalizers(nil)
 	if _, err := w.by(mainClients).Update(t.Context(), &left.Items[0], metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	poll.Until(t, "the namespace goes", func() string {
+	poll.Until(t, "the namespace is deleted", func() string {
 		namespace, err := namespaces.Get(t.Context(), w.namespace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -71,20 +71,19 @@ func TestNamespaceDeletion(t *testing.T) {
 	})
 	nowhere := widgets{group: w.group, namespace: "nowhere"}
 	if _, err := nowhere.by(mainClients).Create(t.Context(), nowhere.object("any"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("create in a namespace that there is not: %v", err)
+		t.Errorf("create in a missing namespace: %v", err)
 	}
 }
 
-// The main cluster's garbage collector follows owners from its objects to annex's,
-// back, and between annex's own.
+// TestGarbageCollection: the main cluster's garbage collector follows owner references
+// between its objects and annex's, and among annex's.
 func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
 	s := running(t)
 	w := widgets{group: s.known, namespace: newNamespace(t)}
 	mainClients := main(t)
 	configMaps := mainClients.kube.CoreV1().ConfigMaps(w.namespace)
-	ofConfigMap, err := configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	ofConfigMap := expect.Create(t, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}})
 	owner := w.create(t, "owner")
 	ownedBy := func(apiVersion, kind string, object metav1.Object, name string) *unstructured.Unstructured {
 		widget := w.object(name)
@@ -98,30 +97,28 @@ func TestGarbageCollection(t *testing.T) {
 	dependent := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-a-widget", OwnerReferences: []metav1.OwnerReference{
 		{APIVersion: w.group + "/v1", Kind: "Widget", Name: child.GetName(), UID: child.GetUID()},
 	}}}
-	if _, err := configMaps.Create(t.Context(), dependent, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, configMaps, dependent)
 	unowned := w.create(t, "unowned")
 
-	expect.NoError(t, configMaps.Delete(t.Context(), "owner", metav1.DeleteOptions{}))
-	poll.Until(t, "the widget that a ConfigMap owned goes", func() string {
+	expect.Delete(t, configMaps, "owner")
+	poll.Until(t, "the widget owned by a ConfigMap is deleted", func() string {
 		_, err := w.by(mainClients).Get(t.Context(), "of-a-config-map", metav1.GetOptions{})
 		return wantGone(err)
 	})
 	foreground := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}
 	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "owner", foreground))
-	poll.Until(t, "the widget goes, after the widget that it owned and the ConfigMap that this one owned", func() string {
+	poll.Until(t, "the widget is deleted, after the widget that it owned and the ConfigMap that this one owned", func() string {
 		if _, err := w.by(mainClients).Get(t.Context(), "owner", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprint("owner: ", err)
 		}
 		if _, err := w.by(mainClients).Get(t.Context(), "of-a-widget", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Fatalf("the owner went before what it owned: %v", err)
+			t.Fatalf("the owner was deleted before its dependent: %v", err)
 		}
 		_, err := configMaps.Get(t.Context(), "of-a-widget", metav1.GetOptions{})
 		return wantGone(err)
 	})
 	if again, err := w.by(mainClients).Get(t.Context(), "unowned", metav1.GetOptions{}); err != nil || again.GetUID() != unowned.GetUID() {
-		t.Errorf("what nobody owned was collected: %v", err)
+		t.Errorf("an object without owner was collected: %v", err)
 	}
 }
 
@@ -129,11 +126,11 @@ func wantGone(err error) string {
 	if apierrors.IsNotFound(err) {
 		return ""
 	}
-	return fmt.Sprint("it is still there: ", err)
+	return fmt.Sprint("it still exists: ", err)
 }
 
-// A quota of the main cluster on the number of Widgets holds for annex's, its usage
-// is charged at once, and the quota controller counts what went.
+// TestResourceQuota: a count quota of the main cluster applies to annex's Widgets, is charged
+// at once, and its controller counts deletions.
 func TestResourceQuota(t *testing.T) {
 	t.Parallel()
 	s := running(t)
@@ -141,11 +138,10 @@ func TestResourceQuota(t *testing.T) {
 	mainClients := main(t)
 	counted := corev1.ResourceName("count/widgets." + w.group)
 	quotas := mainClients.kube.CoreV1().ResourceQuotas(w.namespace)
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+	expect.Create(t, quotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{counted: resource.MustParse("2")}},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	used := func(want int64) string {
 		quota, err := quotas.Get(t.Context(), "widgets", metav1.GetOptions{})
 		if err != nil {
@@ -156,16 +152,15 @@ func TestResourceQuota(t *testing.T) {
 		}
 		return ""
 	}
-	poll.Until(t, "the quota controller has looked at the quota", func() string { return used(0) })
-	poll.Until(t, "annex knows the quota", func() string {
+	poll.Until(t, "the quota controller has synced the quota", func() string { return used(0) })
+	poll.Until(t, "annex enforces the quota", func() string {
 		tried := w.object("zeroth")
 		if _, err := w.by(mainClients).Create(t.Context(), tried, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err.Error()
 		}
 		return used(1)
 	})
-	// What the controller had to do since it started, which is to count all quotas
-	// anew, it has done once it has counted a deletion.
+	// Once the controller has counted a deletion, its initial full sync is done.
 	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "zeroth", metav1.DeleteOptions{}))
 	poll.Until(t, "the quota controller has counted a deletion", func() string { return used(0) })
 
@@ -174,14 +169,14 @@ func TestResourceQuota(t *testing.T) {
 	if problem := used(2); problem != "" {
 		t.Errorf("right after the second: %s", problem)
 	}
-	_, err = w.by(mainClients).Create(t.Context(), w.object("third"), metav1.CreateOptions{})
-	if problem := says(err, "exceeded quota: widgets", string(counted)+"=1", "used: "+string(counted)+"=2", "limited: "+string(counted)+"=2"); problem != "" || !apierrors.IsForbidden(err) {
+	_, err := w.by(mainClients).Create(t.Context(), w.object("third"), metav1.CreateOptions{})
+	if problem := missingFrom(err, "exceeded quota: widgets", string(counted)+"=1", "used: "+string(counted)+"=2", "limited: "+string(counted)+"=2"); problem != "" || !apierrors.IsForbidden(err) {
 		t.Errorf("the third: %v", err)
 	}
 	if _, err := w.by(s.own(t)).Create(t.Context(), w.object("third"), metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("the third, at annex's own endpoint: %v", err)
 	}
 	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "first", metav1.DeleteOptions{}))
-	poll.Until(t, "the quota controller counts what is left", func() string { return used(1) })
+	poll.Until(t, "the quota controller counts the deletion", func() string { return used(1) })
 	w.create(t, "third")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// kubectl runs bin/kubectl on the main cluster and returns what it prints, errors
+// kubectl runs bin/kubectl on the main cluster and returns its output, stderr
 // included.
 func kubectl(t *testing.T, input string, args ...string) (output string, err error) {
 	t.Helper()
@@ -33,7 +33,7 @@ func kubectl(t *testing.T, input string, args ...string) (output string, err err
 func TestKubectlThroughTheMainCluster(t *testing.T) {
 	t.Parallel()
 	w := running(t).newWidgets(t)
-	poll.Until(t, "kubectl explains a field that annex serves", func() string {
+	poll.Until(t, "kubectl explains a field of annex's schema", func() string {
 		printed, err := kubectl(t, "", "explain", "widgets.spec.color", "--api-version="+w.group+"/v1")
 		if err != nil || !strings.Contains(printed, "The color of the paint.") {
 			return printed
@@ -48,10 +48,10 @@ func TestKubectlThroughTheMainCluster(t *testing.T) {
 	}
 	printed, err := kubectl(t, manifest("{paint: red}"), "create", "--validate=strict", "-f", "-")
 	if err == nil || !strings.Contains(printed, `unknown field "spec.paint"`) {
-		t.Errorf("a field that there is not: %v\n%s", err, printed)
+		t.Errorf("an unknown field: %v\n%s", err, printed)
 	}
 	if printed, err := kubectl(t, manifest("{color: red}"), "apply", "--server-side", "-f", "-"); err != nil {
-		t.Errorf("applying: %v\n%s", err, printed)
+		t.Errorf("apply: %v\n%s", err, printed)
 	}
 	if printed, err := kubectl(t, "", "get", "widgets."+w.group, "-n", w.namespace); err != nil || !strings.Contains(printed, "AGE") {
 		t.Errorf("get: %v\n%s", err, printed)

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLargeObjectThroughTheMainCluster: kube-apiserver's own limit of 3 MiB is for
-// requests that it answers itself.
+// TestLargeObjectThroughTheMainCluster: kube-apiserver's limit of 3 MiB does not apply to
+// proxied requests.
 func TestLargeObjectThroughTheMainCluster(t *testing.T) {
 	t.Parallel()
 	w := running(t).newWidgets(t)
@@ -24,27 +24,27 @@ func TestLargeObjectThroughTheMainCluster(t *testing.T) {
 	if _, err := mainWidgets.Create(t.Context(), w.object("large"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The status of Widgets is open.
+	// The schema allows any status.
 	grow := func(bytes int) error {
 		patch := `{"status":{"data":"` + strings.Repeat("annex ", bytes/6) + `"}}`
 		_, err := mainWidgets.Patch(t.Context(), "large", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 		return err
 	}
 	if err := grow(8 << 20); err != nil {
-		t.Fatalf("writing 8 MiB: %.300v", err)
+		t.Fatalf("write 8 MiB: %.300v", err)
 	}
 	patch := []byte(`{"metadata":{"labels":{"patched":"yes"}}}`)
 	if _, err := mainWidgets.Patch(t.Context(), "large", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		t.Errorf("patching it: %.300v", err)
+		t.Errorf("patch it: %.300v", err)
 	}
 	list, err := mainWidgets.List(t.Context(), metav1.ListOptions{LabelSelector: "patched=yes"})
 	if err != nil || len(list.Items) != 1 {
-		t.Fatalf("listing it: error %.300v, want it alone", err)
+		t.Fatalf("list it: error %.300v, want one object", err)
 	}
 	if data, _, _ := unstructured.NestedString(list.Items[0].Object, "status", "data"); len(data) != 8<<20/6*6 {
-		t.Errorf("%d bytes were read, want %d", len(data), 8<<20/6*6)
+		t.Errorf("read %d bytes, want %d", len(data), 8<<20/6*6)
 	}
 	if err := grow(16 << 20); !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "(--max-object-bytes)") {
-		t.Errorf("writing more than 16 MiB: got %.300v, want a 413 that says why", err)
+		t.Errorf("write more than 16 MiB: got %.300v, want a 413 with the reason", err)
 	}
 }

@@ -18,24 +18,24 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
-// patience is how long a wait may take on a busy machine: the controllers of
-// kube-controller-manager look for new resources every 30 seconds.
+// patience bounds waits on a busy machine: kube-controller-manager discovers new resources
+// every 30 seconds.
 const patience = 2 * time.Minute
 
 // mainCluster is shared by all tests.
 var mainCluster *maincluster.Cluster
 
 func TestMain(m *testing.M) {
-	// What is counted of a kind that is new to it the controller of quotas finds out
-	// at its next full look, every five minutes if not told otherwise.
+	// The quota controller counts a new kind at its next full sync, by default every five minutes.
 	options := maincluster.Options{ControllerManagerFlags: []string{"--resource-quota-sync-period=5s"}}
 	os.Exit(maincluster.RunTests(suite{m}, options, func(cluster *maincluster.Cluster) { mainCluster = cluster }))
 }
 
-// parallelTests is more than there are cores: tests mostly wait.
+// parallelTests exceeds the number of cores because tests mostly wait.
 const parallelTests = "16"
 
 // suite stops the shared annex before the main cluster stops.
@@ -60,27 +60,27 @@ func (s suite) Run() int {
 	return code
 }
 
-// sharedAnnex is one annex for all tests, on an etcd that can be frozen. Tests that
-// do not run in parallel may stop it or freeze its etcd, and must undo that.
+// sharedAnnex is one annex for all tests, behind a proxy to its etcd. Only tests that do not
+// run in parallel may stop it or freeze the proxy, and must undo that.
 type sharedAnnex struct {
 	once         sync.Once
 	err          error
 	dir          string
 	etcd         *embeddedetcd.Server
-	store        *gate
+	proxy        *faultproxy.Proxy
 	balancer     *maincluster.LoadBalancer
 	installation *annextest.Installation
 	annex        *annextest.Annex
 
-	// before is what the main cluster said of itself before annex was added.
+	// before are the main cluster's documents before annex was added.
 	before documents
-	// known is a group of Widgets that kube-controller-manager has had time to find.
+	// known is a group of Widgets that kube-controller-manager has had time to discover.
 	known string
 }
 
 var shared sharedAnnex
 
-// running returns the shared annex, which the first test that asks starts.
+// running returns the shared annex, and starts it at the first call.
 func running(t *testing.T) *sharedAnnex {
 	t.Helper()
 	shared.once.Do(func() {
@@ -97,7 +97,7 @@ func running(t *testing.T) *sharedAnnex {
 func (s *sharedAnnex) start(ctx context.Context) error {
 	var err error
 	if s.before, err = readDocuments(ctx, mainCluster.Config); err != nil {
-		return fmt.Errorf("read what the main cluster says before annex is added: %w", err)
+		return fmt.Errorf("read the main cluster's documents before annex is added: %w", err)
 	}
 	if s.dir, err = os.MkdirTemp("", "noninterference-"); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (s *sharedAnnex) start(ctx context.Context) error {
 	if s.etcd, err = embeddedetcd.Start(ctx, embeddedetcd.Config{Dir: filepath.Join(s.dir, "etcd"), SocketPath: socket, UnsafeNoFsync: true}); err != nil {
 		return err
 	}
-	if s.store, err = newGate(filepath.Join(s.dir, "gate.sock"), socket); err != nil {
+	if s.proxy, err = faultproxy.New(ctx, socket); err != nil {
 		return err
 	}
 	if s.balancer, err = maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{}); err != nil {
@@ -121,10 +121,10 @@ func (s *sharedAnnex) start(ctx context.Context) error {
 	return s.installation.WaitHosting(ctx)
 }
 
-// launch starts annex, for the first time or again.
+// launch starts or restarts annex.
 func (s *sharedAnnex) launch() error {
 	var err error
-	s.annex, err = s.installation.Launch(filepath.Join(s.dir, "data"), "--etcd-servers=unix://"+s.store.path)
+	s.annex, err = s.installation.Launch(filepath.Join(s.dir, "data"), "--etcd-servers=http://"+s.proxy.Address())
 	return err
 }
 
@@ -136,8 +136,8 @@ func (s *sharedAnnex) stop() error {
 	if s.balancer != nil {
 		errs = append(errs, s.balancer.Close())
 	}
-	if s.store != nil {
-		errs = append(errs, s.store.close())
+	if s.proxy != nil {
+		s.proxy.Close()
 	}
 	if s.etcd != nil {
 		errs = append(errs, s.etcd.Close())

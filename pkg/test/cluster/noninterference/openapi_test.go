@@ -25,19 +25,19 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// repeats is how often a document is read that must be the same each time. Without
-// the filter about a third of such reads came from the other server.
+// repeats is how often a document is read that must not change. Without annex's filter about a
+// third of the reads came from the other server.
 const repeats = 40
 
-// documents are what a server says of itself.
+// documents are the OpenAPI documents of a server.
 type documents struct {
-	// paths and definitions of v2 as they are written there.
+	// paths and definitions of v2, undecoded.
 	paths, definitions map[string]json.RawMessage
-	// index of v3: links, with hashes, by path.
+	// index of v3: links with hashes, by path.
 	index map[string]string
 }
 
-// readDocuments reads them when the main cluster, just started, has them whole.
+// readDocuments waits until the main cluster, just started, has complete documents.
 func readDocuments(ctx context.Context, config *restclient.Config) (documents, error) {
 	client, err := restclient.HTTPClientFor(config)
 	if err != nil {
@@ -96,9 +96,9 @@ func (c *clients) documents(t *testing.T) documents {
 
 var definitionReference = regexp.MustCompile(`"\$ref":\s*"#/definitions/([^"]+)"`)
 
-// checkUnhurt compares what the main cluster says with what it said before annex:
-// all that was there is there as it was, and all that is new is annex's.
-func checkUnhurt(t *testing.T, before, after documents) {
+// checkUnchanged fails unless every entry from before annex is unchanged, and all new entries
+// are annex's.
+func checkUnchanged(t *testing.T, before, after documents) {
 	t.Helper()
 	isNew := func(name string) bool {
 		return strings.Contains(name, hostingv1alpha1.SchemeGroupVersion.Group) || strings.Contains(name, "noninterference.example.com")
@@ -107,7 +107,7 @@ func checkUnhurt(t *testing.T, before, after documents) {
 		t.Helper()
 		for name, content := range before {
 			if now, ok := after[name]; !ok {
-				t.Errorf("%s %s is gone", what, name)
+				t.Errorf("%s %s was removed", what, name)
 			} else if now != content {
 				t.Errorf("%s %s changed from\n%s\nto\n%s", what, name, content, now)
 			}
@@ -126,7 +126,7 @@ func checkUnhurt(t *testing.T, before, after documents) {
 		for name, content := range parts {
 			for _, reference := range definitionReference.FindAllSubmatch(content, -1) {
 				if _, ok := after.definitions[string(reference[1])]; !ok {
-					t.Errorf("%s refers to definition %s, which there is not", name, reference[1])
+					t.Errorf("%s refers to the missing definition %s", name, reference[1])
 				}
 			}
 		}
@@ -141,7 +141,7 @@ func texts(raw map[string]json.RawMessage) map[string]string {
 	return converted
 }
 
-// readRepeatedly fails unless a path is answered with the same bytes each time.
+// readRepeatedly fails unless a path returns the same bytes each time.
 func (c *clients) readRepeatedly(t *testing.T, path string) answer {
 	t.Helper()
 	first := c.get(t, path)
@@ -151,7 +151,7 @@ func (c *clients) readRepeatedly(t *testing.T, path string) answer {
 	for i := range repeats {
 		again := c.get(t, path)
 		if again.code != http.StatusOK || sha256.Sum256(again.body) != sha256.Sum256(first.body) {
-			t.Fatalf("%s: read %d is not as the first:\n%s\nbut\n%s", path, i, first, again)
+			t.Fatalf("%s: read %d differs from the first:\n%s\nand\n%s", path, i, first, again)
 		}
 	}
 	return first
@@ -162,7 +162,7 @@ func TestOpenAPI(t *testing.T) {
 	s := running(t)
 	w := s.newWidgets(t)
 	mainClients := main(t)
-	poll.Until(t, "the main cluster describes what annex serves", func() string {
+	poll.Until(t, "the main cluster's documents contain annex's resources", func() string {
 		now := mainClients.documents(t)
 		for _, version := range []string{hostingv1alpha1.SchemeGroupVersion.String(), w.group + "/v1"} {
 			if now.index["apis/"+version] == "" {
@@ -176,41 +176,41 @@ func TestOpenAPI(t *testing.T) {
 		}
 		return ""
 	})
-	checkUnhurt(t, s.before, mainClients.documents(t))
+	checkUnchanged(t, s.before, mainClients.documents(t))
 	for _, path := range []string{"/openapi/v3/version", "/openapi/v3/apis/apiextensions.k8s.io/v1", "/openapi/v3/apis/apiregistration.k8s.io/v1", "/openapi/v3/apis/" + w.group + "/v1"} {
 		mainClients.readRepeatedly(t, path)
 	}
-	// A link of a minute ago is answered, not redirected.
+	// An outdated link is served, not redirected.
 	if old := mainClients.get(t, "/openapi/v3/apis/hosting.annex.dev/v1alpha1?hash=OLD"); old.code != http.StatusOK {
 		t.Errorf("a link with the hash of an older document: %s", old)
 	}
 	own := s.own(t).documents(t)
 	for _, version := range []string{"apis/apiextensions.k8s.io/v1", "apis/apiregistration.k8s.io/v1", "version"} {
 		if own.index[version] == "" {
-			t.Errorf("annex's own endpoint does not describe %s", version)
+			t.Errorf("annex's own documents lack %s", version)
 		}
 	}
 }
 
-// A definition that both have, of a group that annex does not publish: annex keeps
-// quiet about it.
-func TestOpenAPIOfWhatBothHave(t *testing.T) {
+// TestOpenAPIOfUnpublishedGroup: annex does not publish a group of which the main cluster has
+// CRDs, and leaves it out of its documents.
+func TestOpenAPIOfUnpublishedGroup(t *testing.T) {
 	t.Parallel()
 	s := running(t)
 	group := newGroup()
-	main(t).define(t, newDefinition(t, group, "widgets", "Widget"))
-	s.own(t).define(t, newDefinition(t, group, "widgets", "Widget"))
-	// A path that begins like another's is what broke OpenAPI v2 elsewhere.
-	s.own(t).define(t, newDefinition(t, group, "widg", "Short"))
+	main(t).define(t, newCRD(t, group, "widgets", "Widget"))
+	s.own(t).define(t, newCRD(t, group, "widgets", "Widget"))
+	// OpenAPI aggregation of kube-apiserver has failed on paths that are a prefix of another.
+	s.own(t).define(t, newCRD(t, group, "widg", "Short"))
 	mainClients := main(t)
 	path := "apis/" + group + "/v1"
-	poll.Until(t, "the main cluster describes its definition", func() string {
+	poll.Until(t, "the main cluster documents its CRD", func() string {
 		now := mainClients.documents(t)
 		if now.index[path] == "" || now.paths["/"+path+"/widgets"] == nil {
 			return "not yet"
 		}
 		return ""
 	})
-	checkUnhurt(t, s.before, mainClients.documents(t))
+	checkUnchanged(t, s.before, mainClients.documents(t))
 	mainClients.readRepeatedly(t, "/openapi/v3/"+path)
 }

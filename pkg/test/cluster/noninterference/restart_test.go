@@ -16,14 +16,14 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestMainClusterStartsAgain: a kube-apiserver that starts collects the documents of
-// all APIServices, those of groups that annex took over among them. Elsewhere that is
-// when OpenAPI breaks: hours or days after an aggregated server was installed. It
-// does not run in parallel, because it takes the main cluster away.
-func TestMainClusterStartsAgain(t *testing.T) {
+// TestMainClusterRestarts: kube-apiserver collects the documents of all APIServices at its
+// start, also those of groups that annex has taken over. OpenAPI of other aggregated servers
+// breaks then, long after their installation. The test stops the main cluster, so it does not
+// run in parallel.
+func TestMainClusterRestarts(t *testing.T) {
 	s := running(t)
 	mainClients := main(t)
-	followed := newDefinedWidgets(t, s)
+	followed := newMainWidgets(t, s)
 	s.takeOver(t, followed)
 	published := s.newWidgets(t)
 	followed.create(t, "one")
@@ -32,8 +32,8 @@ func TestMainClusterStartsAgain(t *testing.T) {
 
 	expect.NoError(t, mainCluster.StopAPIServer(t.Context()))
 	own := s.own(t)
-	poll.Until(t, "annex's own endpoint answers without the main cluster", func() string {
-		// The first list of a kind finds its cache still being filled.
+	poll.Until(t, "annex's own endpoint serves without the main cluster", func() string {
+		// The first list of a kind finds a watch cache that is not warm.
 		if got := own.get(t, "/apis/"+published.group+"/v1/widgets"); got.code != http.StatusOK {
 			return got.String()
 		}
@@ -48,16 +48,16 @@ func TestMainClusterStartsAgain(t *testing.T) {
 			}
 		}
 		if now.paths["/apis/"+published.group+"/v1/widgets"] == nil || now.paths["/apis/"+followed.group+"/v1/widgets"] == nil {
-			return "not all is in v2"
+			return "v2 is incomplete"
 		}
 		return ""
 	})
-	checkUnhurt(t, s.before, mainClients.documents(t))
+	checkUnchanged(t, s.before, mainClients.documents(t))
 	if after := mainClients.readRepeatedly(t, document); !bytes.Equal(before.body, after.body) {
 		t.Errorf("the v3 document changed from\n%s\nto\n%s", before.body, after.body)
 	}
 	mainClients.readRepeatedly(t, "/openapi/v3/apis/apiextensions.k8s.io/v1")
-	poll.Until(t, "annex's objects are reached", func() string {
+	poll.Until(t, "annex's objects can be read", func() string {
 		if _, err := followed.by(mainClients).Get(shortly(t), "one", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}

@@ -30,15 +30,14 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// webhook is a server of admission webhooks, which refuses what is blue and paints
-// what has no color.
+// webhook is a server of admission webhooks that denies blue Widgets and sets a missing color.
 type webhook struct {
 	service *admissionregistrationv1.ServiceReference
 	ca      []byte
 	calls   atomic.Int64
 }
 
-// newWebhook runs one behind a Service of the main cluster.
+// newWebhook runs a webhook behind a Service of the main cluster.
 func newWebhook(t *testing.T, namespace string) *webhook {
 	t.Helper()
 	expect.NoError(t, mainCluster.ExternalNameService(t.Context(), namespace, "webhook"))
@@ -56,7 +55,7 @@ func newWebhook(t *testing.T, namespace string) *webhook {
 	return w
 }
 
-// ServeHTTP answers a review.
+// ServeHTTP responds to an AdmissionReview.
 func (w *webhook) ServeHTTP(response http.ResponseWriter, r *http.Request) {
 	w.calls.Add(1)
 	var review admissionv1.AdmissionReview
@@ -73,13 +72,13 @@ func (w *webhook) ServeHTTP(response http.ResponseWriter, r *http.Request) {
 	color, _, _ := unstructured.NestedString(object.Object, "spec", "color")
 	switch {
 	case color == "blue" && strings.HasSuffix(r.URL.Path, "/validate"):
-		answer.Allowed, answer.Result = false, &metav1.Status{Message: "no blue widgets, says the webhook"}
+		answer.Allowed, answer.Result = false, &metav1.Status{Message: "no blue widgets (webhook)"}
 	case color == "" && strings.HasSuffix(r.URL.Path, "/mutate"):
 		answer.Patch, answer.PatchType = []byte(`[{"op":"add","path":"/spec/color","value":"green"}]`), ptr.To(admissionv1.PatchTypeJSONPatch)
 	}
 	review.Request, review.Response = nil, answer
 	response.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(response).Encode(review) // annex may be gone
+	_ = json.NewEncoder(response).Encode(review) // annex may have stopped
 }
 
 func (w *webhook) client(path string) admissionregistrationv1.WebhookClientConfig {
@@ -95,7 +94,7 @@ func rulesFor(group string) []admissionregistrationv1.RuleWithOperations {
 	}}
 }
 
-// tryCreate creates a Widget without keeping it.
+// tryCreate creates a Widget with dry run.
 func (w widgets) tryCreate(ctx context.Context, by *clients, color string) (*unstructured.Unstructured, error) {
 	object := w.object("tried")
 	object.Object["spec"] = map[string]any{}
@@ -112,22 +111,22 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 	mainClients := main(t)
 	hook := newWebhook(t, w.namespace)
 	meta := metav1.ObjectMeta{Name: w.group}
-	onlyThere := &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace}}
+	inNamespace := &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace}}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-		Name: "validate." + w.group, ClientConfig: hook.client("/validate"), Rules: rulesFor(w.group), NamespaceSelector: onlyThere,
+		Name: "validate." + w.group, ClientConfig: hook.client("/validate"), Rules: rulesFor(w.group), NamespaceSelector: inNamespace,
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
 	expect.Create(t, mainClients.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations(), validating)
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
-		Name: "mutate." + w.group, ClientConfig: hook.client("/mutate"), Rules: rulesFor(w.group), NamespaceSelector: onlyThere,
+		Name: "mutate." + w.group, ClientConfig: hook.client("/mutate"), Rules: rulesFor(w.group), NamespaceSelector: inNamespace,
 		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
 	expect.Create(t, mainClients.kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), mutating)
-	poll.Until(t, "the validating webhook is asked", func() string {
+	poll.Until(t, "the validating webhook is called", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
-		return says(err, "validate."+w.group, "no blue widgets, says the webhook")
+		return missingFrom(err, "validate."+w.group, "no blue widgets (webhook)")
 	})
-	poll.Until(t, "the mutating webhook is asked", func() string {
+	poll.Until(t, "the mutating webhook is called", func() string {
 		created, err := w.tryCreate(t.Context(), mainClients, "")
 		if err != nil {
 			return err.Error()
@@ -138,10 +137,10 @@ func TestWebhooksOfTheMainCluster(t *testing.T) {
 		return ""
 	})
 	if _, err := w.tryCreate(t.Context(), mainClients, "red"); err != nil {
-		t.Errorf("what the webhook lets pass: %v", err)
+		t.Errorf("an object that the webhook allows: %v", err)
 	}
-	// On annex's own endpoint the same rules hold.
-	if _, err := w.tryCreate(t.Context(), s.own(t), "blue"); says(err, "no blue widgets") != "" {
+	// The same webhooks apply at annex's own endpoint.
+	if _, err := w.tryCreate(t.Context(), s.own(t), "blue"); missingFrom(err, "no blue widgets") != "" {
 		t.Errorf("at annex's own endpoint: %v", err)
 	}
 	elsewhere := widgets{group: w.group, namespace: newNamespace(t)}
@@ -157,37 +156,29 @@ func TestPoliciesOfTheMainCluster(t *testing.T) {
 	policies := mainClients.kube.AdmissionregistrationV1()
 	meta := metav1.ObjectMeta{Name: w.group}
 	matches := &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: rulesFor(w.group)[0]}}}
-	must := func(err error) {
-		t.Helper()
-		expect.NoError(t, err)
-	}
-	_, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+	expect.Create(t, policies.ValidatingAdmissionPolicies(), &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: matches,
-		Validations:      []admissionregistrationv1.Validation{{Expression: "object.spec.color != 'blue'", Message: "no blue widgets, says the policy"}},
-	}}, metav1.CreateOptions{})
-	must(err)
-	_, err = policies.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+		Validations:      []admissionregistrationv1.Validation{{Expression: "object.spec.color != 'blue'", Message: "no blue widgets (policy)"}},
+	}})
+	expect.Create(t, policies.ValidatingAdmissionPolicyBindings(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
 		PolicyName: w.group, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-	}}, metav1.CreateOptions{})
-	must(err)
-	_, err = policies.MutatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+	}})
+	expect.Create(t, policies.MutatingAdmissionPolicies(), &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 		MatchConstraints:   matches,
 		ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 		Mutations: []admissionregistrationv1.Mutation{{
 			PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
 			ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"painted": "yes"}}}`},
 		}},
-	}}, metav1.CreateOptions{})
-	must(err)
-	_, err = policies.MutatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+	}})
+	expect.Create(t, policies.MutatingAdmissionPolicyBindings(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
 		PolicyName: w.group,
-	}}, metav1.CreateOptions{})
-	must(err)
-	poll.Until(t, "the validating policy holds", func() string {
+	}})
+	poll.Until(t, "the validating policy applies", func() string {
 		_, err := w.tryCreate(t.Context(), mainClients, "blue")
-		return says(err, "ValidatingAdmissionPolicy", "no blue widgets, says the policy")
+		return missingFrom(err, "ValidatingAdmissionPolicy", "no blue widgets (policy)")
 	})
-	poll.Until(t, "the mutating policy holds", func() string {
+	poll.Until(t, "the mutating policy applies", func() string {
 		created, err := w.tryCreate(t.Context(), mainClients, "red")
 		if err != nil {
 			return err.Error()
@@ -207,14 +198,14 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 	config, err := mainCluster.ConfigFor(user)
 	expect.NoError(t, err)
 	through := newClients(t, config)
-	// The same certificate opens annex's own endpoint.
+	// The same certificate is valid at annex's own endpoint.
 	direct := restclient.CopyConfig(config)
 	direct.Host = s.annex.URL
 	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
 	direct.ServerName = s.annex.AnnexConfig.ServerName
 	for name, by := range map[string]*clients{"through the main cluster": through, "at annex's own endpoint": newClients(t, direct)} {
 		_, err := w.by(by).List(t.Context(), metav1.ListOptions{})
-		if problem := says(err, user, "cannot list resource", w.group); problem != "" || !apierrors.IsForbidden(err) {
+		if problem := missingFrom(err, user, "cannot list resource", w.group); problem != "" || !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -222,18 +213,14 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 		{APIGroups: []string{w.group}, Resources: []string{"widgets"}, Verbs: []string{"list", "create"}},
 	}}
 	rbac := main(t).kube.RbacV1()
-	if _, err := rbac.Roles(w.namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, rbac.Roles(w.namespace), role)
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets", Namespace: w.namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "widgets"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 	}
-	if _, err := rbac.RoleBindings(w.namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	poll.Until(t, "the granted right holds", func() string {
+	expect.Create(t, rbac.RoleBindings(w.namespace), binding)
+	poll.Until(t, "the granted permission applies", func() string {
 		if _, err := w.by(through).List(t.Context(), metav1.ListOptions{}); err != nil {
 			return err.Error()
 		}
@@ -244,11 +231,11 @@ func TestRightsOfTheMainCluster(t *testing.T) {
 		return ""
 	})
 	if err := w.by(through).Delete(t.Context(), "any", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("a right that was not granted: %v", err)
+		t.Errorf("a permission that was not granted: %v", err)
 	}
 }
 
-// flowSchemaHeader tells by which flow schema a request was ordered.
+// flowSchemaHeader names the FlowSchema of a request.
 const flowSchemaHeader = "X-Kubernetes-Pf-Flowschema-Uid"
 
 func TestFlowSchemasOfTheMainCluster(t *testing.T) {
@@ -256,7 +243,7 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 	s := running(t)
 	w := s.newWidgets(t)
 	user := "bob-" + w.namespace
-	made, err := main(t).kube.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+	made := expect.Create(t, main(t).kube.FlowcontrolV1().FlowSchemas(), &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "workload-low"},
@@ -268,8 +255,7 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 				}},
 			}},
 		},
-	}, metav1.CreateOptions{})
-	expect.NoError(t, err)
+	})
 	config, err := mainCluster.ConfigFor(user)
 	expect.NoError(t, err)
 	direct := restclient.CopyConfig(config)
@@ -277,7 +263,7 @@ func TestFlowSchemasOfTheMainCluster(t *testing.T) {
 	direct.CAData, direct.CAFile = s.annex.AnnexConfig.CAData, s.annex.AnnexConfig.CAFile
 	direct.ServerName = s.annex.AnnexConfig.ServerName
 	by := newClients(t, direct)
-	poll.Until(t, "annex orders requests by the main cluster's flow schema", func() string {
+	poll.Until(t, "annex applies the main cluster's FlowSchema", func() string {
 		got := by.get(t, w.path())
 		if uid := got.header.Get(flowSchemaHeader); uid != string(made.UID) {
 			return "flow schema " + uid + " and not " + string(made.UID) + ": " + got.String()

@@ -31,9 +31,8 @@ const (
 	partialObjects = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
-// openWatchList opens a WatchList. While the cache of a resource is being filled it
-// is refused at once, with when to try again, as kube-apiserver does; all clients
-// that know WatchList do try again.
+// openWatchList opens a WatchList. Until the watch cache is warm it gets 429 with Retry-After,
+// as from kube-apiserver, and retries as all such clients do.
 func openWatchList(t *testing.T, c *clients, path, accept string) *http.Response {
 	t.Helper()
 	var opened *http.Response
@@ -56,14 +55,14 @@ func openWatchList(t *testing.T, c *clients, path, accept string) *http.Response
 	return opened
 }
 
-// initialEvents opens a WatchList through the main cluster and returns how many
-// objects came before the bookmark that says that this was all.
+// initialEvents opens a WatchList through the main cluster and returns the number of objects
+// before the bookmark that ends the initial list.
 func initialEvents(t *testing.T, c *clients, path, accept string) int {
 	t.Helper()
 	response := openWatchList(t, c, path, accept)
 	defer response.Body.Close()
-	// Ends a watch in which the bookmark never comes.
-	giveUp := time.AfterFunc(30*time.Second, func() { response.Body.Close() })
+	// Ends a watch without that bookmark.
+	giveUp := time.AfterFunc(poll.Timeout, func() { response.Body.Close() })
 	defer giveUp.Stop()
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, 10<<20)
@@ -93,15 +92,15 @@ func initialEvents(t *testing.T, c *clients, path, accept string) int {
 	return 0
 }
 
-// TestWatchListThroughTheMainCluster: the bookmark comes always. A controller of the
-// main cluster that waited for it for ever would stop its work for all kinds.
+// TestWatchListThroughTheMainCluster: the bookmark is always sent. Without it a controller of
+// the main cluster would wait forever, and stop for all kinds.
 func TestWatchListThroughTheMainCluster(t *testing.T) {
 	t.Parallel()
 	s := running(t)
 	w := s.newWidgets(t)
 	mainClients := main(t)
 	ofAll := "/apis/" + w.group + "/v1/widgets"
-	// The first request for a kind comes while its cache is being filled.
+	// The first request for a kind arrives before its watch cache is warm.
 	for _, accept := range []string{"application/json", partialObjects} {
 		for path, want := range map[string]int{ofAll: 0, w.path(): 0, "/apis/hosting.annex.dev/v1alpha1/stores": 1} {
 			if got := initialEvents(t, mainClients, path, accept); got != want {
@@ -123,7 +122,7 @@ func TestWatchListThroughTheMainCluster(t *testing.T) {
 	}
 }
 
-// listCounter counts the plain lists that are asked for.
+// listCounter counts plain lists.
 type listCounter struct {
 	http.RoundTripper
 	lists atomic.Int64
@@ -137,8 +136,8 @@ func (c *listCounter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// TestReflectorsThroughTheMainCluster: client-go's own reflectors start with a
-// WatchList and do not have to fall back to a list.
+// TestReflectorsThroughTheMainCluster: client-go's reflectors start with a WatchList, without
+// falling back to a list.
 func TestReflectorsThroughTheMainCluster(t *testing.T) {
 	t.Parallel()
 	w := running(t).newWidgets(t)
@@ -176,6 +175,6 @@ func TestReflectorsThroughTheMainCluster(t *testing.T) {
 		}
 	}
 	if lists := counter.lists.Load(); lists > 0 {
-		t.Errorf("%d lists were asked for: WatchList did not do", lists)
+		t.Errorf("%d plain lists were sent", lists)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestNotReached: an annex that the main cluster does not reach publishes its own
-// group alone, and says why on what it would publish.
+// TestNotReached: an annex that the main cluster cannot reach publishes only its own group, and
+// reports the reason in the condition Published of other resources.
 func TestNotReached(t *testing.T) {
 	for name, tc := range map[string]struct {
 		publishService, mentions string
@@ -42,8 +42,8 @@ func TestNotReached(t *testing.T) {
 					}
 				}
 			})
-			create(t, annex.AnnexConfig, newDefinition(group, "v1"))
-			saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex", tc.mentions)
+			expect.Create(t, definitions(t, annex.AnnexConfig), newDefinition(group, "v1"))
+			waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex", tc.mentions)
 			if _, err := apiServices(t).Get(t.Context(), "v1."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				t.Errorf("its group was published: %s", errorText(err))
 			}

@@ -27,7 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// testTwoAnnexes: the second one publishes nothing, and names the first one.
+// testTwoAnnexes: the second annex publishes nothing, and reports the first one.
 func testTwoAnnexes(t *testing.T, first *annextest.Annex) {
 	const group, shared = "second.example.com", "shared.example.com"
 	define(t, first.AnnexConfig, newDefinition(shared, "v1"))
@@ -40,21 +40,20 @@ func testTwoAnnexes(t *testing.T, first *annextest.Annex) {
 	second := testserver.Start(t, append(first.Flags(), "--publish-service=second-annex/annex:443")...)
 	for _, defined := range []string{group, shared} {
 		define(t, second.AnnexConfig, newDefinition(defined, "v1"))
-		saysPublished(t, second.AnnexConfig, "widgets."+defined, metav1.ConditionFalse, "ForeignAPIService", "annex-system/annex")
+		waitPublished(t, second.AnnexConfig, "widgets."+defined, metav1.ConditionFalse, "ForeignAPIService", "annex-system/annex")
 	}
 	if _, err := apiServices(t).Get(t.Context(), "v1."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the second annex published its group: %s", errorText(err))
 	}
 	for name, want := range before {
 		if got := getAPIService(t, name).Spec.Service.String(); got != want {
-			t.Errorf("%s led to %s and leads to %s", name, want, got)
+			t.Errorf("the target of %s changed from %s to %s", name, want, got)
 		}
 	}
-	saysPublished(t, first.AnnexConfig, "widgets."+shared, metav1.ConditionTrue, "Published")
+	waitPublished(t, first.AnnexConfig, "widgets."+shared, metav1.ConditionTrue, "Published")
 }
 
-// allowSecondAnnex gives annex's service account the rights in another namespace
-// that it has in its own.
+// allowSecondAnnex gives annex's service account its permissions in another namespace.
 func allowSecondAnnex(t *testing.T, namespace string) {
 	t.Helper()
 	made, err := kubernetes.NewForConfig(mainCluster.Config)
@@ -72,13 +71,12 @@ func allowSecondAnnex(t *testing.T, namespace string) {
 	expect.NoError(t, err)
 }
 
-// testStopped: a stopped annex leaves every APIService as it was. The main cluster
-// answers 503 for annex's groups, goes on with all others, and is whole again when
-// annex is back.
+// testStopped: a stopped annex leaves its APIServices unchanged. The main cluster returns 503 for
+// annex's groups, serves all others, and recovers when annex is back.
 func testStopped(t *testing.T, annex *annextest.Annex) {
 	const group, other = "stopped.example.com", "main.example.com"
 	define(t, mainCluster.Config, newDefinition(other, "v1"))
-	create(t, annex.AnnexConfig, newDefinition(group, "v1"))
+	expect.Create(t, definitions(t, annex.AnnexConfig), newDefinition(group, "v1"))
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	through := widgets(t, mainCluster.Config, group, "v1")
 	if _, err := through.Create(t.Context(), newWidget(group, "v1", "kept"), metav1.CreateOptions{}); err != nil {
@@ -87,29 +85,29 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 	names := []string{hostingName, "v1." + group}
 	before := map[string]string{}
 	for _, name := range names {
-		before[name] = whatAnnexKeeps(t, getAPIService(t, name))
+		before[name] = managedContent(t, getAPIService(t, name))
 	}
 
 	expect.NoError(t, annex.Shutdown())
-	poll.Until(t, "the main cluster answers 503", func() string {
+	poll.Until(t, "the main cluster returns 503", func() string {
 		_, err := through.List(t.Context(), metav1.ListOptions{})
 		if !apierrors.IsServiceUnavailable(err) {
-			return "it answers with " + errorText(err)
+			return "it returns " + errorText(err)
 		}
 		return ""
 	})
 	othersWork(t, other, "just-stopped")
 	for _, name := range names {
-		poll.Until(t, "the main cluster sees that nothing answers", func() string {
+		poll.Until(t, "the main cluster reports the APIServices as unavailable", func() string {
 			if apiregistrationhelper.IsAPIServiceConditionTrue(getAPIService(t, name), apiregistrationv1.Available) {
-				return name + " is called available"
+				return name + " is available"
 			}
 			return ""
 		})
 	}
 	othersWork(t, other, "seen-stopped")
 	for name, want := range before {
-		if got := whatAnnexKeeps(t, getAPIService(t, name)); got != want {
+		if got := managedContent(t, getAPIService(t, name)); got != want {
 			t.Errorf("annex stopped: APIService %s was %s and is %s", name, want, got)
 		}
 	}
@@ -122,19 +120,19 @@ func testStopped(t *testing.T, annex *annextest.Annex) {
 		_, err := through.Get(t.Context(), "kept", metav1.GetOptions{})
 		return errorText(err)
 	})
-	saysPublished(t, again.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
+	waitPublished(t, again.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
 	t.Logf("the main cluster reached annex again after %s", time.Since(started).Round(100*time.Millisecond))
 	for name, want := range before {
 		now := getAPIService(t, name)
-		delete(now.Annotations, "annex.dev/recheck") // annex had the main cluster look again
-		if got := whatAnnexKeeps(t, now); got != want {
+		delete(now.Annotations, "annex.dev/recheck") // annex triggers probes of the main cluster
+		if got := managedContent(t, now); got != want {
 			t.Errorf("annex started again: APIService %s was %s and is %s", name, want, got)
 		}
 	}
 }
 
-// othersWork uses what the main cluster serves itself: compiled in, defined, and
-// discovery of all but annex's groups.
+// othersWork uses the main cluster's own resources, compiled in and custom, and discovery of all
+// groups except annex's.
 func othersWork(t *testing.T, group, name string) {
 	t.Helper()
 	made, err := kubernetes.NewForConfig(mainCluster.Config)
@@ -161,7 +159,7 @@ func othersWork(t *testing.T, group, name string) {
 	}
 }
 
-// discoveryFailures are the group versions of which discovery learned nothing.
+// discoveryFailures returns the group versions whose discovery failed.
 func discoveryFailures(err error) map[schema.GroupVersion]error {
 	var failed *discovery.ErrGroupDiscoveryFailed
 	if errors.As(err, &failed) {

@@ -35,7 +35,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// patience is how long a wait may take on a busy machine.
+// patience bounds waits on a busy machine.
 const patience = time.Minute
 
 const hostingName = "v1alpha1.hosting.annex.dev"
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(maincluster.RunTests(m, options, func(started *maincluster.Cluster) { mainCluster = started }))
 }
 
-// must returns a client, or whatever cannot fail in a test that goes well.
+// must returns made, or ends the test on an error.
 func must[T any](t testing.TB, made T, err error) T {
 	t.Helper()
 	expect.NoError(t, err)
@@ -67,7 +67,7 @@ func getAPIService(t testing.TB, name string) *apiregistrationv1.APIService {
 	return must(t, found, err)
 }
 
-// newDefinition defines widgets, which are namespaced, in a group of their own.
+// newDefinition returns a CRD of namespaced widgets.
 func newDefinition(group string, versions ...string) *apiextensionsv1.CustomResourceDefinition {
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets." + group}}
 	crd.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
@@ -87,11 +87,10 @@ func newDefinition(group string, versions ...string) *apiextensionsv1.CustomReso
 	return crd
 }
 
-// define makes a definition, in annex or in the main cluster, and deletes it when
-// the test ends.
+// define creates a CRD, in annex or in the main cluster, until the test ends.
 func define(t testing.TB, config *restclient.Config, crd *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
-	create(t, config, crd)
+	expect.Create(t, definitions(t, config), crd)
 	t.Cleanup(func() {
 		err := definitions(t, config).Delete(context.Background(), crd.Name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -100,26 +99,13 @@ func define(t testing.TB, config *restclient.Config, crd *apiextensionsv1.Custom
 	})
 }
 
-// create is define for a definition that goes with the annex it is made in.
-func create(t testing.TB, config *restclient.Config, crd *apiextensionsv1.CustomResourceDefinition) {
-	t.Helper()
-	if _, err := definitions(t, config).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func undefine(t testing.TB, config *restclient.Config, name string) {
-	t.Helper()
-	expect.NoError(t, definitions(t, config).Delete(t.Context(), name, metav1.DeleteOptions{}))
-}
-
 func definitions(t testing.TB, config *restclient.Config) apiextensionsv1client.CustomResourceDefinitionInterface {
 	t.Helper()
 	made, err := apiextensionsclient.NewForConfig(config)
 	return must(t, made, err).ApiextensionsV1().CustomResourceDefinitions()
 }
 
-// widgets of a group version, in namespace default.
+// widgets returns a client for a group version, in namespace default.
 func widgets(t testing.TB, config *restclient.Config, group, version string) dynamic.ResourceInterface {
 	t.Helper()
 	made, err := dynamic.NewForConfig(config)
@@ -132,23 +118,23 @@ func newWidget(group, version, name string) *unstructured.Unstructured {
 	}}
 }
 
-// saysPublished waits until annex says of a resource what it must.
-func saysPublished(t testing.TB, annexConfig *restclient.Config, name string, status metav1.ConditionStatus, reason string, mentions ...string) {
+// waitPublished waits for the condition Published of a resource.
+func waitPublished(t testing.TB, annexConfig *restclient.Config, name string, status metav1.ConditionStatus, reason string, mentions ...string) {
 	t.Helper()
 	made, err := annexclient.NewForConfig(annexConfig)
 	hosted := must(t, made, err).HostingV1alpha1().HostedResources()
-	poll.Until(t, fmt.Sprintf("%s says Published=%s %s", name, status, reason), func() string {
+	poll.Until(t, fmt.Sprintf("%s is Published=%s %s", name, status, reason), func() string {
 		found, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
 		published := meta.FindStatusCondition(found.Status.Conditions, "Published")
 		if published == nil {
-			return "no such condition"
+			return "no condition"
 		}
 		for _, mention := range mentions {
 			if !strings.Contains(published.Message, mention) {
-				return fmt.Sprintf("%+v, which does not mention %q", *published, mention)
+				return fmt.Sprintf("%+v, without %q", *published, mention)
 			}
 		}
 		if published.Status != status || published.Reason != reason {
@@ -158,9 +144,9 @@ func saysPublished(t testing.TB, annexConfig *restclient.Config, name string, st
 	})
 }
 
-// whatAnnexKeeps is everything in an APIService that annex answers for, as bytes.
-// Its status, and what counts the writes of that, is the main cluster's.
-func whatAnnexKeeps(t testing.TB, service *apiregistrationv1.APIService) string {
+// managedContent encodes the part of an APIService that annex manages, without the status and
+// the fields that change with it.
+func managedContent(t testing.TB, service *apiregistrationv1.APIService) string {
 	t.Helper()
 	kept := service.DeepCopy()
 	kept.Status = apiregistrationv1.APIServiceStatus{}

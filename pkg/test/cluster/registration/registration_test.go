@@ -22,14 +22,14 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestRegistration shares one annex among all that leaves it running.
+// TestRegistration shares one annex among all tests that do not stop it.
 func TestRegistration(t *testing.T) {
 	annex := annextest.Start(t, mainCluster)
 	t.Run("order", func(t *testing.T) { testOrder(t, annex) })
 	t.Run("while it runs", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *annextest.Annex){
 			"served through the main cluster": testServed,
-			"put right":                       testPutRight,
+			"edited":                          testEdited,
 			"foreign APIService":              testForeign,
 			"built in":                        testBuiltIn,
 			"defined in the main cluster":     testDefinedInMain,
@@ -44,30 +44,30 @@ func TestRegistration(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) { testStopped(t, annex) })
 }
 
-// testOrder: annex's own group was available for a while before the first other
-// one was published, although that was defined at once.
+// testOrder: annex's own group is available for a while before another group is published, even
+// if its CRD is created at once.
 func testOrder(t *testing.T, annex *annextest.Annex) {
 	const group = "order.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v1"))
-	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex")
+	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "WaitingForAnnex")
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	hosting := apiregistrationhelper.GetAPIServiceConditionByType(getAPIService(t, hostingName), apiregistrationv1.Available)
-	// Both times have lost their fractions of a second.
+	// Both times are truncated to seconds.
 	if first, then := hosting.LastTransitionTime, getAPIService(t, "v1."+group).CreationTimestamp; then.Sub(first.Time) < 4*time.Second {
-		t.Errorf("hosting.annex.dev is available since %s, and %s was published at %s already", first, group, then)
+		t.Errorf("hosting.annex.dev is available since %s, and %s was already published at %s", first, group, then)
 	}
-	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v1")
+	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v1")
 }
 
-// testServed: what is defined at annex's own endpoint is used through the main
-// cluster, kept in annex alone, and gone when its definition is.
+// testServed: a CRD of annex's own endpoint is served through the main cluster, its objects are
+// stored only in annex, and it is unpublished when it is deleted.
 func testServed(t *testing.T, annex *annextest.Annex) {
 	const group = "served.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v2", "v1beta1"))
 	for _, version := range []string{"v2", "v1beta1"} {
 		expect.NoError(t, annex.WaitPublished(t.Context(), group, version))
 	}
-	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1beta1")
+	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1beta1")
 	through := widgets(t, mainCluster.Config, group, "v2")
 	made, err := through.Create(t.Context(), newWidget(group, "v2", "a"), metav1.CreateOptions{})
 	expect.NoError(t, err)
@@ -83,16 +83,16 @@ func testServed(t *testing.T, annex *annextest.Annex) {
 		t.Errorf("published as %+v", service)
 	}
 
-	undefine(t, annex.AnnexConfig, "widgets."+group)
+	expect.Delete(t, definitions(t, annex.AnnexConfig), "widgets."+group)
 	for _, name := range []string{"v2." + group, "v1beta1." + group} {
-		poll.Until(t, name+" is gone with its definition", func() string {
+		poll.Until(t, name+" is deleted with its CRD", func() string {
 			if _, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return "it is there, or: " + errorText(err)
+				return "it exists, or: " + errorText(err)
 			}
 			return ""
 		})
 	}
-	poll.Until(t, "the main cluster has no such resource any more", func() string {
+	poll.Until(t, "the main cluster no longer serves the resource", func() string {
 		if _, err := through.List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 			return errorText(err)
 		}
@@ -100,17 +100,17 @@ func testServed(t *testing.T, annex *annextest.Annex) {
 	})
 }
 
-// testPutRight: whoever edits or deletes what annex has published finds it put right.
-func testPutRight(t *testing.T, annex *annextest.Annex) {
+// testEdited: annex corrects APIServices that were edited or deleted.
+func testEdited(t *testing.T, annex *annextest.Annex) {
 	const group = "right.example.com"
 	define(t, annex.AnnexConfig, newDefinition(group, "v1"))
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, "v1"))
 	for _, name := range []string{"v1." + group, hostingName} {
 		right := getAPIService(t, name)
-		delete(right.Annotations, hostingv1alpha1.RecheckAnnotation) // annex had the main cluster look again
+		delete(right.Annotations, hostingv1alpha1.RecheckAnnotation) // annex triggers probes of the main cluster
 		for what, edit := range map[string]func(*apiregistrationv1.APIService){
 			"wrong port":      func(s *apiregistrationv1.APIService) { s.Spec.Service.Port = ptr.To[int32](1) },
-			"wrong service":   func(s *apiregistrationv1.APIService) { s.Spec.Service.Name = "nobody" },
+			"wrong service":   func(s *apiregistrationv1.APIService) { s.Spec.Service.Name = "missing" },
 			"wrong CA bundle": func(s *apiregistrationv1.APIService) { s.Spec.CABundle = mainCluster.CA() },
 			"not verified": func(s *apiregistrationv1.APIService) {
 				s.Spec.CABundle, s.Spec.InsecureSkipTLSVerify = nil, true
@@ -120,20 +120,20 @@ func testPutRight(t *testing.T, annex *annextest.Annex) {
 			edited := getAPIService(t, name)
 			edit(edited)
 			if _, err := apiServices(t).Update(t.Context(), edited, metav1.UpdateOptions{}); err != nil {
-				// Its status was written at the same time.
+				// A conflict with a write of the status.
 				if !apierrors.IsConflict(err) {
 					t.Fatal(err)
 				}
 			}
-			isPutRight(t, annex, name, what, right)
+			waitCorrected(t, annex, name, what, right)
 		}
-		expect.NoError(t, apiServices(t).Delete(t.Context(), name, metav1.DeleteOptions{}))
-		isPutRight(t, annex, name, "deleted", right)
+		expect.Delete(t, apiServices(t), name)
+		waitCorrected(t, annex, name, "deleted", right)
 	}
-	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
+	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published")
 }
 
-func isPutRight(t *testing.T, annex *annextest.Annex, name, what string, right *apiregistrationv1.APIService) {
+func waitCorrected(t *testing.T, annex *annextest.Annex, name, what string, right *apiregistrationv1.APIService) {
 	t.Helper()
 	poll.Until(t, name+", "+what, func() string {
 		found, err := apiServices(t).Get(t.Context(), name, metav1.GetOptions{})
@@ -141,8 +141,8 @@ func isPutRight(t *testing.T, annex *annextest.Annex, name, what string, right *
 			return err.Error()
 		}
 		found.UID, found.CreationTimestamp = right.UID, right.CreationTimestamp
-		delete(found.Annotations, hostingv1alpha1.RecheckAnnotation) // annex had the main cluster look again
-		if now, before := whatAnnexKeeps(t, found), whatAnnexKeeps(t, right); now != before {
+		delete(found.Annotations, hostingv1alpha1.RecheckAnnotation) // annex triggers probes of the main cluster
+		if now, before := managedContent(t, found), managedContent(t, right); now != before {
 			return now + ", which was " + before
 		}
 		return ""
@@ -151,7 +151,7 @@ func isPutRight(t *testing.T, annex *annextest.Annex, name, what string, right *
 	expect.NoError(t, annex.WaitPublished(t.Context(), group, version), "%s", what)
 }
 
-// testForeign: what somebody else has published stays as it is.
+// testForeign: annex does not change foreign APIServices.
 func testForeign(t *testing.T, annex *annextest.Annex) {
 	const group = "foreign.example.com"
 	foreign := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1." + group}}
@@ -159,55 +159,53 @@ func testForeign(t *testing.T, annex *annextest.Annex) {
 		Group: group, Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 15, CABundle: mainCluster.CA(),
 		Service: &apiregistrationv1.ServiceReference{Namespace: "elsewhere", Name: "server"},
 	}
-	if _, err := apiServices(t).Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	before := whatAnnexKeeps(t, getAPIService(t, foreign.Name))
+	expect.Create(t, apiServices(t), foreign)
+	before := managedContent(t, getAPIService(t, foreign.Name))
 	define(t, annex.AnnexConfig, newDefinition(group, "v1", "v2"))
-	// The other version would be half of a group that is somebody else's.
-	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "ForeignAPIService", "elsewhere/server")
-	if after := whatAnnexKeeps(t, getAPIService(t, foreign.Name)); after != before {
-		t.Errorf("it was %s and is %s", before, after)
+	// annex publishes no part of a foreign group.
+	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "ForeignAPIService", "elsewhere/server")
+	if after := managedContent(t, getAPIService(t, foreign.Name)); after != before {
+		t.Errorf("it changed from %s to %s", before, after)
 	}
 	if _, err := apiServices(t).Get(t.Context(), "v2."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("version v2 of the group was published: %s", errorText(err))
 	}
-	expect.NoError(t, apiServices(t).Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}))
-	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
+	expect.Delete(t, apiServices(t), foreign.Name)
+	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
 }
 
-// testBuiltIn: what the main cluster has compiled in cannot be taken from it.
+// testBuiltIn: annex publishes no compiled-in group of the main cluster.
 func testBuiltIn(t *testing.T, annex *annextest.Annex) {
 	const group = "networking.k8s.io"
-	before := whatAnnexKeeps(t, getAPIService(t, "v1."+group))
+	before := managedContent(t, getAPIService(t, "v1."+group))
 	crd := newDefinition(group, "v1", "v2")
 	crd.Annotations = map[string]string{"api-approved.kubernetes.io": "unapproved, a test"}
 	define(t, annex.AnnexConfig, crd)
-	saysPublished(t, annex.AnnexConfig, crd.Name, metav1.ConditionFalse, "GroupInMain", group+"/v1 itself")
-	if after := whatAnnexKeeps(t, getAPIService(t, "v1."+group)); after != before {
-		t.Errorf("it was %s and is %s", before, after)
+	waitPublished(t, annex.AnnexConfig, crd.Name, metav1.ConditionFalse, "GroupInMain", group+"/v1 itself")
+	if after := managedContent(t, getAPIService(t, "v1."+group)); after != before {
+		t.Errorf("it changed from %s to %s", before, after)
 	}
 	if _, err := apiServices(t).Get(t.Context(), "v2."+group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("version v2 of the group was published: %s", errorText(err))
 	}
 }
 
-// testDefinedInMain: so it is with what the main cluster defines, until it does not
-// any more.
+// testDefinedInMain: annex publishes no group of which the main cluster has CRDs, until they are
+// deleted.
 func testDefinedInMain(t *testing.T, annex *annextest.Annex) {
 	const group = "both.example.com"
 	define(t, mainCluster.Config, newDefinition(group, "v1"))
 	define(t, annex.AnnexConfig, newDefinition(group, "v1", "v2"))
-	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "GroupInMain", "kubectl label crd widgets."+group+" annex.dev/hosted=true")
-	poll.Until(t, "the main cluster goes on serving it", func() string {
+	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionFalse, "GroupInMain", "kubectl label crd widgets."+group+" annex.dev/hosted=true")
+	poll.Until(t, "the main cluster still serves it", func() string {
 		_, err := widgets(t, mainCluster.Config, group, "v1").List(t.Context(), metav1.ListOptions{})
 		return errorText(err)
 	})
 	if service := getAPIService(t, "v1."+group); service.Spec.Service != nil {
 		t.Errorf("requests go to %+v", service.Spec.Service)
 	}
-	undefine(t, mainCluster.Config, "widgets."+group)
-	saysPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
+	expect.Delete(t, definitions(t, mainCluster.Config), "widgets."+group)
+	waitPublished(t, annex.AnnexConfig, "widgets."+group, metav1.ConditionTrue, "Published", "v2, v1")
 }
 
 func errorText(err error) string {

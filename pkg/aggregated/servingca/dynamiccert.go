@@ -11,22 +11,22 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// Source is what annex serves with behind a main cluster. A *Shared and a
-// *Provided are one.
+// Source provides the serving certificate behind a main cluster. *Shared and *Provided
+// implement it.
 type Source interface {
-	// CABundle is what the main cluster verifies annex with, in PEM.
+	// CABundle verifies the serving certificate, in PEM.
 	CABundle() []byte
-	// AddListener has listener called whenever CABundle changes.
+	// AddListener registers a function that is called after each change of CABundle.
 	AddListener(listener func())
-	// ServingCert is the certificate and key that annex serves with. The server
-	// takes up a new one while it runs.
+	// ServingCert is the serving certificate and key. The server reloads it.
 	ServingCert() dynamiccertificates.CertKeyContentProvider
-	// Run keeps all that right until ctx is done.
+	// Run renews the certificate until ctx is done.
 	Run(ctx context.Context)
 }
 
-// publication holds what a Source makes known. Keys are kept in memory only.
-type publication struct {
+// dynamicServingCert holds the current certificate, key and bundle. Keys are kept in
+// memory only.
+type dynamicServingCert struct {
 	mu        sync.RWMutex
 	bundle    []byte
 	cert, key []byte
@@ -35,24 +35,26 @@ type publication struct {
 	certListeners   []dynamiccertificates.Listener
 }
 
-// CABundle is what the main cluster verifies annex with, in PEM.
-func (p *publication) CABundle() []byte {
+// CABundle verifies the serving certificate, in PEM.
+func (p *dynamicServingCert) CABundle() []byte {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return bytes.Clone(p.bundle)
 }
 
-// AddListener has listener called whenever CABundle changes.
-func (p *publication) AddListener(listener func()) {
+// AddListener registers a function that is called after each change of CABundle.
+func (p *dynamicServingCert) AddListener(listener func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.bundleListeners = append(p.bundleListeners, listener)
 }
 
-// ServingCert is the certificate and key that annex serves with.
-func (p *publication) ServingCert() dynamiccertificates.CertKeyContentProvider { return servingCert{p} }
+// ServingCert is the serving certificate and key.
+func (p *dynamicServingCert) ServingCert() dynamiccertificates.CertKeyContentProvider {
+	return servingCert{p}
+}
 
-func (p *publication) setBundle(bundle []byte) {
+func (p *dynamicServingCert) setBundle(bundle []byte) {
 	p.mu.Lock()
 	changed := !bytes.Equal(p.bundle, bundle)
 	p.bundle = bundle
@@ -65,7 +67,7 @@ func (p *publication) setBundle(bundle []byte) {
 	}
 }
 
-func (p *publication) setCert(cert, key []byte) {
+func (p *dynamicServingCert) setCert(cert, key []byte) {
 	p.mu.Lock()
 	p.cert, p.key = cert, key
 	listeners := p.certListeners
@@ -75,8 +77,8 @@ func (p *publication) setCert(cert, key []byte) {
 	}
 }
 
-// servingCert is how upstream's server asks for the certificate.
-type servingCert struct{ of *publication }
+// servingCert implements upstream's interface of a serving certificate.
+type servingCert struct{ of *dynamicServingCert }
 
 func (servingCert) Name() string { return "published-serving-cert" }
 

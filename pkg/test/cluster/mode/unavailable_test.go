@@ -23,9 +23,9 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// TestMainClusterGoesAway: annex stays ready, its administrator goes on, and
-// others are told at once, and truly, why they are refused.
-func TestMainClusterGoesAway(t *testing.T) {
+// TestMainClusterGoesDown: annex stays ready and its administrator can log in; others get an
+// immediate 503 with the reason.
+func TestMainClusterGoesDown(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
 	annex := annextest.Start(t, cluster, "--authorization-webhook-cache-authorized-ttl=0s", "--authentication-token-webhook-cache-ttl=0s")
@@ -40,7 +40,7 @@ func TestMainClusterGoesAway(t *testing.T) {
 		rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"},
 		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "robot"})
 	for name, config := range map[string]*restclient.Config{"token": token, "certificate": certificate} {
-		poll.UntilDone(t, name+" is let in", func() (bool, string) {
+		poll.UntilDone(t, name+" is accepted", func() (bool, string) {
 			got, body := get(t, config, stores)
 			return got == http.StatusOK, body
 		})
@@ -51,41 +51,41 @@ func TestMainClusterGoesAway(t *testing.T) {
 		started := time.Now()
 		got, body := get(t, config, stores)
 		if got != http.StatusServiceUnavailable || !strings.Contains(body, "the main cluster") {
-			t.Errorf("%s, with the main cluster away: %d, want 503 that names it: %s", name, got, body)
+			t.Errorf("%s, with the main cluster down: %d, want a 503 that names it: %s", name, got, body)
 		}
 		if strings.Contains(body, strings.TrimPrefix(cluster.Config.Host, "https://")) || strings.Contains(body, "refused") {
-			t.Errorf("%s learns where the main cluster is: %s", name, body)
+			t.Errorf("the response to %s discloses the main cluster's address: %s", name, body)
 		}
 		t.Logf("%s was refused after %s", name, time.Since(started).Round(time.Millisecond))
 	}
 	for name, config := range map[string]*restclient.Config{"annex's administrator": annex.AnnexConfig, "system:masters of the main cluster": masters} {
 		if got, body := get(t, config, stores); got != http.StatusOK {
-			t.Errorf("%s, with the main cluster away: %d, want 200: %s", name, got, body)
+			t.Errorf("%s, with the main cluster down: %d, want 200: %s", name, got, body)
 		}
 	}
 	if got, body := get(t, annex.AnnexConfig, "/readyz"); got != http.StatusOK {
-		t.Errorf("annex is not ready with the main cluster away: %d: %s", got, body)
+		t.Errorf("annex is not ready with the main cluster down: %d: %s", got, body)
 	}
 
 	expect.NoError(t, cluster.StartAPIServer(t.Context()))
 	for name, config := range map[string]*restclient.Config{"token": token, "certificate": certificate} {
-		poll.UntilDone(t, name+" is let in again", func() (bool, string) {
+		poll.UntilDone(t, name+" is accepted again", func() (bool, string) {
 			got, body := get(t, config, stores)
 			return got == http.StatusOK, body
 		})
 	}
 }
 
-// TestMainClusterIsAwayAtStart: annex waits, says for what, can be stopped, and
-// is ready once the main cluster is there.
-func TestMainClusterIsAwayAtStart(t *testing.T) {
+// TestMainClusterIsDownAtStart: annex logs that it waits for the main cluster, can be stopped,
+// and becomes ready once the main cluster is.
+func TestMainClusterIsDownAtStart(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
 	installation := annextest.InstallForTest(t, cluster)
 	cluster.KillAPIServer()
 
 	stopped := launch(t, installation)
-	waiting(t, stopped, "connection refused")
+	waitForLog(t, stopped, "connection refused")
 	expect.NoError(t, stopped.Signal(os.Interrupt))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -93,31 +93,27 @@ func TestMainClusterIsAwayAtStart(t *testing.T) {
 		t.Errorf("stopped while it waited: code %d, %v", code, err)
 	}
 
-	patient := launch(t, installation)
-	waiting(t, patient, "connection refused")
+	started := launch(t, installation)
+	waitForLog(t, started, "connection refused")
 	expect.NoError(t, cluster.StartAPIServer(t.Context()))
-	if err := patient.WaitReady(ctx); err != nil {
+	if err := started.WaitReady(ctx); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestMissingRoleBinding: annex says which manifest is missing, and starts once
-// it is there.
+// TestMissingRoleBinding: annex logs which manifest is missing, and starts once it is applied.
 func TestMissingRoleBinding(t *testing.T) {
 	t.Parallel()
 	cluster := ownCluster(t)
 	installation := annextest.InstallForTest(t, cluster)
 	bindings := kube(t, cluster.Config).RbacV1().RoleBindings(metav1.NamespaceSystem)
-	binding, err := bindings.Get(t.Context(), "annex-authentication-reader", metav1.GetOptions{})
-	expect.NoError(t, err)
-	expect.NoError(t, bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
+	binding := expect.Get(t, bindings, "annex-authentication-reader")
+	expect.Delete(t, bindings, binding.Name)
 
 	annex := launch(t, installation)
-	waiting(t, annex, "rbac.yaml")
+	waitForLog(t, annex, "rbac.yaml")
 	binding.ResourceVersion, binding.UID = "", ""
-	if _, err := bindings.Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Create(t, bindings, binding)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := annex.WaitReady(ctx); err != nil {
@@ -136,11 +132,11 @@ func launch(t *testing.T, installation *annextest.Installation) *process.Annex {
 	return annex
 }
 
-// waiting waits until annex says that, and why, it waits.
-func waiting(t *testing.T, annex *process.Annex, reason string) {
+// waitForLog waits until annex logs that it waits for the main cluster, and why.
+func waitForLog(t *testing.T, annex *process.Annex, reason string) {
 	t.Helper()
-	poll.UntilDone(t, "annex says what it waits for", func() (bool, string) {
-		said := annex.Stderr()
-		return strings.Contains(said, "Waiting for the main cluster") && strings.Contains(said, reason), said
+	poll.UntilDone(t, "annex logs what it waits for", func() (bool, string) {
+		log := annex.Stderr()
+		return strings.Contains(log, "Waiting for the main cluster") && strings.Contains(log, reason), log
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// TestAuthoritiesAreKnownFromTheStart has a follower whose informer never runs.
+// TestAuthoritiesAreKnownFromTheStart uses a bundle whose informer never runs.
 func TestAuthoritiesAreKnownFromTheStart(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -43,8 +43,8 @@ func TestAuthoritiesAreKnownFromTheStart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			authorities := &knownAuthorities{following: follower}
-			err = authorities.read(&corev1.ConfigMap{Data: map[string]string{clientCAKey: test.content}}, clientCAKey)
+			authorities := &preloadedCA{dynamicCA: follower}
+			err = authorities.load(&corev1.ConfigMap{Data: map[string]string{clientCAKey: test.content}}, clientCAKey)
 			if (err == nil) != test.ok {
 				t.Fatalf("reading: %v", err)
 			}

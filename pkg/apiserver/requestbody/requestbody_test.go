@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package heavywrites
+package requestbody
 
 import (
 	"context"
@@ -29,15 +29,15 @@ import (
 
 const mib = 1 << 20
 
-func newLimits(largest int64) Limits {
-	return Limits{
+func newLimits(largest int64) BodyLimits {
+	return BodyLimits{
 		MaxBodyBytes: largest, Timeout: time.Minute,
 		Small:  func(group string) bool { return group == "authorization.k8s.io" },
 		Budget: objectsize.NewBudget(largest, 10*time.Millisecond),
 	}
 }
 
-// hold takes parts of the budget for objects that are worked on.
+// hold reserves parts of the budget for objects in processing.
 func hold(t *testing.T, budget *objectsize.Budget, who string, parts int, bytes int64) {
 	t.Helper()
 	ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: who})
@@ -71,7 +71,7 @@ func TestLimits(t *testing.T) {
 	tests := map[string]struct {
 		group string
 		size  int
-		// busy has all objects worked on that may be, share those of the user.
+		// busy fills the budget, shares of it with requests of the user.
 		busy, share bool
 		want        int
 		message     string
@@ -118,7 +118,7 @@ func TestLimits(t *testing.T) {
 				}
 				recorder := httptest.NewRecorder()
 				req := newRequest(t, test.group, strings.NewReader(strings.Repeat("x", test.size)), length)
-				WithBodies(WithLimits(reads, limits, codecs()), limits).ServeHTTP(recorder, req)
+				WithBody(WithBodyLimits(reads, limits, codecs()), limits).ServeHTTP(recorder, req)
 				if recorder.Code != test.want || !strings.Contains(recorder.Body.String(), test.message) {
 					t.Errorf("got %d %q, want %d with %q", recorder.Code, recorder.Body, test.want, test.message)
 				}
@@ -133,7 +133,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// seats is flow control that looks at a request when it asks for a seat.
+// seats is flow control that inspects a request when it requests a seat.
 type seats struct {
 	utilflowcontrol.Interface
 	seat func(ctx context.Context)
@@ -157,8 +157,8 @@ func (p *pausing) Read(data []byte) (int, error) {
 	return p.Reader.Read(data)
 }
 
-// TestBodyBeforeSeat makes sure that a request waits for its seat only once its body
-// has arrived, and then as long as any other.
+// TestBodyBeforeSeat checks that a request waits for its seat only after its body has
+// arrived, and then as long as any other.
 func TestBodyBeforeSeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestBodyBeforeSeat(t *testing.T) {
 			defer cancel()
 			flow.Handle(ctx, utilflowcontrol.RequestDigest{RequestInfo: info, User: who}, nil, nil, nil, func() {})
 		})
-		WithBodies(handler, limits).ServeHTTP(httptest.NewRecorder(), req)
+		WithBody(handler, limits).ServeHTTP(httptest.NewRecorder(), req)
 		if !asked {
 			t.Error("the request never asked for a seat")
 		}
@@ -188,7 +188,7 @@ func TestBodyBeforeSeat(t *testing.T) {
 	})
 }
 
-// TestSlowReader gives back what working on a request takes when its answer begins.
+// TestSlowReader checks that the reservation is released when the response begins.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	limits := newLimits(4 * mib)
@@ -198,5 +198,5 @@ func TestSlowReader(t *testing.T) {
 		hold(t, limits.Budget, "eve", 2, 4*mib)
 	})
 	req := newRequest(t, "example.com", strings.NewReader(strings.Repeat("x", 4*mib)), 4*mib)
-	WithBodies(WithLimits(writes, limits, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
+	WithBody(WithBodyLimits(writes, limits, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
 }
