@@ -561,7 +561,7 @@ func TestRestoreToExternalEtcd(t *testing.T) {
 	}
 	mustRun(t, append([]string{"restore", file}, flags...)...)
 	_, err = run(append([]string{"restore", file}, flags...)...)
-	wantError(t, err, "--etcd-servers", "keys of something else already")
+	wantError(t, err, "--etcd-servers", "other keys already")
 
 	back := newAnnex(t, testserver.Start(t, flags...))
 	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
