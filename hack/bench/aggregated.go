@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	// takeovers is how many CRDs are labelled, one after the other.
+	// takeovers is the number of CRDs that are labelled, one after the other.
 	takeovers = 7
-	// gets, lists and creates are how often each request is timed on each way.
+	// gets, lists and creates are the numbers of requests on each way.
 	gets, lists, creates = 1000, 50, 300
 	// listed is the number of objects in a list.
 	listed = 500
@@ -73,9 +73,9 @@ func (b *bench) measureBehind(ctx context.Context, installation *annextest.Insta
 	return b.addWays(ctx, annex, followed)
 }
 
-// addTakeovers times how long it takes from the label to the first answer. The
-// first one is not counted: annex leaves the main cluster alone in its first
-// seconds. It returns a CRD that was taken over.
+// addTakeovers measures the time from the label to the first response. The first takeover
+// is not counted: annex does not change the main cluster in its first seconds. It returns
+// a CRD that was taken over.
 func (b *bench) addTakeovers(ctx context.Context, annex *annextest.Annex) (*apiextensionsv1.CustomResourceDefinition, error) {
 	mainCRDs, err := apiextensionsclient.NewForConfig(annex.Cluster.Config)
 	if err != nil {
@@ -124,15 +124,15 @@ func timeTakeover(ctx context.Context, annex *annextest.Annex, mainCRDs apiexten
 	return time.Since(began), err
 }
 
-// way is one of the two on which a request reaches annex.
+// way is one of the two ways of requests to annex.
 type way struct {
 	name   string
 	client restclient.Interface
 	took   []time.Duration
 }
 
-// addWays compares requests through the main cluster with the same to annex itself.
-// They take turns, so that whatever else the machine does hits both.
+// addWays compares requests through the main cluster with direct ones. They alternate, so
+// that other load of the machine affects both.
 func (b *bench) addWays(ctx context.Context, annex *annextest.Annex, crd *apiextensionsv1.CustomResourceDefinition) error {
 	ways := [2]*way{{name: "directly"}, {name: "through"}}
 	for i, config := range []*restclient.Config{annex.AnnexConfig, annex.Cluster.Config} {

@@ -31,15 +31,15 @@ import (
 )
 
 const (
-	// Objects of about 2.5 kB are what the targets are about.
+	// The targets are for objects of about 2.5 kB.
 	shortest, longest = 1800, 3500
 	// fleet is the number of certificates.
 	fleet = 600
-	// writeRounds are the turns that the two servers take, of roundWrites each.
+	// The two servers alternate, for writeRounds rounds of roundWrites each.
 	writeRounds, roundWrites = 15, 40
 )
 
-// stored is an annex whose etcd is looked into.
+// stored is an annex with a client of its etcd.
 type stored struct {
 	*process.Annex
 	objects dynamic.Interface
@@ -80,7 +80,7 @@ func (s *stored) connect(ctx context.Context, dataDir string) error {
 	return err
 }
 
-// compression measures what compression gains and costs.
+// compression measures the gain and cost of compression.
 func (b *bench) compression(ctx context.Context) error {
 	packed, err := b.openStored(ctx, "packed")
 	if err != nil {
@@ -117,7 +117,7 @@ func (b *bench) compression(ctx context.Context) error {
 // sizes are sums of bytes of objects.
 type sizes struct {
 	objects, plain, own, generic int
-	// strange is generic with words in spec and status that nobody has heard of.
+	// strange is generic with unknown words in spec and status.
 	strange int
 	medium  []sizes // those of about 2.5 kB
 }
@@ -132,8 +132,8 @@ func (s *sizes) add(other sizes) {
 
 func ratio(of, to int) float64 { return float64(of) / float64(max(1, to)) }
 
-// measure writes half of the objects that there are of a CRD, waits for a dictionary
-// of them, writes the others and measures those: the dictionary has not seen them.
+// measure writes half of the objects of a CRD, waits for a dictionary, and measures the
+// other half, on which the dictionary was not trained.
 func (s *stored) measure(ctx context.Context, source, name string) (sizes, error) {
 	manifest, objects, err := findObjects(ctx, source, name)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *stored) measure(ctx context.Context, source, name string) (sizes, error
 	return s.weigh(ctx, resource, written)
 }
 
-// findObjects returns the objects of a CRD in random order, the same every time.
+// findObjects returns the objects of a CRD, shuffled with a fixed seed.
 func findObjects(ctx context.Context, source, name string) (crds.Manifest, []*unstructured.Unstructured, error) {
 	for _, s := range crds.Sources() {
 		if s.Name != source {
@@ -195,8 +195,7 @@ func (s *stored) install(ctx context.Context, manifest crds.Manifest) error {
 	return (&clients{annexCRDs: s.crds}).waitServed(ctx, crd, usualRetries)
 }
 
-// write applies objects, each under a name of its own, and returns the keys of those
-// that the schema allows.
+// write applies objects under unique names, and returns the keys of the valid ones.
 func (s *stored) write(ctx context.Context, manifest crds.Manifest, objects []*unstructured.Unstructured, first int) (written []string, err error) {
 	names := manifest.CRD.Spec.Names
 	for i, object := range objects {
@@ -245,7 +244,7 @@ func (s *stored) waitDictionary(ctx context.Context, resource schema.GroupResour
 	}
 }
 
-// weigh compares what etcd has with what it would have.
+// weigh compares stored sizes with uncompressed ones.
 func (s *stored) weigh(ctx context.Context, resource schema.GroupResource, written []string) (sizes, error) {
 	generic, release := compression.NewManager().Transformer(compression.Resource{
 		GroupResource: resource, Enabled: func() bool { return true },
@@ -290,8 +289,8 @@ func (s *stored) weigh(ctx context.Context, resource schema.GroupResource, writt
 	return sum, nil
 }
 
-// estrange returns an object as long and as regular with other words in all that its
-// schema defines: the generic dictionary was written with well-known CRDs in mind.
+// estrange replaces the words of an object in all fields of its schema, keeping its length
+// and regularity: the generic dictionary was made for well-known CRDs.
 func estrange(data []byte) ([]byte, error) {
 	object := &unstructured.Unstructured{}
 	if err := object.UnmarshalJSON(data); err != nil {
@@ -324,7 +323,7 @@ func estrange(data []byte) ([]byte, error) {
 	return object.MarshalJSON()
 }
 
-// otherWords moves every letter by half of the alphabet, but for the mark of a field.
+// otherWords applies ROT13, except to the marker of a field.
 func otherWords(value any) any {
 	switch value := value.(type) {
 	case string:
@@ -357,8 +356,8 @@ func otherWords(value any) any {
 	return value
 }
 
-// compareWrites has both servers write the same by turns, so that what else the
-// machine does meets both.
+// compareWrites writes the same objects to both servers alternately, so that other load of
+// the machine affects both.
 func (b *bench) compareWrites(ctx context.Context, packed, plain *stored) error {
 	manifest, objects, err := findObjects(ctx, "cert-manager", "certificates.cert-manager.io")
 	if err != nil {
@@ -392,8 +391,8 @@ func (b *bench) compareWrites(ctx context.Context, packed, plain *stored) error 
 	return nil
 }
 
-// certificates are those of a cluster with many hosts, about 2.5 kB each once a
-// controller has reported on them.
+// certificates returns Certificates of a cluster with many hosts, about 2.5 kB each with
+// their status.
 func certificates(count int) []*unstructured.Unstructured {
 	random := rand.New(rand.NewPCG(3, 4))
 	word := func() string {
@@ -425,7 +424,7 @@ func certificates(count int) []*unstructured.Unstructured {
 			domain, name, when(), when(), when(), when(), 1+random.IntN(9))
 		object := &unstructured.Unstructured{}
 		if err := json.Unmarshal([]byte(content), object); err != nil {
-			panic(err) // it is written above
+			panic(err) // the literal is above
 		}
 		// There is a list in the interface, not in the format.
 		_ = unstructured.SetNestedSlice(object.Object, hosts, "spec", "dnsNames")

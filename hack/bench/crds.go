@@ -24,13 +24,12 @@ import (
 const (
 	// fields is the number of fields of a CRD.
 	fields = 20
-	// creators is how many CRDs are created at the same time where the time
-	// that each takes is not measured.
+	// creators is the number of concurrent creates when single ones are not timed.
 	creators = 8
-	// probes is how many CRDs are timed one by one.
+	// probes is the number of CRDs that are timed one by one.
 	probes = 11
-	// A client either asks again by itself, or does what client-go does by
-	// default: it waits for the seconds that a refusal names.
+	// Without retries, clients poll themselves. By default, client-go waits for the
+	// seconds in Retry-After.
 	noRetries, usualRetries = 0, 10
 )
 
@@ -95,8 +94,8 @@ func (b *bench) addServing(ctx context.Context, annex *process.Annex, dataDir st
 	}
 	b.add(figure{name: "CRD create to its objects can be listed, median", measured: milliseconds(median(impatient)), target: 50, unit: "ms"})
 	b.add(figure{name: "CRD create to its objects can be listed, slowest", measured: milliseconds(slices.Max(impatient)), unit: "ms"})
-	b.add(figure{name: "the same for a client that waits when it is told to, median", measured: milliseconds(median(patient)), unit: "ms"})
-	b.add(figure{name: "the same for one that was placed on its Store before, median", measured: milliseconds(median(placed)), unit: "ms"})
+	b.add(figure{name: "the same for a client that obeys Retry-After, median", measured: milliseconds(median(patient)), unit: "ms"})
+	b.add(figure{name: "the same for one that is already placed on its Store, median", measured: milliseconds(median(placed)), unit: "ms"})
 
 	annex, restart, err := b.restarts(ctx, annex, dataDir)
 	if err != nil {
@@ -140,7 +139,7 @@ func (b *bench) addMany(ctx context.Context, annex *process.Annex, dataDir strin
 	return annex, b.addMemory(ctx, annex, fmt.Sprintf("idle RSS, %d CRDs, after a start", manyCRDs), 0)
 }
 
-// place says in advance that a CRD's objects go to the Store default.
+// place creates a CRD's HostedResource, on the Store default, before the CRD.
 func (c *clients) place(ctx context.Context, i int) error {
 	_, err := c.annexHosting.HostingV1alpha1().HostedResources().Create(ctx, &hostingv1alpha1.HostedResource{
 		ObjectMeta: metav1.ObjectMeta{Name: definition(i).Name},
@@ -149,7 +148,7 @@ func (c *clients) place(ctx context.Context, i int) error {
 	return err
 }
 
-// timeCRD creates a CRD and asks for a list of its objects until there is one.
+// timeCRD measures the time from creating a CRD to listing its objects.
 func (c *clients) timeCRD(ctx context.Context, i, retries int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -164,7 +163,7 @@ func (c *clients) timeCRD(ctx context.Context, i, retries int) (time.Duration, e
 	return time.Since(began), nil
 }
 
-// waitServed asks for a list until there is one: nothing tells a client when.
+// waitServed polls until the objects can be listed.
 func (c *clients) waitServed(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, retries int) error {
 	path := fmt.Sprintf("/apis/%s/%s/%s", crd.Spec.Group, crd.Spec.Versions[0].Name, crd.Spec.Names.Plural)
 	for {
@@ -180,23 +179,28 @@ func (c *clients) waitServed(ctx context.Context, crd *apiextensionsv1.CustomRes
 	}
 }
 
-// createMany creates CRDs from several clients at once and waits for all.
+// createMany creates CRDs concurrently and waits until all are served.
 func (c *clients) createMany(ctx context.Context, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	return concurrently(count, func(i int) error {
+		crd, err := c.annexCRDs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition(i), metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		return c.waitServed(ctx, crd, noRetries)
+	})
+}
+
+// concurrently calls do for each number below count, from several goroutines.
+func concurrently(count int, do func(i int) error) error {
 	numbers := make(chan int)
 	errs := make([]error, creators)
 	var workers sync.WaitGroup
 	for worker := range creators {
 		workers.Go(func() {
 			for i := range numbers {
-				crd, err := c.annexCRDs.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition(i), metav1.CreateOptions{})
-				if err == nil {
-					err = c.waitServed(ctx, crd, noRetries)
-				}
-				if err != nil {
-					errs[worker] = errors.Join(errs[worker], err)
-				}
+				errs[worker] = errors.Join(errs[worker], do(i))
 			}
 		})
 	}
@@ -208,7 +212,7 @@ func (c *clients) createMany(ctx context.Context, count int) error {
 	return errors.Join(errs...)
 }
 
-// definition is a CRD like many others.
+// definition returns an ordinary CRD.
 func definition(i int) *apiextensionsv1.CustomResourceDefinition {
 	spec := map[string]apiextensionsv1.JSONSchemaProps{}
 	for field := range fields {

@@ -1,11 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures bin/annex from outside, as a process, and prints the
-// figures beside their targets. It asserts nothing: the machine and what else it
-// does are part of every number, so each is also compared with a floor that is
-// measured in the same run. Arguments choose what is measured: size, start, few,
-// many, place, slow, aggregated, compression, rolling.
+// Command bench measures bin/annex as a process and prints the figures and their targets.
+// It asserts nothing: the numbers depend on the machine and its load, so they are also
+// compared with a floor that is measured in the same run. Arguments select measurements:
+// size, start, few, many, place, slow, aggregated, compression, rolling.
 package main
 
 import (
@@ -31,9 +30,9 @@ const (
 	rounds = 5
 	// manyCRDs is the number of CRDs that a large installation has.
 	manyCRDs = 500
-	// settle is how long a server is left alone before its memory is read.
+	// settle is the idle time before a server's memory is read.
 	settle = 10 * time.Second
-	// limit is how long anything may take before the run is given up.
+	// limit bounds each measurement.
 	limit = 2 * time.Minute
 )
 
@@ -44,7 +43,7 @@ func main() {
 	}
 }
 
-// run measures everything, or only what is named.
+// run measures everything, or only what only names.
 func run(only []string) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -57,7 +56,7 @@ func run(only []string) error {
 	klog.SetOutput(io.Discard)
 	dir, err := os.MkdirTemp("", "annex-bench-")
 	if err != nil {
-		return fmt.Errorf("create a folder for the data: %w", err)
+		return fmt.Errorf("create a data directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
 
@@ -94,7 +93,7 @@ type figure struct {
 	name             string
 	measured, target float64
 	unit             string
-	// ofStart says that the floor of starts is worth comparing with.
+	// ofStart compares the figure with the floor of starts.
 	ofStart bool
 }
 
@@ -135,7 +134,7 @@ func (b *bench) binarySize(context.Context) error {
 	return nil
 }
 
-// floor starts what annex cannot start without, and nothing else.
+// floor measures the start of the embedded etcd, without which annex cannot start.
 func (b *bench) floor(ctx context.Context) error {
 	var starts []time.Duration
 	for i := range rounds {
@@ -173,7 +172,7 @@ func (b *bench) start(ctx context.Context, dataDir string, flags ...string) (*pr
 	return annex, time.Since(annex.Started()), nil
 }
 
-// restarts kills annex and starts it again, several times, and leaves it running.
+// restarts kills and starts annex several times, and leaves it running.
 func (b *bench) restarts(ctx context.Context, annex *process.Annex, dataDir string) (*process.Annex, time.Duration, error) {
 	var starts []time.Duration
 	for range rounds {

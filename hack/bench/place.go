@@ -6,12 +6,10 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,13 +24,13 @@ import (
 )
 
 const (
-	// placed is how many HostedResources are placed, on so many Stores.
+	// placed HostedResources are placed on placedOn Stores.
 	placed, placedOn = 1000, 20
-	// placer is the scheduler that places them.
+	// placer is the name of the scheduler.
 	placer = "bench"
 )
 
-// placement times how long a scheduler takes that finds all of them waiting.
+// placement measures how long a scheduler takes to place all waiting HostedResources.
 func (b *bench) placement(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -64,7 +62,7 @@ func (b *bench) placement(ctx context.Context) error {
 		return err
 	}
 
-	// Who is placed leaves it.
+	// A placed resource is deleted from this watch.
 	waiting, err := annexHosting.HostingV1alpha1().HostedResources().Watch(ctx, metav1.ListOptions{FieldSelector: "spec.storeName="})
 	if err != nil {
 		return err
@@ -85,7 +83,7 @@ func (b *bench) placement(ctx context.Context) error {
 		cancel() // which kills it
 		_ = scheduler.Wait()
 	}()
-	// It prints a line when it begins, as the holder of its lease.
+	// It prints a line when it becomes the leader.
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		return fmt.Errorf("wait for annex scheduler to begin: %w", err)
 	}
@@ -100,7 +98,7 @@ func (b *bench) placement(ctx context.Context) error {
 	return nil
 }
 
-// waitPlaced returns when all are gone from a watch of those that wait.
+// waitPlaced waits until all have been deleted from the watch.
 func waitPlaced(ctx context.Context, waiting watch.Interface) error {
 	for left := placed; left > 0; {
 		select {
@@ -118,7 +116,7 @@ func waitPlaced(ctx context.Context, waiting watch.Interface) error {
 	return nil
 }
 
-// makeStores makes Stores that share an etcd, and waits until all are ready.
+// makeStores creates Stores that share an etcd, and waits until all are ready.
 func makeStores(ctx context.Context, annexStores hostingclient.StoreInterface, endpoint string) error {
 	for i := range placedOn {
 		_, err := annexStores.Create(ctx, &hostingv1alpha1.Store{
@@ -145,39 +143,26 @@ func makeStores(ctx context.Context, annexStores hostingclient.StoreInterface, e
 	})
 }
 
-// makeWaiting makes HostedResources that nobody places yet: of 25 groups, every third
-// of them heavy.
+// makeWaiting creates HostedResources that wait for the scheduler, of 25 groups, every
+// third of them heavy.
 func makeWaiting(ctx context.Context, annexHostedResources hostingclient.HostedResourceInterface) error {
-	numbers := make(chan int)
-	errs := make([]error, creators)
-	var workers sync.WaitGroup
-	for worker := range creators {
-		workers.Go(func() {
-			for i := range numbers {
-				hosted := &hostingv1alpha1.HostedResource{
-					ObjectMeta: metav1.ObjectMeta{Name: definition(i).Name},
-					Spec: hostingv1alpha1.HostedResourceSpec{
-						SchedulerName: placer,
-						StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{placer: "true"}},
-					},
-				}
-				if i%3 == 0 {
-					hosted.Spec.Requests = hostingv1alpha1.ResourceList{hostingv1alpha1.ResourceObjects: resource.MustParse("100k")}
-				}
-				_, err := annexHostedResources.Create(ctx, hosted, metav1.CreateOptions{})
-				errs[worker] = errors.Join(errs[worker], err)
-			}
-		})
-	}
-	for i := range placed {
-		numbers <- i
-	}
-	close(numbers)
-	workers.Wait()
-	return errors.Join(errs...)
+	return concurrently(placed, func(i int) error {
+		hosted := &hostingv1alpha1.HostedResource{
+			ObjectMeta: metav1.ObjectMeta{Name: definition(i).Name},
+			Spec: hostingv1alpha1.HostedResourceSpec{
+				SchedulerName: placer,
+				StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{placer: "true"}},
+			},
+		}
+		if i%3 == 0 {
+			hosted.Spec.Requests = hostingv1alpha1.ResourceList{hostingv1alpha1.ResourceObjects: resource.MustParse("100k")}
+		}
+		_, err := annexHostedResources.Create(ctx, hosted, metav1.CreateOptions{})
+		return err
+	})
 }
 
-// poll asks until there is nothing left to wait for.
+// poll calls left until it returns "".
 func poll(ctx context.Context, what string, left func() (string, error)) error {
 	for {
 		waiting, err := left()

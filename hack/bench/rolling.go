@@ -24,7 +24,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
-// restarted is the number of replicas, and writers that of the clients meanwhile.
+// restarted is the number of replicas, and writers the number of clients.
 const restarted, writers = 2, 8
 
 // rollingRestart counts the requests that fail while all replicas are replaced,
@@ -105,8 +105,7 @@ func publish(ctx context.Context, annex *annextest.Annex) (string, error) {
 	return path, (&clients{annexCRDs: mainCRDs}).waitServed(ctx, created, noRetries)
 }
 
-// underLoad counts requests, and those that fail, while something is done. Nothing
-// is tried again.
+// underLoad counts requests, and failed ones, during do. It does not retry.
 func underLoad(mainConfig *restclient.Config, url string, do func() error) (requests, failed int, err error) {
 	mainHTTP, err := restclient.HTTPClientFor(mainConfig)
 	if err != nil {
@@ -136,7 +135,7 @@ func underLoad(mainConfig *restclient.Config, url string, do func() error) (requ
 			}
 		})
 	}
-	// Some that nothing happens to, on both sides.
+	// Some requests before and after.
 	time.Sleep(time.Second)
 	err = do()
 	time.Sleep(time.Second)

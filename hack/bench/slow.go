@@ -25,18 +25,17 @@ import (
 )
 
 const (
-	// slowBy is how much longer everything takes to the slow Store, and back.
+	// slowBy is the delay of the slow Store, in each direction.
 	slowBy = 250 * time.Millisecond
-	// waiters are the clients of the slow Store. Each does its requests once in an
-	// interval, so that they cost annex the same whether that is slow or not.
+	// waiters are the clients of the slow Store. Each sends its requests once per
+	// interval, so that the load is the same with and without the delay.
 	waiters, waiterInterval = 32, 2500 * time.Millisecond
-	// slowRounds is how often requests are timed while it is slow, and as often while
-	// it is not, and slowRequests how many each time.
+	// slowRounds is how often slowRequests requests are timed with, and without, the delay.
 	slowRounds, slowRequests = 8, 450
 )
 
-// slowStore times requests for a resource while others wait for the slow Store of
-// another resource, and while that is as quick as any.
+// slowStore measures requests for a resource while other clients wait for the slow Store
+// of another resource, and while that Store is not slow.
 func (b *bench) slowStore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -105,11 +104,11 @@ func (b *bench) addSlow(quick, slow []time.Duration) {
 		return milliseconds(all[len(all)*99/100])
 	}
 	b.add(figure{name: "requests for a resource while clients of another's Store do not wait, p99", measured: p99(quick), unit: "ms"})
-	b.add(figure{name: fmt.Sprintf("the same while these clients wait for a Store that is %s away, p99", slowBy), measured: p99(slow), unit: "ms"})
+	b.add(figure{name: fmt.Sprintf("the same while these clients wait for a Store with a delay of %s, p99", slowBy), measured: p99(slow), unit: "ms"})
 	b.add(figure{name: "beside a slow Store / beside a quick Store, p99", measured: p99(slow) / p99(quick), target: 1.2, unit: "x"})
 }
 
-// resourceOn makes a Store and a CRD whose objects are kept there.
+// resourceOn creates a Store and a CRD whose objects are on it.
 func resourceOn(
 	ctx context.Context, annexHosting annexclient.Interface, annexClients *clients, store, endpoint string, i int,
 ) (*apiextensionsv1.CustomResourceDefinition, error) {
@@ -144,7 +143,7 @@ func resourceOn(
 	return crd, annexClients.waitServed(ctx, crd, noRetries)
 }
 
-// timeRequests times creates, reads and short lists, one after the other.
+// timeRequests measures creates, reads and short lists, one after the other.
 func timeRequests(ctx context.Context, annexREST restclient.Interface, crd *apiextensionsv1.CustomResourceDefinition, round int) ([]time.Duration, error) {
 	var all []time.Duration
 	for i := range slowRequests / 3 {
@@ -184,14 +183,14 @@ func requestThing(ctx context.Context, annexREST restclient.Interface, crd *apie
 	return all, nil
 }
 
-// besideWaiters measures while other clients write to and read from another resource.
+// besideWaiters calls measure while other clients use another resource.
 func besideWaiters(ctx context.Context, annexREST restclient.Interface, crd *apiextensionsv1.CustomResourceDefinition, round int, measure func() error) error {
 	waiting, cancel := context.WithCancel(ctx)
 	errs := make([]error, waiters)
 	var running sync.WaitGroup
 	for waiter := range waiters {
 		running.Go(func() {
-			// Not all at the same moment.
+			// Start at different times.
 			next := time.NewTimer(waiterInterval * time.Duration(waiter) / waiters)
 			defer next.Stop()
 			for i := 0; ; i++ {

@@ -1,10 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart makes the templates of artifacts/chart out of the manifests in
-// artifacts/deploy, so that there is one source for both. In the manifests
+// Command chart generates the templates of artifacts/chart from the manifests in
+// artifacts/deploy. In the manifests
 //
-//	#+ text        is a line that only the chart has
+//	#+ text        is a line of the chart only
 //	key: value #= text  is a line whose value is text in the chart; if the value
 //	               is a block below the key, text stands for the block
 //
@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// sources are the manifests below the deploy folder, and the templates they
-// become. The namespace is not among them: Helm makes it.
+// sources maps manifests in artifacts/deploy to templates. The namespace is not among them:
+// Helm creates it.
 var sources = []struct{ manifest, template string }{
 	{"base/serviceaccount.yaml", "serviceaccount.yaml"},
 	{"base/rbac.yaml", "rbac.yaml"},
@@ -66,7 +66,7 @@ func generate(deploy, templates string) error {
 	return nil
 }
 
-// convert makes a template of a manifest.
+// convert converts a manifest to a template.
 func convert(manifest string) (string, error) {
 	var out strings.Builder
 	replaced := -1 // the indentation of the key whose block is left out

@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo runs a main cluster for a person: with argument main-cluster the
-// cluster alone, with argument demo annex behind it and a tour in kubectl commands.
-// Everything is gone when it ends.
+// Command demo runs a main cluster (argument main-cluster), or a main cluster with annex and
+// a tour of kubectl commands (argument demo). It removes everything when it ends.
 package main
 
 import (
@@ -13,13 +12,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"k8s.io/klog/v2"
 
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
+	"github.com/annex-dev/annex/pkg/test/process"
 )
 
 func main() {
@@ -38,7 +44,7 @@ func run(ctx context.Context, args []string) error {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	if len(args) == 0 {
-		return errors.New("say what to run: main-cluster or demo")
+		return errors.New("the argument must be main-cluster or demo")
 	}
 	set := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	once := set.Bool("once", false, "End after the tour.")
@@ -54,11 +60,11 @@ func run(ctx context.Context, args []string) error {
 	case "demo":
 		return withCluster(ctx, func(cluster *maincluster.Cluster) error { return runDemo(ctx, cluster, *once) })
 	default:
-		return fmt.Errorf("there is no %q: say main-cluster or demo", args[0])
+		return fmt.Errorf("unknown argument %q: it must be main-cluster or demo", args[0])
 	}
 }
 
-// withCluster runs a main cluster as long as use takes.
+// withCluster runs a main cluster during use.
 func withCluster(ctx context.Context, use func(*maincluster.Cluster) error) (err error) {
 	began := time.Now()
 	fmt.Println("starting a main cluster: etcd, kube-apiserver, kube-controller-manager ...")
@@ -76,5 +82,182 @@ func waitForEnd(ctx context.Context, once bool) error {
 		return nil
 	}
 	<-ctx.Done()
+	return nil
+}
+
+// group is that of the CRD among the examples.
+const group = "example.com"
+
+// runDemo puts annex behind the cluster and shows it.
+func runDemo(ctx context.Context, cluster *maincluster.Cluster, once bool) (err error) {
+	began := time.Now()
+	fmt.Println("\nstarting annex behind it, with the service account and rights of artifacts/deploy ...")
+	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, balancer.Close()) }()
+	installation, err := annextest.Install(ctx, cluster, balancer)
+	if err != nil {
+		return err
+	}
+	dataDir := filepath.Join(cluster.Dir, "annex")
+	annex, err := installation.LaunchProcess(ctx, dataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, annex.Shutdown()) }()
+	fmt.Printf("annex is ready at %s after %.1f s\n", annex.URL, time.Since(began).Seconds())
+	if err := installation.WaitHosting(ctx); err != nil {
+		return fmt.Errorf("%w\nstderr of annex:\n%s", err, annex.Process.Stderr())
+	}
+	t := &tour{cluster: cluster, annex: annex}
+	if t.kubectl, err = process.Bin(ctx, "kubectl"); err != nil {
+		return err
+	}
+	if t.root, err = process.ModuleRoot(ctx); err != nil {
+		return err
+	}
+	if err := t.run(ctx); err != nil {
+		return fmt.Errorf("%w\nstderr of annex:\n%s", err, annex.Process.Stderr())
+	}
+	if !once {
+		fmt.Printf(`
+Go on in another shell; Ctrl-C here stops everything and removes it.
+  use the main cluster:   export KUBECONFIG=%s
+  use annex directly:     export KUBECONFIG=%s
+  stop annex alone:       kill %d
+`, cluster.Kubeconfig, annex.Kubeconfig, annex.Process.PID())
+	}
+	return waitForEnd(ctx, once)
+}
+
+// etcdKeys lists keys in annex's etcd.
+func etcdKeys(ctx context.Context, dataDir, prefix string) ([]string, error) {
+	socket := filepath.Join(dataDir, "etcd", "client.sock")
+	if _, err := os.Stat(socket); err != nil {
+		return nil, fmt.Errorf("look for the socket of annex's etcd: %w", err)
+	}
+	annexEtcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, fmt.Errorf("connect to annex's etcd: %w", err)
+	}
+	defer annexEtcd.Close()
+	found, err := annexEtcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, fmt.Errorf("list the keys below %s in annex's etcd: %w", prefix, err)
+	}
+	keys := make([]string, 0, len(found.Kvs))
+	for _, pair := range found.Kvs {
+		keys = append(keys, string(pair.Key))
+	}
+	return keys, nil
+}
+
+// tour shows annex with commands that a user would type.
+type tour struct {
+	cluster *maincluster.Cluster
+	annex   *annextest.Annex
+	kubectl string
+	root    string // of the repository, where the examples are
+}
+
+func (t *tour) run(ctx context.Context) error {
+	steps := []func(context.Context) error{t.showHosting, t.takeOver, t.useWidgets, t.showEtcds}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func explain(text string) { fmt.Printf("\n# %s\n", text) }
+
+// do prints a command and runs it, split at spaces.
+func (t *tour) do(ctx context.Context, arguments string) error {
+	fmt.Printf("$ kubectl %s\n", arguments)
+	command := exec.CommandContext(ctx, t.kubectl, strings.Fields(arguments)...)
+	command.Dir = t.root
+	command.Env = append(os.Environ(), "KUBECONFIG="+t.cluster.Kubeconfig, "KUBECACHEDIR="+t.cluster.Dir+"/kubectl-cache")
+	command.Stdout, command.Stderr = os.Stdout, os.Stdout
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("kubectl %s: %w", arguments, err)
+	}
+	return nil
+}
+
+func (t *tour) all(ctx context.Context, commands ...string) error {
+	for _, command := range commands {
+		if err := t.do(ctx, command); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tour) showHosting(ctx context.Context) error {
+	explain("The main cluster proxies annex's own group to it.")
+	return t.all(ctx, "get apiservices v1alpha1.hosting.annex.dev", "get stores")
+}
+
+func (t *tour) takeOver(ctx context.Context) error {
+	explain("A CRD of the main cluster, as any chart installs it.")
+	if err := t.all(ctx,
+		"apply -f artifacts/examples/00-namespace.yaml -f artifacts/examples/30-customresourcedefinition.yaml",
+		"wait --for=condition=Established crd/widgets."+group,
+		"get apiservices v1."+group,
+	); err != nil {
+		return err
+	}
+	explain("Let annex check that the main cluster has no objects of the group, and label the CRD for annex.")
+	if err := t.all(ctx,
+		"create clusterrole annex-hosted-"+group+" --verb=list,watch --resource=widgets."+group,
+		"label clusterrole annex-hosted-"+group+" annex.dev/aggregate-to-annex=true",
+		"label crd widgets."+group+" annex.dev/hosted=true",
+	); err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, version := range []string{"v1", "v1beta1"} {
+		if err := t.annex.WaitPublished(ctx, group, version); err != nil {
+			return err
+		}
+	}
+	explain(fmt.Sprintf("%.1f s later requests for widgets go to annex (in its first seconds behind a cluster it publishes nothing but its own group).", time.Since(began).Seconds()))
+	return t.all(ctx, "get apiservices -l annex.dev/published-by", "get hostedresources")
+}
+
+func (t *tour) useWidgets(ctx context.Context) error {
+	explain("Use it as before.")
+	return t.all(ctx,
+		"apply -f artifacts/examples/40-widget.yaml",
+		"get widgets --all-namespaces",
+		"explain widgets.spec.color",
+		"wait --for=jsonpath={.status.objects}=1 hostedresource/widgets."+group,
+		"get hostedresources",
+	)
+}
+
+// showEtcds shows in which etcd the objects are.
+func (t *tour) showEtcds(ctx context.Context) error {
+	const mainPrefix, annexPrefix = "/registry/" + group + "/", "/annex/" + group + "/"
+	mainKeys, err := t.cluster.EtcdKeys(ctx, mainPrefix)
+	if err != nil {
+		return err
+	}
+	annexKeys, err := etcdKeys(ctx, t.annex.DataDir, annexPrefix)
+	if err != nil {
+		return err
+	}
+	explain("Where are the objects?")
+	fmt.Printf("below %s in the main cluster's etcd: %d\n", mainPrefix, len(mainKeys))
+	fmt.Printf("below %s in annex's etcd: %d\n", annexPrefix, len(annexKeys))
+	for _, key := range annexKeys {
+		fmt.Println("  " + key)
+	}
+	if len(mainKeys) > 0 || len(annexKeys) == 0 {
+		return errors.New("the objects are not where they should be")
+	}
 	return nil
 }

@@ -20,7 +20,7 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// result is what became of one level.
+// result is the result of one level.
 type result struct {
 	level      string
 	skipReason string
@@ -47,7 +47,7 @@ func (r *result) read(events io.Reader, out io.Writer) error {
 		if len(line) > 0 {
 			var e event
 			if json.Unmarshal(line, &e) != nil {
-				// Not an event: something that go test itself has to say.
+				// Not an event, but a message of go test itself.
 				fmt.Fprintf(out, "%s", line)
 			} else {
 				r.handle(e, out)
@@ -103,8 +103,7 @@ func (r *result) packageDone(e event, out io.Writer) {
 		fmt.Fprintf(out, "ok    %-44s %6.1fs\n", name, e.Elapsed)
 		return
 	}
-	// A panic or a timeout is in the output of the package and of tests that
-	// never got a verdict.
+	// A panic or a timeout is in the output of the package and of unfinished tests.
 	for key, lines := range r.output {
 		if strings.HasPrefix(key, e.Package+" ") {
 			fmt.Fprint(out, strings.Join(lines, ""))
@@ -115,18 +114,18 @@ func (r *result) packageDone(e event, out io.Writer) {
 	r.failures++
 }
 
-// reason is what a test said last before it was skipped.
+// reason returns the last message of a skipped test.
 func reason(lines []string) string {
-	said := "no reason given"
+	last := "no reason given"
 	for _, line := range lines {
 		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- SKIP") {
-			said = text
+			last = text
 		}
 	}
-	return said
+	return last
 }
 
-// relevant drops the lines that only say that a test started, paused or went on.
+// relevant drops the lines about tests being started, paused or continued.
 func relevant(lines []string) string {
 	var kept strings.Builder
 	for _, line := range lines {

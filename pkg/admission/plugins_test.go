@@ -33,7 +33,7 @@ func TestOrderNamesEveryRegisteredPluginOnce(t *testing.T) {
 }
 
 // TestUpstreamDefaults fails when an upgrade of k8s.io/apiserver adds, drops or
-// reorders a default plugin: somebody then has to decide whether annex follows.
+// reorders a default plugin: decide then whether annex follows.
 func TestUpstreamDefaults(t *testing.T) {
 	t.Parallel()
 	decided := []string{

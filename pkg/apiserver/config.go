@@ -25,7 +25,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/apiserver/heavywrites"
+	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
 	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
@@ -64,7 +64,7 @@ type ExtraConfig struct {
 	// WebhookCredentials authenticate to these webhooks.
 	WebhookCredentials webhook.AuthenticationInfoResolverWrapper
 	// BodyLimits bound request bodies.
-	BodyLimits heavywrites.Limits
+	BodyLimits requestbody.BodyLimits
 	// WrapAll wraps the whole chain of HTTP handlers; nil adds nothing.
 	WrapAll func(http.Handler, runtime.NegotiatedSerializer) http.Handler
 	// WrapAPIs wraps the aggregator inside upstream's filters, where the user is known;

@@ -9,7 +9,7 @@ import (
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/annex-dev/annex/pkg/apiserver/heavywrites"
+	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
 )
 
 // The path of a request, from the socket to the REST storage:
@@ -19,13 +19,13 @@ import (
 //  2. ExtraConfig.WrapAll, behind a main cluster: pkg/aggregated/maincluster returns 503
 //     instead of 401 if the main cluster could not be asked, and sets the header that
 //     names annex's Service.
-//  3. heavywrites.WithBodies: makes the body readable once, at step 5 or 6.
+//  3. requestbody.WithBody: makes the body readable once, at step 5 or 6.
 //  4. genericapiserver.DefaultBuildHandlerChain, outer part: panic recovery, timeouts,
 //     authentication, audit, impersonation.
-//  5. DefaultBuildHandlerChain, inner part: heavywrites.FlowControl reads the body within
+//  5. DefaultBuildHandlerChain, inner part: requestbody.FlowControl reads the body within
 //     limits of time, size and memory, then upstream's flow control waits for a seat;
 //     then authorization.
-//  6. heavywrites.WithLimits: rejects requests whose body exceeded a limit; reads the
+//  6. requestbody.WithBodyLimits: rejects requests whose body exceeded a limit; reads the
 //     body if flow control is off or exempts the request.
 //  7. ExtraConfig.WrapAPIs, behind a main cluster: pkg/aggregated/discovery filters
 //     OpenAPI and discovery for the main cluster's aggregator. It needs the user.
@@ -39,9 +39,9 @@ func (c CompletedConfig) buildHandlerChain(definitions crdinformers.CustomResour
 		if wrap := c.extra.WrapAPIs; wrap != nil {
 			handler = wrap(handler, definitions) // 7
 		}
-		handler = heavywrites.WithLimits(handler, c.extra.BodyLimits, generic.Serializer) // 6
-		handler = genericapiserver.DefaultBuildHandlerChain(handler, generic)             // 4, 5
-		handler = heavywrites.WithBodies(handler, c.extra.BodyLimits)                     // 3
+		handler = requestbody.WithBodyLimits(handler, c.extra.BodyLimits, generic.Serializer) // 6
+		handler = genericapiserver.DefaultBuildHandlerChain(handler, generic)                 // 4, 5
+		handler = requestbody.WithBody(handler, c.extra.BodyLimits)                           // 3
 		if wrap := c.extra.WrapAll; wrap != nil {
 			handler = wrap(handler, generic.Serializer) // 2
 		}
@@ -52,6 +52,6 @@ func (c CompletedConfig) buildHandlerChain(definitions crdinformers.CustomResour
 // limitBodies puts the reading of bodies before the wait for a seat.
 func (c *Config) limitBodies() {
 	if c.Generic.FlowControl != nil {
-		c.Generic.FlowControl = heavywrites.FlowControl(c.Generic.FlowControl, c.Extra.BodyLimits)
+		c.Generic.FlowControl = requestbody.FlowControl(c.Generic.FlowControl, c.Extra.BodyLimits)
 	}
 }

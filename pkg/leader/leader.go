@@ -1,6 +1,11 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package leader elects one of several replicas with a Lease.
+//
+// It is client-go's leader election with two differences. A replica that loses the Lease
+// does not exit: it continues to serve and becomes a candidate again. And the Lease is
+// released only once everything that it guards has stopped, so that leaders never overlap.
 package leader
 
 import (
@@ -9,6 +14,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/spf13/pflag"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -187,4 +195,84 @@ func (e *election) release(ctx context.Context) {
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("The lease was not released and has to expire", "err", err)
 	}
+}
+
+// AddFlags adds the flags of a timing, named as in upstream's components. What describes
+// the leader's work: "runs the controllers".
+func (t *Timing) AddFlags(fs *pflag.FlagSet, what string) {
+	fs.DurationVar(&t.LeaseDuration, "leader-elect-lease-duration", t.LeaseDuration,
+		"How long other replicas wait for a leader that keeps silent before one of them "+what+". Whole seconds.")
+	fs.DurationVar(&t.RenewDeadline, "leader-elect-renew-deadline", t.RenewDeadline,
+		"How long the leader tries to renew its lease before it stops leading.")
+	fs.DurationVar(&t.RetryPeriod, "leader-elect-retry-period", t.RetryPeriod,
+		"The time between two attempts to get or renew the lease.")
+}
+
+// logInterval is how often an unreachable Lease is logged as an error.
+const logInterval = time.Minute
+
+// quietLock limits the log messages about an unreachable Lease. Upstream logs an error at
+// each attempt: every two seconds in every replica while the main cluster is unavailable.
+// It is used by one goroutine at a time.
+type quietLock struct {
+	resourcelock.Interface
+	logger klog.Logger
+	// timeout bounds a single attempt, so that one that hangs leaves time for more.
+	timeout      time.Duration
+	now          func() time.Time
+	failingSince time.Time
+	lastLogged   time.Time
+}
+
+// Get reads the Lease.
+func (l *quietLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	attempt, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	record, raw, err := l.Interface.Get(attempt)
+	l.note(ctx, err)
+	return record, raw, err
+}
+
+// Create makes the Lease.
+func (l *quietLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	attempt, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	err := l.Interface.Create(attempt, record)
+	l.note(ctx, err)
+	return err
+}
+
+// Update writes the Lease.
+func (l *quietLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	attempt, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	err := l.Interface.Update(attempt, record)
+	l.note(ctx, err)
+	return err
+}
+
+// note logs a failure that has lasted a while: single failures, and those while the server
+// starts, are transient.
+func (l *quietLock) note(ctx context.Context, err error) {
+	expected := apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+	now := l.now()
+	switch {
+	case err == nil || expected:
+		l.failingSince = time.Time{}
+	case ctx.Err() != nil: // stopping
+	case l.failingSince.IsZero():
+		l.failingSince = now
+	case now.Sub(l.failingSince) > DefaultRenewDeadline && now.Sub(l.lastLogged) >= logInterval:
+		l.lastLogged = now
+		l.logger.Error(err, "The leader election lease cannot be reached, will retry",
+			"since", l.failingSince)
+	}
+}
+
+// upstreamLogger is the logger of client-go's election, which logs only at verbosity 4.
+func upstreamLogger(ctx context.Context) klog.Logger {
+	if logger := klog.FromContext(ctx).V(4); logger.Enabled() {
+		return logger
+	}
+	return klog.Logger{}
 }

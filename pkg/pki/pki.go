@@ -1,9 +1,18 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package pki creates and renews the certificates of a standalone annex: a CA, the serving
+// certificate, and the administrator's client certificate with its kubeconfig.
+//
+// It neither uses nor overwrites files that annex did not create: a replaced or damaged
+// file is an error that names it.
+//
+// A certificate and its key are in one file, so that one rename replaces both: no reader,
+// and no start after a kill -9, finds a pair that does not match.
 package pki
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -185,4 +194,42 @@ func exists(path string) (bool, error) {
 		return false, fmt.Errorf("look for %s: %w", path, err)
 	}
 	return true, nil
+}
+
+const certFlag, keyFlag = "--tls-cert-file", "--tls-private-key-file"
+
+// CheckServingPair checks a serving certificate that the user provides. Errors name the
+// flag and the file.
+func CheckServingPair(certFile, keyFile string, now time.Time) error {
+	rawCert, err := os.ReadFile(certFile)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", certFlag, certFile, errors.Unwrap(err))
+	}
+	rawKey, err := os.ReadFile(keyFile)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", keyFlag, keyFile, errors.Unwrap(err))
+	}
+	return CheckServingContent(certFile, keyFile, rawCert, rawKey, now)
+}
+
+// CheckServingContent is CheckServingPair for the content of the files.
+func CheckServingContent(certFile, keyFile string, rawCert, rawKey []byte, now time.Time) error {
+	block := findBlock(rawCert, certBlock)
+	if block == nil {
+		return fmt.Errorf("%s %s: contains no PEM certificate", certFlag, certFile)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", certFlag, certFile, err)
+	}
+	if _, err := tls.X509KeyPair(rawCert, rawKey); err != nil {
+		return fmt.Errorf("%s %s: key cannot be used with %s %s: %w", keyFlag, keyFile, certFlag, certFile, err)
+	}
+	switch {
+	case now.After(cert.NotAfter):
+		return fmt.Errorf("%s %s: expired on %s", certFlag, certFile, date(cert.NotAfter))
+	case now.Before(cert.NotBefore):
+		return fmt.Errorf("%s %s: not valid before %s", certFlag, certFile, date(cert.NotBefore))
+	}
+	return nil
 }

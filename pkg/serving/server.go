@@ -1,12 +1,25 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package serving is an HTTPS server that can move clients to other replicas without
+// losing a request.
+//
+// An aggregator sends all requests over one HTTP/2 connection. To close it, Go's server
+// sends GOAWAY with the last request that it has received. Requests in flight are dropped,
+// and the aggregator can only resend those without a body: writes get 503. RFC 9113
+// section 6.8 describes the alternative: a first GOAWAY that excludes no request, and a
+// second one after everything that crossed it has arrived. Go's server does not send the
+// first one, so this package inserts it between two frames of Go's.
+//
+// Upstream's API server starts its own HTTP server. It gets a listener without connections:
+// the Server of this package listens instead, and ends when upstream closes that listener.
 package serving
 
 import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log"
 	"math/rand/v2"
 	"net"
@@ -236,4 +249,38 @@ func (errorLog) Write(p []byte) (int, error) {
 		klog.Background().Info("HTTP server error", "message", line)
 	}
 	return len(p), nil
+}
+
+// newTLSConfig returns the configuration of upstream's server, and the controller that
+// reloads its certificates. Upstream runs their sources.
+func newTLSConfig(info *genericapiserver.SecureServingInfo) (*tls.Config, *dynamiccertificates.DynamicServingCertificateController, error) {
+	config := &tls.Config{
+		MinVersion:       max(tls.VersionTLS12, info.MinTLSVersion),
+		CipherSuites:     info.CipherSuites,
+		CurvePreferences: info.CurvePreferences,
+		NextProtos:       []string{"h2", "http/1.1"},
+	}
+	if info.DisableHTTP2 {
+		config.NextProtos = []string{"http/1.1"}
+	}
+	if info.ClientCA != nil {
+		// Requested and not verified here: there are other ways to log in.
+		config.ClientAuth = tls.RequestClientCert
+	}
+	controller := dynamiccertificates.NewDynamicServingCertificateController(config, info.ClientCA, info.Cert, info.SNICerts, nil)
+	if info.ClientCA != nil {
+		info.ClientCA.AddListener(controller)
+	}
+	if info.Cert != nil {
+		info.Cert.AddListener(controller)
+	}
+	for _, cert := range info.SNICerts {
+		cert.AddListener(controller)
+	}
+	if err := controller.RunOnce(); err != nil {
+		return nil, nil, fmt.Errorf("load the serving certificates: %w", err)
+	}
+	serving := config.Clone()
+	serving.GetConfigForClient = controller.GetConfigForClient
+	return serving, controller, nil
 }

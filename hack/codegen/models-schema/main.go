@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command models-schema prints the generated OpenAPI definitions as one OpenAPI
-// v2 document. The generator of apply configurations reads it to learn list and
-// map keys.
+// Command models-schema prints the generated OpenAPI definitions as one OpenAPI v2
+// document, from which the generator of apply configurations reads list and map keys.
 package main
 
 import (

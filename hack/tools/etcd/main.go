@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command etcd is etcd itself, built from the module that go.mod pins. etcd's own
-// command lies in a module that cannot be required: it replaces others.
+// Command etcd is etcd, built from the module that go.mod pins. etcd's own command is in a
+// module with replace directives, which cannot be required.
 package main
 
 import (

@@ -1,10 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command operator is an operator as others write them, on controller-runtime: with
-// leader election, caches, a finalizer, status conditions and server-side apply. It
-// knows nothing of annex but its URL; the end-to-end tests run it with the rights
-// of manifests/rbac.yaml.
+// Command operator is a typical operator on controller-runtime, with leader election,
+// caches, a finalizer, status conditions and server-side apply. It has nothing specific to
+// annex; the end-to-end tests run it with the rights of manifests/rbac.yaml.
 package main
 
 import (
@@ -30,7 +29,7 @@ func main() {
 	targets := flag.String("targets", "", "the namespaces in which copies may be, separated by commas")
 	flag.Parse() // controller-runtime adds --kubeconfig
 	if *targets == "" {
-		// No namespace at all would stand for every namespace in the caches.
+		// Without a namespace, the caches would select all.
 		fmt.Fprintln(os.Stderr, "operator: --targets must name a namespace")
 		os.Exit(2)
 	}
@@ -65,7 +64,7 @@ func run(namespace string, targets []string) error {
 		LeaderElection:                true,
 		LeaderElectionID:              "broadcast-operator",
 		LeaderElectionNamespace:       namespace,
-		LeaderElectionReleaseOnCancel: true, // main ends right after
+		LeaderElectionReleaseOnCancel: true, // main ends then
 		LeaseDuration:                 &leaseDuration,
 		RenewDeadline:                 &renewDeadline,
 		RetryPeriod:                   &retryPeriod,
@@ -80,7 +79,7 @@ func run(namespace string, targets []string) error {
 	return manager.Start(ctrl.SetupSignalHandler())
 }
 
-// cacheOptions keep the caches to what the operator may see.
+// cacheOptions restrict the caches to the operator's rights.
 func cacheOptions(namespace string, targets []string) cache.Options {
 	copies := map[string]cache.Config{}
 	for _, target := range targets {

@@ -30,21 +30,21 @@ const (
 	// finalizer keeps a Broadcast until its copies are gone: they are in other
 	// namespaces, where nothing can be owned by it.
 	finalizer = "operator.example.com/copies"
-	// fieldOwner is who applies.
+	// fieldOwner is the field manager.
 	fieldOwner = client.FieldOwner("broadcast-operator")
 	// ownerAnnotation on a copy names its Broadcast, copyLabel marks copies.
 	ownerAnnotation = "operator.example.com/broadcast"
 	copyLabel       = "operator.example.com/copy"
-	// retryRefused is when it is tried again to do what annex refused.
+	// retryRefused is the wait after annex has rejected a copy.
 	retryRefused = 2 * time.Second
 )
 
-// reconciler keeps copies as Broadcasts say.
+// reconciler reconciles the copies of Broadcasts.
 type reconciler struct {
 	client.Client
-	// live reads past the cache, which may not know the newest copies.
+	// live bypasses the cache, which may not have the newest copies.
 	live client.Reader
-	// targets are the namespaces in which there can be copies.
+	// targets returns the namespaces that can have copies.
 	targets []string
 	events  events.EventRecorder
 }
@@ -64,7 +64,7 @@ func (r *reconciler) addTo(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile makes the copies of one Broadcast what it says, or removes them.
+// Reconcile updates or deletes the copies of one Broadcast.
 func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var broadcast Broadcast
 	if err := r.Get(ctx, request.NamespacedName, &broadcast); err != nil {
@@ -89,8 +89,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, errors.Join(applyErr, pruneErr)
 }
 
-// applyCopies returns in which namespaces the copy is as it should be, and the
-// first error.
+// applyCopies returns the namespaces whose copy is up to date, and the first error.
 func (r *reconciler) applyCopies(ctx context.Context, broadcast *Broadcast) (copied []string, firstErr error) {
 	for _, namespace := range broadcast.Spec.Namespaces {
 		configMap := corev1apply.ConfigMap(broadcast.Name, namespace).
@@ -107,7 +106,7 @@ func (r *reconciler) applyCopies(ctx context.Context, broadcast *Broadcast) (cop
 	return copied, firstErr
 }
 
-// applyStatus says what came of it.
+// applyStatus writes the result to the status.
 func (r *reconciler) applyStatus(ctx context.Context, broadcast *Broadcast, copied []string, err error) error {
 	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Copied", ObservedGeneration: broadcast.Generation}
 	if err != nil {
@@ -142,7 +141,7 @@ func (r *reconciler) applyStatus(ctx context.Context, broadcast *Broadcast, copi
 	return nil
 }
 
-// finalize removes all copies and lets go of the Broadcast.
+// finalize deletes all copies and removes the finalizer.
 func (r *reconciler) finalize(ctx context.Context, broadcast *Broadcast) error {
 	if !controllerutil.ContainsFinalizer(broadcast, finalizer) {
 		return nil
@@ -157,7 +156,7 @@ func (r *reconciler) finalize(ctx context.Context, broadcast *Broadcast) error {
 	return nil
 }
 
-// deleteCopies removes the copies that are not in one of the namespaces to keep.
+// deleteCopies deletes the copies in other namespaces than those to keep.
 func (r *reconciler) deleteCopies(ctx context.Context, broadcast *Broadcast, keep []string) error {
 	for _, namespace := range r.targets {
 		if slices.Contains(keep, namespace) {

@@ -15,7 +15,7 @@ import (
 // groupVersion is that of manifests/crd.yaml.
 var groupVersion = schema.GroupVersion{Group: "operator.example.com", Version: "v1alpha1"}
 
-// Broadcast keeps a ConfigMap in several namespaces the same.
+// Broadcast is a ConfigMap that is copied to several namespaces.
 type Broadcast struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -24,17 +24,17 @@ type Broadcast struct {
 	Status BroadcastStatus `json:"status,omitempty"`
 }
 
-// BroadcastSpec says what is to be where.
+// BroadcastSpec is the desired state.
 type BroadcastSpec struct {
-	// Namespaces are where a copy is kept, under the Broadcast's name.
+	// Namespaces get a copy, with the Broadcast's name.
 	Namespaces []string `json:"namespaces"`
-	// Data is what the copies hold.
+	// Data is the content of the copies.
 	Data map[string]string `json:"data,omitempty"`
 }
 
-// BroadcastStatus says what is where.
+// BroadcastStatus is the observed state.
 type BroadcastStatus struct {
-	// Copies are the namespaces with a copy that is as it should be.
+	// Copies are the namespaces with an up-to-date copy.
 	Copies     []string           `json:"copies,omitempty"`
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
@@ -47,13 +47,13 @@ type BroadcastList struct {
 	Items []Broadcast `json:"items"`
 }
 
-// addToScheme tells clients of the kinds.
+// addToScheme registers the kinds.
 func addToScheme(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(groupVersion, &Broadcast{}, &BroadcastList{})
 	metav1.AddToGroupVersion(scheme, groupVersion)
 }
 
-// DeepCopyObject is what runtime.Object asks for.
+// DeepCopyObject implements runtime.Object.
 func (b *Broadcast) DeepCopyObject() runtime.Object {
 	c := &Broadcast{TypeMeta: b.TypeMeta}
 	b.DeepCopyInto(&c.ObjectMeta)
@@ -62,7 +62,7 @@ func (b *Broadcast) DeepCopyObject() runtime.Object {
 	return c
 }
 
-// DeepCopyObject is what runtime.Object asks for.
+// DeepCopyObject implements runtime.Object.
 func (l *BroadcastList) DeepCopyObject() runtime.Object {
 	c := &BroadcastList{TypeMeta: l.TypeMeta}
 	l.DeepCopyInto(&c.ListMeta)

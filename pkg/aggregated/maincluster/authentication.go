@@ -20,8 +20,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// LoginOptions tune how callers are recognised.
-type LoginOptions struct {
+// AuthenticationOptions tune how callers are recognised.
+type AuthenticationOptions struct {
 	// TokenCacheTTL is how long an answer about a token is remembered.
 	TokenCacheTTL time.Duration
 	// TokenTimeout bounds one question about a token.
@@ -31,17 +31,17 @@ type LoginOptions struct {
 	Burst int
 }
 
-// DefaultLoginOptions are upstream's for aggregated servers.
-func DefaultLoginOptions() LoginOptions {
+// DefaultAuthenticationOptions are upstream's for aggregated servers.
+func DefaultAuthenticationOptions() AuthenticationOptions {
 	upstream := genericoptions.NewDelegatingAuthenticationOptions()
-	return LoginOptions{TokenCacheTTL: upstream.CacheTTL, TokenTimeout: upstream.TokenRequestTimeout, QPS: reviewQPS, Burst: reviewBurst}
+	return AuthenticationOptions{TokenCacheTTL: upstream.CacheTTL, TokenTimeout: upstream.TokenRequestTimeout, QPS: reviewQPS, Burst: reviewBurst}
 }
 
 // Authenticator recognises callers as the main cluster says: by the headers of
 // its front proxy, its client certificates and its tokens. What it trusts is
 // followed while generic serves. Nobody is taken for anonymous, which upstream's
 // options would do to every caller that nothing recognises.
-func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.Config, o LoginOptions) (authenticator.Request, error) {
+func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.Config, o AuthenticationOptions) (authenticator.Request, error) {
 	clientCA, err := c.authority("main-client-ca", clientCAKey)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 	if err != nil {
 		return nil, err
 	}
-	knownClientCA, knownFrontProxy := &knownAuthorities{following: clientCA}, &knownAuthorities{following: frontProxy}
+	knownClientCA, knownFrontProxy := &preloadedCA{dynamicCA: clientCA}, &preloadedCA{dynamicCA: frontProxy}
 	// Both are read once before annex serves: with nothing to trust yet, a caller
 	// would be refused for want of knowing better.
 	err = retry(ctx, c.Config.Host, func(ctx context.Context) error {
@@ -61,7 +61,7 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 		if err != nil {
 			return fmt.Errorf("read whom the main cluster trusts: %w", explain(err))
 		}
-		return errors.Join(knownFrontProxy.read(trust, requestHeaderCAKey), knownClientCA.read(trust, clientCAKey))
+		return errors.Join(knownFrontProxy.load(trust, requestHeaderCAKey), knownClientCA.load(trust, clientCAKey))
 	})
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (c *Cluster) frontProxy() (*genericoptions.DynamicRequestHeaderController, 
 }
 
 // tokenReviewClient is a client of its own: logins must not wait behind informers.
-func (c *Cluster) tokenReviewClient(o LoginOptions) (authenticationclient.AuthenticationV1Interface, error) {
+func (c *Cluster) tokenReviewClient(o AuthenticationOptions) (authenticationclient.AuthenticationV1Interface, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.TokenTimeout
 	limitReviews(config, o.QPS, o.Burst)

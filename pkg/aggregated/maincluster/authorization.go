@@ -14,8 +14,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// ReviewOptions tune the questions about who may act.
-type ReviewOptions struct {
+// AuthorizationOptions tune the questions about who may act.
+type AuthorizationOptions struct {
 	// AllowCacheTTL and DenyCacheTTL are how long an answer is remembered.
 	AllowCacheTTL, DenyCacheTTL time.Duration
 	// QPS and Burst bound the questions; what is over waits.
@@ -25,10 +25,10 @@ type ReviewOptions struct {
 	Timeout time.Duration
 }
 
-// DefaultReviewOptions are upstream's for aggregated servers.
-func DefaultReviewOptions() ReviewOptions {
+// DefaultAuthorizationOptions are upstream's for aggregated servers.
+func DefaultAuthorizationOptions() AuthorizationOptions {
 	upstream := genericoptions.NewDelegatingAuthorizationOptions()
-	return ReviewOptions{
+	return AuthorizationOptions{
 		AllowCacheTTL: upstream.AllowCacheTTL,
 		DenyCacheTTL:  upstream.DenyCacheTTL,
 		QPS:           reviewQPS,
@@ -38,7 +38,7 @@ func DefaultReviewOptions() ReviewOptions {
 }
 
 // Authorizer asks the main cluster, by SubjectAccessReview, who may act.
-func (c *Cluster) Authorizer(o ReviewOptions) (authorizer.Authorizer, error) {
+func (c *Cluster) Authorizer(o AuthorizationOptions) (authorizer.Authorizer, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.Timeout
 	limitReviews(config, o.QPS, o.Burst)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// reminder is how often the same reason for waiting is told again.
-const reminder = time.Minute
+// logInterval is how often the same reason for waiting is told again.
+const logInterval = time.Minute
 
 // retryBackoff is short at first, because both may have been started together.
 var retryBackoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 7, Cap: 15 * time.Second}
@@ -40,7 +40,7 @@ func retry(ctx context.Context, server string, try func(context.Context) error) 
 		if ctx.Err() != nil {
 			return fmt.Errorf("wait for the main cluster at %s: %w", server, context.Cause(ctx))
 		}
-		if err.Error() != told || time.Since(toldAt) >= reminder {
+		if err.Error() != told || time.Since(toldAt) >= logInterval {
 			told, toldAt = err.Error(), time.Now()
 			logger.Error(err, "Waiting for the main cluster, will try again", "server", server)
 		}

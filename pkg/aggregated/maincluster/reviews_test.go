@@ -41,7 +41,7 @@ func TestReviewsAreLimited(t *testing.T) {
 	cluster := &Cluster{Config: &restclient.Config{
 		Host: main.URL, QPS: -1, ContentConfig: restclient.ContentConfig{ContentType: "application/json"},
 	}}
-	options := DefaultLoginOptions()
+	options := DefaultAuthenticationOptions()
 	options.QPS, options.Burst = 0.001, burst
 	mainReviews, err := cluster.tokenReviewClient(options)
 	if err != nil {

@@ -48,19 +48,19 @@ type ProvidedConfig struct {
 // propagation time: also whoever replaces all files in one go, as cert-manager
 // does, loses no request.
 type Provided struct {
-	publication
+	dynamicServingCert
 
 	config ProvidedConfig
 
 	// What follows is Run's, once Open is done.
-	read    [3][]byte // the files as last read
-	wanted  provided  // what they have in them, when that is good
-	shown   provided  // what annex serves
-	shownAt time.Time
+	read     [3][]byte // the files as last read
+	wanted   provided  // what they have in them, when that is good
+	served   provided  // what annex serves
+	servedAt time.Time
 	// published is the bundle, settled the part of it that the main cluster has
 	// had for the propagation time; carriedSince is since when it has had all.
 	published, settled []*x509.Certificate
-	carriedSince       time.Time
+	propagatedSince    time.Time
 }
 
 // provided is the content of the three files.
@@ -85,7 +85,7 @@ func OpenProvided(config ProvidedConfig) (*Provided, error) {
 	observeRefused(false)
 	p.settled = p.wanted.bundle
 	p.publish(klog.Background(), p.wanted.bundle)
-	p.show(klog.Background())
+	p.serve(klog.Background())
 	return p, nil
 }
 
@@ -172,55 +172,55 @@ func (p *Provided) settle(ctx context.Context) error {
 	if merged := union(p.published, p.wanted.bundle); len(merged) > len(p.published) {
 		p.publish(logger, merged)
 	}
-	err := p.wait(ctx)
+	err := p.waitForPropagation(ctx)
 	now, propagation := p.config.Clock.Now(), p.config.Lifetimes.Propagation
-	expires := p.shown.chain[0].NotAfter
+	expires := p.served.chain[0].NotAfter
 	if p.verify(p.wanted.chain, p.settled) == nil || !now.Before(expires.Add(-propagation)) {
-		p.show(logger)
+		p.serve(logger)
 	}
-	done := bytes.Equal(p.shown.cert, p.wanted.cert) && len(p.settled) == len(p.published)
-	if done && len(p.published) > len(p.wanted.bundle) && now.Sub(p.shownAt) >= propagation {
+	done := bytes.Equal(p.served.cert, p.wanted.cert) && len(p.settled) == len(p.published)
+	if done && len(p.published) > len(p.wanted.bundle) && now.Sub(p.servedAt) >= propagation {
 		p.settled = p.wanted.bundle
 		p.publish(logger, p.wanted.bundle)
 	}
 	return err
 }
 
-// wait looks whether the main cluster has all of the bundle, and for how long.
-func (p *Provided) wait(ctx context.Context) error {
+// waitForPropagation looks whether the main cluster has all of the bundle, and for how long.
+func (p *Provided) waitForPropagation(ctx context.Context) error {
 	if len(p.settled) == len(p.published) {
 		return nil
 	}
-	everywhere, err := carried(ctx, p.config.MainAPIServices, p.config.Namespace, p.config.Name, p.published)
+	everywhere, err := caBundlePropagated(ctx, p.config.MainAPIServices, p.config.Namespace, p.config.Name, p.published)
 	now := p.config.Clock.Now()
 	switch {
 	case err != nil:
 		return err
 	case !everywhere:
-		p.carriedSince = time.Time{}
-	case p.carriedSince.IsZero():
-		p.carriedSince = now
-	case now.Sub(p.carriedSince) >= p.config.Lifetimes.Propagation:
+		p.propagatedSince = time.Time{}
+	case p.propagatedSince.IsZero():
+		p.propagatedSince = now
+	case now.Sub(p.propagatedSince) >= p.config.Lifetimes.Propagation:
 		p.settled = p.published
 	}
 	return nil
 }
 
 func (p *Provided) publish(logger klog.Logger, bundle []*x509.Certificate) {
-	p.published, p.carriedSince = bundle, time.Time{}
+	p.published, p.propagatedSince = bundle, time.Time{}
 	p.setBundle(pki.EncodeBundle(bundle))
 	observe(caMetric, first(bundle))
 	logger.V(2).Info("Publishes authorities", "count", len(bundle), "file", p.config.CAFile)
 }
 
-func (p *Provided) show(logger klog.Logger) {
-	if bytes.Equal(p.shown.cert, p.wanted.cert) && bytes.Equal(p.shown.key, p.wanted.key) {
+func (p *Provided) serve(logger klog.Logger) {
+	if bytes.Equal(p.served.cert, p.wanted.cert) && bytes.Equal(p.served.key, p.wanted.key) {
 		return
 	}
-	p.shown, p.shownAt = p.wanted, p.config.Clock.Now()
-	p.setCert(p.shown.cert, p.shown.key)
-	observe(servingMetric, p.shown.chain[0])
-	logger.V(2).Info("Serves with the provided certificate", "expires", p.shown.chain[0].NotAfter, "file", p.config.CertFile)
+	p.served, p.servedAt = p.wanted, p.config.Clock.Now()
+	p.setCert(p.served.cert, p.served.key)
+	observe(servingMetric, p.served.chain[0])
+	logger.V(2).Info("Serves with the provided certificate", "expires", p.served.chain[0].NotAfter, "file", p.config.CertFile)
 }
 
 func (p *Provided) verify(chain, authorities []*x509.Certificate) error {

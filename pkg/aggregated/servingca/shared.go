@@ -26,15 +26,15 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// errLost is a write that another replica was ahead of.
-var errLost = errors.New("another replica changed the Secret at the same time")
+// errConflict is a write that another replica was ahead of.
+var errConflict = errors.New("another replica changed the Secret at the same time")
 
 const (
 	// retryInterval is how soon to try again after the first failure; the
 	// interval of the lifetimes is the longest.
 	retryInterval = 250 * time.Millisecond
-	// lostInterval is how soon to read what another replica wrote.
-	lostInterval = 10 * time.Millisecond
+	// conflictInterval is how soon to read what another replica wrote.
+	conflictInterval = 10 * time.Millisecond
 )
 
 // SharedConfig is what a Shared needs.
@@ -56,7 +56,7 @@ type SharedConfig struct {
 
 // Shared is the CA that all replicas share, and this replica's certificate.
 type Shared struct {
-	publication
+	dynamicServingCert
 
 	config    SharedConfig
 	triggered chan struct{}
@@ -83,7 +83,7 @@ func NewShared(config SharedConfig) *Shared {
 func (s *Shared) Open(ctx context.Context) error {
 	for {
 		err := s.sync(ctx)
-		if !errors.Is(err, errLost) {
+		if !errors.Is(err, errConflict) {
 			return err
 		}
 	}
@@ -105,8 +105,8 @@ func (s *Shared) Run(ctx context.Context) {
 		switch {
 		case err == nil:
 			told, backoff = "", retryInterval
-		case errors.Is(err, errLost):
-			delay = lostInterval
+		case errors.Is(err, errConflict):
+			delay = conflictInterval
 		case ctx.Err() == nil:
 			if err.Error() != told {
 				told = err.Error()
@@ -192,7 +192,7 @@ func (s *Shared) advance(ctx context.Context, state *State) (*State, step, error
 	everywhere := false
 	if state.Next != nil {
 		var err error
-		everywhere, err = carried(ctx, s.config.MainAPIServices, s.config.Namespace, s.config.Name, state.Certificates())
+		everywhere, err = caBundlePropagated(ctx, s.config.MainAPIServices, s.config.Namespace, s.config.Name, state.Certificates())
 		if err != nil {
 			return state, "", err
 		}
@@ -228,7 +228,7 @@ func (s *Shared) read(ctx context.Context) (*corev1.Secret, error) {
 	}
 	secret, err = mainSecrets.Create(ctx, secret, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return nil, errLost
+		return nil, errConflict
 	}
 	if apierrors.IsNotFound(err) {
 		err = fmt.Errorf("%w; make the namespace of --publish-service, as artifacts/deploy does", err)
@@ -249,7 +249,7 @@ func (s *Shared) write(ctx context.Context, secret *corev1.Secret, state *State)
 	written, err := s.config.Main.CoreV1().Secrets(s.config.Namespace).Update(ctx, secret, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return nil, errLost
+		return nil, errConflict
 	case err != nil:
 		return nil, fmt.Errorf("update the serving CA in the main cluster: %w", err)
 	}

@@ -324,7 +324,7 @@ func TestCarried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			main := newMainFake(tt.apiServices...)
-			got, err := carried(t.Context(), main.aggregator.ApiregistrationV1().APIServices(), "annex-system", "annex", state.Certificates())
+			got, err := caBundlePropagated(t.Context(), main.aggregator.ApiregistrationV1().APIServices(), "annex-system", "annex", state.Certificates())
 			if err != nil || got != tt.want {
 				t.Errorf("carried = %t, %v, want %t", got, err, tt.want)
 			}

@@ -114,17 +114,17 @@ func parse(secret *corev1.Secret) (*State, error) {
 		if !certificate.IsCA {
 			return nil, fmt.Errorf("%s: %s is not a CA", BundleKey, certificate.Subject)
 		}
-		if !is(state.Signing, certificate) && !is(state.Next, certificate) {
+		if !isCertificateOf(state.Signing, certificate) && !isCertificateOf(state.Next, certificate) {
 			state.Previous = append(state.Previous, certificate)
 		}
 	}
 	if !bytes.Equal(state.Bundle(), pki.EncodeBundle(bundle)) {
 		return nil, fmt.Errorf("%s does not end in %s and %s", BundleKey, CertKey, NextCertKey)
 	}
-	if state.CarriedSince, err = moment(secret, CarriedSinceAnnotation); err != nil {
+	if state.CarriedSince, err = timeAnnotation(secret, CarriedSinceAnnotation); err != nil {
 		return nil, err
 	}
-	if state.PreviousUntil, err = moment(secret, PreviousUntilAnnotation); err != nil {
+	if state.PreviousUntil, err = timeAnnotation(secret, PreviousUntilAnnotation); err != nil {
 		return nil, err
 	}
 	_, state.Rotate = secret.Annotations[RotateAnnotation]
@@ -153,8 +153,8 @@ func (s *State) Write(secret *corev1.Secret) error {
 		data[NextCertKey], data[NextPrivateKey] = s.Next.CertPEM(), nextKey
 	}
 	secret.Data = data
-	note(secret, CarriedSinceAnnotation, s.CarriedSince)
-	note(secret, PreviousUntilAnnotation, s.PreviousUntil)
+	setTimeAnnotation(secret, CarriedSinceAnnotation, s.CarriedSince)
+	setTimeAnnotation(secret, PreviousUntilAnnotation, s.PreviousUntil)
 	switch _, asked := secret.Annotations[RotateAnnotation]; {
 	case asked && !s.Rotate:
 		delete(secret.Annotations, RotateAnnotation)
@@ -172,11 +172,11 @@ func authority(secret *corev1.Secret, certKey, privateKey string) (*pki.Authorit
 	return parsed, nil
 }
 
-func is(authority *pki.Authority, certificate *x509.Certificate) bool {
+func isCertificateOf(authority *pki.Authority, certificate *x509.Certificate) bool {
 	return authority != nil && authority.Certificate().Equal(certificate)
 }
 
-func moment(secret *corev1.Secret, annotation string) (time.Time, error) {
+func timeAnnotation(secret *corev1.Secret, annotation string) (time.Time, error) {
 	value, found := secret.Annotations[annotation]
 	if !found {
 		return time.Time{}, nil
@@ -188,7 +188,7 @@ func moment(secret *corev1.Secret, annotation string) (time.Time, error) {
 	return at, nil
 }
 
-func note(secret *corev1.Secret, annotation string, at time.Time) {
+func setTimeAnnotation(secret *corev1.Secret, annotation string, at time.Time) {
 	annotations := maps.Clone(secret.Annotations)
 	if at.IsZero() {
 		delete(annotations, annotation)

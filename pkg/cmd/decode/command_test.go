@@ -23,6 +23,7 @@ import (
 	"github.com/annex-dev/annex/pkg/datadir"
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
@@ -60,11 +61,7 @@ func run(t *testing.T) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{Dir: dir.EtcdDir(), SocketPath: socket, UnsafeNoFsync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Close() })
+	server := etcdtest.Start(t, func(config *embeddedetcd.Config) { config.Dir, config.SocketPath = dir.EtcdDir(), socket })
 	r := &running{dataDir: path, etcd: server.Client()}
 	r.learn(t)
 	return r

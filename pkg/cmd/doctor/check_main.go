@@ -6,9 +6,14 @@ package doctor
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/utils/ptr"
 )
 
 // checkMainCluster checks whether the main cluster responds, and its version.
@@ -43,4 +48,92 @@ func firstLine(body []byte) string {
 		}
 	}
 	return string(body)
+}
+
+// checkLeader checks whether a replica runs the controllers: without one annex
+// serves, and nothing that is published is kept right.
+func checkLeader(ctx context.Context, e *environment) []finding {
+	name := e.service.Lease()
+	lease, err := e.main.CoordinationV1().Leases(e.service.Namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return []finding{fail(e.logs(), "there is no Lease %s/%s: no annex has started behind this main cluster yet", e.service.Namespace, name)}
+	case err != nil:
+		return []finding{fail(canI("get", "leases.coordination.k8s.io", e.service.Namespace), "Lease %s/%s cannot be read: %v", e.service.Namespace, name, err)}
+	}
+	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
+	if holder == "" {
+		return []finding{fail(e.logs(), "no replica runs the controllers: the last one has given up the Lease %s/%s", e.service.Namespace, name)}
+	}
+	if lease.Spec.RenewTime == nil {
+		return []finding{fail(e.logs(), "%s has never renewed the Lease %s/%s", holder, e.service.Namespace, name)}
+	}
+	age := e.now().Sub(lease.Spec.RenewTime.Time)
+	if valid := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second; age > valid {
+		return []finding{fail(e.logs(), "no replica runs the controllers: %s has not renewed its Lease for %s", holder, age.Round(time.Second))}
+	}
+	return []finding{ok("%s runs the controllers", holder)}
+}
+
+const (
+	// Leases and caches bear some seconds; certificates and tokens a minute.
+	skewToMention = 5 * time.Second
+	skewToMend    = time.Minute
+)
+
+// checkClock compares three clocks by the Date that servers answer with. A
+// request for annex's group carries annex's.
+func checkClock(ctx context.Context, e *environment) []finding {
+	const mend = "timedatectl status"
+	mainSkew, mainError, err := skew(ctx, e, "/version")
+	if err != nil {
+		return []finding{warn("kubectl get --raw /version", "the main cluster's clock is not known: %v", err)}
+	}
+	message := fmt.Sprintf("the main cluster's clock is %s of the one here", apart(mainSkew, mainError))
+	worst, tolerance := mainSkew.Abs(), mainError
+	annexSkew, annexError, err := skew(ctx, e, "/apis/"+hostingPath)
+	if err != nil {
+		message += "; annex's is not known: " + err.Error()
+	} else {
+		message += fmt.Sprintf(", annex's %s", apart(annexSkew, annexError))
+		worst = max(worst, annexSkew.Abs(), (annexSkew - mainSkew).Abs())
+		tolerance = max(tolerance, annexError)
+	}
+	switch {
+	case worst > skewToMend+tolerance:
+		return []finding{fail(mend, "%s: certificates, tokens and leases of one seem expired to the other", message)}
+	case worst > skewToMention+tolerance:
+		return []finding{warn(mend, "%s", message)}
+	}
+	return []finding{ok("%s", message)}
+}
+
+// skew is how far a server's clock is ahead, and how exactly that is known: a Date
+// has whole seconds, and the answer took its time.
+func skew(ctx context.Context, e *environment, path string) (ahead, exactness time.Duration, err error) {
+	answer, err := e.getMain(ctx, path, "application/json")
+	if err != nil {
+		return 0, 0, err
+	}
+	if answer.status != http.StatusOK {
+		return 0, 0, fmt.Errorf("%s is answered with %d", path, answer.status)
+	}
+	date, err := http.ParseTime(answer.header.Get("Date"))
+	if err != nil {
+		return 0, 0, fmt.Errorf("the Date of the answer: %w", err)
+	}
+	took := answer.answered.Sub(answer.asked)
+	middle := answer.asked.Add(took / 2)
+	return date.Add(500 * time.Millisecond).Sub(middle), time.Second + took/2, nil
+}
+
+// apart words a skew no more exactly than it is known.
+func apart(ahead, exactness time.Duration) string {
+	if ahead.Abs() <= exactness {
+		return "within " + exactness.Round(100*time.Millisecond).String()
+	}
+	if ahead < 0 {
+		return ahead.Abs().Round(time.Second).String() + " behind"
+	}
+	return ahead.Round(time.Second).String() + " ahead"
 }

@@ -4,13 +4,25 @@
 package doctor
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 )
 
 // checkRBAC checks whether annex has every right of rbac.yaml, and not some others.
@@ -94,4 +106,184 @@ func (e *environment) tooMuch(ctx context.Context, account string) []finding {
 		}
 	}
 	return findings
+}
+
+// right is one right of annex and its origin.
+type right struct {
+	authorizationv1.ResourceAttributes
+	// binding is the kind and name of its binding in rbac.yaml.
+	binding string
+}
+
+// String returns the right in RBAC's terms.
+func (r right) String() string { return r.Verb + " " + r.object() }
+
+func (r right) object() string {
+	resource := r.Resource
+	if r.Subresource != "" {
+		resource += "/" + r.Subresource
+	}
+	if r.Group != "" {
+		resource += "." + r.Group
+	}
+	if r.Name != "" {
+		resource += " " + r.Name
+	}
+	if r.Namespace != "" {
+		resource += " in " + r.Namespace
+	}
+	return resource
+}
+
+// Roles of the main cluster that rbac.yaml binds.
+const (
+	delegatorRole = "system:auth-delegator"
+	readerRole    = "extension-apiserver-authentication-reader"
+)
+
+// builtInRoles has the rules of those roles that annex needs.
+var builtInRoles = map[string][]rbacv1.PolicyRule{
+	delegatorRole: {
+		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
+	},
+	readerRole: {{
+		APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{maincluster.AuthenticationConfigMap},
+		Verbs: []string{"get", "list", "watch"},
+	}},
+}
+
+// rightsOf returns the rights of a manifest with roles and bindings.
+func rightsOf(manifest string) ([]right, error) {
+	objects, err := decodeRBAC(manifest)
+	if err != nil {
+		return nil, err
+	}
+	rules := map[string][]rbacv1.PolicyRule{}
+	for name, of := range builtInRoles {
+		rules["ClusterRole/"+name], rules["Role/"+name] = of, of
+	}
+	for _, object := range objects {
+		switch role := object.(type) {
+		case *rbacv1.ClusterRole:
+			rules["ClusterRole/"+role.Name] = role.Rules
+		case *rbacv1.Role:
+			rules["Role/"+role.Name] = role.Rules
+		}
+	}
+	var all []right
+	for _, object := range objects {
+		var of rbacv1.RoleRef
+		var kind string
+		switch binding := object.(type) {
+		case *rbacv1.ClusterRoleBinding:
+			of, kind = binding.RoleRef, "ClusterRoleBinding"
+		case *rbacv1.RoleBinding:
+			of, kind = binding.RoleRef, "RoleBinding"
+		default:
+			continue
+		}
+		accessor, err := meta.Accessor(object)
+		if err != nil {
+			return nil, fmt.Errorf("read a binding: %w", err)
+		}
+		granted, known := rules[of.Kind+"/"+of.Name]
+		if !known {
+			return nil, fmt.Errorf("binding %s names the unknown %s %s", accessor.GetName(), of.Kind, of.Name)
+		}
+		for _, rule := range granted {
+			all = append(all, expand(rule, accessor.GetNamespace(), kind+"/"+accessor.GetName())...)
+		}
+	}
+	return all, nil
+}
+
+func decodeRBAC(manifest string) ([]runtime.Object, error) {
+	scheme := runtime.NewScheme()
+	if err := rbacv1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register RBAC's kinds: %w", err)
+	}
+	decoder := serializer.NewCodecFactory(scheme).UniversalDeserializer()
+	var objects []runtime.Object
+	for documents := yaml.NewYAMLReader(bufio.NewReader(strings.NewReader(manifest))); ; {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read rbac.yaml: %w", err)
+		}
+		object, _, err := decoder.Decode(document, nil, nil)
+		if err != nil {
+			return nil, fmt.Errorf("decode rbac.yaml: %w", err)
+		}
+		objects = append(objects, object)
+	}
+}
+
+// expand returns the rights of a rule; without a namespace they are cluster-wide.
+func expand(rule rbacv1.PolicyRule, namespace, binding string) []right {
+	names := rule.ResourceNames
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	var all []right
+	for _, group := range rule.APIGroups {
+		for _, path := range rule.Resources {
+			resource, subresource, _ := strings.Cut(path, "/")
+			for _, name := range names {
+				for _, verb := range rule.Verbs {
+					all = append(all, right{binding: binding, ResourceAttributes: authorizationv1.ResourceAttributes{
+						Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource, Name: name,
+					}})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// maxReviews is the number of concurrent reviews.
+const maxReviews = 8
+
+// denied returns the rights that annex does not have.
+func (e *environment) denied(ctx context.Context, rights []right) ([]right, error) {
+	allowed, errs := make([]bool, len(rights)), make([]error, len(rights))
+	var asking sync.WaitGroup
+	tickets := make(chan struct{}, maxReviews)
+	for i := range rights {
+		tickets <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-tickets }()
+			allowed[i], errs[i] = e.mayAnnex(ctx, rights[i])
+		})
+	}
+	asking.Wait()
+	// The first error is enough: they are mostly the same.
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return nil, errs[i]
+	}
+	var missing []right
+	for i, r := range rights {
+		if !allowed[i] {
+			missing = append(missing, r)
+		}
+	}
+	return missing, nil
+}
+
+// mayAnnex reports whether annex's service account has a right in the main cluster.
+func (e *environment) mayAnnex(ctx context.Context, r right) (bool, error) {
+	attributes := r.ResourceAttributes
+	review, err := e.main.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               "system:serviceaccount:" + e.service.Namespace + ":" + e.serviceAccount,
+			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + e.service.Namespace, "system:authenticated"},
+			ResourceAttributes: &attributes,
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask the main cluster whether annex may %s: %w", r, err)
+	}
+	return review.Status.Allowed, nil
 }

@@ -44,7 +44,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 			if err := applyLogs(completed); err != nil {
 				return err
 			}
-			return Run(genericapiserver.SetupSignalContext(), completed, func(ready Ready) { announce(out, ready) })
+			return Run(genericapiserver.SetupSignalContext(), completed, func(ready Ready) { printReady(out, ready) })
 		},
 	}
 	sets := o.Flags()
@@ -56,8 +56,8 @@ func NewCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// announce prints the one line that a person needs next.
-func announce(out io.Writer, ready Ready) {
+// printReady prints the one line that a person needs next.
+func printReady(out io.Writer, ready Ready) {
 	_, _ = fmt.Fprintf(out, "annex %s is ready at %s, use it with: export KUBECONFIG=%s\n", version.Annex(), ready.URL, shellQuote(ready.Kubeconfig))
 }
 

@@ -19,7 +19,7 @@ func TestAnnounce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			announce(&out, Ready{URL: "https://127.0.0.1:7443", Kubeconfig: tc.kubeconfig})
+			printReady(&out, Ready{URL: "https://127.0.0.1:7443", Kubeconfig: tc.kubeconfig})
 			if !bytes.HasSuffix(out.Bytes(), []byte(tc.want)) || !bytes.Contains(out.Bytes(), []byte("https://127.0.0.1:7443")) {
 				t.Errorf("got %q, want the URL and at the end %q", out.String(), tc.want)
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/apiserver"
-	"github.com/annex-dev/annex/pkg/apiserver/heavywrites"
+	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
 	"github.com/annex-dev/annex/pkg/apiserver/scheme"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	annexclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
@@ -129,10 +129,10 @@ const maxWaitFraction = 2
 
 // newBodyLimits limits request bodies to the object size that flags allow, and large
 // ones to a memory budget.
-func newBodyLimits(generic *genericapiserver.Config, etcd *options.Etcd) heavywrites.Limits {
+func newBodyLimits(generic *genericapiserver.Config, etcd *options.Etcd) requestbody.BodyLimits {
 	generic.MaxRequestBodyBytes = etcd.MaxBodyBytes()
 	generic.JSONPatchMaxCopyBytes = etcd.MaxObjectBytes.Value()
-	return heavywrites.Limits{
+	return requestbody.BodyLimits{
 		MaxBodyBytes: etcd.MaxBodyBytes(),
 		Small:        func(group string) bool { return group != hosting.GroupName && scheme.Scheme.IsGroupRegistered(group) },
 		Budget:       objectsize.NewBudget(etcd.MaxBodyBytes(), generic.RequestTimeout/maxWaitFraction),

@@ -14,10 +14,10 @@ import (
 	"github.com/annex-dev/annex/pkg/serving"
 )
 
-// leavePeriod is how long clients have to leave: up to a second until they are
+// migrationPeriod is how long clients have to leave: up to a second until they are
 // asked at a moment that harms none of their requests, and two for what crosses
 // that on its way.
-const leavePeriod = 3 * time.Second
+const migrationPeriod = 3 * time.Second
 
 // addDrain has the chain served by a server whose clients can be asked to leave,
 // and adds the hook that does so once serving is done. Readiness fails from then
@@ -34,7 +34,7 @@ func (s *server) addDrain(serving context.Context) error {
 		// lease that is kept in annex itself can still be written.
 		draining.Go(s.stopControllers)
 		if errors.Is(context.Cause(serving), context.Canceled) {
-			draining.Go(func() { s.leadAway(http) })
+			draining.Go(func() { s.migrateClients(http) })
 		} // else there is nothing left to serve from
 		return nil
 	})
@@ -49,8 +49,8 @@ func (s *server) replaceHTTPServer() (*serving.Server, error) {
 	})
 }
 
-// leadAway goes on serving until clients use other replicas.
-func (s *server) leadAway(http *serving.Server) {
+// migrateClients goes on serving until clients use other replicas.
+func (s *server) migrateClients(http *serving.Server) {
 	delay := s.options.Generic.ShutdownDelayDuration
 	if delay <= 0 {
 		return
@@ -58,8 +58,8 @@ func (s *server) leadAway(http *serving.Server) {
 	logger := klog.Background()
 	logger.V(1).Info("Going on until nobody opens new connections", "duration", delay)
 	time.Sleep(delay)
-	logger.V(1).Info("Asking clients to leave", "duration", leavePeriod)
-	ctx, cancel := context.WithTimeout(context.Background(), leavePeriod)
+	logger.V(1).Info("Asking clients to leave", "duration", migrationPeriod)
+	ctx, cancel := context.WithTimeout(context.Background(), migrationPeriod)
 	defer cancel()
 	http.Leave(ctx)
 }

@@ -26,14 +26,14 @@ const readyPollInterval = 10 * time.Millisecond
 // startGracePeriod is how long a stop waits for a start that is under way.
 const startGracePeriod = 10 * time.Second
 
-// settlePeriod is how long annex serves at the least once it is ready. Some of
+// minServingPeriod is how long annex serves at the least once it is ready. Some of
 // upstream's controllers look only every 100 ms whether their caches are filled,
 // readiness does not wait for them, and a stop before they have looked is an error to
 // them.
-const settlePeriod = 300 * time.Millisecond
+const minServingPeriod = 300 * time.Millisecond
 
-// startEnded is how long after it is ready annex has done all that belongs to a start.
-const startEnded = 5 * time.Second
+// startDuration is how long after it is ready annex has done all that belongs to a start.
+const startDuration = 5 * time.Second
 
 // Ready is what a caller needs to use a server that has become ready.
 type Ready struct {
@@ -154,11 +154,11 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	running.Go(func() { s.identity.Run(serving) })
 	running.Go(func() { s.mode.run(serving) })
 	running.Go(func() { s.config.Extra.StorageLayers.Compression.Run(serving) })
-	running.Go(func() { s.stopWhenDone(ctx, serving, settled, stop) })
+	running.Go(func() { s.shutDownWhenDone(ctx, serving, settled, stop) })
 	running.Go(func() {
 		if waitReady(serving, loopback) {
 			onReady()
-			sleep(serving, settlePeriod)
+			sleep(serving, minServingPeriod)
 			close(settled)
 			returnMemory(serving)
 		}
@@ -172,10 +172,10 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	return nil
 }
 
-// stopWhenDone stops serving when ctx is done or the embedded etcd fails. A stop
+// shutDownWhenDone stops serving when ctx is done or the embedded etcd fails. A stop
 // that is asked for while annex starts waits for the start: upstream's hooks take
 // a context that ends before they do for an error, and end the process.
-func (s *server) stopWhenDone(ctx, serving context.Context, settled <-chan struct{}, stop context.CancelCauseFunc) {
+func (s *server) shutDownWhenDone(ctx, serving context.Context, settled <-chan struct{}, stop context.CancelCauseFunc) {
 	select {
 	case <-serving.Done():
 		return
@@ -196,7 +196,7 @@ func (s *server) stopWhenDone(ctx, serving context.Context, settled <-chan struc
 // happen after the next garbage collection, which a server with little to do has two
 // minutes later, and then slowly.
 func returnMemory(serving context.Context) {
-	sleep(serving, startEnded)
+	sleep(serving, startDuration)
 	if serving.Err() == nil {
 		debug.FreeOSMemory()
 	}

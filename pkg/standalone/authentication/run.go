@@ -36,7 +36,7 @@ func (s *Structured) Run(ctx context.Context) {
 	metrics.RegisterMetrics()
 	metrics.RecordAuthenticationConfigLastConfigInfo(s.options.APIServerID, string(s.data))
 	// The issuers may come later than annex: it does not wait for them.
-	first, err := s.newGeneration(ctx, s.started)
+	first, err := s.newAuthenticatorSet(ctx, s.started)
 	if err != nil {
 		// The same was checked when annex started.
 		klog.FromContext(ctx).Error(err, "Nobody can log in with a JWT before the file changes", "file", s.options.Path)
@@ -53,12 +53,12 @@ func (s *Structured) apply(ctx context.Context, data []byte) error {
 	if err != nil {
 		return configfile.Explain(s.options.Path, data, err)
 	}
-	next, err := s.newGeneration(ctx, config)
+	next, err := s.newAuthenticatorSet(ctx, config)
 	if err != nil {
 		return err
 	}
 	if err := next.awaitIssuers(ctx); err != nil {
-		next.end()
+		next.cancel()
 		return err
 	}
 	s.retire(ctx, s.current.Swap(next))
@@ -66,12 +66,12 @@ func (s *Structured) apply(ctx context.Context, data []byte) error {
 }
 
 // awaitIssuers returns when all issuers were reached, or why they were not.
-func (g *generation) awaitIssuers(ctx context.Context) error {
+func (g *authenticatorSet) awaitIssuers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	var last error
 	err := wait.PollUntilContextCancel(ctx, reachInterval, true, func(context.Context) (bool, error) {
-		last = g.reached()
+		last = g.checkIssuers()
 		return last == nil, nil
 	})
 	if err != nil && last != nil {
@@ -82,13 +82,13 @@ func (g *generation) awaitIssuers(ctx context.Context) error {
 
 // retire ends a generation that was replaced, and the metrics of its issuers, but for
 // those that are in force then.
-func (s *Structured) retire(ctx context.Context, old *generation) {
+func (s *Structured) retire(ctx context.Context, old *authenticatorSet) {
 	s.retiring.Go(func() {
 		select {
 		case <-ctx.Done():
 		case <-time.After(retirement):
 		}
-		old.end()
+		old.cancel()
 		for issuer := range old.issuers.Difference(s.current.Load().issuers) {
 			oidc.DeleteJWKSFetchMetrics(issuer, s.options.APIServerID)
 		}

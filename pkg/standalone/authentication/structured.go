@@ -31,7 +31,7 @@ type Structured struct {
 	started *apiserver.AuthenticationConfiguration
 	data    []byte
 
-	current atomic.Pointer[generation]
+	current atomic.Pointer[authenticatorSet]
 	// retiring are generations that were replaced and still answer.
 	retiring sync.WaitGroup
 }
@@ -61,12 +61,12 @@ func NewStructured(o StructuredOptions) (*Structured, error) {
 			return nil, configfile.Explain(o.Path, s.data, err)
 		}
 	}
-	s.current.Store(&generation{
+	s.current.Store(&authenticatorSet{
 		jwt: authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
 			return nil, false, errNotRunning
 		}),
 		anonymous: s.anonymous(s.started),
-		end:       func() {},
+		cancel:    func() {},
 	})
 	return s, nil
 }

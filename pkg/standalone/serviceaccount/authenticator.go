@@ -52,7 +52,7 @@ type tokenAuthenticator struct {
 	issuers   sets.Set[string]
 	keys      *Keys
 	audiences authenticator.Audiences
-	bearers   bearers
+	bearers   boundObjectValidator
 	clock     clock.PassiveClock
 
 	// verified has what tokens say whose signature was found good, by their hash:
@@ -77,7 +77,7 @@ func NewAuthenticator(config AuthenticatorConfig) authenticator.Token {
 		issuers:   sets.New(config.Issuers...),
 		keys:      config.Keys,
 		audiences: config.Audiences,
-		bearers:   bearers{serviceAccounts: config.ServiceAccounts, secrets: config.Secrets, live: config.Live},
+		bearers:   boundObjectValidator{serviceAccounts: config.ServiceAccounts, secrets: config.Secrets, live: config.Live},
 		clock:     config.Clock,
 		verified:  lru.New(verifiedTokens),
 	}
@@ -113,7 +113,7 @@ func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string
 	if revoked := content.revoked.Load(); revoked != nil {
 		return nil, false, *revoked
 	}
-	if err := a.bearers.check(ctx, content.Kubernetes); err != nil {
+	if err := a.bearers.validate(ctx, content.Kubernetes); err != nil {
 		if isFinal(err) {
 			content.revoked.Store(&err)
 		}

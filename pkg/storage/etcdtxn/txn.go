@@ -14,7 +14,7 @@ import (
 // CommitFunc commits a transaction.
 type CommitFunc func(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error)
 
-// New returns a transaction that commit gets when it is complete.
+// New returns a transaction that commit receives when it is complete.
 func New(ctx context.Context, commit CommitFunc) clientv3.Txn {
 	return &txn{ctx: ctx, commit: commit}
 }

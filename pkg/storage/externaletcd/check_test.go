@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,16 +23,17 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/version"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
 func TestCheckAcceptsThisEtcd(t *testing.T) {
 	t.Parallel()
-	plain := startEtcd(t, "http", nil)
+	plain := startEtcd(t, nil)
 	certs := newCerts(t)
-	secure := startEtcd(t, "https", certs)
+	secure := startEtcd(t, certs)
 	down := closedPort(t)
 	tests := map[string]storagebackend.TransportConfig{
 		"plain":             {ServerList: []string{plain}},
@@ -62,7 +62,7 @@ func TestCheckAcceptsThisEtcd(t *testing.T) {
 func TestCheckNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	certs := newCerts(t)
-	secure := startEtcd(t, "https", certs)
+	secure := startEtcd(t, certs)
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
 	down := closedPort(t)
@@ -179,29 +179,15 @@ func newCerts(t *testing.T) *certFiles {
 	return &certFiles{ca: cert, cert: cert, key: write("key", "PRIVATE KEY", keyDER)}
 }
 
-func startEtcd(t *testing.T, scheme string, certs *certFiles) string {
+func startEtcd(t *testing.T, certs *certFiles) string {
 	t.Helper()
-	config := embed.NewConfig()
-	config.Dir = t.TempDir()
-	config.UnsafeNoFsync = true
-	config.ListenPeerUrls = nil
-	config.ListenClientUrls = []url.URL{{Scheme: scheme, Host: "127.0.0.1:0"}}
-	config.AdvertiseClientUrls = config.ListenClientUrls
-	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	config.EnableGRPCGateway = false
-	if certs != nil {
-		config.ClientTLSInfo.CertFile = certs.cert
-		config.ClientTLSInfo.KeyFile = certs.key
-		config.ClientTLSInfo.TrustedCAFile = certs.ca
-		config.ClientTLSInfo.ClientCertAuth = true
-	}
-	etcd, err := embed.StartEtcd(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(etcd.Close)
-	<-etcd.Server.ReadyNotify()
-	return scheme + "://" + etcd.Clients[0].Addr().String()
+	return etcdtest.StartTCP(t, func(config *embed.Config) {
+		if certs != nil {
+			config.ListenClientUrls[0].Scheme = "https"
+			config.ClientTLSInfo.CertFile, config.ClientTLSInfo.KeyFile = certs.cert, certs.key
+			config.ClientTLSInfo.TrustedCAFile, config.ClientTLSInfo.ClientCertAuth = certs.ca, true
+		}
+	}).URL
 }
 
 // fakeEtcd stands for versions that cannot run in this process.

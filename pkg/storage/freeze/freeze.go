@@ -1,13 +1,13 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package freeze stops all writes of a resource in a Store. A key in the Store's etcd
-// says that they are stopped, and every write of every replica is a transaction that is
-// made only if there is no such key. So after Freeze has returned nothing is written,
-// however late a replica learns of it, and what is read then stays true.
+// Package freeze stops all writes of a resource in a Store. While a key in the Store's etcd
+// exists, no replica writes the resource, because every write is a transaction with the
+// condition that the key does not exist. After Freeze has returned nothing is written, however
+// stale a replica is, and what is read stays current.
 //
-// The key stays until Thaw, also if the process that made it ends. Another can find it
-// and finish what was begun.
+// The key stays until Thaw, even if the process that wrote it ends. Another process can read it
+// and complete the operation.
 package freeze
 
 import (
@@ -27,17 +27,17 @@ import (
 
 // Target is a resource in the Store that holds it.
 type Target struct {
-	// KV is the Store's etcd, with its own revisions.
+	// KV is the Store's etcd, with unshifted revisions.
 	KV clientv3.KV
-	// Prefix is what the keys of the Store begin with.
+	// Prefix begins the keys of the Store.
 	Prefix   string
 	Resource schema.GroupResource
 }
 
 func (t Target) key() string { return keys.Frozen(t.Prefix, t.Resource) }
 
-// Freeze stops writes and returns the revision that Thaw needs. A resource that is
-// frozen already is frozen anew: what froze it before cannot thaw it any more.
+// Freeze stops writes and returns the revision for Thaw. A frozen resource is frozen anew: the
+// previous revision no longer thaws it.
 func (t Target) Freeze(ctx context.Context) (revision int64, err error) {
 	response, err := t.KV.Txn(ctx).Then(clientv3.OpPut(t.key(), "")).Commit()
 	if err != nil {
@@ -46,8 +46,7 @@ func (t Target) Freeze(ctx context.Context) (revision int64, err error) {
 	return response.Header.Revision, nil
 }
 
-// Thaw lets writes pass again. It does nothing if the resource has been frozen anew
-// since revision.
+// Thaw allows writes again. It does nothing if the resource was frozen anew since revision.
 func (t Target) Thaw(ctx context.Context, revision int64) error {
 	_, err := t.KV.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(t.key()), "=", revision)).Then(clientv3.OpDelete(t.key())).Commit()
 	if err != nil {
@@ -68,7 +67,7 @@ func (t Target) Frozen(ctx context.Context) (revision int64, err error) {
 	return response.Kvs[0].ModRevision, nil
 }
 
-// Objects counts the objects of the resource, those that cannot be read included.
+// Objects counts the objects of the resource, unreadable ones included.
 func (t Target) Objects(ctx context.Context) (int64, error) {
 	response, err := t.KV.Get(ctx, keys.Objects(t.Prefix, t.Resource), clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
@@ -77,8 +76,8 @@ func (t Target) Objects(ctx context.Context) (int64, error) {
 	return response.Count, nil
 }
 
-// Guard is the target's etcd, with transactions that write nothing while the resource
-// is frozen. The API server writes objects only by transactions.
+// Guard returns the target's etcd with transactions that fail while the resource is frozen. The
+// API server writes objects only in transactions.
 func (t Target) Guard() clientv3.KV { return &guarded{KV: t.KV, target: t} }
 
 type guarded struct {
@@ -111,8 +110,8 @@ func (g *guarded) outside() error {
 // Txn implements clientv3.KV.
 func (g *guarded) Txn(ctx context.Context) clientv3.Txn { return etcdtxn.New(ctx, g.commit) }
 
-// commit adds the condition that the resource is not frozen to what writes. Where a
-// condition does not hold, it has to be known whether that is the freeze.
+// commit adds the condition that the resource is not frozen to transactions that write. If a
+// condition does not hold, the additional read shows whether that is the one.
 func (g *guarded) commit(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	transaction := g.KV.Txn(ctx)
 	if slices.ContainsFunc(otherwise, etcdtxn.IsWrite) {
@@ -138,7 +137,7 @@ func (g *guarded) commit(ctx context.Context, compares []clientv3.Cmp, then, oth
 	return response, nil
 }
 
-// frozen is the error of a write that was not made, as clients get it.
+// frozen returns the error of a write for clients.
 func frozen(resource schema.GroupResource) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,

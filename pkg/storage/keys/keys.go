@@ -1,12 +1,11 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keys says under which keys annex keeps what in the etcd of a Store.
+// Package keys defines the keys of annex in the etcd of a Store.
 //
-// Objects are found under "<prefix>/<group>/<plural>/", those of the Kubernetes
-// kinds under "<prefix>/<plural>/". What annex notes for itself is under
-// "<prefix>/_annex/": no group and no plural begins with an underscore, so it is
-// never taken for an object.
+// Objects have the keys "<prefix>/<group>/<plural>/", those of the Kubernetes kinds
+// "<prefix>/<plural>/". annex's own keys are below "<prefix>/_annex/": no group or plural begins
+// with an underscore, so they are never taken for objects.
 package keys
 
 import (
@@ -17,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// own is the segment below the prefix that annex keeps its notes under.
+// own is the segment below the prefix of annex's own keys.
 const own = "_annex"
 
-// coreGroup stands for the empty group where a group must be named.
+// coreGroup replaces the empty group.
 const coreGroup = "core"
 
-// Above are the prefixes that contain a prefix, the nearest first.
+// Above returns the prefixes that contain a prefix, the nearest first.
 func Above(prefix string) []string {
 	var above []string
 	for prefix = path.Join("/", prefix); prefix != "/"; {
@@ -36,79 +35,75 @@ func Above(prefix string) []string {
 // IsStore reports whether a key is that of Store for any prefix.
 func IsStore(key string) bool { return strings.HasSuffix(key, Store("")) }
 
-// Root is what the keys below a Store's prefix begin with. The prefix may be
-// written with or without slashes around it.
+// Root begins the keys below a Store's prefix, which may be written with or without slashes
+// around it.
 func Root(prefix string) string {
 	return folder(path.Join("/", prefix))
 }
 
-// Objects is what the keys of a custom resource's objects begin with.
+// Objects begins the keys of a custom resource's objects.
 func Objects(prefix string, resource schema.GroupResource) string {
 	return Root(prefix) + path.Join(resource.Group, resource.Resource) + "/"
 }
 
-// Own is what the keys of annex's notes begin with.
+// Own begins annex's own keys.
 func Own(prefix string) string { return Root(prefix) + own + "/" }
 
-// IsOwn reports whether a key is of a note of annex's, not of an object.
+// IsOwn reports whether a key is annex's own, not one of an object.
 func IsOwn(prefix, key string) bool {
 	below, found := strings.CutPrefix(key, Root(prefix))
 	return found && strings.HasPrefix(below, own+"/")
 }
 
-// Beside is the range of keys below a prefix without annex's notes, in two parts:
-// those before the notes and those after them. Each part is a first key and the end
-// of its range, which is not in it.
+// Beside returns the ranges of keys below a prefix before and after annex's own. A range is its
+// first key and the exclusive end.
 func Beside(prefix string) (before, after [2]string) {
 	root, notes := Root(prefix), Own(prefix)
 	return [2]string{root, notes}, [2]string{clientv3.GetPrefixRangeEnd(notes), clientv3.GetPrefixRangeEnd(root)}
 }
 
-// Store is the key that says which Store of which annex uses the prefix.
+// Store is the key of the mark: the Store and annex that use the prefix.
 func Store(prefix string) string { return Own(prefix) + "store" }
 
-// Checkpoints is what the keys begin with that prove how much of an etcd's history is
-// there.
+// Checkpoints begins the keys that prove the history of an etcd.
 func Checkpoints(prefix string) string { return Own(prefix) + "checkpoints/" }
 
-// Dictionaries is what the keys of a resource's compression dictionaries begin with.
+// Dictionaries begins the keys of a resource's compression dictionaries.
 func Dictionaries(prefix string, resource schema.GroupResource) string {
 	return folder(of(prefix, "dictionaries", resource))
 }
 
-// AllDictionaries is what the keys of every resource's dictionaries begin with.
+// AllDictionaries begins the keys of every resource's dictionaries.
 func AllDictionaries(prefix string) string { return Own(prefix) + "dictionaries/" }
 
-// Dictionary is the key of one of them.
+// Dictionary is the key of one dictionary.
 func Dictionary(prefix string, resource schema.GroupResource, id string) string {
 	return Dictionaries(prefix, resource) + id
 }
 
-// Restore is the key that is there while a backup is copied to an empty etcd: what is
-// below the prefix is not whole then.
+// Restore is the key that exists while a backup is restored to an empty etcd, whose data are
+// incomplete then.
 func Restore(prefix string) string { return Own(prefix) + "restore" }
 
-// Revisions is what the keys begin with that say by how much the revisions of
-// resources are shifted.
+// Revisions begins the keys of revision offsets.
 func Revisions(prefix string) string { return Own(prefix) + "revisions/" }
 
-// Revision is that key of one resource.
+// Revision is the key of the revision offset of a resource.
 func Revision(prefix string, resource schema.GroupResource) string {
 	return of(prefix, "revisions", resource)
 }
 
-// Limit is the key that every write is ordered by which may bring a resource
-// beyond its limits.
+// Limit is the key that orders all writes that may exceed the limits of a resource.
 func Limit(prefix string, resource schema.GroupResource) string {
 	return of(prefix, "limits", resource)
 }
 
-// Frozen is the key that is there while nothing may write a resource.
+// Frozen is the key that exists while writes of a resource are refused.
 func Frozen(prefix string, resource schema.GroupResource) string {
 	return of(prefix, "frozen", resource)
 }
 
-// of is the key of a note of some kind about a resource.
+// of returns the key of some kind for a resource.
 func of(prefix, kind string, resource schema.GroupResource) string {
 	group := resource.Group
 	if group == "" {

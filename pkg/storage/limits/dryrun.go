@@ -12,9 +12,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// CheckCreate returns nil if there is room for another object, however small, and else why
-// it would be forbidden. It tells of the moment before last: only a write is checked
-// against what is there.
+// CheckCreate returns the error of creating another object, however small, nil if there is room.
+// It uses the current count, which may be outdated: only a real write is checked exactly.
 func CheckCreate(counter Counter, limits Limits, resource schema.GroupResource, namespace, name string) error {
 	why := exceeded(counter, limits, resource, namespace, usage.Usage{Objects: 1, Bytes: 1})
 	if why == "" {

@@ -22,45 +22,45 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/writeinfo"
 )
 
-// countTimeout is how long a write waits for the count of what was written before.
-// That is behind by milliseconds, unless etcd is in trouble.
+// countTimeout is how long a write waits for the count of earlier writes, which is milliseconds
+// behind unless etcd has a problem.
 const countTimeout = 10 * time.Second
 
-// Counter knows how much there is. A *usage.Tracker does.
+// Counter counts objects. *usage.Tracker implements it.
 type Counter interface {
-	// Usage is that of a resource.
+	// Usage returns the usage of a resource.
 	Usage(resource schema.GroupResource) usage.Usage
-	// Namespace is that of a resource in a namespace.
+	// Namespace returns the usage of a resource in a namespace.
 	Namespace(resource schema.GroupResource, namespace string) usage.Usage
 	// WaitFor returns when every write up to a revision is counted.
 	WaitFor(ctx context.Context, revision int64) error
 }
 
-// Config is what a resource's limits are kept with.
+// Config configures the limits of a resource.
 type Config struct {
-	// KV is the Store's etcd, with its own revisions.
+	// KV is the Store's etcd, with unshifted revisions.
 	KV clientv3.KV
-	// Prefix is what the keys of the Store begin with.
+	// Prefix begins the keys of the Store.
 	Prefix   string
 	Resource schema.GroupResource
-	// Usage counts what is in the Store.
+	// Usage counts the objects in the Store.
 	Usage Counter
-	// Limits are those of the moment.
+	// Limits returns the current limits.
 	Limits func() Limits
 }
 
-// enforcer makes the writes of one resource that may grow it, one after the other.
+// enforcer makes the writes that may add to a resource, one at a time.
 type enforcer struct {
 	Config
 	fenceKey string
-	// turn is held by the writer. Unlike with a mutex others can give up.
+	// turn is the lock of the writer. Unlike a mutex it can be waited for with a context.
 	turn chan struct{}
-	// fence is what the last write below the limits was, as far as is known.
+	// fence is the last known write of the fence.
 	fence fence
 }
 
-// fence is the revision of a write of the fence's key, 0 if there was none. What was
-// written before it under the same limits had to pass it, or did not grow.
+// fence is the revision of a write of the fence's key, 0 if there was none. Earlier writes under
+// the same limits were conditional on it, or did not grow.
 type fence struct {
 	revision int64
 	known    bool
@@ -108,7 +108,7 @@ func isExempt(info *writeinfo.Info) bool {
 	return info != nil && (info.Status || info.Terminating)
 }
 
-// catchUp has everything counted that the fence does not keep from changing.
+// catchUp waits until all writes are counted that the fence does not prevent.
 func (e *enforcer) catchUp(ctx context.Context, limits Limits) error {
 	if e.fence.known && e.fence.limits == limits.version {
 		return e.count(ctx, e.fence.revision)
@@ -141,20 +141,20 @@ func (e *enforcer) count(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// fits reports whether a write has to be fenced, or returns why it is forbidden.
+// fits reports whether a write needs the fence, or returns why it is forbidden.
 func (e *enforcer) fits(ctx context.Context, limits Limits, w write) (fenced bool, err error) {
 	growth := w.maxGrowth()
 	if e.exceeded(limits, w, growth) == "" {
 		return true, nil
 	}
-	// The count may be higher than what there is: deletes need no fence.
+	// The count may be too high: deletes need no fence.
 	r, err := e.KV.Txn(ctx).Then(clientv3.OpGet(e.fenceKey), clientv3.OpGet(w.key)).Commit()
 	if err != nil {
 		return false, fmt.Errorf("read %s and %s: %w", e.fenceKey, w.key, err)
 	}
 	found := r.Responses[1].GetResponseRange().Kvs
 	if !w.finds(found) {
-		return false, nil // it fails, and not because of limits
+		return false, nil // it fails for another reason
 	}
 	if !w.creates() {
 		growth.Bytes -= int64(len(found[0].Value))
@@ -177,7 +177,7 @@ func (e *enforcer) exceeded(limits Limits, w write, growth usage.Usage) string {
 	return exceeded(e.Usage, limits, e.Resource, w.namespace, growth)
 }
 
-// exceeded says which limit a growth would exceed.
+// exceeded returns the message about the limit that a growth would exceed, "" if none.
 func exceeded(counter Counter, limits Limits, resource schema.GroupResource, namespace string, growth usage.Usage) string {
 	if why := limits.Resource.exceeded(counter.Usage(resource), growth); why != "" {
 		return fmt.Sprintf("exceeded the limits of hostedresource %s, %s", resource, why)
@@ -191,8 +191,7 @@ func exceeded(counter Counter, limits Limits, resource schema.GroupResource, nam
 	return ""
 }
 
-// commitFenced makes the write if nothing grew since what was counted; the response
-// is nil if something did.
+// commitFenced makes the write if the fence has not changed, otherwise the response is nil.
 func (e *enforcer) commitFenced(ctx context.Context, w write) (*clientv3.TxnResponse, error) {
 	guarded := slices.Concat(w.then, []clientv3.Op{clientv3.OpPut(e.fenceKey, "")})
 	r, err := e.KV.Txn(ctx).
@@ -217,7 +216,7 @@ func (e *enforcer) commitFenced(ctx context.Context, w write) (*clientv3.TxnResp
 	return inner, nil
 }
 
-// uncounted is the error of a write that was not made, as clients get it.
+// uncounted returns the error of a write for clients that was not made.
 func uncounted(resource schema.GroupResource, err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,

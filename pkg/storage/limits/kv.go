@@ -14,8 +14,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// KV is the config's, with writes of the resource kept below its limits. release is to be
-// called when it is not used any more.
+// KV returns the config's KV with limited writes. The caller releases it after its last use.
 func KV(config Config) (limited clientv3.KV, release func()) {
 	register()
 	return &kv{KV: config.KV, enforcer: newEnforcer(config), root: keys.Objects(config.Prefix, config.Resource)}, countEnforcer(config.Resource.String())

@@ -18,17 +18,17 @@ import (
 // unlimited is a limit that is not set.
 const unlimited = math.MaxInt64
 
-// Limit is how much there may be of something.
+// Limit is the maximum number and bytes of objects.
 type Limit struct {
 	objects, bytes int64
 }
 
 var noLimit = Limit{objects: unlimited, bytes: unlimited}
 
-// Limits are those of a resource, and of its part in each namespace.
+// Limits are the limits of a resource and of its part in each namespace.
 type Limits struct {
 	Resource, Namespace Limit
-	// version tells limits from others that were set before, even if they are equal.
+	// version distinguishes limits that were changed and changed back.
 	version version
 }
 
@@ -37,7 +37,7 @@ type version struct {
 	generation int64
 }
 
-// Of are the limits that a HostedResource sets.
+// Of returns the limits that a HostedResource sets.
 func Of(hosted *hostingv1alpha1.HostedResource) Limits {
 	return Limits{
 		Resource:  of(hosted.Spec.Limits),
@@ -46,7 +46,7 @@ func Of(hosted *hostingv1alpha1.HostedResource) Limits {
 	}
 }
 
-// Unlimited are those of a resource without limits.
+// Unlimited returns the limits of a resource without limits.
 func Unlimited() Limits { return Limits{Resource: noLimit, Namespace: noLimit} }
 
 func of(list hostingv1alpha1.ResourceList) Limit {
@@ -69,9 +69,8 @@ func (l Limits) ofBytes() bool {
 
 func (l Limit) none() bool { return l == noLimit }
 
-// exceeded says by what a growth would exceed the limit, in the words that
-// ResourceQuota uses; empty if it would not. What does not grow exceeds nothing,
-// however much there is.
+// exceeded returns how a growth would exceed the limit, in the words of ResourceQuota, or "". No
+// growth exceeds nothing, however much there is.
 func (l Limit) exceeded(used, growth usage.Usage) string {
 	var requested, inUse, limited []string
 	add := func(name hostingv1alpha1.ResourceName, growth, used, limit int64) {

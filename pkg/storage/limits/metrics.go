@@ -18,13 +18,14 @@ var refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"hostedresource"})
 
-// users counts the enforcers of each resource: its versions have one each.
+// users counts the enforcers of each resource, one per version.
 var users = struct {
 	sync.Mutex
 	of map[string]int
 }{of: map[string]int{}}
 
-// countEnforcer counts one more. The metrics of a resource end with the last that is released.
+// countEnforcer counts an enforcer. The metrics of a resource end with the release of the last
+// one.
 func countEnforcer(resource string) (release func()) {
 	change := func(by int) {
 		users.Lock()

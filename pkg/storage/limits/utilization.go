@@ -13,18 +13,18 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// Utilization is how full a limit is.
+// Utilization is the utilization of a limit.
 type Utilization struct {
-	// Namespace is empty for the limit of the whole.
+	// Namespace is empty for the limit of the whole resource.
 	Namespace   string
 	Name        hostingv1alpha1.ResourceName
 	Used, Limit int64
 }
 
-// IsFull reports whether there is no room for more.
+// IsFull reports whether the limit is reached.
 func (f Utilization) IsFull() bool { return f.Used >= f.Limit }
 
-// Ratio is 1 for a limit that is reached.
+// Ratio returns the used part, 1 for a limit that is reached.
 func (f Utilization) Ratio() float64 {
 	if f.Limit == 0 {
 		return float64(1 + f.Used)
@@ -38,10 +38,11 @@ func (f Utilization) String() string {
 	return fmt.Sprintf("%s of %s", strings.Replace(used, "=", " ", 1), strings.TrimPrefix(limit, string(f.Name)+"="))
 }
 
-// Utilization are those of the limits of a resource as a whole.
+// Utilization returns the utilization of the limits of the whole resource.
 func (l Limits) Utilization(used usage.Usage) []Utilization { return l.Resource.utilization("", used) }
 
-// NamespaceUtilization are those of the limits in each namespace, the fullest first.
+// NamespaceUtilization returns the utilization of the limits in each namespace, the highest
+// first.
 func (l Limits) NamespaceUtilization(used map[string]usage.Usage) []Utilization {
 	if l.Namespace.none() {
 		return nil

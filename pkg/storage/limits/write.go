@@ -17,8 +17,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// errUnsupportedWrite is what the API server never does. Letting it pass would be a way
-// around limits.
+// errUnsupportedWrite refuses writes that the API server never makes, because they would bypass
+// the limits.
 var errUnsupportedWrite = errors.New("only one object at a time can be written below limits, at a revision that is named")
 
 // write is a transaction that puts one object if it is at a revision.
@@ -28,7 +28,7 @@ type write struct {
 
 	key             string
 	namespace, name string
-	// revision that the object must be at, 0 for one that must not exist.
+	// revision is the required one of the object, 0 if it must not exist.
 	revision int64
 	size     int64
 }
@@ -43,7 +43,7 @@ func (w write) mayGrow(limits Limits) bool {
 	return !limits.None() && (w.creates() || limits.ofBytes())
 }
 
-// maxGrowth is what the write adds, but for what it replaces.
+// maxGrowth returns what the write adds, without subtracting the object that it replaces.
 func (w write) maxGrowth() usage.Usage {
 	growth := usage.Usage{Bytes: w.size}
 	if w.creates() {
@@ -52,7 +52,7 @@ func (w write) maxGrowth() usage.Usage {
 	return growth
 }
 
-// finds reports whether what is there is what the write is to replace.
+// finds reports whether the stored object is the one that the write replaces.
 func (w write) finds(there []*mvccpb.KeyValue) bool {
 	if len(there) == 0 {
 		return w.creates()
@@ -60,8 +60,8 @@ func (w write) finds(there []*mvccpb.KeyValue) bool {
 	return there[0].ModRevision == w.revision
 }
 
-// neverCreates is the write, to be made without the fence: what it was to create was
-// there, and must be taken for that even if it has gone since.
+// neverCreates returns the write for use without the fence: the object to create existed, and
+// the write must fail even if it was deleted since.
 func (w write) neverCreates() write {
 	w.compares = slices.Concat(w.compares, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "!=", 0)})
 	return w
@@ -71,8 +71,7 @@ func (w write) commit(ctx context.Context, kv clientv3.KV) (*clientv3.TxnRespons
 	return kv.Txn(ctx).If(w.compares...).Then(w.then...).Else(w.otherwise...).Commit()
 }
 
-// toWrite recognises a transaction that writes an object below root; writes is false
-// for one that does not.
+// toWrite recognizes a transaction that writes an object below root; writes is false for others.
 func toWrite(root string, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (w write, writes bool, err error) {
 	w = write{compares: compares, then: then, otherwise: otherwise}
 	var put *clientv3.Op
@@ -103,7 +102,7 @@ func toWrite(root string, compares []clientv3.Cmp, then, otherwise []clientv3.Op
 	return w, true, fmt.Errorf("write %s: %w", w.key, errUnsupportedWrite)
 }
 
-// puts reports whether an operation writes an object, in some case at least.
+// puts reports whether an operation may write an object.
 func puts(root string, op clientv3.Op) bool {
 	if op.IsTxn() {
 		_, then, otherwise := op.Txn()
@@ -112,7 +111,7 @@ func puts(root string, op clientv3.Op) bool {
 	return op.IsPut() && strings.HasPrefix(string(op.KeyBytes()), root)
 }
 
-// objectOf takes apart what follows the resource in a key: namespace/name, or name.
+// objectOf splits the part of a key after the resource: namespace/name, or name.
 func objectOf(rest string) (namespace, name string) {
 	if namespace, name, ok := strings.Cut(rest, "/"); ok {
 		return namespace, name

@@ -11,14 +11,15 @@ import (
 	"k8s.io/apiserver/pkg/storage/feature"
 )
 
-// Client is a view of a client with all revisions higher by offset; the client
-// itself if that is 0. Closing the view leaves the client open. What it asks of
-// etcd's maintenance, cluster and users is passed on as it is.
+// Client returns a view of a client with all revisions higher by offset; the client itself if
+// that is 0. Closing the view does not close the client. Requests to etcd's maintenance, cluster
+// and auth services are passed on unchanged.
 func Client(annexEtcd *kubernetes.Client, offset int64) *kubernetes.Client {
 	if offset == 0 {
 		return annexEtcd
 	}
-	// Storage asks each client's endpoints what they support. A view has none.
+	// Upstream's storage asks the endpoints of a client which features they support. A view has
+	// none.
 	feature.DefaultFeatureSupportChecker.CheckClient(annexEtcd.Ctx(), annexEtcd, storage.RequestWatchProgress)
 	view := clientv3.NewCtxClient(annexEtcd.Ctx())
 	view.KV = KV(annexEtcd.KV, offset)
@@ -30,7 +31,7 @@ func Client(annexEtcd *kubernetes.Client, offset int64) *kubernetes.Client {
 	return client
 }
 
-// KV is a view of the keys and values alone.
+// KV returns a view of the keys and values.
 func KV(annexEtcd clientv3.KV, offset int64) clientv3.KV {
 	if offset == 0 {
 		return annexEtcd
@@ -38,7 +39,7 @@ func KV(annexEtcd clientv3.KV, offset int64) clientv3.KV {
 	return &kv{etcd: annexEtcd, shift: shift(offset)}
 }
 
-// Compactor is a view of what knows the revision that etcd was last compacted at.
+// Compactor returns a view of the revision of the last compaction.
 func Compactor(of etcd3.Compactor, offset int64) etcd3.Compactor {
 	if offset == 0 || of == nil {
 		return of
@@ -51,7 +52,7 @@ type compactor struct {
 	shift shift
 }
 
-// CompactRevision implements etcd3.Compactor. 0 says that it is not known.
+// CompactRevision implements etcd3.Compactor. 0 means unknown.
 func (c compactor) CompactRevision() int64 {
 	revision := c.of.CompactRevision()
 	c.shift.up(&revision)

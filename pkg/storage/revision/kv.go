@@ -53,7 +53,7 @@ func (k *kv) GetStream(ctx context.Context, key string, options ...clientv3.OpOp
 			select {
 			case shifted <- r:
 			case <-ctx.Done():
-				// Its sender does not look at the context.
+				// The sender ignores the context.
 				for range stream {
 				}
 				return
@@ -81,8 +81,7 @@ func (k *kv) Delete(ctx context.Context, key string, options ...clientv3.OpOptio
 	return r, err
 }
 
-// Compact implements clientv3.KV. The first revision above the offset counts as
-// compacted, as every one up to it does.
+// Compact implements clientv3.KV. Revisions up to the first above the offset count as compacted.
 func (k *kv) Compact(ctx context.Context, revision int64, options ...clientv3.CompactOption) (*clientv3.CompactResponse, error) {
 	if revision <= int64(k.shift)+1 {
 		return nil, rpctypes.ErrCompacted

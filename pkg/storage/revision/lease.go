@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// lease is a shifted clientv3.Lease. Others share the one below it.
+// lease is a shifted clientv3.Lease. The one below it is shared.
 type lease struct {
 	etcd  clientv3.Lease
 	shift shift
@@ -70,14 +70,15 @@ func (l *lease) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *cli
 		for r := range in {
 			select {
 			case out <- l.keptAlive(r):
-			default: // as etcd's client does for one who does not read
+			default: // as in etcd's client if the receiver does not read
 			}
 		}
 	}()
 	return out, nil
 }
 
-// keptAlive is a copy: all who keep one lease alive get the same response.
+// keptAlive returns a shifted copy: all goroutines that keep a lease alive receive the same
+// response.
 func (l *lease) keptAlive(r *clientv3.LeaseKeepAliveResponse) *clientv3.LeaseKeepAliveResponse {
 	if r == nil || r.ResponseHeader == nil {
 		return r
@@ -89,5 +90,5 @@ func (l *lease) keptAlive(r *clientv3.LeaseKeepAliveResponse) *clientv3.LeaseKee
 	return &clientv3.LeaseKeepAliveResponse{ResponseHeader: header, ID: r.ID, TTL: r.TTL}
 }
 
-// Close implements clientv3.Lease. The one below is not the view's to close.
+// Close implements clientv3.Lease. It does not close the shared one.
 func (l *lease) Close() error { return nil }

@@ -15,8 +15,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// Raise saves an offset with which the next revision of a resource, or of the Whole,
-// is above floor, unless the saved one does that already.
+// Raise saves an offset that raises the next revision of a resource, or of AllResources, above
+// floor, unless the saved one already does.
 func Raise(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource schema.GroupResource, floor int64) error {
 	now, err := annexEtcd.Get(ctx, keys.Revisions(prefix), clientv3.WithCountOnly())
 	if err != nil {
@@ -33,7 +33,7 @@ func Raise(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource s
 	return Save(ctx, annexEtcd, prefix, resource, offset)
 }
 
-// HighestOffset reads the highest offset that any resource has in the etcd with this prefix.
+// HighestOffset reads the highest offset of any resource in the etcd with this prefix.
 func HighestOffset(ctx context.Context, annexEtcd clientv3.KV, prefix string) (int64, error) {
 	all := keys.Revisions(prefix)
 	found, err := annexEtcd.Get(ctx, all, clientv3.WithPrefix())
@@ -43,7 +43,7 @@ func HighestOffset(ctx context.Context, annexEtcd clientv3.KV, prefix string) (i
 	return HighestOf(found.Kvs)
 }
 
-// HighestOf is the highest offset among the keys below keys.Revisions.
+// HighestOf returns the highest offset in the keys below keys.Revisions.
 func HighestOf(found []*mvccpb.KeyValue) (int64, error) {
 	var highest int64
 	for i := range found {
@@ -56,7 +56,7 @@ func HighestOf(found []*mvccpb.KeyValue) (int64, error) {
 	return highest, nil
 }
 
-// Put is the operation that makes offset that of the Whole.
+// Put returns the operation that sets the offset of AllResources.
 func Put(prefix string, offset int64) (clientv3.Op, error) {
 	if offset < 0 || offset > highestOffset {
 		return clientv3.Op{}, fmt.Errorf("an offset of revisions cannot be %d, only 0 to %d", offset, int64(highestOffset))

@@ -15,14 +15,14 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// AllResources stands for all resources of a Store where an offset is of one.
+// AllResources stands for all resources of a Store.
 var AllResources = schema.GroupResource{}
 
-// highestOffset leaves room above it that no etcd will use up.
+// highestOffset leaves more revisions above it than an etcd will use.
 const highestOffset = 1 << 61
 
-// Load reads the offset of a resource in the etcd with this prefix: the higher of
-// its own and that of the whole Store, 0 if there is none.
+// Load reads the offset of a resource in the etcd with this prefix: the higher of its own and
+// that of AllResources, 0 if there is none.
 func Load(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource schema.GroupResource) (int64, error) {
 	ofWhole, ofResource := key(prefix, AllResources), key(prefix, resource)
 	r, err := annexEtcd.Txn(ctx).Then(clientv3.OpGet(ofWhole), clientv3.OpGet(ofResource)).Commit()
@@ -40,8 +40,8 @@ func Load(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource sc
 	return offset, nil
 }
 
-// Save makes the offset of a resource, or of the Whole, at least this. It is never
-// lowered. Saving again what may have been saved already does no harm.
+// Save raises the offset of a resource, or of AllResources, to at least this. It never lowers it
+// and is idempotent.
 func Save(ctx context.Context, annexEtcd clientv3.KV, prefix string, resource schema.GroupResource, offset int64) error {
 	key := key(prefix, resource)
 	if offset < 0 || offset > highestOffset {
@@ -77,14 +77,14 @@ func load(ctx context.Context, annexEtcd clientv3.KV, key string) (saved, error)
 	return parse(r.Kvs)
 }
 
-// parse reads what was found under one key.
+// parse parses what was found at one key.
 func parse(found []*mvccpb.KeyValue) (saved, error) {
 	if len(found) == 0 {
 		return saved{}, nil
 	}
 	offset, err := strconv.ParseInt(string(found[0].Value), 10, 64)
 	if err != nil || offset < 0 || offset > highestOffset {
-		// Resource versions would go backwards without it.
+		// Resource versions would decrease without it.
 		return saved{}, fmt.Errorf("%s holds %q, which is no offset of revisions", found[0].Key, found[0].Value)
 	}
 	return saved{offset: offset, modRevision: found[0].ModRevision}, nil

@@ -9,16 +9,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// shift is the offset of a view. What it changes it changes in place: a response
-// belongs to who asked.
+// shift is the offset of a view. It changes responses in place: they belong to the caller.
 type shift int64
 
-// compactedInTxn is a revision that etcd refuses as compacted in the part of a
-// transaction that it executes. -1 is what a fresh etcd has compacted.
+// compactedInTxn is a revision that etcd refuses as compacted in the executed part of a
+// transaction. A new etcd is compacted at -1.
 const compactedInTxn = -2
 
-// compacted reports whether the view has no history at a revision. What is below 1
-// is the present, or what etcd itself refuses.
+// compacted reports whether a revision is compacted in the view. Below 1 it means the present,
+// or is refused by etcd itself.
 func (s shift) compacted(revision int64) bool {
 	return 0 < revision && revision <= int64(s)
 }
@@ -82,8 +81,8 @@ func (s shift) txnResponse(r *etcdserverpb.TxnResponse) {
 	}
 }
 
-// rangeOptions are those that replace the revisions of a read. The revision that
-// it reads at must not be compacted.
+// rangeOptions returns the options that replace the revisions of a read. The revision to read at
+// must not be compacted.
 func (s shift) rangeOptions(op clientv3.Op) []clientv3.OpOption {
 	var options []clientv3.OpOption
 	if revision := op.Rev(); revision > 0 {
@@ -104,11 +103,11 @@ func (s shift) rangeOptions(op clientv3.Op) []clientv3.OpOption {
 	return options
 }
 
-// lowest is a lower bound of revisions: one that every key is above still is a
-// bound, as etcd refuses some requests that have any.
+// lowest returns a lower bound of revisions. It stays a bound if all keys are above, because
+// etcd refuses some requests with bounds.
 func (s shift) lowest(bound int64) int64 { return max(1, bound-int64(s)) }
 
-// highest is an upper bound of revisions, and 0 would be none.
+// highest returns an upper bound of revisions, for which 0 would mean none.
 func (s shift) highest(bound int64) int64 {
 	if s.compacted(bound) {
 		return -1
@@ -116,7 +115,7 @@ func (s shift) highest(bound int64) int64 {
 	return bound - int64(s)
 }
 
-// read is a read of a revision that is not compacted.
+// read shifts a read at a revision that is not compacted.
 func (s shift) read(op clientv3.Op) clientv3.Op {
 	for _, option := range s.rangeOptions(op) {
 		option(&op)
@@ -124,13 +123,13 @@ func (s shift) read(op clientv3.Op) clientv3.Op {
 	return op
 }
 
-// inTxn is an operation as a part of a transaction.
+// inTxn shifts an operation in a transaction.
 func (s shift) inTxn(op clientv3.Op) clientv3.Op {
 	switch {
 	case op.IsTxn():
 		return s.txn(op)
 	case op.IsGet():
-		// There etcd takes what is below 0 for compacted too.
+		// In a transaction etcd also refuses revisions below 0 as compacted.
 		compacted := s.compacted(op.Rev()) || op.Rev() < 0
 		op = s.read(op)
 		if compacted {
@@ -171,8 +170,8 @@ func (s shift) compare(c *etcdserverpb.Compare) {
 	}
 }
 
-// compared is what to compare etcd's revision with, which is 0 for a key that does
-// not exist, in the view too.
+// compared returns the revision to compare with etcd's, which is 0 for a key that does not
+// exist, also in the view.
 func (s shift) compared(how etcdserverpb.Compare_CompareResult, revision int64) int64 {
 	switch {
 	case revision <= 0:
@@ -180,7 +179,7 @@ func (s shift) compared(how etcdserverpb.Compare_CompareResult, revision int64) 
 	case !s.compacted(revision):
 		return revision - int64(s)
 	}
-	// No key has it: those that exist are above, the others below.
+	// No key has this revision: existing ones are above, missing ones below.
 	switch how {
 	case etcdserverpb.Compare_GREATER:
 		return 0

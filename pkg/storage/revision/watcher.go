@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// watcher is a shifted clientv3.Watcher. Others share the one below it.
+// watcher is a shifted clientv3.Watcher. The one below it is shared.
 type watcher struct {
 	etcd  clientv3.Watcher
 	shift shift
@@ -29,7 +29,7 @@ func newWatcher(etcd clientv3.Watcher, shift shift) *watcher {
 // RequestProgress implements clientv3.Watcher.
 func (w *watcher) RequestProgress(ctx context.Context) error { return w.etcd.RequestProgress(ctx) }
 
-// Close implements clientv3.Watcher: it ends the watches of this view only.
+// Close implements clientv3.Watcher. It ends only the watches of this view.
 func (w *watcher) Close() error {
 	w.closeOnce.Do(func() { close(w.closed) })
 	w.watches.Wait()
@@ -54,7 +54,7 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 		}
 		op := clientv3.OpGet(key, options...)
 		switch from := op.Rev(); {
-		case from <= 0: // the present, and what etcd itself refuses
+		case from <= 0: // the present, or refused by etcd itself
 		case w.shift.compacted(from):
 			w.refuse(ctx, op, options, send)
 			return
@@ -66,7 +66,7 @@ func (w *watcher) Watch(ctx context.Context, key string, options ...clientv3.OpO
 	return out
 }
 
-// forward sends shifted what comes in, until that or the watch ends.
+// forward sends shifted responses until the watch ends.
 func (w *watcher) forward(in clientv3.WatchChan, send func(clientv3.WatchResponse) bool) {
 	for {
 		select {
@@ -80,8 +80,8 @@ func (w *watcher) forward(in clientv3.WatchChan, send func(clientv3.WatchRespons
 	}
 }
 
-// shifted has a header of its own: all watches of a stream are told of progress with
-// the same one, and the client reads there where to go on when a connection ends.
+// shifted returns a response with a copy of the header: all watches of a stream share that of a
+// progress notification, and the client reads there where to resume.
 func (w *watcher) shifted(r clientv3.WatchResponse) clientv3.WatchResponse {
 	r.Header = proto.CloneOf(r.Header)
 	w.shift.header(r.Header)
@@ -93,10 +93,9 @@ func (w *watcher) shifted(r clientv3.WatchResponse) clientv3.WatchResponse {
 	return r
 }
 
-// refuse answers a watch of what the view calls compacted as etcd does: made, then
-// cancelled. A watch that is really made tells whether etcd is there, and where.
-// Where etcd itself was compacted later it would name that as the first revision
-// that can be watched.
+// refuse answers a watch at a revision that is compacted in the view as etcd does: created, then
+// cancelled. It creates a watch in etcd, whose header names the cluster, and fails if etcd does.
+// If etcd itself was compacted later, that revision is the first that can be watched.
 func (w *watcher) refuse(ctx context.Context, op clientv3.Op, options []clientv3.OpOption, send func(clientv3.WatchResponse) bool) {
 	now := slices.Concat(options, []clientv3.OpOption{clientv3.WithRev(0), clientv3.WithCreatedNotify()})
 	var r clientv3.WatchResponse

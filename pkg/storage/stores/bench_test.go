@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 )
 
 // BenchmarkFence has each kind of request with the fence and without, side by side.
 func BenchmarkFence(b *testing.B) {
 	set := openSet(b, nil)
-	etcd := startEtcd(b, nil)
-	store := claim(b, set, object("far", etcd.url))
+	etcd := etcdtest.StartTCP(b, nil)
+	store := claim(b, set, object("far", etcd.URL))
 	kv := store.Client().KV
 	value := strings.Repeat("x", 1000)
 	for i := range 500 {

@@ -15,20 +15,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// breaker says where requests go and whether they may. It never changes; a Store
-// replaces it by another.
+// breaker holds the connection for requests, or the reason for refusing them. It is immutable; a
+// Store replaces it by another.
 type breaker struct {
-	// unavailable is why no request passes, nil if they do.
+	// unavailable is why requests are refused, nil if they pass.
 	unavailable *UnavailableError
-	// connection is nil while there is none.
+	// connection is nil before the first one.
 	connection *connection
-	// cluster is the ID of the etcd cluster that data may come from.
+	// cluster is the ID of the only etcd cluster whose answers are accepted.
 	cluster uint64
-	// fence is the condition on which etcd performs requests, nil for none: the etcd
-	// inside the process cannot be replaced while it runs.
+	// fence is the condition of all requests, nil for the etcd inside the process, which cannot
+	// be replaced while it runs.
 	fence *fence
-	// tripped is done when the gate was replaced by one that refuses requests; its
-	// cause says why.
+	// tripped is done when the breaker was replaced by one that refuses requests; its cause is
+	// the reason.
 	tripped context.Context
 	trip    context.CancelCauseFunc
 }
@@ -39,7 +39,7 @@ func newBreaker(refused *UnavailableError, conn *connection, cluster uint64, fen
 	return g
 }
 
-// setBreaker has further requests go through g.
+// setBreaker replaces the breaker.
 func (s *Store) setBreaker(g *breaker) {
 	before := s.breaker.Swap(g)
 	if g.unavailable != nil {
@@ -50,23 +50,23 @@ func (s *Store) setBreaker(g *breaker) {
 	}
 }
 
-// call is one request that passed the gate.
+// call is one admitted request.
 type call struct {
 	*breaker
 	store  *Store
 	caller context.Context
 	end    func()
-	// floor is the highest revision, and checkpoint that of the fence's, that were known
-	// when the request began.
+	// floor is the highest known revision, and checkpoint that of the fence, when the request
+	// began.
 	floor, checkpoint int64
 }
 
-// admit lets a request through the gate, or says why not. What it returns must end;
-// the context ends with the caller's, and when the gate is shut.
+// admit admits a request, or returns why it is refused. The caller ends the call. The context
+// ends with that of the caller and when the breaker trips.
 func (s *Store) admit(ctx context.Context, operation string) (context.Context, *call, error) {
 	g := s.current(ctx)
 	for g.unavailable == nil && !g.connection.acquire() {
-		g = s.breaker.Load() // replaced meanwhile
+		g = s.breaker.Load() // it was replaced
 	}
 	if g.unavailable != nil {
 		s.metrics.refused(operation)
@@ -85,8 +85,8 @@ func (s *Store) admit(ctx context.Context, operation string) (context.Context, *
 	return bound, c, nil
 }
 
-// check turns etcd's answer into what the caller gets: no answer of another
-// cluster, and no error that does not say which Store it is from.
+// check returns the error for the caller: of an answer from another cluster, or of etcd with the
+// name of the Store.
 func (c *call) check(header *etcdserverpb.ResponseHeader, err error) error {
 	if err != nil {
 		if c.caller.Err() == nil && c.tripped.Err() != nil {
@@ -108,12 +108,12 @@ func isUnavailable(err error) bool {
 	return errors.As(err, &unavailable)
 }
 
-// tripWrongCluster shuts the gate because an answer came from another cluster.
+// tripWrongCluster trips the breaker because of an answer from another cluster.
 func (s *Store) tripWrongCluster(g *breaker, found uint64) error {
 	return s.trip(g, ReasonWrongCluster, wrongCluster("its endpoints lead", found, g.cluster))
 }
 
-// trip shuts the gate because of what a request met, until the next look.
+// trip refuses requests until the next probe, because of an answer of etcd.
 func (s *Store) trip(g *breaker, reason, message string) error {
 	refused := &UnavailableError{Store: s.name, Reason: reason, Message: message}
 	if s.breaker.CompareAndSwap(g, newBreaker(refused, g.connection, g.cluster, g.fence)) {
@@ -123,25 +123,26 @@ func (s *Store) trip(g *breaker, reason, message string) error {
 	return refused
 }
 
-// wrongCluster says where what leads, as in "its endpoints lead", and where it should.
+// wrongCluster is the message for an etcd cluster other than the pinned one. what is for example
+// "its endpoints lead".
 func wrongCluster(what string, found, pinned uint64) string {
 	return fmt.Sprintf("%s to the etcd cluster %s, but its data is in the cluster %s", what, FormatClusterID(found), FormatClusterID(pinned))
 }
 
-// FormatClusterID writes the ID of an etcd cluster as etcd's own tools do.
+// FormatClusterID formats the ID of an etcd cluster as etcdctl does.
 func FormatClusterID(id uint64) string { return strconv.FormatUint(id, 16) }
 
-// connection is a client of an etcd with the endpoints and credentials of a time.
+// connection is a client of an etcd with certain endpoints and credentials.
 type connection struct {
 	target      target
 	credentials *credentials // nil without any
 	client      *clientv3.Client
-	// shared is set for a client that is somebody else's to close.
+	// shared is set for a client that the caller of Open closes.
 	shared bool
-	// watcher is the client's, with the streams that it opens counted.
+	// watcher is the client's, and counts the streams that it opens.
 	watcher clientv3.Watcher
 	streams streams
-	// retired is done when another connection is used.
+	// retired is done when another connection has replaced this one.
 	retired context.Context
 	cancel  context.CancelFunc
 
@@ -158,7 +159,7 @@ func newConnection(t target, creds *credentials, client *clientv3.Client, keep b
 	return c
 }
 
-// tls is what the connection is secured with, nil for the default.
+// tls returns the TLS configuration, nil for the default.
 func (c *connection) tls() *tls.Config {
 	if c.credentials == nil {
 		return nil
@@ -166,7 +167,7 @@ func (c *connection) tls() *tls.Config {
 	return c.credentials.config
 }
 
-// acquire reports whether the connection may be used; leave must follow.
+// acquire reports whether the connection may be used; release must follow.
 func (c *connection) acquire() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,8 +188,7 @@ func (c *connection) release() {
 	}
 }
 
-// retire ends watches at once and closes the client when no request uses it any
-// longer.
+// retire ends watches at once and closes the client after the last request.
 func (c *connection) retire() {
 	c.mu.Lock()
 	already := c.closed
@@ -207,7 +207,7 @@ func (c *connection) retire() {
 
 func (c *connection) closeClient() {
 	if !c.shared {
-		// Nothing is lost: nobody uses it.
+		// No request uses it.
 		_ = c.client.Close()
 	}
 }

@@ -18,26 +18,25 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
-// adoptionGap is how far above the highest revision that was noted those go on that come
-// after an adoption: what was written since it was noted is below it.
+// adoptionGap is added to the highest recorded revision at an adoption: revisions since the last
+// recording are below it.
 const adoptionGap = 1_000_000_000
 
-// Claim says what a Store was found to be when its prefix was claimed.
+// Claim is the result of claiming a prefix.
 type Claim struct {
 	// Cluster is the ID of the etcd cluster.
 	Cluster uint64
-	// History begins with the claim.
+	// History starts with the claim.
 	History History
 }
 
-// Claim marks the prefix in the etcd cluster as this Store's. Only then may data pass,
-// and only there. It fails if the prefix is another Store's, or one above or below it is,
-// or if it has keys that are not annex's. With adopt it takes the place of the mark that
-// was there at the last look, whosever that is: the caller has made sure that its Store
-// is gone.
+// Claim marks the prefix in the etcd cluster as this Store's; only then are requests admitted,
+// and only to this cluster. It fails if the prefix, or one above or below it, belongs to another
+// Store, or if it has other keys than annex's. With adopt it replaces the mark that the last
+// probe found, of any Store: the caller has verified that this Store is deleted.
 //
-// Revisions go on above the highest that clients may have seen, so that what they hold
-// is of the past and never of the future.
+// Revisions continue above the highest that clients may have seen, so that the ones they hold
+// are never in the future.
 func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claim, error) {
 	seen := s.Snapshot()
 	conn := s.breaker.Load().connection
@@ -47,7 +46,7 @@ func (s *Store) Claim(ctx context.Context, uid types.UID, adopt bool) (Claim, er
 	defer conn.release()
 	defer s.probeSoon()
 	if is := seen.Mark; !adopt && is != nil && is.Store == s.name && is.UID == uid {
-		return Claim{seen.Cluster, History{Epoch: is.Epoch}}, nil // it was claimed a moment ago
+		return Claim{seen.Cluster, History{Epoch: is.Epoch}}, nil // claimed, but not yet recorded in the status
 	}
 	c := claimRequest{mark: newMark(s.name, uid), cluster: seen.Cluster}
 	if adopt {
@@ -85,18 +84,18 @@ func (s *Store) Release(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// claimRequest is a mark that is about to be made.
+// claimRequest describes a claim.
 type claimRequest struct {
 	mark    Mark
 	cluster uint64
-	// replaces is the mark that is there, as etcd has it; empty if there is none.
+	// replaces is the stored mark to replace; empty if there is none.
 	replaces string
-	// floor is what revisions of clients have to be above, 0 if nothing.
+	// floor is the minimum revision for clients, 0 for none.
 	floor int64
 }
 
-// claim makes the mark in one transaction, on the condition that the prefix is as it was
-// found to be just before.
+// claim writes the mark in one transaction, on condition that the prefix has not changed since
+// it was inspected.
 func (c *connection) claim(ctx context.Context, claim claimRequest) (Claim, error) {
 	prefix := c.target.prefix
 	found, err := c.inspect(ctx, claim)
@@ -129,7 +128,7 @@ func (c *connection) claim(ctx context.Context, claim claimRequest) (Claim, erro
 	if found.empty {
 		return claim.result(), nil
 	}
-	// A Store below could be claimed until a moment ago.
+	// Until this transaction a Store below could be claimed.
 	if err := c.checkNothingBelow(ctx, claim); err != nil {
 		_, undo := c.client.Delete(ctx, key)
 		return Claim{}, errors.Join(err, undo)
@@ -141,8 +140,8 @@ func (c claimRequest) result() Claim {
 	return Claim{Cluster: c.cluster, History: History{Epoch: c.mark.Epoch, Revision: c.floor}}
 }
 
-// ops make the mark, and have revisions go on above those that clients saw. They forget
-// the checkpoints, which are of the history that was known before.
+// ops returns the operations that write the mark, raise revisions to the floor, and delete the
+// checkpoints, which belong to the previous history.
 func (c claimRequest) ops(prefix string, found prefixState) ([]clientv3.Op, error) {
 	value, err := c.mark.encode()
 	if err != nil {
@@ -159,16 +158,15 @@ func (c claimRequest) ops(prefix string, found prefixState) ([]clientv3.Op, erro
 	return ops, nil
 }
 
-// prefixState is what was found below a prefix.
+// prefixState is the state of a prefix before the claim.
 type prefixState struct {
 	revision int64
 	offset   int64
-	// empty says that there is no key.
+	// empty is set if there is no key.
 	empty bool
 }
 
-// inspect looks at what is below the prefix, and refuses it if there is anything that is
-// not annex's, or another Store.
+// inspect reads the state of the prefix, and refuses one with foreign keys or another Store.
 func (c *connection) inspect(ctx context.Context, claim claimRequest) (prefixState, error) {
 	prefix := c.target.prefix
 	one := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1)}
@@ -183,7 +181,7 @@ func (c *connection) inspect(ctx context.Context, claim claimRequest) (prefixSta
 	}
 	response, err := c.client.Txn(ctx).Then(reads...).Commit()
 	if err != nil {
-		return prefixState{}, fmt.Errorf("look at the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
+		return prefixState{}, fmt.Errorf("inspect the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
 	}
 	cluster := FormatClusterID(response.Header.GetClusterId())
 	if response.Header.GetClusterId() != claim.cluster {
@@ -201,7 +199,7 @@ func (c *connection) inspect(ctx context.Context, claim claimRequest) (prefixSta
 	}
 	found := prefixState{revision: response.Header.GetRevision(), empty: len(all) == 0}
 	if found.offset, err = revision.HighestOf(response.Responses[2].GetResponseRange().GetKvs()); err != nil {
-		return prefixState{}, fmt.Errorf("look at the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
+		return prefixState{}, fmt.Errorf("inspect the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
 	}
 	if found.empty {
 		return found, nil
@@ -209,7 +207,7 @@ func (c *connection) inspect(ctx context.Context, claim claimRequest) (prefixSta
 	return found, c.checkNothingBelow(ctx, claim)
 }
 
-// pageOfKeys is how many keys are read at once.
+// pageOfKeys is the page size of reads of keys.
 const pageOfKeys = 10_000
 
 // checkNothingBelow refuses a prefix that has another Store below it.
@@ -238,9 +236,8 @@ func (c claimRequest) refused(reason, message string, args ...any) *UnavailableE
 	return &UnavailableError{Store: c.mark.Store, Reason: reason, Message: fmt.Sprintf(message, args...)}
 }
 
-// claimDefault marks the prefix of the Store "default" and pins its cluster, without
-// the API, which is kept there. The first cluster that is reached is the right one:
-// the command line says so.
+// claimDefault marks the prefix of the Store "default" and pins its cluster, without the API,
+// which is kept there. The first cluster that answers is the one that the command line names.
 func (s *Store) claimDefault(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) desiredState {
 	if w.pinned == 0 && seen.Cluster != 0 {
 		w.pinned = seen.Cluster
@@ -260,8 +257,8 @@ func (s *Store) claimDefault(ctx context.Context, conn *connection, w desiredSta
 	return w
 }
 
-// reclaimEmbedded takes back a prefix in the etcd inside the process, at the start. A release
-// that did not keep Stores off it let them take it, and nobody else can reach that etcd.
+// reclaimEmbedded replaces the mark of another Store in the etcd inside the process at the
+// start. An earlier release allowed Stores to claim it, and no other annex can reach that etcd.
 func (s *Store) reclaimEmbedded(ctx context.Context, conn *connection, seen *Snapshot) {
 	value, err := newMark(s.name, uuid.NewUUID()).encode()
 	if err == nil {
@@ -283,15 +280,15 @@ func (s *Store) markDefault(ctx context.Context, conn *connection, seen *Snapsho
 	switch {
 	case errors.As(err, &seen.claimErr):
 	case err != nil:
-		// An etcd that is full, say. It is tried again with the next look.
+		// A full etcd, for example. The next probe tries again.
 		klog.FromContext(ctx).V(1).Info("The prefix was not marked as annex's", "err", err)
 	default:
 		conn.readMark(ctx, seen)
 	}
 }
 
-// upgradeMark gives an epoch and a format to a mark of a release that did not have them,
-// and judges what is there then: another replica may have been first.
+// upgradeMark adds epoch and format to a mark of an earlier release, and checks the result:
+// another replica may have been first.
 func (s *Store) upgradeMark(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) *UnavailableError {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -302,7 +299,7 @@ func (s *Store) upgradeMark(ctx context.Context, conn *connection, w desiredStat
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("The mark of an earlier release was not upgraded", "err", err)
-		return nil // a full etcd is read with the mark that it has
+		return nil // a full etcd is read with the old mark
 	}
 	conn.readMark(ctx, seen)
 	if seen.readErr != nil {

@@ -14,10 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// newClient returns the client that stays the same while the Store exists. It has
-// what storage needs: KV, Watcher and Lease. Its list of endpoints is empty, so that
-// upstream's check of features, one for the whole process, asks none of them: Stores
-// that would fail it are refused.
+// newClient returns the client that stays the same while the Store exists. It has KV, Watcher
+// and Lease, which storage needs. Its list of endpoints is empty, so that upstream's
+// process-wide check of features asks none of them: Stores that would fail it are refused.
 func newClient(ctx context.Context, s *Store) *kubernetes.Client {
 	client := &kubernetes.Client{Client: clientv3.NewCtxClient(ctx)}
 	client.KV = &kv{s}
@@ -27,7 +26,7 @@ func newClient(ctx context.Context, s *Store) *kubernetes.Client {
 	return client
 }
 
-// kv is a KV behind the gate of a Store.
+// kv is a KV behind the breaker of a Store.
 type kv struct{ store *Store }
 
 // Get implements clientv3.KV.
@@ -66,7 +65,7 @@ func (k *kv) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error
 	return response.OpResponse(), nil
 }
 
-// do performs one operation, in a transaction with the Store's fence.
+// do performs one operation in a transaction with the fence.
 func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clientv3.OpResponse, err error) {
 	ctx, c, err := k.store.admit(ctx, name)
 	if err != nil {
@@ -101,14 +100,13 @@ func (k *kv) do(ctx context.Context, name string, op clientv3.Op) (response clie
 }
 
 const (
-	// readAttempts and readPause are how etcd's client itself repeats reads that fail
-	// because a cluster elects a leader. It does not repeat transactions.
+	// readAttempts and readPause are those of etcd's client, which retries reads, but not
+	// transactions, while the cluster elects a leader.
 	readAttempts = 100
 	readPause    = 25 * time.Millisecond
 )
 
-// perform has etcd perform a transaction, and again where it only reads and no member
-// could answer.
+// perform performs a transaction. One that only reads is retried while no member can answer.
 func (c *call) perform(ctx context.Context, op clientv3.Op, reads bool) (clientv3.OpResponse, error) {
 	for attempt := 1; ; attempt++ {
 		response, err := c.connection.client.Do(ctx, op)
@@ -120,7 +118,7 @@ func (c *call) perform(ctx context.Context, op clientv3.Op, reads bool) (clientv
 	}
 }
 
-// headerOf is the header of whatever etcd answered, nil if it did not.
+// headerOf returns the header of a response, nil without one.
 func headerOf(response clientv3.OpResponse) *etcdserverpb.ResponseHeader {
 	switch {
 	case response.Get() != nil:
@@ -135,7 +133,7 @@ func headerOf(response clientv3.OpResponse) *etcdserverpb.ResponseHeader {
 	return nil
 }
 
-// unwrap returns the answer to the first operation of a transaction.
+// unwrap returns the result of the first operation of a transaction.
 func unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
 	inner := txn.Responses[0]
 	switch {
@@ -155,8 +153,8 @@ func unwrap(txn *clientv3.TxnResponse) clientv3.OpResponse {
 	return clientv3.OpResponse{}
 }
 
-// GetStream implements clientv3.KV. Its last part, without which the others are not
-// used, comes when the fence was found to hold after all of them.
+// GetStream implements clientv3.KV. The last part, without which the others are not used, is
+// sent after the fence was found to hold.
 func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
 	bound, c, err := k.store.admit(ctx, "stream")
 	if err != nil {
@@ -175,7 +173,7 @@ func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOptio
 	checked := make(chan clientv3.RangeStreamResponse)
 	go func() {
 		defer func() {
-			// The sender of the stream ignores the context: it is stuck until somebody receives.
+			// The sender ignores the context: it blocks until its parts are received.
 			for range stream {
 			}
 		}()
@@ -200,7 +198,7 @@ func (k *kv) GetStream(ctx context.Context, key string, opts ...clientv3.OpOptio
 	return checked, nil
 }
 
-// checkPart checks a part of a stream, of which only the last has a header.
+// checkPart checks a part of a stream. Only the last has a header.
 func (c *call) checkPart(ctx context.Context, part *clientv3.RangeStreamResponse) error {
 	if err := part.Err(); err != nil {
 		return c.check(nil, err)
@@ -218,7 +216,7 @@ func (c *call) checkPart(ctx context.Context, part *clientv3.RangeStreamResponse
 	return c.checkRevision(header)
 }
 
-// verify asks etcd whether the fence holds now.
+// verify checks the fence.
 func (c *call) verify(ctx context.Context) error {
 	if c.fence == nil {
 		return nil
@@ -234,15 +232,15 @@ func (c *call) verify(ctx context.Context) error {
 	return c.checkRevision(txn.Header)
 }
 
-// failedPart is the part that ends a stream with an error. Only etcd's client can
-// make one, of what it is told by a server.
+// failedPart returns the part that ends a stream with an error. Only etcd's client can make one,
+// from the answer of a server.
 func failedPart(err error) clientv3.RangeStreamResponse {
-	// The stream is made of nothing but the error, so there is nothing to wait for.
+	// The stream contains only the error, so this does not block.
 	stream, _ := clientv3.NewKVFromKVClient(failingServer{err: err}, nil).GetStream(context.Background(), "-")
 	return <-stream
 }
 
-// failingServer answers a stream with an error.
+// failingServer returns an error from a stream.
 type failingServer struct {
 	etcdserverpb.KVClient
 	etcdserverpb.KV_RangeStreamClient

@@ -10,15 +10,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// compaction removes old history from a Store while that can be reached, as upstream
-// does it: one of all that use the etcd, Kubernetes among them, does so each time.
+// compaction compacts an available Store, with upstream's compactor: one of all processes that
+// use the etcd, Kubernetes among them, does so each time.
 type compaction struct {
 	mu       sync.Mutex
 	revision int64
 	running  compactor
 }
 
-// compactor is upstream's.
+// compactor is the type of upstream's.
 type compactor interface {
 	etcd3.Compactor
 	Stop()
@@ -34,8 +34,8 @@ func (c *compaction) CompactRevision() int64 {
 	return c.revision
 }
 
-// set has history removed, or not. Upstream's compactor would write an error to the
-// log every second for a Store that is away.
+// set starts or stops the compactor. Upstream's would log an error every second for an
+// unavailable Store.
 func (c *compaction) set(on bool, s *Store) {
 	if s.pool.config.CompactionInterval == 0 || on == c.isRunning() {
 		return
@@ -55,7 +55,7 @@ func (c *compaction) isRunning() bool {
 	return c.running != nil
 }
 
-// stop ends what runs.
+// stop stops the compactor.
 func (c *compaction) stop() {
 	c.CompactRevision()
 	c.mu.Lock()

@@ -17,47 +17,46 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// An etcd that reached its quota refuses writes until somebody removes history,
-// gives free space back to the disk on every member, and takes back the alarm. annex
-// does so by itself in the etcd inside the process, as soon as it can do any good:
-// upstream's compactor cannot, it would have to write a key first. Any other etcd may
-// have other users, so its Store has to say that annex may.
+// A full etcd refuses writes until history is compacted, each member is defragmented, and the
+// alarm is disarmed. annex does that in the etcd inside the process as soon as it frees space:
+// upstream's compactor cannot, because it first writes a key. Any other etcd may have other
+// users, so its Store must allow it.
 const (
-	// minFreePercent is the part of a member's file, in percent, that must be free for
-	// the member to be defragmented: it answers nobody meanwhile.
+	// minFreePercent is the minimum part of a member's file that is free, for a defragmentation:
+	// the member answers no request meanwhile.
 	minFreePercent = 5
-	// maxFilePercent is the part of the quota, in percent, that a member's file may take for
-	// writes to be let in again.
+	// maxFilePercent is the part of the quota that a member's file may take when the alarm is
+	// disarmed.
 	maxFilePercent = 95
-	// restFactor is how many times as long as they took members rest from being
-	// defragmented without knowing what for.
+	// restFactor is the pause after defragmentations on suspicion, as a multiple of their
+	// duration.
 	restFactor = 10
-	// reclaimInterval keeps attempts apart.
+	// reclaimInterval is the minimum time between attempts.
 	reclaimInterval = 3 * time.Second
-	// disarmInterval is how often the alarm is taken back on trial where etcd does not
-	// tell its quota (before 3.6): it raises it again with the next write if it must.
+	// disarmInterval is how often the alarm is disarmed on trial where etcd does not report its
+	// quota (before 3.6): if it is still full, the next write raises the alarm again.
 	disarmInterval = time.Minute
-	// defragmentTimeout bounds that of one member.
+	// defragmentTimeout is for one member.
 	defragmentTimeout = 10 * time.Minute
 )
 
-// reclaimResult is the outcome of one attempt to make room.
+// reclaimResult is the result of an attempt to free space.
 type reclaimResult struct {
 	at time.Time
-	// revision is that of the etcd at the time. What is older is removed with the
-	// next attempt, so that those who read at it have a moment to finish.
+	// revision is that of the etcd. The next attempt compacts up to it, so that reads at it can
+	// finish.
 	revision int64
-	// disarmed is when the alarm was last taken back.
+	// disarmed is when the alarm was last disarmed.
 	disarmed time.Time
-	// stale is set once history was removed: a member may take a file for full until
-	// it writes again, and one that is out of space hardly does.
+	// stale is set after a compaction: a member may report that its file is full until it writes
+	// again, which a full one hardly does.
 	stale bool
-	// rested is when members may be defragmented again without knowing what for.
+	// rested is when members may again be defragmented on suspicion.
 	rested time.Time
 	err    error
 }
 
-// reclaimResult makes room in an etcd that is out of it, beside the looks at it.
+// reclaim frees space in a full etcd, in the background.
 func (s *Store) reclaim(ctx context.Context, conn *connection, seen *Snapshot) {
 	select {
 	case s.state.lastReclaim = <-s.state.reclaimResults:
@@ -123,17 +122,16 @@ func (c *connection) tryReclaim(ctx context.Context, last reclaimResult, next *r
 	blind := freed || time.Since(last.disarmed) >= disarmInterval
 	for _, answer := range statuses {
 		if known := answer.Status.DbSizeQuota > 0; known && isFull(answer.Status) || !known && !blind {
-			return nil // nothing more can be done before something is deleted
+			return nil // wait until objects are deleted
 		}
 	}
 	next.disarmed = time.Now()
 	return c.disarm(ctx)
 }
 
-// defragment gives the free space of each member back to the disk, one after the
-// other, the leader last. Another replica may do the same: each member is asked
-// again just before, and is left alone if little of its file is free. What it says of
-// that is not trusted where it may be stale and the file is large.
+// defragment defragments each member, the leader last. Another replica may do the same, so each
+// member is asked again just before, and skipped if little of its file is free. That is not
+// trusted where it may be stale and the file is large.
 func (c *connection) defragment(ctx context.Context, trusting bool) (freed bool, err error) {
 	members, err := c.statuses(ctx)
 	if err != nil {
@@ -155,8 +153,8 @@ func (c *connection) defragment(ctx context.Context, trusting bool) (freed bool,
 	return freed, nil
 }
 
-// isFull reports whether a member's file leaves no room for writes. etcd does not tell
-// its quota before 3.6.
+// isFull reports whether a member's file leaves no room for writes. etcd reports no quota before
+// 3.6.
 func isFull(member *clientv3.StatusResponse) bool {
 	return member.DbSizeQuota == 0 || member.DbSize > member.DbSizeQuota/100*maxFilePercent
 }
@@ -170,7 +168,7 @@ func (c *connection) defragmentMember(ctx context.Context, endpoint string) erro
 	return nil
 }
 
-// statuses asks every endpoint; all must answer. The leader comes last.
+// statuses asks every endpoint; all must answer. The leader is last.
 func (c *connection) statuses(ctx context.Context) ([]EndpointStatus, error) {
 	answers := make([]EndpointStatus, 0, len(c.target.endpoints))
 	for _, endpoint := range c.target.endpoints {
@@ -191,7 +189,7 @@ func isLeader(answer EndpointStatus) int {
 	return 0
 }
 
-// disarm takes back the alarms about space, and no others.
+// disarm disarms the alarms about space, and no others.
 func (c *connection) disarm(ctx context.Context) error {
 	raised, err := c.client.AlarmList(ctx)
 	if err != nil {

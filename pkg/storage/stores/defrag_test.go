@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
@@ -34,13 +35,13 @@ func fill(t *testing.T, url string) {
 // and leaves its history, its members and its alarm alone when objects are deleted.
 func TestOutOfSpaceIsReported(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, func(config *embed.Config) { config.QuotaBackendBytes = 4 << 20 })
-	store := claim(t, openSet(t, nil), object("far", etcd.url))
+	etcd := etcdtest.StartTCP(t, func(config *embed.Config) { config.QuotaBackendBytes = 4 << 20 })
+	store := claim(t, openSet(t, nil), object("far", etcd.URL))
 	first, err := put(t, store, "small", "1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill(t, etcd.url)
+	fill(t, etcd.URL)
 	if _, err := store.Client().Delete(t.Context(), "/annex/large/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestOutOfSpaceIsReported(t *testing.T) {
 	if last.Reclaiming != "" || len(last.Alarms) != 1 {
 		t.Errorf("annex says %q, with the alarms %v", last.Reclaiming, last.Alarms)
 	}
-	if _, err := dialDirectly(t, etcd.url).Get(t.Context(), "/", clientv3.WithRev(first.Revision)); err != nil {
+	if _, err := dialDirectly(t, etcd.URL).Get(t.Context(), "/", clientv3.WithRev(first.Revision)); err != nil {
 		t.Errorf("history was removed: %v", err)
 	}
 }
@@ -70,14 +71,14 @@ func TestOutOfSpaceIsReported(t *testing.T) {
 func TestOutOfSpace(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
-	etcd := startEtcd(t, func(config *embed.Config) { config.QuotaBackendBytes = 4 << 20 })
-	far := object("far", etcd.url)
+	etcd := etcdtest.StartTCP(t, func(config *embed.Config) { config.QuotaBackendBytes = 4 << 20 })
+	far := object("far", etcd.URL)
 	far.Spec.Etcd.Defragmentation = hostingv1alpha1.DefragmentationWhenFull
 	store := claim(t, set, far)
 	if _, err := put(t, store, "small", "1"); err != nil {
 		t.Fatal(err)
 	}
-	fill(t, etcd.url)
+	fill(t, etcd.URL)
 
 	var full *NoSpaceError
 	_, err := put(t, store, "more", "1")

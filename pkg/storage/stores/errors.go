@@ -17,43 +17,41 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 )
 
-// Reasons why a Store is not ready, as its condition Ready gives them.
+// Reasons of the condition Ready of a Store.
 const (
-	// ReasonConnecting is a Store that was not looked at yet.
+	// ReasonConnecting is a Store before its first probe.
 	ReasonConnecting = "Connecting"
 	// ReasonNotFound is a Store that does not exist.
 	ReasonNotFound = "NotFound"
-	// ReasonUnreachable is a Store of which no endpoint answers.
+	// ReasonUnreachable is a Store without an endpoint that answers.
 	ReasonUnreachable = "Unreachable"
 	// ReasonNoQuorum is a Store whose members answer, but not as a cluster.
 	ReasonNoQuorum = "NoQuorum"
-	// ReasonTooOld is a Store with a member that annex cannot rely on.
+	// ReasonTooOld is a Store with a member of an unsupported version.
 	ReasonTooOld = "TooOld"
 	// ReasonCorrupt is a Store whose members found that their data differ.
 	ReasonCorrupt = "Corrupt"
-	// ReasonWrongCluster is a Store whose endpoints lead to another etcd cluster
-	// than the one it was first reached at.
+	// ReasonWrongCluster is a Store whose endpoints lead to another etcd cluster than before.
 	ReasonWrongCluster = "WrongCluster"
-	// ReasonDataReplaced is a Store whose cluster does not have annex's mark, or has it
-	// with another epoch.
+	// ReasonDataReplaced is a Store whose cluster has no mark of annex, or one of another epoch.
 	ReasonDataReplaced = "DataReplaced"
-	// ReasonRolledBack is a Store whose cluster is at an earlier revision than it was.
+	// ReasonRolledBack is a Store whose cluster is at an earlier revision than before.
 	ReasonRolledBack = "RolledBack"
-	// ReasonDiverged is a Store whose cluster has the mark, but not the history that
-	// annex knows.
+	// ReasonDiverged is a Store whose cluster has the mark, but not the history that annex
+	// knows.
 	ReasonDiverged = "Diverged"
-	// ReasonNewerFormat is a Store whose data are those of a newer release of annex.
+	// ReasonNewerFormat is a Store whose data were written by a newer release of annex.
 	ReasonNewerFormat = "NewerFormat"
 	// ReasonNotEmpty is a Store whose prefix has keys that are not annex's.
 	ReasonNotEmpty = "NotEmpty"
 	// ReasonInUse is a Store whose cluster and prefix belong to another Store.
 	ReasonInUse = "InUse"
-	// ReasonUnclaimed is a Store that was reached, but is not known to be annex's yet.
+	// ReasonUnclaimed is a Store that was reached, but is not claimed yet.
 	ReasonUnclaimed = "Unclaimed"
 	// ReasonBadCredentials is a Store whose Secret cannot be read or used.
 	ReasonBadCredentials = "BadCredentials"
-	// ReasonCertificateExpired is a Store whose client certificate expired, and of
-	// which no endpoint answers.
+	// ReasonCertificateExpired is a Store whose client certificate has expired, without an
+	// endpoint that answers.
 	ReasonCertificateExpired = "CertificateExpired"
 	// ReasonNoSpace is a Store that refuses writes because it is full.
 	ReasonNoSpace = "NoSpace"
@@ -61,20 +59,19 @@ const (
 	ReasonFailed = "Failed"
 )
 
-// UnavailableError says that a Store does not serve now. The API server answers it
-// with 503.
+// UnavailableError is the error of requests to an unavailable Store. The API server answers 503.
 type UnavailableError struct {
 	// Store is the name of the Store.
 	Store string
-	// Reason is one word.
+	// Reason is one of the reasons above.
 	Reason string
-	// Message is for people.
+	// Message is the explanation.
 	Message string
-	// Cause is the error of etcd, if one was met by the request itself.
+	// Cause is the error of etcd, if the request got one.
 	Cause error
 }
 
-// Error implements error. What does not end by itself it says where to read on about.
+// Error implements error. It names the next step where waiting does not help.
 func (e *UnavailableError) Error() string {
 	next := ""
 	if e.isOtherData() {
@@ -83,7 +80,7 @@ func (e *UnavailableError) Error() string {
 	return fmt.Sprintf("store %q is not available: %s%s", e.Store, e.Message, next)
 }
 
-// isOtherData reports whether an etcd does not have the data of its Store.
+// isOtherData reports whether the etcd does not have the data of its Store.
 func (e *UnavailableError) isOtherData() bool {
 	switch e.Reason {
 	case ReasonWrongCluster, ReasonDataReplaced, ReasonRolledBack, ReasonDiverged:
@@ -95,17 +92,17 @@ func (e *UnavailableError) isOtherData() bool {
 // Unwrap returns the error of etcd.
 func (e *UnavailableError) Unwrap() error { return e.Cause }
 
-// Status implements apierrors.APIStatus. It does not say when to ask again: clients
-// would do so in silence for a while, and a write may have been done.
+// Status implements apierrors.APIStatus. It has no Retry-After: clients would retry silently for
+// a while, and a write may have been done.
 func (e *UnavailableError) Status() metav1.Status {
 	return storeStatus(e.Store, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, e.Error())
 }
 
-// reasonStoreFull is the reason of a 507; Kubernetes has no name for it.
+// reasonStoreFull is the reason of a 507, for which Kubernetes has no name.
 const reasonStoreFull metav1.StatusReason = "StoreFull"
 
-// NoSpaceError says that a Store is full: it refuses writes, while reads and deletes
-// go on. The API server answers it with 507.
+// NoSpaceError is the error of writes to a full Store, which still serves reads and deletes. The
+// API server answers 507.
 type NoSpaceError struct {
 	// Store is the name of the Store.
 	Store string
@@ -115,7 +112,7 @@ type NoSpaceError struct {
 
 // Error implements error.
 func (e *NoSpaceError) Error() string {
-	return fmt.Sprintf("store %q is out of space: it takes no writes until objects are deleted or its quota is raised; reads and deletes go on", e.Store)
+	return fmt.Sprintf("store %q is out of space: it takes no writes until objects are deleted or its quota is raised; reads and deletes still work", e.Store)
 }
 
 // Unwrap returns the error of etcd.
@@ -133,8 +130,8 @@ func storeStatus(store string, code int32, reason metav1.StatusReason, message s
 	}
 }
 
-// asStoreError says in whose name etcd failed, where it did: it leaves answers that are
-// about the request, such as that a revision was compacted, as they are.
+// asStoreError adds the name of the Store to errors of etcd. Errors about the request, such as a
+// compacted revision, stay as they are.
 func asStoreError(store string, err error) error {
 	var known *UnavailableError
 	switch {
@@ -148,7 +145,7 @@ func asStoreError(store string, err error) error {
 	return err
 }
 
-// codeOf is the gRPC code of an error that etcd's client returned.
+// codeOf returns the gRPC code of an error of etcd's client.
 func codeOf(err error) codes.Code {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return codes.Unknown

@@ -14,17 +14,16 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// fence is the condition on which etcd performs a request: the data are those that
-// annex knows, with all of their history. etcd compares it in the transaction that
-// performs the request, so no request is answered from other data, however short the
-// time since they were replaced.
+// fence is the condition on which etcd performs a request: it has the data that annex knows,
+// with all of their history. etcd compares it in the transaction of the request, so no request
+// reads other data, not even immediately after these were replaced.
 type fence struct {
 	markKey string
 	// mark is the value of the mark.
 	mark string
 	// checkpointKey is the key of this process's checkpoint.
 	checkpointKey string
-	// checkpoint is the revision at which this process wrote it last; 0 before it did.
+	// checkpoint is the revision of this process's last write of the key; 0 before the first.
 	checkpoint atomic.Int64
 }
 
@@ -32,19 +31,18 @@ func newFence(prefix, mark, process string) *fence {
 	return &fence{markKey: keys.Store(prefix), mark: mark, checkpointKey: keys.Checkpoints(prefix) + process}
 }
 
-// compares are the conditions, with the checkpoint as it was when the request began.
+// compares returns the conditions, with the checkpoint from when the request began.
 func (f *fence) compares(checkpoint int64) []clientv3.Cmp {
 	compares := []clientv3.Cmp{clientv3.Compare(clientv3.Value(f.markKey), "=", f.mark)}
 	if checkpoint > 0 {
-		// No other process writes it, and this one may do so meanwhile.
+		// Only this process writes it, perhaps meanwhile.
 		compares = append(compares, clientv3.Compare(clientv3.ModRevision(f.checkpointKey), ">", checkpoint-1))
 	}
 	return compares
 }
 
-// withCheckpoint adds to operations that put something the one that writes the checkpoint:
-// an etcd without it is one that lost what was written. etcd takes no put when it is full,
-// but deletes.
+// withCheckpoint adds a write of the checkpoint to operations that put: an etcd without it has
+// lost writes. A full etcd accepts deletes but no puts.
 func (f *fence) withCheckpoint(ops []clientv3.Op) []clientv3.Op {
 	if !slices.ContainsFunc(ops, clientv3.Op.IsPut) {
 		return ops
@@ -52,25 +50,25 @@ func (f *fence) withCheckpoint(ops []clientv3.Op) []clientv3.Op {
 	return append(slices.Clip(ops), clientv3.OpPut(f.checkpointKey, ""))
 }
 
-// wroteCheckpoint notes at which revision the checkpoint was written.
+// wroteCheckpoint records the revision of a written checkpoint.
 func (f *fence) wroteCheckpoint(header *etcdserverpb.ResponseHeader) {
 	raise(&f.checkpoint, header.GetRevision())
 }
 
-// raise makes the highest revision at least this.
+// raise sets highest to revision if that is higher.
 func raise(highest *atomic.Int64, revision int64) {
 	for known := highest.Load(); revision > known && !highest.CompareAndSwap(known, revision); {
 		known = highest.Load()
 	}
 }
 
-// reads are the operations that tell why the conditions do not hold.
+// reads returns the operations whose results show why the conditions do not hold.
 func (f *fence) reads() []clientv3.Op {
 	return []clientv3.Op{clientv3.OpGet(f.markKey), clientv3.OpGet(f.checkpointKey, clientv3.WithKeysOnly())}
 }
 
-// checkFence returns why the conditions do not hold, by the answers to reads, and shuts
-// the gate. It returns nil if they hold.
+// checkFence trips the breaker and returns the reason if the results of reads show that the
+// conditions do not hold.
 func (c *call) checkFence(header *etcdserverpb.ResponseHeader, answers []*etcdserverpb.ResponseOp) error {
 	mark, checkpoint := answers[0].GetResponseRange().GetKvs(), answers[1].GetResponseRange().GetKvs()
 	switch {
@@ -84,9 +82,9 @@ func (c *call) checkFence(header *etcdserverpb.ResponseHeader, answers []*etcdse
 	return nil
 }
 
-// checkRevision shuts the gate if an answer is of an earlier time than what was known
-// when the request was sent. All requests are linearizable, so that does not happen in
-// an etcd that kept its data.
+// checkRevision trips the breaker if the revision of an answer is lower than the one known
+// before the request. All requests are linearizable, so an etcd that kept its data never returns
+// that.
 func (c *call) checkRevision(header *etcdserverpb.ResponseHeader) error {
 	if header.GetRevision() < c.floor {
 		return c.store.trip(c.breaker, ReasonRolledBack, rolledBack(c.floor))

@@ -16,33 +16,31 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/keys"
 )
 
-// History says how far annex knows what happened in the etcd of a Store. The zero value
-// says that it knows nothing.
+// History is how far annex knows the history of a Store's etcd. The zero value is no knowledge.
 type History struct {
-	// Epoch is that of the mark.
+	// Epoch is the epoch of the mark.
 	Epoch string
 	// Revision is the highest resource version that clients may have seen.
 	Revision int64
-	// Checkpoint names a key that annex wrote, at CheckpointRevision. An etcd without it
-	// does not have what happened up to then.
+	// Checkpoint names a key that annex wrote at CheckpointRevision. An etcd without it lacks
+	// the history up to then.
 	Checkpoint         string
 	CheckpointRevision int64
 }
 
-// checkpointInterval is how often a checkpoint is written while others write. What this
-// process puts writes it too.
+// checkpointInterval is how often a checkpoint is written while others write. Every put of this
+// process writes it too.
 const checkpointInterval = time.Minute
 
-// maxCheckpoints is how many checkpoints are kept: each process has one, and leaves it
-// behind when it ends.
+// maxCheckpoints is how many checkpoints are kept: each process has one, and leaves it when it
+// ends.
 const maxCheckpoints = 64
 
-// writeCheckpoint writes a key of this process where anything else was written since it
-// last did, so that an etcd that is idle stays so. Every put of the process writes it as
-// well.
+// writeCheckpoint writes the checkpoint of this process if other keys were written since, so
+// that an idle etcd stays idle. Every put of the process writes it too.
 //
-// The key proves a history: a copy of the etcd that was made before the key was written
-// does not have it, whatever else was written to the copy.
+// The key proves a history: a copy of the etcd from before the write lacks it, whatever else was
+// written to the copy.
 func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence, seen *Snapshot) {
 	before := f.checkpoint.Load()
 	newer := int64(0)
@@ -52,7 +50,7 @@ func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence,
 		}
 	}
 	recent := time.Since(s.state.checkpointed) < s.pool.config.checkpointInterval
-	// One that others are about to take for left behind is written again.
+	// Before other processes remove it as an old one, it is written again.
 	idle := seen.revision-before <= newer && newer < maxCheckpoints/2
 	if seen.NoSpace || before > 0 && (recent || idle) {
 		return
@@ -67,7 +65,7 @@ func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence,
 	response, err := conn.client.Txn(ctx).If(unchanged).Then(ops...).Commit()
 	switch {
 	case err != nil:
-		// An etcd that is full, say. It is tried again with the next look.
+		// A full etcd, for example. The next probe tries again.
 		klog.FromContext(ctx).V(1).Info("No checkpoint was written", "err", err)
 	case response.Succeeded:
 		f.wroteCheckpoint(response.Header)
@@ -76,8 +74,8 @@ func (s *Store) writeCheckpoint(ctx context.Context, conn *connection, f *fence,
 	}
 }
 
-// oldestCheckpoint is the key to remove where there are too many, empty if there is none:
-// never the one that outlasts processes.
+// oldestCheckpoint returns the key to remove if there are too many, otherwise "": never the
+// recorded one, which outlasts processes.
 func (s *Store) oldestCheckpoint(f *fence, seen *Snapshot) string {
 	if len(seen.checkpoints) < maxCheckpoints {
 		return ""
@@ -89,7 +87,7 @@ func (s *Store) oldestCheckpoint(f *fence, seen *Snapshot) string {
 	return slices.MinFunc(candidates, func(a, b string) int { return int(seen.checkpoints[a] - seen.checkpoints[b]) })
 }
 
-// history is how far the etcd is known now.
+// history returns how far the etcd is known.
 func (s *Store) history(f *fence, seen *Snapshot) History {
 	h := History{Epoch: seen.Mark.Epoch, Revision: s.highest.Load() + seen.offset}
 	if f != nil && f.checkpoint.Load() > 0 {
@@ -99,8 +97,8 @@ func (s *Store) history(f *fence, seen *Snapshot) History {
 	return h
 }
 
-// checkHistory says whether the etcd has the history that annex knows: what this process
-// saw, and what was kept of what others saw.
+// checkHistory checks that the etcd has the history that annex knows: what this process has
+// seen, and what the status records of others.
 func (s *Store) checkHistory(w desiredState, seen *Snapshot) *UnavailableError {
 	if s.state.data == (data{w.pinned, seen.Mark.Epoch}) {
 		if seen.revision < seen.floor {

@@ -18,33 +18,34 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/storage/revision"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// copyTo copies the data of an etcd that does not run.
-func (s *server) copyTo(t *testing.T, dir string) {
+// copyData copies the data of a stopped etcd.
+func copyData(t *testing.T, etcd *etcdtest.TCP, dir string) {
 	t.Helper()
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.CopyFS(dir, os.DirFS(s.config.Dir)); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(etcd.Config.Dir)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// replaced starts an etcd at the same endpoint, with the same cluster ID, on other data.
-func (s *server) replace(t *testing.T, dir string) {
+// replaceData starts an etcd with the same endpoint and cluster ID and other data.
+func replaceData(t *testing.T, etcd *etcdtest.TCP, dir string) {
 	t.Helper()
-	s.config.Dir = dir
-	s.restart(t)
+	etcd.Config.Dir = dir
+	etcd.Start(t)
 }
 
-// fill writes past annex, so that the etcd is ahead.
-func (s *server) fill(t *testing.T, writes int) {
+// writeDirectly writes without annex, so that the etcd is ahead.
+func writeDirectly(t *testing.T, etcd *etcdtest.TCP, writes int) {
 	t.Helper()
-	client := dialDirectly(t, s.url)
+	client := dialDirectly(t, etcd.URL)
 	for i := range writes {
 		if _, err := client.Put(t.Context(), "elsewhere", fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
@@ -106,36 +107,36 @@ func TestOtherDataAtTheSameEndpoint(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// replace puts other data at the endpoint of an etcd that is down; earlier is a
 		// copy of its data from before the last writes.
-		replace func(t *testing.T, etcd *server, earlier string)
+		replace func(t *testing.T, etcd *etcdtest.TCP, earlier string)
 		reason  string
 	}{
-		"emptied": {func(t *testing.T, etcd *server, _ string) { etcd.replace(t, t.TempDir()) }, ReasonDataReplaced},
-		"emptied and ahead": {func(t *testing.T, etcd *server, _ string) {
-			etcd.replace(t, t.TempDir())
-			etcd.fill(t, 50)
+		"emptied": {func(t *testing.T, etcd *etcdtest.TCP, _ string) { replaceData(t, etcd, t.TempDir()) }, ReasonDataReplaced},
+		"emptied and ahead": {func(t *testing.T, etcd *etcdtest.TCP, _ string) {
+			replaceData(t, etcd, t.TempDir())
+			writeDirectly(t, etcd, 50)
 		}, ReasonDataReplaced},
-		"emptied and claimed again": {func(t *testing.T, etcd *server, _ string) {
-			etcd.replace(t, t.TempDir())
+		"emptied and claimed again": {func(t *testing.T, etcd *etcdtest.TCP, _ string) {
+			replaceData(t, etcd, t.TempDir())
 			value, err := newMark("far", "uid-of-far").encode()
 			if err != nil {
 				t.Fatal(err)
 			}
-			put, err := dialDirectly(t, etcd.url).Put(t.Context(), keys.Store("/annex"), value)
+			put, err := dialDirectly(t, etcd.URL).Put(t.Context(), keys.Store("/annex"), value)
 			if err != nil || put.Header.Revision != 2 {
 				t.Fatalf("%v, %v: the mark is at revision 2 again", put, err)
 			}
 		}, ReasonDataReplaced},
-		"rolled back": {func(t *testing.T, etcd *server, earlier string) { etcd.replace(t, earlier) }, ReasonRolledBack},
-		"a copy that is ahead": {func(t *testing.T, etcd *server, earlier string) {
-			etcd.replace(t, earlier)
-			etcd.fill(t, 50)
+		"rolled back": {func(t *testing.T, etcd *etcdtest.TCP, earlier string) { replaceData(t, etcd, earlier) }, ReasonRolledBack},
+		"a copy that is ahead": {func(t *testing.T, etcd *etcdtest.TCP, earlier string) {
+			replaceData(t, etcd, earlier)
+			writeDirectly(t, etcd, 50)
 		}, ReasonDiverged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			set := openSet(t, func(c *Config) { c.checkpointInterval = time.Millisecond })
-			etcd := startEtcd(t, nil)
-			store := claim(t, set, object("far", etcd.url))
+			etcd := etcdtest.StartTCP(t, nil)
+			store := claim(t, set, object("far", etcd.URL))
 			for _, key := range []string{"a", "b"} {
 				if _, err := put(t, store, key, "1"); err != nil {
 					t.Fatal(err)
@@ -143,8 +144,8 @@ func TestOtherDataAtTheSameEndpoint(t *testing.T) {
 			}
 			etcd.Close()
 			earlier := t.TempDir()
-			etcd.copyTo(t, earlier)
-			etcd.restart(t)
+			copyData(t, etcd, earlier)
+			etcd.Start(t)
 			awaitReason(t, store, "")
 			poll.Until(t, "a write", func() string { // the connection is a moment behind
 				if _, err := put(t, store, "c", "1"); err != nil {
@@ -183,9 +184,9 @@ func isFor(err error, reason string) bool {
 }
 
 // dump is all that an etcd has.
-func dump(t *testing.T, etcd *server) string {
+func dump(t *testing.T, etcd *etcdtest.TCP) string {
 	t.Helper()
-	found, err := dialDirectly(t, etcd.url).Get(t.Context(), "", clientv3.WithPrefix())
+	found, err := dialDirectly(t, etcd.URL).Get(t.Context(), "", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,8 +198,8 @@ func dump(t *testing.T, etcd *server) string {
 func TestWatchGoesOnInOtherData(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
-	etcd := startEtcd(t, nil)
-	store := claim(t, set, object("far", etcd.url))
+	etcd := etcdtest.StartTCP(t, nil)
+	store := claim(t, set, object("far", etcd.URL))
 	watch := store.Client().Watch(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithRev(store.highest.Load()+1))
 	if _, err := put(t, store, "a", "1"); err != nil {
 		t.Fatal(err)
@@ -208,8 +209,8 @@ func TestWatchGoesOnInOtherData(t *testing.T) {
 	}
 	still(t, store)
 	etcd.Close()
-	etcd.replace(t, t.TempDir())
-	client := dialDirectly(t, etcd.url)
+	replaceData(t, etcd, t.TempDir())
+	client := dialDirectly(t, etcd.URL)
 	for i := range 20 {
 		if _, err := client.Put(t.Context(), "/annex/invented", fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
@@ -230,8 +231,8 @@ func TestWatchGoesOnInOtherData(t *testing.T) {
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	set, other := openSet(t, nil), openSet(t, nil)
-	etcd := startEtcd(t, nil)
-	far := object("far", etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	far := object("far", etcd.URL)
 	before := claim(t, set, far)
 	other.sync(far)
 	late, err := other.Get("far")
@@ -256,7 +257,7 @@ func TestAdoption(t *testing.T) {
 		return ""
 	})
 	etcd.Close()
-	etcd.replace(t, t.TempDir())
+	replaceData(t, etcd, t.TempDir())
 	awaitReason(t, before, ReasonDataReplaced)
 	note(t, far, before, true)
 	set.sync(far)
@@ -290,8 +291,8 @@ func TestAdoption(t *testing.T) {
 func TestKnownHistory(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
-	etcd := startEtcd(t, nil)
-	far := object("far", etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	far := object("far", etcd.URL)
 	store := claim(t, set, far)
 	if _, err := put(t, store, "a", "1"); err != nil {
 		t.Fatal(err)
@@ -330,12 +331,12 @@ func TestKnownHistory(t *testing.T) {
 // TestEarlierMark has the mark of a release that knew neither epochs nor formats.
 func TestEarlierMark(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
-	direct := dialDirectly(t, etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	direct := dialDirectly(t, etcd.URL)
 	if _, err := direct.Put(t.Context(), keys.Store("/annex"), `{"store":"far","uid":"uid-of-far"}`); err != nil {
 		t.Fatal(err)
 	}
-	far := object("far", etcd.url)
+	far := object("far", etcd.URL)
 	far.Status.ClusterID = FormatClusterID(uint64(etcd.Server.Cluster().ID()))
 	var epochs []string
 	for _, set := range []*Pool{openSet(t, nil), openSet(t, nil)} {
@@ -361,8 +362,8 @@ func TestNewerFormat(t *testing.T) {
 	for name, format := range map[string]Format{"to read": {MinReader: currentFormat + 1}, "to write": {MinWriter: currentFormat + 1}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			etcd := startEtcd(t, nil)
-			direct := dialDirectly(t, etcd.url)
+			etcd := etcdtest.StartTCP(t, nil)
+			direct := dialDirectly(t, etcd.URL)
 			write := func(store string) {
 				value, err := Mark{Store: store, UID: "uid-of-far", Epoch: "e", Format: format}.encode()
 				if err != nil {
@@ -373,7 +374,7 @@ func TestNewerFormat(t *testing.T) {
 				}
 			}
 			set := openSet(t, nil)
-			far := object("far", etcd.url)
+			far := object("far", etcd.URL)
 			store := claim(t, set, far)
 			write("far")
 			if value, err := get(t, store, "a"); !isUnavailable(err) {
@@ -381,7 +382,7 @@ func TestNewerFormat(t *testing.T) {
 			}
 			awaitReason(t, store, ReasonNewerFormat)
 			write("default")
-			_, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.url}, Prefix: "/annex"}})
+			_, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: "/annex"}})
 			if err == nil || !strings.Contains(err.Error(), "newer release") {
 				t.Errorf("start on it: %v", err)
 			}
@@ -392,12 +393,12 @@ func TestNewerFormat(t *testing.T) {
 // TestOverlaps has Stores claim prefixes that are taken, as a whole or in part.
 func TestOverlaps(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
-	direct := dialDirectly(t, etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	direct := dialDirectly(t, etcd.URL)
 	set := openSet(t, func(c *Config) {
-		c.Default = Default{Client: direct, Endpoints: []string{etcd.url}, Prefix: "/annex"}
+		c.Default = Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: "/annex"}
 	})
-	near := object("near", etcd.url)
+	near := object("near", etcd.URL)
 	near.Spec.Etcd.KeyPrefix = "/x/y"
 	claim(t, set, near)
 	for key, value := range map[string]string{
@@ -432,7 +433,7 @@ func TestOverlaps(t *testing.T) {
 	} {
 		t.Run(prefix, func(t *testing.T) {
 			// "localhost" is another spelling of the same place.
-			greedy := object("greedy"+strings.ReplaceAll(prefix, "/", "-"), strings.Replace(etcd.url, "127.0.0.1", "localhost", 1))
+			greedy := object("greedy"+strings.ReplaceAll(prefix, "/", "-"), strings.Replace(etcd.URL, "127.0.0.1", "localhost", 1))
 			greedy.Spec.Etcd.KeyPrefix = prefix
 			set.sync(greedy)
 			store, err := set.Get(greedy.Name)
@@ -487,15 +488,15 @@ func TestOverlaps(t *testing.T) {
 func TestStoreAboveAnother(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
-	etcd := startEtcd(t, nil)
-	direct := dialDirectly(t, etcd.url)
-	below := object("below", etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	direct := dialDirectly(t, etcd.URL)
+	below := object("below", etcd.URL)
 	below.Spec.Etcd.KeyPrefix = "/x/y"
 	claim(t, set, below)
 	if _, err := direct.Put(t.Context(), keys.Revisions("/x"), "7"); err != nil {
 		t.Fatal(err)
 	}
-	above := object("above", etcd.url)
+	above := object("above", etcd.URL)
 	above.Spec.Etcd.KeyPrefix = "/x"
 	set.sync(above)
 	store, err := set.Get("above")
@@ -513,13 +514,13 @@ func TestStoreAboveAnother(t *testing.T) {
 // TestDefaultOnOthersKeys starts annex on the keys of a Kubernetes.
 func TestDefaultOnOthersKeys(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
-	direct := dialDirectly(t, etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	direct := dialDirectly(t, etcd.URL)
 	if _, err := direct.Put(t.Context(), "/registry/pods/a", "1"); err != nil {
 		t.Fatal(err)
 	}
 	open := func(prefix string) error {
-		set, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.url}, Prefix: prefix}})
+		set, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: prefix}})
 		if err == nil {
 			set.Close()
 		}
@@ -536,8 +537,8 @@ func TestDefaultOnOthersKeys(t *testing.T) {
 // TestAdoptAtOnce has replicas adopt the same etcd at the same time: one of them does.
 func TestAdoptAtOnce(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
-	far := object("far", etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	far := object("far", etcd.URL)
 	var replicas []*Store
 	for range 4 {
 		set := openSet(t, nil)
@@ -569,7 +570,7 @@ func TestAdoptAtOnce(t *testing.T) {
 	if adopted != 1 {
 		t.Errorf("%d replicas adopted the etcd, want one", adopted)
 	}
-	found, err := dialDirectly(t, etcd.url).Get(t.Context(), keys.Store("/annex"))
+	found, err := dialDirectly(t, etcd.URL).Get(t.Context(), keys.Store("/annex"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -582,13 +583,13 @@ func TestAdoptAtOnce(t *testing.T) {
 // TestIdleEtcdStaysIdle has replicas that write checkpoints as often as they can.
 func TestIdleEtcdStaysIdle(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
-	far := object("far", etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	far := object("far", etcd.URL)
 	first := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
 	claim(t, first, far)
 	second := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
 	second.sync(far)
-	client := dialDirectly(t, etcd.url)
+	client := dialDirectly(t, etcd.URL)
 	last, same := int64(0), 0
 	poll.Until(t, "no further write by either annex", func() string {
 		for _, set := range []*Pool{first, second} {
@@ -623,10 +624,10 @@ func TestIdleEtcdStaysIdle(t *testing.T) {
 // a checkpoint behind each time: the oldest are removed, but not that of a live process.
 func TestCheckpointOfAnIdleReplica(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
-	far := object("far", etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	far := object("far", etcd.URL)
 	idle := claim(t, openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond }), far)
-	direct := dialDirectly(t, etcd.url)
+	direct := dialDirectly(t, etcd.URL)
 	for start := range 2 * maxCheckpoints {
 		left, err := direct.Put(t.Context(), fmt.Sprintf("%sprocess-%d", keys.Checkpoints("/annex"), start), "")
 		if err != nil {
@@ -659,13 +660,13 @@ func TestCheckpointOfAnIdleReplica(t *testing.T) {
 // in an earlier release.
 func TestEmbeddedEtcdTakenOver(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
-	direct := dialDirectly(t, etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	direct := dialDirectly(t, etcd.URL)
 	if _, err := direct.Put(t.Context(), keys.Store("/annex"), `{"store":"greedy","uid":"uid-of-greedy"}`); err != nil {
 		t.Fatal(err)
 	}
 	for _, embedded := range []bool{false, true} {
-		set, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.url}, Prefix: "/annex", Embedded: embedded}})
+		set, err := Open(t.Context(), Config{Default: Default{Client: direct, Endpoints: []string{etcd.URL}, Prefix: "/annex", Embedded: embedded}})
 		if !embedded {
 			if err == nil || !strings.Contains(err.Error(), `"greedy"`) {
 				t.Errorf("start on the etcd of others that another Store has: %v", err)
@@ -691,8 +692,8 @@ func TestEmbeddedEtcdTakenOver(t *testing.T) {
 func TestLooksWhileWriting(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, func(c *Config) { c.checkpointInterval = time.Nanosecond })
-	etcd := startEtcd(t, nil)
-	store := claim(t, set, object("far", etcd.url))
+	etcd := etcdtest.StartTCP(t, nil)
+	store := claim(t, set, object("far", etcd.URL))
 	still(t, store)
 	ctx, cancel := context.WithCancel(t.Context())
 	var writing sync.WaitGroup

@@ -19,12 +19,12 @@ func gauge(name, help string) *metrics.GaugeVec {
 
 var (
 	available          = gauge("available", "Whether requests to the store pass: 1, or 0 while they are refused.")
-	writable           = gauge("writable", "Whether the store takes writes: 1, or 0 while it is away or out of space.")
+	writable           = gauge("writable", "Whether the store takes writes: 1, or 0 while it is unavailable or out of space.")
 	size               = gauge("size_bytes", "The space that the store's database takes on disk, that of the largest member.")
 	sizeInUse          = gauge("size_in_use_bytes", "The part of the size that holds data.")
 	quota              = gauge("quota_bytes", "The size at which the store stops taking writes; absent where etcd does not tell.")
 	endpointsDown      = gauge("endpoints_down", "How many of the store's endpoints do not answer.")
-	roundTrip          = gauge("round_trip_seconds", "How long the store took to answer a read that needs a quorum, when it was last looked at.")
+	roundTrip          = gauge("round_trip_seconds", "How long the last quorum read of the store's probe took.")
 	certificateExpires = gauge("client_certificate_expiration_timestamp_seconds", "When the client certificate for the store expires; absent without one.")
 
 	requests = metrics.NewHistogramVec(&metrics.HistogramOpts{
@@ -48,10 +48,10 @@ var (
 	})
 )
 
-// operations are what requests are told apart by.
+// operations are the values of the label operation.
 var operations = []string{"get", "stream", "put", "delete", "txn", "compact", "lease"}
 
-// storeMetrics are those of one Store.
+// storeMetrics are the metrics of one Store.
 type storeMetrics struct {
 	store     string
 	durations map[string]metrics.ObserverMetric
@@ -68,7 +68,7 @@ func newStoreMetrics(store string) *storeMetrics {
 	return m
 }
 
-// observe begins a request, and returns what is to be called at its end.
+// observe starts to measure a request; the result ends it.
 func (m *storeMetrics) observe(operation string) func(err *error) {
 	begin := time.Now()
 	return func(err *error) {
@@ -79,10 +79,10 @@ func (m *storeMetrics) observe(operation string) func(err *error) {
 	}
 }
 
-// refused counts a request that did not get to etcd.
+// refused counts a request that was not sent to etcd.
 func (m *storeMetrics) refused(operation string) { m.errors[operation].Inc() }
 
-// set states what was seen of the Store.
+// set sets the gauges from a probe.
 func (m *storeMetrics) set(seen *Snapshot) {
 	available.WithLabelValues(m.store).Set(number(seen.Unavailable == nil))
 	writable.WithLabelValues(m.store).Set(number(seen.Unavailable == nil && !seen.NoSpace))
@@ -115,7 +115,7 @@ func number(yes bool) float64 {
 	return 0
 }
 
-// forget removes what is known of a Store that is gone.
+// forget removes the metrics of a deleted Store.
 func (m *storeMetrics) forget() {
 	for _, g := range gauges {
 		g.DeleteLabelValues(m.store)

@@ -12,29 +12,29 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// Mark says whose the keys below a prefix are, and which data they are.
+// Mark is the record of ownership that annex keeps below a prefix.
 type Mark struct {
 	// Store is the name of the Store.
 	Store string `json:"store"`
-	// UID is that of the Store, or one made up for the Store "default".
+	// UID is the UID of the Store, or a random one for the Store "default".
 	UID types.UID `json:"uid"`
-	// Epoch is random, and different after each claim and each adoption of the prefix.
-	// It is empty in marks of releases that did not have it.
+	// Epoch is random, and different after each claim or adoption of the prefix. It is empty in
+	// marks of early releases.
 	Epoch string `json:"epoch,omitempty"`
-	// Format says which releases of annex may use the keys.
+	// Format restricts the releases of annex that may use the keys.
 	Format Format `json:"format"`
 }
 
-// Format is a note in each Store for releases of annex that do not know a format
-// which came after them. Formats count from 1.
+// Format protects the data of a Store from releases that do not know their format. Formats count
+// from 1.
 type Format struct {
-	// MinReader is the lowest format that a release must know to read what is there.
+	// MinReader is the minimum format that a release must know to read the data.
 	MinReader int `json:"minReader"`
-	// MinWriter is the lowest format that a release must know to write there.
+	// MinWriter is the minimum format that a release must know to write.
 	MinWriter int `json:"minWriter"`
 }
 
-// currentFormat is the format that this release knows and writes.
+// currentFormat is the format of this release.
 const currentFormat = 1
 
 func newMark(store string, uid types.UID) Mark {
@@ -44,7 +44,7 @@ func newMark(store string, uid types.UID) Mark {
 	}
 }
 
-// encode is the mark as etcd has it.
+// encode returns the value that is stored.
 func (m Mark) encode() (string, error) {
 	value, err := json.Marshal(m)
 	if err != nil {
@@ -53,7 +53,7 @@ func (m Mark) encode() (string, error) {
 	return string(value), nil
 }
 
-// parseMark reads a mark. One that was written in part only is an error.
+// parseMark parses a stored mark.
 func parseMark(value []byte) (*Mark, error) {
 	m := &Mark{}
 	if err := json.Unmarshal(value, m); err != nil {
@@ -65,5 +65,5 @@ func parseMark(value []byte) (*Mark, error) {
 	return m, nil
 }
 
-// isNewer reports whether the format is of a release after this one.
+// isNewer reports whether the format is of a later release.
 func (f Format) isNewer() bool { return f.MinReader > currentFormat || f.MinWriter > currentFormat }

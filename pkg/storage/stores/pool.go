@@ -30,45 +30,45 @@ import (
 // ReadSecret reads a Secret with certificates.
 type ReadSecret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 
-// Config holds what a Set depends on.
+// Config holds the dependencies of a Pool.
 type Config struct {
 	// Default is the Store "default".
 	Default Default
-	// CompactionInterval is how long history is kept at the least; 0 for ever.
+	// CompactionInterval is the minimum age of compacted history; with 0 nothing is compacted.
 	CompactionInterval time.Duration
-	// Tracer has requests to etcd appear in the traces of what they are made for.
+	// Tracer traces requests to etcd.
 	Tracer oteltrace.TracerProvider
 	// ReadSecret reads a Secret with certificates.
 	ReadSecret ReadSecret
 	// PlainSize returns the size of values without compression, nil if all are plain.
 	PlainSize usage.SizeFunc
-	// Usage, if set, adds up what is in all Stores.
+	// Usage, if set, aggregates the usage of all Stores.
 	Usage *usage.Aggregator
 
-	// These replace the constants of their names in tests.
+	// For tests: these replace the constants of the same name.
 	secretInterval, checkpointInterval time.Duration
 }
 
 // Default is the etcd that the command line describes.
 type Default struct {
-	// Client is the one client of it, which stays the caller's to close.
+	// Client is its client. The caller closes it.
 	Client *clientv3.Client
-	// Endpoints are where it is.
+	// Endpoints are its URLs.
 	Endpoints []string
-	// TLS is what its endpoints are reached with, nil if nothing was given.
+	// TLS is the TLS configuration of the endpoints, nil without any.
 	TLS *tls.Config
-	// Prefix is what all keys begin with.
+	// Prefix begins all keys.
 	Prefix string
-	// Embedded says that it runs inside this process.
+	// Embedded is set for the etcd inside the process.
 	Embedded bool
 }
 
 // Pool has a Store for each API object, and the Store "default" without one.
 type Pool struct {
 	config Config
-	// process names this process in checkpoints.
+	// process identifies this process in checkpoints.
 	process string
-	// ctx is that of all that runs for Stores.
+	// ctx is the context of all goroutines of Stores.
 	ctx  context.Context
 	stop context.CancelFunc
 
@@ -77,12 +77,12 @@ type Pool struct {
 	mu        sync.RWMutex
 	stores    map[string]*Store
 	listeners map[*func(string)]struct{}
-	// closingStores are Stores that are gone and still end their work.
+	// closingStores are removed Stores that are still closing.
 	closingStores sync.WaitGroup
 }
 
-// Open returns a Set that has the Store "default", which was looked at once: it fails
-// if that may not be used. The others come with Run. Close ends what it started.
+// Open returns a Pool with the Store "default", after its first probe. It fails if that must not
+// be used. Run adds the other Stores. Close stops all of them.
 func Open(ctx context.Context, config Config) (*Pool, error) {
 	config.secretInterval = cmp.Or(config.secretInterval, secretInterval)
 	config.checkpointInterval = cmp.Or(config.checkpointInterval, checkpointInterval)
@@ -98,7 +98,7 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 	store.state.connection = newConnection(t, creds, config.Default.Client, true)
 	store.state.credentials = creds
 	for range initialProbes {
-		// Of one that does not answer it is known that it did a moment ago.
+		// A Store that does not answer is probed again: a moment ago it did.
 		store.probe(ctx)
 		refused := store.Snapshot().Unavailable
 		if refused == nil {
@@ -113,17 +113,17 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 	return s, nil
 }
 
-// initialProbes is how many looks in a row the Store "default" may fail to answer at the start:
-// what is kept there cannot be served without it.
+// initialProbes is how often the Store "default" is probed at the start, until it answers: annex
+// cannot serve without it.
 const initialProbes = 3
 
-// isPermanent reports whether nothing that annex could wait for ends the reason.
+// isPermanent reports whether waiting does not end the reason.
 func isPermanent(reason string) bool {
 	return reason == ReasonInUse || reason == ReasonNewerFormat || reason == ReasonNotEmpty
 }
 
-// expiry is when the client certificate does that the configuration shows; zero if
-// that is not known.
+// expiry returns when the client certificate of the configuration expires; zero if that is
+// unknown.
 func expiry(config *tls.Config) time.Time {
 	if len(config.Certificates) > 0 && config.Certificates[0].Leaf != nil {
 		return config.Certificates[0].Leaf.NotAfter
@@ -149,7 +149,7 @@ func (s *Pool) newStore(name string, w desiredState) *Store {
 	return store
 }
 
-// add makes a Store known and has it looked at.
+// add publishes a Store and starts to probe it.
 func (s *Pool) add(store *Store) {
 	s.mu.Lock()
 	s.stores[store.name] = store
@@ -161,7 +161,7 @@ func (s *Pool) add(store *Store) {
 	s.notify(store.name)
 }
 
-// Get returns the Store with a name. The error says that there is none.
+// Get returns the Store with a name, or an *UnavailableError.
 func (s *Pool) Get(name string) (*Store, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -171,8 +171,8 @@ func (s *Pool) Get(name string) (*Store, error) {
 	return nil, &UnavailableError{Store: name, Reason: ReasonNotFound, Message: "it does not exist"}
 }
 
-// AddListener has a function called with the name of a Store that came or went, or
-// whose requests begin or cease to pass, until remove is called. It must not block.
+// AddListener calls a function with the name of a Store when that is added or removed, or
+// becomes available or unavailable, until remove is called. The function must not block.
 func (s *Pool) AddListener(listener func(store string)) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +193,7 @@ func (s *Pool) notify(store string) {
 	}
 }
 
-// Run has the Set follow the API objects until ctx is done. The Stores stay as they
-// are then.
+// Run syncs the Pool with the API objects until ctx is done. The Stores stay as they are then.
 func (s *Pool) Run(ctx context.Context, informer cache.SharedIndexInformer) error {
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { s.sync(obj.(*hostingv1alpha1.Store)) },
@@ -212,11 +211,11 @@ func (s *Pool) Run(ctx context.Context, informer cache.SharedIndexInformer) erro
 	return informer.RemoveEventHandler(registration)
 }
 
-// sync has a Store be as its API object says.
+// sync updates a Store from its API object.
 func (s *Pool) sync(object *hostingv1alpha1.Store) {
 	w := desiredState{uid: object.UID, generation: object.Generation}
 	if object.Name == hosting.DefaultStoreName {
-		// The command line says where it is, and its mark knows no UID.
+		// The command line configures it, and its mark does not have this UID.
 		if store, err := s.Get(object.Name); err == nil {
 			was := store.desiredState()
 			was.generation = w.generation
@@ -226,7 +225,7 @@ func (s *Pool) sync(object *hostingv1alpha1.Store) {
 	}
 	etcd := object.Spec.Etcd
 	if etcd == nil {
-		return // refused when it is made
+		return // refused by validation
 	}
 	w.target = target{endpoints: etcd.Endpoints, prefix: etcd.KeyPrefix}
 	w.defragments = etcd.Defragmentation == hostingv1alpha1.DefragmentationWhenFull
@@ -252,7 +251,7 @@ func (s *Pool) sync(object *hostingv1alpha1.Store) {
 	s.add(s.newStore(object.Name, w))
 }
 
-// remove ends a Store that is gone.
+// remove closes a deleted Store.
 func (s *Pool) remove(name, why string) {
 	s.mu.Lock()
 	store := s.stores[name]
@@ -273,9 +272,8 @@ func (s *Pool) remove(name, why string) {
 	s.notify(name)
 }
 
-// replace puts another in the place of a Store whose data were replaced. Revisions of
-// before mean nothing there, they may even be of the future: whoever watched the old
-// one would wait for them.
+// replace replaces a Store whose data were replaced. Its revisions are invalid in the new data,
+// and may even be higher: clients that watch the old Store would wait for them.
 func (s *Pool) replace(store *Store) {
 	s.mu.Lock()
 	if s.ctx.Err() != nil || s.stores[store.name] != store {
@@ -295,8 +293,8 @@ func (s *Pool) replace(store *Store) {
 	s.notify(next.name)
 }
 
-// Close ends all that runs for Stores and closes the connections that the Set made.
-// Everything that uses them must have stopped.
+// Close stops all Stores and closes the connections that the Pool opened. Everything that uses
+// them must have stopped.
 func (s *Pool) Close() {
 	s.stop()
 	s.mu.RLock()
@@ -310,10 +308,10 @@ func (s *Pool) Close() {
 
 var errStopped = errors.New("annex stops")
 
-// enableWatchProgress tells upstream that etcd can be asked how far a watch is, which lets
-// watch caches answer consistent reads. That is one switch for the whole process, and
-// one etcd that is too old would switch it off for all: those are refused, so that
-// any other stands for all.
+// enableWatchProgress reports to upstream that etcd sends progress notifications on request,
+// with which watch caches serve consistent reads. Upstream has one switch for the whole process,
+// and one etcd that is too old would turn it off: such Stores are refused, so any other stands
+// for all.
 func (s *Pool) enableWatchProgress(seen *Snapshot) {
 	for _, answer := range seen.Endpoints {
 		if answer.Err == nil {
@@ -324,16 +322,16 @@ func (s *Pool) enableWatchProgress(seen *Snapshot) {
 	}
 }
 
-// statusClient is an endpoint that has answered.
+// statusClient is the status of an endpoint, for upstream's check.
 type statusClient struct {
 	endpoint string
 	status   *clientv3.StatusResponse
 }
 
-// Endpoints is what upstream's check looks at.
+// Endpoints implements upstream's interface.
 func (v statusClient) Endpoints() []string { return []string{v.endpoint} }
 
-// Status is what upstream's check looks at.
+// Status implements upstream's interface.
 func (v statusClient) Status(context.Context, string) (*clientv3.StatusResponse, error) {
 	return v.status, nil
 }

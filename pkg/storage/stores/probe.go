@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// probeTimeout is how long an etcd may take to answer before it counts as away,
-	// and patience how long the one inside the process may.
+	// probeTimeout is how long an etcd may take to answer a probe, and embeddedProbeTimeout how
+	// long the one inside the process may.
 	probeTimeout         = 4 * time.Second
 	embeddedProbeTimeout = time.Minute
 	// dialCheckDelay is how long it may take before annex finds out whether it will answer
 	// at all, and explainTimeout bounds that.
 	dialCheckDelay = 500 * time.Millisecond
 	explainTimeout = 2 * time.Second
-	// secretInterval is how often a Secret is read again while nobody complains.
+	// secretInterval is how often a Secret is read again while the Store is available.
 	secretInterval = 30 * time.Second
-	// failureThreshold is how many looks in a row must fail before a Store that answered
-	// counts as away: a cluster that elects a leader may miss one.
+	// failureThreshold is how many probes in a row must fail before an available Store becomes
+	// unavailable: a cluster that elects a leader may miss one.
 	failureThreshold = 2
 )
 
 var minimumVersion = version.MustParseSemantic(externaletcd.MinimumVersion)
 
-// probeState is what one look remembers for the next.
+// probeState is kept from one probe to the next.
 type probeState struct {
 	connection  *connection
 	credentials *credentials
@@ -44,7 +44,7 @@ type probeState struct {
 	secretErr   error
 	failures    int
 	reclaiming  bool
-	// data are those that requests passed to, and fence is on them.
+	// data identifies the data that requests read, and fence is on them.
 	data  data
 	fence *fence
 	// checkpointed is when the last checkpoint was written.
@@ -53,13 +53,13 @@ type probeState struct {
 	lastReclaim    reclaimResult
 }
 
-// data tells those behind a Store from others, by annex's mark in them.
+// data identifies the data behind a Store by annex's mark.
 type data struct {
 	cluster uint64
 	epoch   string
 }
 
-// probe looks at the etcd once, and opens or shuts the gate.
+// probe probes the etcd once, and updates the breaker.
 func (s *Store) probe(ctx context.Context) {
 	w := s.desiredState()
 	secretErr := s.refreshCredentials(ctx, w)
@@ -70,12 +70,12 @@ func (s *Store) probe(ctx context.Context) {
 	}
 	defer func() {
 		if s.state.connection != conn {
-			conn.retire() // it was made in vain
+			conn.retire() // it is not used
 		}
 	}()
 	seen := s.observe(ctx, conn)
 	if ctx.Err() != nil {
-		return // an etcd that was not given the time to answer is not away
+		return // the Store is closed, not unreachable
 	}
 	seen.SecretErr = secretErr
 	if s.state.credentials != nil {
@@ -101,7 +101,7 @@ func (s *Store) probe(ctx context.Context) {
 	s.report(ctx, w, seen)
 }
 
-// observe asks etcd, which may take its time inside the process.
+// observe asks etcd. The one inside the process gets more time.
 func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
 	timeout := probeTimeout
 	if s.embedded {
@@ -118,8 +118,8 @@ func (s *Store) observe(ctx context.Context, conn *connection) *Snapshot {
 	return seen
 }
 
-// isReplaced reports whether requests are about to pass to other data than before,
-// as the owner of the Store has said that they may.
+// isReplaced reports whether requests are about to read other data than before, because the
+// Store was adopted.
 func (s *Store) isReplaced(w desiredState, seen *Snapshot) bool {
 	if s.name == hosting.DefaultStoreName || seen.Unavailable != nil {
 		return false
@@ -131,8 +131,7 @@ func (s *Store) isReplaced(w desiredState, seen *Snapshot) bool {
 	return s.state.data != found
 }
 
-// toleratesFailure reports whether a Store that served until now failed to answer only as
-// often as may happen to one that is well.
+// toleratesFailure reports whether an available Store is still below the failure threshold.
 func (s *Store) toleratesFailure(found *UnavailableError) bool {
 	switch found.Reason {
 	case ReasonUnreachable, ReasonNoQuorum, ReasonBadCredentials, ReasonCertificateExpired:
@@ -143,7 +142,7 @@ func (s *Store) toleratesFailure(found *UnavailableError) bool {
 	return s.breaker.Load().unavailable == nil && s.state.failures < failureThreshold
 }
 
-// failedToConnect is what is seen of a Store that there is no client for.
+// failedToConnect returns the result of a probe without a client.
 func (s *Store) failedToConnect(secretErr, err error) *Snapshot {
 	if secretErr != nil {
 		err = secretErr
@@ -156,8 +155,8 @@ func (s *Store) failedToConnect(secretErr, err error) *Snapshot {
 	return seen
 }
 
-// refreshCredentials reads the Secret again when it is time to. If that fails, those
-// that are known go on being used.
+// refreshCredentials reads the Secret again after secretInterval, or at once if the Store is
+// unavailable. If that fails, the known credentials stay in use.
 func (s *Store) refreshCredentials(ctx context.Context, w desiredState) error {
 	if w.secret == nil {
 		s.state.credentials, s.state.secret, s.state.secretErr = nil, secretRef{}, nil
@@ -182,11 +181,10 @@ func (s *Store) refreshCredentials(ctx context.Context, w desiredState) error {
 	return nil
 }
 
-// errNoCredentials is a Store whose Secret was never read.
+// errNoCredentials is returned before the Secret was read for the first time.
 var errNoCredentials = errors.New("its Secret was not read yet")
 
-// connect returns the connection that the Store is to have: the one that it has, or
-// a new one if endpoints or credentials are others.
+// connect returns the current connection, or a new one if endpoints or credentials changed.
 func (s *Store) connect(w desiredState) (*connection, error) {
 	if s.state.connection != nil && s.state.connection.shared {
 		return s.state.connection, nil
@@ -201,10 +199,10 @@ func (s *Store) connect(w desiredState) (*connection, error) {
 	return s.pool.dial(w.target, known)
 }
 
-// applyProbe sets the gate as the look says.
+// applyProbe updates the breaker with the result of a probe.
 func (s *Store) applyProbe(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) {
 	if before := s.state.connection; before != nil && before != conn {
-		defer before.retire() // also where it never was in a gate
+		defer before.retire() // also one without a breaker
 	}
 	s.state.connection = conn
 	if seen.Unavailable == nil {
@@ -217,8 +215,8 @@ func (s *Store) applyProbe(ctx context.Context, conn *connection, w desiredState
 	s.compact.set(seen.Unavailable == nil, s)
 }
 
-// updateFence has requests fenced by what was seen. There is no other cluster behind the
-// socket of the etcd inside the process, and a full etcd may have taken no mark.
+// updateFence fences requests with the mark that was found. The etcd inside the process needs no
+// fence, because no other cluster can be behind its socket. A full etcd may not have a mark.
 func (s *Store) updateFence(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) {
 	if seen.Mark == nil {
 		return
@@ -234,7 +232,8 @@ func (s *Store) updateFence(ctx context.Context, conn *connection, w desiredStat
 	s.known.Store(&seen.History)
 }
 
-// updateBreaker leaves a gate that is as it should be, with the requests in it.
+// updateBreaker replaces the breaker unless it would be equal, so that requests in flight
+// continue.
 func (s *Store) updateBreaker(refused *UnavailableError, conn *connection, cluster uint64, fence *fence) {
 	is := s.breaker.Load()
 	sameRefusal := (is.unavailable == nil) == (refused == nil)
@@ -247,8 +246,8 @@ func (s *Store) updateBreaker(refused *UnavailableError, conn *connection, clust
 	s.setBreaker(newBreaker(refused, conn, cluster, fence))
 }
 
-// evaluate says why no requests may pass, nil if they may. Messages hold nothing that
-// is different each time, or each look would be news.
+// evaluate returns why requests must be refused, nil if they need not. Messages are the same for
+// the same cause, or each probe would notify the listeners.
 func (s *Store) evaluate(ctx context.Context, conn *connection, w desiredState, seen *Snapshot) *UnavailableError {
 	answers := 0
 	for _, answer := range seen.Endpoints {
@@ -266,7 +265,7 @@ func (s *Store) evaluate(ctx context.Context, conn *connection, w desiredState, 
 	}
 	switch {
 	case answers == 0 && seen.readErr != nil && seen.SecretErr != nil:
-		return s.unavailable(ReasonBadCredentials, fmt.Sprintf("%v; with the credentials of before no endpoint answers: %s", seen.SecretErr, conn.explain(ctx, seen)))
+		return s.unavailable(ReasonBadCredentials, fmt.Sprintf("%v; with the previous credentials no endpoint answers: %s", seen.SecretErr, conn.explain(ctx, seen)))
 	case answers == 0 && seen.readErr != nil && conn.expired():
 		return s.unavailable(ReasonCertificateExpired, fmt.Sprintf("the client certificate expired at %s; no endpoint answers: %s",
 			conn.credentials.expires.UTC().Format(time.RFC3339), conn.explain(ctx, seen)))
@@ -280,7 +279,7 @@ func (s *Store) evaluate(ctx context.Context, conn *connection, w desiredState, 
 	return s.checkMark(w, seen)
 }
 
-// checkMark says whether the data are those of the Store.
+// checkMark checks that the data belong to the Store.
 func (s *Store) checkMark(w desiredState, seen *Snapshot) *UnavailableError {
 	mark := seen.Mark
 	switch {
@@ -289,7 +288,7 @@ func (s *Store) checkMark(w desiredState, seen *Snapshot) *UnavailableError {
 	case w.pinned != 0 && seen.Cluster != w.pinned:
 		return s.unavailable(ReasonWrongCluster, wrongCluster("its endpoints lead", seen.Cluster, w.pinned))
 	case s.name == hosting.DefaultStoreName && seen.rawMark == "" && s.state.fence == nil && w.known.Epoch == "" && seen.claimErr == nil:
-		return nil // a full etcd took no mark
+		return nil // a full etcd accepts no mark
 	case seen.markErr != nil:
 		return s.unavailable(ReasonInUse, fmt.Sprintf("the mark of the prefix %s of the etcd cluster %s cannot be read, it may be of another Store: %v",
 			s.prefix, FormatClusterID(seen.Cluster), seen.markErr))
@@ -313,8 +312,8 @@ func (s *Store) checkMark(w desiredState, seen *Snapshot) *UnavailableError {
 	return s.checkHistory(w, seen)
 }
 
-// explain says of each endpoint why it does not answer. gRPC often knows only that
-// it took too long; a connection of one's own tells more.
+// explain returns for each endpoint why it does not answer. gRPC often knows only that it timed
+// out; a new connection shows the reason.
 func (c *connection) explain(ctx context.Context, seen *Snapshot) string {
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
@@ -329,12 +328,12 @@ func (c *connection) explain(ctx context.Context, seen *Snapshot) string {
 	return strings.Join(silent, "; ")
 }
 
-// expired reports whether the client certificate did.
+// expired reports whether the client certificate has expired.
 func (c *connection) expired() bool {
 	return c.credentials != nil && !c.credentials.expires.IsZero() && c.credentials.expires.Before(time.Now())
 }
 
-// withoutDetails says that time ran out without how gRPC says it, which is different each time.
+// withoutDetails replaces gRPC's errors of time-outs, which differ each time.
 func withoutDetails(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || codeOf(err) == codes.DeadlineExceeded {
 		return fmt.Errorf("no answer within %s", probeTimeout)
@@ -342,11 +341,11 @@ func withoutDetails(err error) error {
 	return err
 }
 
-// report makes what was seen known.
+// report publishes the result of a probe.
 func (s *Store) report(ctx context.Context, w desiredState, seen *Snapshot) {
 	seen.UID, seen.Generation = w.uid, w.generation
 	if refused := s.breaker.Load().unavailable; refused != nil && seen.Unavailable == nil {
-		s.probeSoon() // a request met something worse meanwhile
+		s.probeSoon() // a request tripped the breaker meanwhile
 	}
 	before := s.snapshot.Swap(seen)
 	s.probedOnce.Do(func() { close(s.probed) })
@@ -356,7 +355,7 @@ func (s *Store) report(ctx context.Context, w desiredState, seen *Snapshot) {
 	}
 }
 
-// isSignificant reports whether those who follow a Store should look at it at once.
+// isSignificant reports whether listeners are notified of a probe.
 func isSignificant(before, after *Snapshot) bool {
 	if (before.Unavailable == nil) != (after.Unavailable == nil) || before.NoSpace != after.NoSpace || before.Generation != after.Generation {
 		return true

@@ -20,7 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/revision"
 )
 
-// Snapshot is what one look at a Store's etcd found.
+// Snapshot is the result of a probe.
 type Snapshot struct {
 	// UID and Generation are those of the API object that the look went by; the UID
 	// is empty for the Store "default".
@@ -43,47 +43,44 @@ type Snapshot struct {
 	History History
 	// RoundTrip is how long the cluster took to answer a read.
 	RoundTrip time.Duration
-	// NoSpace says that etcd refuses writes because it is full.
+	// NoSpace is set if etcd refuses writes because it is full.
 	NoSpace bool
 	// Alarms are those that etcd raised.
 	Alarms []string
-	// CertificateExpires is when the client certificate does; zero without one.
+	// CertificateExpires is when the client certificate expires; zero without one.
 	CertificateExpires time.Time
 	// SecretErr is why the Secret cannot be used, while the credentials that it had
 	// before still are.
 	SecretErr error
-	// Reclaiming is what is done about the missing space, empty if nothing.
+	// Reclaiming describes the attempt to free space, empty without one.
 	Reclaiming string
 
-	// rawMark is the mark as etcd has it, empty if there is none, and markErr why it
-	// cannot be read.
+	// rawMark is the stored mark, empty if there is none, and markErr why it cannot be parsed.
 	rawMark string
 	markErr error
-	// claimErr is why the prefix could not be marked as annex's own.
+	// claimErr is why the prefix could not be claimed.
 	claimErr *UnavailableError
-	// revision is etcd's. floor is the highest that was known before it was asked, and
-	// checkpoint that at which this process had written its checkpoint by then.
+	// revision is that of etcd. floor is the highest revision, and checkpoint the checkpoint,
+	// that were known before the probe.
 	revision, floor, checkpoint int64
-	// offset is the highest by which revisions are shifted, and offsetErr why it is not
-	// known.
+	// offset is the highest revision offset, and offsetErr why it is unknown.
 	offset    int64
 	offsetErr error
-	// checkpoints are the revisions of the checkpoints, by their keys.
+	// checkpoints are the revisions of the checkpoints, by key.
 	checkpoints map[string]int64
-	// readErr is why the cluster did not answer a read.
+	// readErr is why a quorum read failed.
 	readErr error
 }
 
-// EndpointStatus is what one endpoint says of itself.
+// EndpointStatus is the status of one endpoint.
 type EndpointStatus struct {
 	Endpoint string
 	Status   *clientv3.StatusResponse
 	Err      error
 }
 
-// observe asks all endpoints and the cluster, at the same time. It asks nothing that
-// etcd would write to its log, such as the list of alarms: the status of an endpoint
-// names them too.
+// observe asks all endpoints and the cluster concurrently. It sends no request that etcd would
+// log, such as for the list of alarms: the status of an endpoint contains them too.
 func (c *connection) observe(ctx context.Context) *Snapshot {
 	seen := &Snapshot{Endpoints: make([]EndpointStatus, len(c.target.endpoints))}
 	var asking, doubting sync.WaitGroup
@@ -108,8 +105,8 @@ func (c *connection) observe(ctx context.Context) *Snapshot {
 	return seen
 }
 
-// isUnreachable reports, after a while, whether nobody will answer, which gRPC does
-// not tell: it goes on trying until time is up.
+// isUnreachable reports, after dialCheckDelay, whether no endpoint can be reached, which gRPC
+// does not report: it retries until the time-out.
 func (c *connection) isUnreachable(ctx context.Context) bool {
 	pause(ctx, dialCheckDelay, nil)
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
@@ -127,7 +124,7 @@ func (c *connection) isUnreachable(ctx context.Context) bool {
 	return !answers.Load() && ctx.Err() == nil
 }
 
-// readMark reads what annex noted for itself, which takes a quorum.
+// readMark reads annex's own keys, which needs a quorum.
 func (c *connection) readMark(ctx context.Context, seen *Snapshot) {
 	prefix := c.target.prefix
 	asked := time.Now()
@@ -155,7 +152,7 @@ func (c *connection) readMark(ctx context.Context, seen *Snapshot) {
 	seen.offset, seen.offsetErr = revision.HighestOf(read(2))
 }
 
-// summarize draws together what the endpoints said.
+// summarize combines the answers of the endpoints.
 func (s *Snapshot) summarize() {
 	for _, answer := range s.Endpoints {
 		if answer.Err != nil {
@@ -184,8 +181,8 @@ func (s *Snapshot) addAlarm(alarm string) {
 
 func (s *Snapshot) hasAlarm(alarm string) bool { return slices.Contains(s.Alarms, alarm) }
 
-// Largest is what the member with the largest database answered, which is the one
-// that reaches the quota first; nil if none answered.
+// Largest returns the status of the member with the largest database, which reaches the quota
+// first; nil if no member answered.
 func (s *Snapshot) Largest() *clientv3.StatusResponse {
 	var largest *clientv3.StatusResponse
 	for _, answer := range s.Endpoints {

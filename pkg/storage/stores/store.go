@@ -25,63 +25,61 @@ type Store struct {
 	client  *kubernetes.Client
 	usage   *usage.Tracker
 	metrics *storeMetrics
-	// embedded is set for the etcd inside the process, which cannot be away, only
-	// slow.
+	// embedded is set for the etcd inside the process, which may be slow but not unreachable.
 	embedded bool
 
 	breaker atomic.Pointer[breaker]
-	// highest is the highest revision of the etcd that was seen, and known how far its
-	// history is.
+	// highest is the highest revision that etcd has returned, and known how far its history is
+	// known.
 	highest  atomic.Int64
 	known    atomic.Pointer[History]
 	snapshot atomic.Pointer[Snapshot]
 	compact  compaction
 	wake     chan struct{}
-	// probed is closed when the Store was looked at for the first time.
+	// probed is closed after the first probe.
 	probed     chan struct{}
 	probedOnce sync.Once
 
-	// What the loop goes by; it is the Store as its API object is.
+	// desired is the configuration from the API object.
 	mu      sync.Mutex
 	desired desiredState
 
-	// done is closed when the Set has no such Store any longer, or another.
+	// done is closed when the Pool has no such Store any longer, or another.
 	done chan struct{}
 
-	// stop ends what runs for the Store, and running is that.
+	// stop ends the goroutines of the Store, and running waits for them.
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	// state is only the loop's.
+	// state is used only by the goroutine that probes.
 	state probeState
 }
 
-// desiredState is what the API object of a Store says.
+// desiredState is the configuration of a Store in its API object.
 type desiredState struct {
 	uid        types.UID
 	generation int64
 	target     target
 	secret     *secretRef
-	// defragments says that annex makes room in the etcd when it is full.
+	// defragments allows annex to compact and defragment a full etcd.
 	defragments bool
-	// pinned is the ID of the cluster that the Store was first reached at, 0 while
-	// that is not written down, and known is what was written down of its history.
+	// pinned is the ID of the cluster that the Store was claimed in, 0 before that is recorded
+	// in the status, and known the recorded history.
 	pinned uint64
 	known  History
 }
 
-// Name is the name of the Store.
+// Name returns the name of the Store.
 func (s *Store) Name() string { return s.name }
 
-// Prefix is what all keys of annex in the Store begin with.
+// Prefix begins all keys of annex in the Store.
 func (s *Store) Prefix() string { return s.prefix }
 
-// Client is the client of the Store's etcd that all share. It has KV, Watcher and
-// Lease, and stays the same when endpoints or credentials change. Whoever wraps one
-// of these makes a client of his own with the others.
+// Client returns the client that all users of the Store share. It has KV, Watcher and Lease, and
+// stays the same when endpoints or credentials change. A wrapper of one of these needs a client
+// of its own with the others.
 func (s *Store) Client() *kubernetes.Client { return s.client }
 
-// Compactor tells up to which revision the history of the Store was removed. It is
-// nil where annex does not remove it.
+// Compactor returns the revision of the last compaction; it is nil if annex does not compact.
 func (s *Store) Compactor() etcd3.Compactor {
 	if s.pool.config.CompactionInterval == 0 {
 		return nil
@@ -89,13 +87,12 @@ func (s *Store) Compactor() etcd3.Compactor {
 	return &s.compact
 }
 
-// Usage knows how much each resource has in the Store.
+// Usage counts the objects of each resource in the Store.
 func (s *Store) Usage() *usage.Tracker { return s.usage }
 
-// Available returns nil unless requests are known to fail, and else an
-// *UnavailableError that says why. A Store that is out of space is available: it is
-// read. So is one that annex has only just heard of: requests wait for the first look
-// at it.
+// Available returns nil unless requests are known to fail, otherwise an *UnavailableError. A
+// Store that is out of space is available for reads. So is a new one: requests wait for its
+// first probe.
 func (s *Store) Available() error {
 	if refused := s.breaker.Load().unavailable; refused != nil && refused.Reason != ReasonConnecting {
 		return refused
@@ -103,8 +100,8 @@ func (s *Store) Available() error {
 	return nil
 }
 
-// Data tells the data that requests pass to from others: the UID of the Store and the
-// epoch of its mark. Both are empty while that is not known.
+// Data identifies the data that requests read: the UID of the Store and the epoch of its mark.
+// Both are empty while these are unknown.
 func (s *Store) Data() (uid types.UID, epoch string) {
 	seen := s.Snapshot()
 	if seen.Mark == nil || seen.Unavailable != nil {
@@ -113,15 +110,14 @@ func (s *Store) Data() (uid types.UID, epoch string) {
 	return seen.Mark.UID, seen.Mark.Epoch
 }
 
-// Done is closed at the end of this Store: it was deleted, or its data were replaced
-// and there is another of its name, which has to be asked for. What was read through
-// this one is then of the past.
+// Done is closed when the Store was deleted, or its data were replaced and the Pool has another
+// Store of the same name. Objects that were read through this one are outdated then.
 func (s *Store) Done() <-chan struct{} { return s.done }
 
-// firstProbeTimeout bounds how long requests wait for it.
+// firstProbeTimeout is how long requests wait for the first probe.
 const firstProbeTimeout = 3 * time.Second
 
-// current is the gate, once the Store was looked at.
+// current returns the breaker after the first probe.
 func (s *Store) current(ctx context.Context) *breaker {
 	if g := s.breaker.Load(); g.unavailable == nil || g.unavailable.Reason != ReasonConnecting {
 		return g
@@ -136,14 +132,14 @@ func (s *Store) current(ctx context.Context) *breaker {
 	return s.breaker.Load()
 }
 
-// Snapshot is what the last look at the Store's etcd found. It must not be changed.
+// Snapshot returns the result of the last probe. It must not be changed.
 func (s *Store) Snapshot() *Snapshot { return s.snapshot.Load() }
 
-// probeSoon has the Store looked at without waiting for the next turn.
+// probeSoon probes the Store without waiting for the interval.
 func (s *Store) probeSoon() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is asked for already
+	default: // already requested
 	}
 }
 
@@ -151,7 +147,7 @@ func (s *Store) unavailable(reason, message string) *UnavailableError {
 	return &UnavailableError{Store: s.name, Reason: reason, Message: message}
 }
 
-// setDesired has the Store be as its API object is.
+// setDesired configures the Store as its API object does.
 func (s *Store) setDesired(w desiredState) {
 	s.mu.Lock()
 	changed := !s.desired.equal(w)
@@ -174,15 +170,15 @@ func (w desiredState) equal(other desiredState) bool {
 }
 
 const (
-	// probeInterval is how often an etcd is looked at that nobody complains of.
+	// probeInterval is how often an available etcd is probed.
 	probeInterval = 5 * time.Second
-	// failedProbeInterval is how often one is that does not serve.
+	// failedProbeInterval is how often an unavailable or full one is probed.
 	failedProbeInterval = time.Second
-	// minProbeInterval keeps looks that are asked for apart.
+	// minProbeInterval is the minimum time between probes.
 	minProbeInterval = 100 * time.Millisecond
 )
 
-// start has the Store looked at until it is stopped.
+// start probes the Store until it is closed.
 func (s *Store) start(ctx context.Context) {
 	ctx, s.stop = context.WithCancel(klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "store", s.name)))
 	s.running.Go(func() { s.run(ctx) })
@@ -202,7 +198,7 @@ func (s *Store) run(ctx context.Context) {
 	}
 }
 
-// pause returns after d, when asked to, or when ctx is done.
+// pause returns after d, when woken, or when ctx is done.
 func pause(ctx context.Context, d time.Duration, asked <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -213,12 +209,12 @@ func pause(ctx context.Context, d time.Duration, asked <-chan struct{}) {
 	}
 }
 
-// close refuses all further requests with the reason and frees what the Store has.
+// close refuses all further requests with the reason and closes the connection.
 func (s *Store) close(refused *UnavailableError) {
 	s.stop()
 	s.running.Wait()
 	s.setBreaker(newBreaker(refused, nil, 0, nil))
-	if _, err := s.pool.Get(s.name); err != nil { // there is no other of this name
+	if _, err := s.pool.Get(s.name); err != nil { // it was not replaced
 		s.metrics.forget()
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -15,8 +14,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,64 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
-
-// server is an etcd of a test.
-type server struct {
-	*embed.Etcd
-	config *embed.Config
-	url    string
-}
-
-func startEtcd(t testing.TB, change func(*embed.Config)) *server {
-	t.Helper()
-	config := embed.NewConfig()
-	config.Dir = t.TempDir()
-	config.UnsafeNoFsync = true
-	config.ListenPeerUrls = nil
-	config.ListenClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	config.AdvertiseClientUrls = config.ListenClientUrls
-	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	config.EnableGRPCGateway = false
-	config.TickMs, config.ElectionMs = 20, 100
-	// Of two etcds with the same names the cluster IDs would be the same too.
-	config.InitialClusterToken = t.Name() + "/" + config.Dir
-	if change != nil {
-		change(config)
-	}
-	s := &server{config: config}
-	s.start(t)
-	t.Cleanup(func() { s.Close() })
-	return s
-}
-
-func (s *server) start(t testing.TB) {
-	t.Helper()
-	var err error
-	if s.Etcd, err = embed.StartEtcd(s.config); err != nil {
-		t.Fatal(err)
-	}
-	<-s.Server.ReadyNotify()
-	address := s.Clients[0].Addr()
-	s.url = s.config.ListenClientUrls[0].Scheme + "://" + address.String()
-	s.config.ListenClientUrls[0].Host = address.String()
-}
-
-func (s *server) restart(t *testing.T) {
-	t.Helper()
-	poll.Until(t, "etcd starts again", func() string {
-		etcd, err := embed.StartEtcd(s.config)
-		if err != nil {
-			return err.Error() // somebody else's connection may have the port for a moment
-		}
-		s.Etcd = etcd
-		return ""
-	})
-	<-s.Server.ReadyNotify()
-}
 
 // dialDirectly is a client past annex.
 func dialDirectly(t testing.TB, endpoint string) *clientv3.Client {
@@ -97,9 +41,9 @@ func dialDirectly(t testing.TB, endpoint string) *clientv3.Client {
 // openSet returns a Set whose Store "default" is an etcd of its own.
 func openSet(t testing.TB, change func(*Config)) *Pool {
 	t.Helper()
-	etcd := startEtcd(t, nil)
+	etcd := etcdtest.StartTCP(t, nil)
 	config := Config{
-		Default:            Default{Client: dialDirectly(t, etcd.url), Endpoints: []string{etcd.url}, Prefix: "/annex"},
+		Default:            Default{Client: dialDirectly(t, etcd.URL), Endpoints: []string{etcd.URL}, Prefix: "/annex"},
 		CompactionInterval: time.Hour,
 		ReadSecret: func(_ context.Context, _, name string) (*corev1.Secret, error) {
 			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
@@ -217,13 +161,13 @@ func TestDefaultStore(t *testing.T) {
 func TestOnlyOneOwner(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
-	etcd := startEtcd(t, nil)
-	first := object("first", etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	first := object("first", etcd.URL)
 	claim(t, set, first)
 
 	// Another Store with the same prefix is refused, one with a prefix below too, and
 	// one beside is not.
-	second := object("second", etcd.url)
+	second := object("second", etcd.URL)
 	set.sync(second)
 	store, err := set.Get("second")
 	if err != nil {
@@ -233,7 +177,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	if _, err := put(t, store, "a", "1"); !isUnavailable(err) || !strings.Contains(err.Error(), `"first"`) {
 		t.Errorf("a write to a prefix that is another's: %v", err)
 	}
-	below := object("below", etcd.url)
+	below := object("below", etcd.URL)
 	below.Spec.Etcd.KeyPrefix = "/annex/below"
 	set.sync(below)
 	if store, err = set.Get("below"); err != nil {
@@ -243,7 +187,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	if _, err := store.Claim(t.Context(), below.UID, false); err == nil {
 		t.Error("a prefix below another was claimed")
 	}
-	beside := object("beside", etcd.url)
+	beside := object("beside", etcd.URL)
 	beside.Spec.Etcd.KeyPrefix = "/other"
 	claim(t, set, beside)
 
@@ -265,7 +209,7 @@ func TestOnlyOneOwner(t *testing.T) {
 	}
 
 	// The default Store does not take what is another's.
-	_, err = Open(t.Context(), Config{Default: Default{Client: dialDirectly(t, etcd.url), Endpoints: []string{etcd.url}, Prefix: "/annex"}})
+	_, err = Open(t.Context(), Config{Default: Default{Client: dialDirectly(t, etcd.URL), Endpoints: []string{etcd.URL}, Prefix: "/annex"}})
 	if err == nil || !strings.Contains(err.Error(), "--etcd-prefix") {
 		t.Errorf("start on the prefix of another Store: %v", err)
 	}
@@ -274,8 +218,8 @@ func TestOnlyOneOwner(t *testing.T) {
 func TestDownAndBack(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
-	etcd := startEtcd(t, nil)
-	store := claim(t, set, object("far", etcd.url))
+	etcd := etcdtest.StartTCP(t, nil)
+	store := claim(t, set, object("far", etcd.URL))
 	if _, err := put(t, store, "a", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +246,7 @@ func TestDownAndBack(t *testing.T) {
 		t.Errorf("another store: %v", err)
 	}
 
-	etcd.restart(t)
+	etcd.Start(t)
 	awaitReason(t, store, "")
 	if value, err := get(t, store, "a"); value != "1" || err != nil {
 		t.Errorf("read %q, %v", value, err)
@@ -323,14 +267,14 @@ func TestDownAndBack(t *testing.T) {
 func TestAnotherCluster(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
-	right, wrong := startEtcd(t, nil), startEtcd(t, nil)
-	far := object("far", right.url)
+	right, wrong := etcdtest.StartTCP(t, nil), etcdtest.StartTCP(t, nil)
+	far := object("far", right.URL)
 	store := claim(t, set, far)
 	if _, err := put(t, store, "a", "1"); err != nil {
 		t.Fatal(err)
 	}
 
-	for name, endpoints := range map[string][]string{"only": {wrong.url}, "one of two": {right.url, wrong.url}} {
+	for name, endpoints := range map[string][]string{"only": {wrong.URL}, "one of two": {right.URL, wrong.URL}} {
 		moved := far.DeepCopy()
 		moved.Generation++
 		moved.Spec.Etcd.Endpoints = endpoints
@@ -345,7 +289,7 @@ func TestAnotherCluster(t *testing.T) {
 		set.sync(far)
 		awaitReason(t, store, "")
 	}
-	if found, err := dialDirectly(t, wrong.url).Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
+	if found, err := dialDirectly(t, wrong.URL).Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
 		t.Errorf("the other cluster has %v, %v", found.Kvs, err)
 	}
 	if value, err := get(t, store, "a"); value != "1" || err != nil {
@@ -358,13 +302,13 @@ func TestAnotherCluster(t *testing.T) {
 func TestReplacedBehindItsBack(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
-	right, wrong := startEtcd(t, nil), startEtcd(t, nil)
-	store := claim(t, set, object("far", right.url))
+	right, wrong := etcdtest.StartTCP(t, nil), etcdtest.StartTCP(t, nil)
+	store := claim(t, set, object("far", right.URL))
 	honest := store.breaker.Load()
 
 	// A gate that believes in another cluster than the connection leads to.
 	deceived := func(cluster uint64, fence *fence) {
-		conn := newConnection(target{endpoints: []string{wrong.url}, prefix: "/annex"}, nil, dialDirectly(t, wrong.url), true)
+		conn := newConnection(target{endpoints: []string{wrong.URL}, prefix: "/annex"}, nil, dialDirectly(t, wrong.URL), true)
 		store.breaker.Store(newBreaker(nil, conn, cluster, fence))
 	}
 	deceived(honest.cluster, honest.fence)
@@ -395,7 +339,7 @@ func TestReplacedBehindItsBack(t *testing.T) {
 	if _, err := put(t, store, "b", "1"); err == nil || !strings.Contains(err.Error(), "mark") {
 		t.Errorf("a write to a cluster whose data are gone: %v", err)
 	}
-	if found, err := dialDirectly(t, wrong.url).Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
+	if found, err := dialDirectly(t, wrong.URL).Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(found.Kvs) > 0 {
 		t.Errorf("the other cluster has %v, %v", found.Kvs, err)
 	}
 }
@@ -403,9 +347,9 @@ func TestReplacedBehindItsBack(t *testing.T) {
 func TestDataReplaced(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
-	etcd := startEtcd(t, nil)
-	store := claim(t, set, object("far", etcd.url))
-	if _, err := dialDirectly(t, etcd.url).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
+	etcd := etcdtest.StartTCP(t, nil)
+	store := claim(t, set, object("far", etcd.URL))
+	if _, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := put(t, store, "a", "1"); !isUnavailable(err) || !strings.Contains(err.Error(), "replaced or removed") {
@@ -419,11 +363,11 @@ func TestDataReplaced(t *testing.T) {
 func TestOtherDataAreAnotherStore(t *testing.T) {
 	t.Parallel()
 	set := openSet(t, nil)
-	etcd := startEtcd(t, nil)
-	far := object("far", etcd.url)
+	etcd := etcdtest.StartTCP(t, nil)
+	far := object("far", etcd.URL)
 	before := claim(t, set, far)
 	watch := before.Client().Watch(t.Context(), "/annex/a", clientv3.WithRev(1000))
-	if _, err := dialDirectly(t, etcd.url).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
+	if _, err := dialDirectly(t, etcd.URL).Delete(t.Context(), "/annex/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
 	awaitReason(t, before, ReasonDataReplaced)

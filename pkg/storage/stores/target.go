@@ -16,7 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/externaletcd"
 )
 
-// target is where an etcd is.
+// target is the address of an etcd.
 type target struct {
 	endpoints []string
 	prefix    string
@@ -29,23 +29,23 @@ func (t target) equal(other target) bool {
 // secretRef names a Secret.
 type secretRef struct{ namespace, name string }
 
-// String names it for people.
+// String implements fmt.Stringer.
 func (r secretRef) String() string { return r.namespace + "/" + r.name }
 
-// credentials are what a Secret says.
+// credentials are those in a Secret.
 type credentials struct {
-	// version tells whether the Secret is another than before.
+	// version identifies the version of the Secret.
 	version string
 	config  *tls.Config
-	// expires is when the client certificate does; zero without one.
+	// expires is when the client certificate expires; zero without one.
 	expires time.Time
 }
 
-// The keys of a Secret with certificates.
+// secretCA is the key of the certificate authority.
 const secretCA = "ca.crt"
 
-// parseSecret reads certificates from a Secret. Each is optional: without an
-// authority the system's are trusted.
+// parseSecret parses the certificates in a Secret. Each is optional: without an authority the
+// system's are trusted.
 func parseSecret(secret *corev1.Secret) (*credentials, error) {
 	c := &credentials{
 		version: string(secret.UID) + "/" + secret.ResourceVersion,
@@ -76,7 +76,7 @@ func parseSecret(secret *corev1.Secret) (*credentials, error) {
 	return c, nil
 }
 
-// dial makes a connection, whose client connects by itself.
+// dial opens a connection, which does not wait for the etcd.
 func (s *Pool) dial(t target, creds *credentials) (*connection, error) {
 	var config *tls.Config
 	if creds != nil {
@@ -89,7 +89,7 @@ func (s *Pool) dial(t target, creds *credentials) (*connection, error) {
 	return newConnection(t, creds, client, false), nil
 }
 
-// readCredentials returns the credentials that the Secret holds now.
+// readCredentials returns the current credentials of a Secret.
 func (s *Pool) readCredentials(ctx context.Context, ref *secretRef) (*credentials, error) {
 	if ref == nil {
 		return nil, nil

@@ -14,11 +14,11 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/etcdtxn"
 )
 
-// Txn implements clientv3.KV. Its parts are put together when it is known where it goes.
+// Txn implements clientv3.KV. It is sent as a whole when it is committed.
 func (k *kv) Txn(ctx context.Context) clientv3.Txn { return etcdtxn.New(ctx, k.commit) }
 
-// errWriteOtherwise refuses a transaction that the fence cannot guard: etcd takes the
-// branch Else too where annex's mark is missing.
+// errWriteOtherwise refuses a transaction that the fence cannot guard: etcd also executes Else
+// when annex's mark is missing.
 var errWriteOtherwise = errors.New("a transaction on a store may write only if its conditions hold, not otherwise")
 
 func (k *kv) commit(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (response *clientv3.TxnResponse, err error) {
@@ -34,7 +34,7 @@ func (k *kv) commit(ctx context.Context, compares []clientv3.Cmp, then, otherwis
 	all, cmps, els := then, compares, otherwise
 	if c.fence != nil {
 		all = c.fence.withCheckpoint(then)
-		// Where a condition does not hold, it has to be known whether that is the fence.
+		// If a condition does not hold, these reads show whether it is the fence.
 		cmps, els = slices.Concat(compares, c.fence.compares(c.checkpoint)), slices.Concat(otherwise, c.fence.reads())
 	}
 	response, err = c.connection.client.Txn(ctx).If(cmps...).Then(all...).Else(els...).Commit()

@@ -15,18 +15,18 @@ import (
 	"google.golang.org/grpc"
 )
 
-// watcher is a Watcher behind the gate of a Store.
+// watcher is a Watcher behind the breaker of a Store.
 type watcher struct{ store *Store }
 
-// Watch implements clientv3.Watcher. A watch outlasts that the etcd is away, as
-// etcd's own do; it ends when its Store gets another connection, and who watches
-// goes on from where it was.
+// Watch implements clientv3.Watcher. Like those of etcd's client, a watch survives an
+// unreachable etcd. It ends when its Store gets another connection; the caller then watches from
+// the last revision.
 func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	g := w.store.current(ctx)
 	if g.unavailable != nil {
 		return refusedWatch(ctx, g.unavailable)
 	}
-	// The stream that a watch shares is found by the values of the context.
+	// etcd's client selects the stream of a watch by the values of the context.
 	bound, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.connection.retired, cancel)
 	events := g.connection.watcher.Watch(bound, key, opts...)
@@ -54,11 +54,10 @@ func (w *watcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOpti
 	return checked
 }
 
-// refusalDelay is how long a watch that is refused keeps who asked waiting. Watch
-// caches ask again at once, without end.
+// refusalDelay delays the end of a refused watch, which watch caches retry at once.
 const refusalDelay = time.Second
 
-// refusedWatch is a watch that ends with the reason, after a while.
+// refusedWatch returns a watch that ends with the reason after refusalDelay.
 func refusedWatch(ctx context.Context, err error) clientv3.WatchChan {
 	responses := make(chan clientv3.WatchResponse, 1)
 	go func() {
@@ -85,14 +84,14 @@ func (w *watcher) RequestProgress(ctx context.Context) error {
 	return asStoreError(w.store.name, g.connection.watcher.RequestProgress(ctx))
 }
 
-// streams are the watch streams of a connection. etcd's client opens another in silence
-// when one breaks, and that may lead to other data. As long as one lives it leads to
-// the process that it was opened to.
+// streams counts the watch streams of a connection. etcd's client silently reopens a broken
+// stream, which may lead to other data. A stream that is not broken stays with the process that
+// it was opened to.
 type streams struct {
-	// opened counts those that had an answer, and verified is what that was when the
-	// fence was last found to hold.
+	// opened counts streams that were answered, and verified is its value when the fence was
+	// last found to hold.
 	opened, verified atomic.Int64
-	// verifying is held by what asks whether the fence holds.
+	// verifying is the lock for verifying the fence.
 	verifying chan struct{}
 }
 
@@ -117,8 +116,8 @@ type countedStream struct {
 	count func()
 }
 
-// Recv implements etcdserverpb.Watch_WatchClient. gRPC may open a stream again until
-// the first answer, so that is what counts.
+// Recv implements etcdserverpb.Watch_WatchClient. gRPC may reopen a stream until the first
+// answer, so only answered streams count.
 func (s countedStream) Recv() (*etcdserverpb.WatchResponse, error) {
 	response, err := s.Watch_WatchClient.Recv()
 	if err == nil {
@@ -127,9 +126,9 @@ func (s countedStream) Recv() (*etcdserverpb.WatchResponse, error) {
 	return response, err
 }
 
-// verifyStreams returns once the fence was found to hold after the streams of the connection
-// were opened, so that what they sent is of the data that annex knows. It goes on
-// asking while etcd does not answer, and fails when it is other data.
+// verifyStreams returns when the fence was found to hold after all streams were opened, so their
+// events are of the data that annex knows. It retries while etcd does not answer, and fails for
+// other data.
 func (s *Store) verifyStreams(ctx context.Context, g *breaker) error {
 	if g.fence == nil {
 		return nil
@@ -159,7 +158,7 @@ func (s *Store) verifyStreams(ctx context.Context, g *breaker) error {
 func (s *Store) verifyStreamsOnce(ctx context.Context, g *breaker) error {
 	opened := g.connection.streams.opened.Load()
 	if g.connection.streams.verified.Load() >= opened {
-		return nil // verified meanwhile
+		return nil // verified by another watch
 	}
 	if current := s.breaker.Load(); current.connection == g.connection && current.fence != nil {
 		g = current
@@ -172,8 +171,7 @@ func (s *Store) verifyStreamsOnce(ctx context.Context, g *breaker) error {
 	return nil
 }
 
-// isOtherData reports whether an error says that an etcd does not have the data of its
-// Store.
+// isOtherData reports whether an error means that the etcd does not have the data of its Store.
 func isOtherData(err error) bool {
 	var refused *UnavailableError
 	return errors.As(err, &refused) && refused.isOtherData()
@@ -182,7 +180,7 @@ func isOtherData(err error) bool {
 // Close implements clientv3.Watcher. Watches end with their contexts.
 func (*watcher) Close() error { return nil }
 
-// lease is a Lease behind the gate of a Store.
+// lease is a Lease behind the breaker of a Store.
 type lease struct{ store *Store }
 
 // Grant implements clientv3.Lease.
@@ -252,5 +250,5 @@ func (l *lease) KeepAliveOnce(ctx context.Context, id clientv3.LeaseID) (*client
 	return response, asStoreError(l.store.name, err)
 }
 
-// Close implements clientv3.Lease. Leases end by themselves.
+// Close implements clientv3.Lease. Leases expire.
 func (*lease) Close() error { return nil }

@@ -127,9 +127,9 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/embeddedetcd/etcdtest",
-		duty:     "A real etcd for the unit tests of storage.",
+		duty:     "Runs a real etcd in the process of a test.",
 		ours:     []string{"pkg/storage/embeddedetcd"},
-		others:   []string{"go.etcd.io/etcd/client/v3/kubernetes"},
+		others:   []string{"go.etcd.io/etcd/client/v3/kubernetes", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap"},
 	},
 	{
 		packages: "pkg/storage/keys",
@@ -323,7 +323,7 @@ var rules = []rule{
 		others:   machinery,
 	},
 	{
-		packages: "pkg/apiserver/heavywrites",
+		packages: "pkg/apiserver/requestbody",
 		duty:     "Receives the bodies of requests, within limits.",
 		ours:     []string{"pkg/storage/objectsize"},
 		others:   append([]string{"k8s.io/apiserver/..."}, apiTypes...),

@@ -30,7 +30,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// httpClientAs returns an HTTP client that logs in in another way, or not at all.
+// httpClientAs returns an HTTP client with another login, or without one.
 func (a *annex) httpClientAs(t *testing.T, login func(*restclient.Config)) *http.Client {
 	t.Helper()
 	config := restclient.AnonymousClientConfig(a.AnnexConfig)
@@ -50,11 +50,11 @@ func clientCertificate(certPEM, keyPEM []byte) func(*restclient.Config) {
 	return func(config *restclient.Config) { config.CertData, config.KeyData = certPEM, keyPEM }
 }
 
-// guardedPaths are of every server in the chain, and of none.
+// guardedPaths are paths of every server in the chain, and unknown ones.
 func (a *annex) guardedPaths(t *testing.T) []string {
 	t.Helper()
 	widgets := a.installCRD(t, newCRD(t, anySchema))
-	widgets.names(t, "v1", metav1.ListOptions{}) // tries again while the watch cache fills
+	widgets.names(t, "v1", metav1.ListOptions{}) // retries while the watch cache fills
 	return []string{
 		"/", "/api", "/apis", "/openapi/v2", "/openapi/v3", "/metrics", "/version", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/api_priority_and_fairness/dump_requests",
 		"/api/v1/namespaces", "/api/v1/namespaces/default/secrets", "/apis/hosting.annex.dev/v1alpha1/stores",
@@ -64,7 +64,7 @@ func (a *annex) guardedPaths(t *testing.T) []string {
 	}
 }
 
-// discoveryPaths are open to everybody who is logged in, by a default role.
+// discoveryPaths are open to all authenticated users, by a default role.
 var discoveryPaths = []string{"/api", "/apis", "/openapi/v2", "/openapi/v3", "/version"}
 
 func TestAccessToPaths(t *testing.T) {
@@ -81,8 +81,8 @@ func TestAccessToPaths(t *testing.T) {
 		"no credentials":                 {nil, http.StatusUnauthorized, http.StatusOK, "Unauthorized"},
 		"wrong token":                    {bearerToken("wrong"), http.StatusUnauthorized, http.StatusUnauthorized, "Unauthorized"},
 		"certificate of another CA":      {clientCertificate(foreign.issue(t, "admin", "system:masters")), http.StatusUnauthorized, http.StatusUnauthorized, "Unauthorized"},
-		"token of a user outside":        {bearerToken(outsiderToken), http.StatusForbidden, http.StatusOK, `User \"bob\" cannot get path \"/metrics\"`},
-		"token of a member of the group": {bearerToken(masterToken), http.StatusOK, http.StatusOK, ""},
+		"token of a user without rights": {bearerToken(outsiderToken), http.StatusForbidden, http.StatusOK, `User \"bob\" cannot get path \"/metrics\"`},
+		"token of a cluster admin":       {bearerToken(masterToken), http.StatusOK, http.StatusOK, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAccessToPaths(t *testing.T) {
 			}
 			for _, path := range paths {
 				if path == "/metrics" && test.code == http.StatusOK {
-					continue // TestMetrics reads them, of a process of its own
+					continue // TestMetrics reads them from another process
 				}
 				got, want := send(t, annexHTTP, http.MethodGet, a.URL+path, ""), test.code
 				if want == http.StatusForbidden && slices.Contains(discoveryPaths, path) {
@@ -105,7 +105,7 @@ func TestAccessToPaths(t *testing.T) {
 					t.Errorf("%s: %d, want %d", path, got.code, want)
 				}
 				if path == "/metrics" && !strings.Contains(string(got.body), test.reason) {
-					t.Errorf("%s: %s does not say %q", path, got, test.reason)
+					t.Errorf("%s: %s lacks %q", path, got, test.reason)
 				}
 			}
 		})
@@ -123,8 +123,7 @@ func TestForbiddenMessage(t *testing.T) {
 	wantError(t, err, `namespaces "default" is forbidden: User "bob" cannot delete resource "namespaces"`)
 }
 
-// Impersonation is an act like others: only the administrator can, and then has
-// the rights of the other.
+// Only the administrator can impersonate, and then has the rights of the other user.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -134,24 +133,24 @@ func TestImpersonation(t *testing.T) {
 		groups    string
 		code      int
 	}{
-		"an outsider as a master":     {a.httpClientAs(t, bearerToken(outsiderToken)), "alice", "system:masters", http.StatusForbidden},
-		"the administrator as nobody": {a.http, "bob", "builders", http.StatusForbidden},
-		"the administrator as master": {a.http, "bob", "system:masters", http.StatusOK},
+		"bob as cluster admin":     {a.httpClientAs(t, bearerToken(outsiderToken)), "alice", "system:masters", http.StatusForbidden},
+		"the administrator as bob": {a.http, "bob", "builders", http.StatusForbidden},
+		"bob in system:masters":    {a.http, "bob", "system:masters", http.StatusOK},
 	} {
 		got := send(t, test.annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", "", "Impersonate-User", test.user, "Impersonate-Group", test.groups)
 		if got.code != test.code {
 			t.Errorf("%s: %s, want %d", name, got, test.code)
 		}
 	}
-	// Headers of a front proxy are not believed: annex has none.
+	// Headers of a front proxy are ignored: annex has none.
 	got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+"/api/v1/namespaces", "", "X-Remote-User", "admin", "X-Remote-Group", "system:masters")
 	if got.code != http.StatusUnauthorized {
 		t.Errorf("headers of a front proxy: %s", got)
 	}
 }
 
-// Certificates of --client-ca-file log in beside annex's own, the CommonName as
-// the user, the organizations as groups.
+// Certificates of --client-ca-file authenticate too, with the CommonName as the user and
+// the organizations as groups.
 func TestClientCAFile(t *testing.T) {
 	t.Parallel()
 	authority := newAuthority(t)
@@ -163,8 +162,8 @@ func TestClientCAFile(t *testing.T) {
 		groups []string
 		code   int
 	}{
-		"member":   {[]string{"people", "system:masters"}, http.StatusOK},
-		"outsider": {[]string{"people"}, http.StatusForbidden},
+		"member":   {[]string{"developers", "system:masters"}, http.StatusOK},
+		"outsider": {[]string{"developers"}, http.StatusForbidden},
 	} {
 		annexHTTP := a.httpClientAs(t, clientCertificate(authority.issue(t, "carol", test.groups...)))
 		if got := send(t, annexHTTP, http.MethodGet, a.URL+"/api/v1/namespaces", ""); got.code != test.code {
@@ -192,8 +191,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// A process has one set of metrics. Upstream's ask the etcd of the server that
-// was started last, which here may be gone: 20 seconds a time.
+// Metrics are global to a process, and upstream's read the etcd of the last started server,
+// which may have ended: that takes 20 seconds.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	a := startAnnexProcess(t)
@@ -240,7 +239,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// authority signs certificates of clients and servers.
+// authority is a CA for clients and servers.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -290,14 +289,14 @@ func (a *authority) issue(t *testing.T, name string, groups ...string) (certPEM,
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
 
-// pool trusts the authority.
+// pool returns a pool with the authority.
 func (a *authority) pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.certificate)
 	return pool
 }
 
-// file writes the authority's certificate.
+// file writes the certificate of the authority.
 func (a *authority) file(t *testing.T) string {
 	t.Helper()
 	return writeFile(t, "ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw}))

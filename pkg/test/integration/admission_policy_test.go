@@ -32,7 +32,7 @@ func matchResources(namespace, group string, resources ...string) *admissionregi
 	}
 }
 
-// policySpec is a spec of a validating policy, as a user writes it.
+// policySpec parses the specification of a validating policy.
 func policySpec(t *testing.T, manifest string, match *admissionregistrationv1.MatchResources) admissionregistrationv1.ValidatingAdmissionPolicySpec {
 	t.Helper()
 	spec := admissionregistrationv1.ValidatingAdmissionPolicySpec{}
@@ -41,7 +41,7 @@ func policySpec(t *testing.T, manifest string, match *admissionregistrationv1.Ma
 	return spec
 }
 
-// createPolicy makes a policy and its binding.
+// createPolicy creates a policy and its binding.
 func (a *annex) createPolicy(t *testing.T, name string, spec admissionregistrationv1.ValidatingAdmissionPolicySpec, params *admissionregistrationv1.ParamRef, actions ...admissionregistrationv1.ValidationAction) {
 	t.Helper()
 	annexPolicies := a.kube.AdmissionregistrationV1()
@@ -66,7 +66,7 @@ func waitForRefusal(t *testing.T, what string, try func() error, words ...string
 	poll.Until(t, what+" is refused", func() string {
 		err := try()
 		if err == nil {
-			return "it is taken"
+			return "it is accepted"
 		}
 		for _, word := range words {
 			if !strings.Contains(err.Error(), word) {
@@ -144,7 +144,7 @@ validations:
 	waitForRefusal(t, "one that cannot be evaluated", try(strict, "one"), "no such key: missing")
 	waitForRefusal(t, "one that is refused", try(lenient, "refused"), "by name")
 	if err := try(lenient, "one")(); err != nil {
-		t.Errorf("a failure that is to be ignored: %v", err)
+		t.Errorf("an ignored failure: %v", err)
 	}
 }
 
@@ -183,7 +183,7 @@ func TestAdmissionPolicyParams(t *testing.T) {
 			if _, err := a.tryConfigMap(t, guarded, "one", true); err != nil {
 				t.Errorf("one key: %v", err)
 			}
-			waitForRefusal(t, "what has no parameters", func() error {
+			waitForRefusal(t, "a write without parameters", func() error {
 				_, err := a.tryConfigMap(t, unguarded, "one", true)
 				return err
 			}, "no params found for policy binding with `Deny` parameterNotFoundAction")
@@ -191,7 +191,7 @@ func TestAdmissionPolicyParams(t *testing.T) {
 	}
 }
 
-// Expressions can ask what the caller may do.
+// Expressions can check the rights of the caller.
 func TestAdmissionPolicyAuthorizerChecks(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -207,18 +207,18 @@ validations:
 	try := func(name string) response {
 		return a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"one"}}`, "Impersonate-User", name)
 	}
-	poll.Until(t, "carol, who may not, is refused", func() string {
+	poll.Until(t, "carol, without rights, is refused", func() string {
 		if answer := try("carol"); answer.code != http.StatusForbidden || !strings.Contains(answer.String(), "carol may not see secrets") {
 			return answer.String()
 		}
 		return ""
 	})
 	if answer := try("dave"); answer.code != http.StatusCreated {
-		t.Errorf("dave, who may: %s", answer)
+		t.Errorf("dave, with rights: %s", answer)
 	}
 }
 
-// grantCore lets somebody do everything with resources in a namespace.
+// grantCore gives a user all verbs on resources in a namespace.
 func (a *annex) grantCore(t *testing.T, namespace, user string, resources ...string) {
 	t.Helper()
 	role := fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[""],"resources":["%s"],"verbs":["*"]}]}`, user, strings.Join(resources, `","`))
@@ -230,7 +230,7 @@ func (a *annex) grantCore(t *testing.T, namespace, user string, resources ...str
 	}
 }
 
-// A policy that only warns or notes lets pass.
+// A policy that only warns or audits does not deny.
 func TestAdmissionPolicyActions(t *testing.T) {
 	t.Parallel()
 	auditLog := filepath.Join(t.TempDir(), "audit.log")
@@ -241,22 +241,22 @@ func TestAdmissionPolicyActions(t *testing.T) {
 validations:
 - {expression: "!object.metadata.name.startsWith('odd')", message: that is odd}
 auditAnnotations:
-- {key: owner, valueExpression: "'owned by ' + object.metadata.?labels['owner'].orValue('nobody')"}
+- {key: owner, valueExpression: "'owned by ' + object.metadata.?labels['owner'].orValue('none')"}
 `, matchResources(namespace, "", "configmaps")), nil, admissionregistrationv1.Warn, admissionregistrationv1.Audit)
-	poll.Until(t, "an odd one is warned of", func() string {
+	poll.Until(t, "an odd name is warned about", func() string {
 		answer := a.request(t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/configmaps?dryRun=All", `{"metadata":{"name":"odd"}}`)
 		if warnings := answer.header.Values("Warning"); answer.code != http.StatusCreated || len(warnings) != 1 || !strings.Contains(warnings[0], "that is odd") {
 			return fmt.Sprintf("%s, warnings %q", answer, warnings)
 		}
 		return ""
 	})
-	poll.Until(t, "the audit log tells", func() string {
+	poll.Until(t, "the audit log has the annotations", func() string {
 		content, err := os.ReadFile(auditLog)
 		if err != nil {
 			return err.Error()
 		}
 		for _, line := range strings.Split(string(content), "\n") {
-			if strings.Contains(line, `"`+namespace+`/owner":"owned by nobody"`) && strings.Contains(line, `"validation.policy.admission.k8s.io/validation_failure"`) {
+			if strings.Contains(line, `"`+namespace+`/owner":"owned by none"`) && strings.Contains(line, `"validation.policy.admission.k8s.io/validation_failure"`) {
 				return ""
 			}
 		}

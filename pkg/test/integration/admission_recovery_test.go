@@ -18,7 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// allRules matches all that is written, wherever it is.
+// allRules match every write.
 func allRules() []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
@@ -26,9 +26,8 @@ func allRules() []admissionregistrationv1.RuleWithOperations {
 	}}
 }
 
-// Who installs webhooks on everything that are down, and a policy that refuses
-// allRules, can remove them again; annex starts with them, and even makes what is
-// missing of its own objects.
+// Webhooks that match everything and are down, and a policy that denies everything, can
+// be removed again. annex starts with them, and creates its own objects if they are missing.
 func TestAdmissionMatchingEverythingCanBeRemoved(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -68,8 +67,8 @@ func TestAdmissionMatchingEverythingCanBeRemoved(t *testing.T) {
 	})
 }
 
-// removeStartUpObjects deletes some of what annex makes when it starts, past its
-// own API.
+// removeStartUpObjects deletes some of the objects that annex creates at its start,
+// directly from etcd.
 func (a *annex) removeStartUpObjects(t *testing.T) {
 	t.Helper()
 	annexEtcd := a.etcd(t)
@@ -82,8 +81,8 @@ func (a *annex) removeStartUpObjects(t *testing.T) {
 	}
 }
 
-// removePolicyAndWebhooks removes the policy and the webhooks, as their administrator. The policy is
-// first: as in Kubernetes it decides on webhooks, but not on policies.
+// removePolicyAndWebhooks begins with the policy: as in Kubernetes it applies to
+// webhooks, but not to policies.
 func (a *annex) removePolicyAndWebhooks(t *testing.T) {
 	t.Helper()
 	configurations := a.kube.AdmissionregistrationV1()
@@ -130,11 +129,9 @@ func TestUnreadableAdmissionConfiguration(t *testing.T) {
 			waitForRefusal(t, "a configmap", create, refusal)
 
 			path := "/apis/admissionregistration.k8s.io/v1/" + resource
-			if _, err := a.etcd(t).Put(t.Context(), "/annex/"+resource+"/closed", "damaged"); err != nil {
-				t.Fatal(err)
-			}
+			etcdPut(t, a.etcd(t), "/annex/"+resource+"/closed", "damaged")
 			a.waitForUnreadable(t, path)
-			waitForRefusal(t, "a configmap, from what is remembered", create, refusal)
+			waitForRefusal(t, "a configmap, by the cached configuration", create, refusal)
 
 			p.Kill()
 			startProcess(t, dataDir)
@@ -142,14 +139,14 @@ func TestUnreadableAdmissionConfiguration(t *testing.T) {
 			a.waitForUnreadable(t, path)
 			for range 3 {
 				if err := create(); !apierrors.IsForbidden(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsInternalError(err) {
-					t.Errorf("after a restart a configmap is answered with: %v", err)
+					t.Errorf("after a restart creating a configmap returns: %v", err)
 				}
 			}
 			if got := a.get(t, "/readyz"); got.code == http.StatusOK {
-				t.Error("it says that it is ready")
+				t.Error("it is ready")
 			}
 			if got := a.request(t, http.MethodDelete, path+"/closed", ""); got.code < 400 {
-				t.Errorf("it was deleted as if it could be read: %s", got)
+				t.Errorf("deleted without the unsafe option: %s", got)
 			}
 			if got := a.request(t, http.MethodDelete, path+"/closed?"+corruption.UnsafeDelete+"=true", ""); got.code != http.StatusOK {
 				t.Fatalf("delete it: %s", got)

@@ -31,10 +31,10 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// reviewHandler answers an admission review, or does something else.
+// reviewHandler responds to an admission review.
 type reviewHandler func(w http.ResponseWriter, r *http.Request, review *admissionv1.AdmissionReview)
 
-// webhookServer is a webhook behind TLS. It notes what it is asked.
+// webhookServer is a webhook with TLS. It records the requests.
 type webhookServer struct {
 	*httptest.Server
 
@@ -56,7 +56,7 @@ func newWebhookServer(t *testing.T, answer reviewHandler) *webhookServer {
 		s.mu.Unlock()
 		answer(w, r, review)
 	}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // some callers are meant to fail
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // some callers have to fail
 	s.StartTLS()
 	t.Cleanup(func() {
 		s.CloseClientConnections()
@@ -65,7 +65,7 @@ func newWebhookServer(t *testing.T, answer reviewHandler) *webhookServer {
 	return s
 }
 
-// client is how a configuration names the server.
+// client returns the client configuration of the server.
 func (s *webhookServer) client() admissionregistrationv1.WebhookClientConfig {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(s.URL + "/review"), CABundle: authority}
@@ -78,7 +78,7 @@ func (s *webhookServer) requestsFor(name string) []admissionv1.AdmissionRequest 
 	return slices.DeleteFunc(slices.Clone(s.requests), func(r admissionv1.AdmissionRequest) bool { return r.Name != name })
 }
 
-// respond answers as webhooks do: with the UID of the request.
+// respond sends a response with the UID of the request.
 func respond(w http.ResponseWriter, review *admissionv1.AdmissionReview, response admissionv1.AdmissionResponse) {
 	if response.UID == "" {
 		response.UID = review.Request.UID
@@ -87,7 +87,7 @@ func respond(w http.ResponseWriter, review *admissionv1.AdmissionReview, respons
 	_ = json.NewEncoder(w).Encode(&admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: &response}) // the caller may be gone
 }
 
-// The webhooks that are right.
+// Webhooks that work.
 var (
 	allow reviewHandler = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
 		respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{"seen by a webhook"}})
@@ -97,18 +97,18 @@ var (
 	}
 )
 
-// patchWith returns a webhook that changes what it is asked about.
+// patchWith returns a webhook that patches the object.
 func patchWith(patch string) reviewHandler {
 	return func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
 		respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)})
 	}
 }
 
-// The webhooks that are wrong, or are not there.
+// Webhooks that fail.
 var (
-	// slow answers when the caller has gone.
+	// slow waits until the caller gives up.
 	slow reviewHandler = func(_ http.ResponseWriter, r *http.Request, _ *admissionv1.AdmissionReview) { <-r.Context().Done() }
-	// otherUID answers another question.
+	// otherUID responds with a wrong UID.
 	otherUID reviewHandler = func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
 		respond(w, review, admissionv1.AdmissionResponse{UID: types.UID("another"), Allowed: true})
 	}
@@ -174,7 +174,7 @@ func (a *annex) installValidatingWebhooks(t *testing.T, name string, hooks ...ho
 	t.Cleanup(func() { deleteQuietly(t, configurations.Delete, name) })
 }
 
-// deleteQuietly cleans up, unless annex has stopped already.
+// deleteQuietly cleans up, unless annex has stopped.
 func deleteQuietly(t *testing.T, remove func(context.Context, string, metav1.DeleteOptions) error, name string) {
 	t.Helper()
 	if err := remove(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) && !utilnet.IsConnectionRefused(err) {
@@ -182,7 +182,7 @@ func deleteQuietly(t *testing.T, remove func(context.Context, string, metav1.Del
 	}
 }
 
-// tryConfigMap makes a configmap, or asks what would be made.
+// tryConfigMap creates a configmap, or does a dry run of that.
 func (a *annex) tryConfigMap(t *testing.T, namespace, name string, dryRun bool, changes ...func(*corev1.ConfigMap)) (*corev1.ConfigMap, error) {
 	t.Helper()
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Data: map[string]string{"a": "b"}}
@@ -196,40 +196,39 @@ func (a *annex) tryConfigMap(t *testing.T, namespace, name string, dryRun bool, 
 	return a.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, options)
 }
 
-// waitForWebhooks waits until annex asks a webhook of the same configuration as those that
-// are tested: watching brings them to it soon, not at once.
+// waitForWebhooks waits until annex calls a webhook of the tested configuration.
 func (a *annex) waitForWebhooks(t *testing.T, namespace string, sentinel *webhookServer) {
 	t.Helper()
 	poll.Until(t, "the webhooks come into force", func() string {
 		_, err := a.tryConfigMap(t, namespace, "sentinel", true)
 		if len(sentinel.requestsFor("sentinel")) == 0 {
-			return fmt.Sprintf("it is not asked; creating: %v", err)
+			return fmt.Sprintf("it is not called; creating: %v", err)
 		}
 		return ""
 	})
 }
 
-// failure is a webhook that does not answer as it should.
+// failure is a webhook that fails.
 type failure struct {
 	answer reviewHandler
 	// client replaces that of the server.
 	client func(t *testing.T) admissionregistrationv1.WebhookClientConfig
-	// want is what is said where the webhook must not fail.
+	// want are parts of the error with the failure policy Fail.
 	want []string
-	// mutating is for answers that only a webhook that changes objects may give.
+	// mutating limits it to mutating webhooks.
 	mutating bool
 }
 
 func failures() map[string]failure {
 	return map[string]failure{
-		"slow":                  {answer: slow, want: []string{"failed calling webhook", "context deadline exceeded"}},
-		"lying about the UID":   {answer: otherUID, want: []string{"failed calling webhook", `expected response.uid=`}},
-		"not JSON":              {answer: notJSON, want: []string{"failed calling webhook", "json parse error"}},
-		"without a response":    {answer: noResponse, want: []string{"failed calling webhook", "webhook response was absent"}},
-		"of another version":    {answer: otherVersion, want: []string{"failed calling webhook", "(v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion"}},
-		"out of order":          {answer: broken, want: []string{"failed calling webhook", "out of order"}},
-		"without a patch in it": {answer: patchWith(`add it`), want: []string{"undecodable patch", "invalid character 'a'"}, mutating: true},
-		"without the patch's type": {answer: func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
+		"slow":            {answer: slow, want: []string{"failed calling webhook", "context deadline exceeded"}},
+		"wrong UID":       {answer: otherUID, want: []string{"failed calling webhook", `expected response.uid=`}},
+		"not JSON":        {answer: notJSON, want: []string{"failed calling webhook", "json parse error"}},
+		"no response":     {answer: noResponse, want: []string{"failed calling webhook", "webhook response was absent"}},
+		"another version": {answer: otherVersion, want: []string{"failed calling webhook", "(v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion"}},
+		"internal error":  {answer: broken, want: []string{"failed calling webhook", "out of order"}},
+		"invalid patch":   {answer: patchWith(`add it`), want: []string{"undecodable patch", "invalid character 'a'"}, mutating: true},
+		"no patch type": {answer: func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
 			respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Patch: []byte("[]")})
 		}, want: []string{"webhook returned response.patch but not response.patchType"}, mutating: true},
 		"down": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
@@ -237,7 +236,7 @@ func failures() map[string]failure {
 			server.Close()
 			return server.client()
 		}, want: []string{"failed calling webhook", "connection refused"}},
-		"with the certificate of another": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
+		"untrusted certificate": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
 			client := newWebhookServer(t, allow).client()
 			client.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: newAuthority(t).certificate.Raw})
 			return client
@@ -265,7 +264,7 @@ func TestAdmissionWebhookFailures(t *testing.T) {
 					return newWebhookServer(t, failure.answer).client()
 				}()
 				sentinel := newWebhookServer(t, allow)
-				// First the sentinel: it is asked even where the next one fails.
+				// The sentinel is first: it is called even if the next one fails.
 				strict, lenient := a.newNamespace(t), a.newNamespace(t)
 				install(t, strict, newWebhook(strict, "sentinel", sentinel.client()), newWebhook(strict, "tested", client, shortTimeout))
 				install(t, lenient, newWebhook(lenient, "sentinel", sentinel.client()), newWebhook(lenient, "tested", client, shortTimeout, ignoreFailures))
@@ -278,12 +277,12 @@ func TestAdmissionWebhookFailures(t *testing.T) {
 				poll.Until(t, "the other webhooks come into force", func() string {
 					_, err := a.tryConfigMap(t, lenient, "other", true)
 					if len(sentinel.requestsFor("other")) == 0 {
-						return fmt.Sprintf("not asked; creating: %v", err)
+						return fmt.Sprintf("not called; creating: %v", err)
 					}
 					return ""
 				})
 				if _, err := a.tryConfigMap(t, lenient, "one", false); err != nil {
-					t.Errorf("a failure that is to be ignored: %v", err)
+					t.Errorf("an ignored failure: %v", err)
 				}
 			})
 		}
@@ -318,18 +317,17 @@ func TestAdmissionWebhookDecisions(t *testing.T) {
 	wantError(t, err, "not like that")
 	asked := seen.requestsFor("good")
 	if len(asked) != 2 {
-		t.Fatalf("asked %d times about one that was made and nearly deleted, want twice", len(asked))
+		t.Fatalf("%d requests about an object that was created and nearly deleted, want 2", len(asked))
 	}
 	if create := asked[0]; create.Operation != admissionv1.Create || create.UserInfo.Username == "" || create.Namespace != namespace || len(create.Object.Raw) == 0 || *create.DryRun {
-		t.Errorf("asked about the creation: %+v", create)
+		t.Errorf("the request of the creation: %+v", create)
 	}
 	if remove := asked[1]; remove.Operation != admissionv1.Delete || len(remove.OldObject.Raw) == 0 || len(remove.Object.Raw) != 0 {
-		t.Errorf("asked about the deletion: %+v", remove)
+		t.Errorf("the request of the deletion: %+v", remove)
 	}
 }
 
-// Dry runs are asked about too, and said to be ones: a webhook that would leave
-// side effects could not have been installed.
+// Webhooks receive dry runs, marked as such: a webhook with side effects is refused.
 func TestAdmissionWebhookDryRun(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -344,12 +342,12 @@ func TestAdmissionWebhookDryRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var said []bool
+	var dryRuns []bool
 	for _, request := range server.requestsFor("one") {
-		said = append(said, *request.DryRun)
+		dryRuns = append(dryRuns, *request.DryRun)
 	}
-	if diff := cmp.Diff([]bool{true, false}, said); diff != "" {
-		t.Errorf("whether it was said to be a dry run (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]bool{true, false}, dryRuns); diff != "" {
+		t.Errorf("the field dryRun (-want +got):\n%s", diff)
 	}
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-some"}, Webhooks: []hook{
 		newWebhook(namespace, "some", server.client(), func(h *hook) { h.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassSome) })}}
@@ -357,8 +355,7 @@ func TestAdmissionWebhookDryRun(t *testing.T) {
 	wantError(t, err, `webhooks[0].sideEffects: Unsupported value: "Some"`)
 }
 
-// Conditions choose among what rules and selectors match. One that cannot be
-// evaluated counts as the webhook's failure.
+// A match condition that cannot be evaluated counts as a failure of the webhook.
 func TestAdmissionWebhookMatchConditions(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -410,19 +407,18 @@ func TestMutatingAdmissionWebhook(t *testing.T) {
 	a := sharedAnnex(t)
 	for name, test := range map[string]struct {
 		answer reviewHandler
-		want   []string // empty if the change is taken
+		want   []string // empty if the change is accepted
 	}{
-		"right":                 {patchWith(`[{"op":"add","path":"/data/added","value":"yes"}]`), nil},
-		"a patch of nothing":    {patchWith(`[{"op":"remove","path":"/data/missing"}]`), []string{"Unable to remove nonexistent key: missing"}},
-		"a patch to no object":  {patchWith(`[{"op":"replace","path":"/data","value":[]}]`), []string{"cannot unmarshal array into Go struct field ConfigMap.data"}},
-		"a patch out of limits": {patchWith(`[{"op":"add","path":"/data/no key","value":"x"}]`), []string{"data[no key]: Invalid value"}},
+		"valid":          {patchWith(`[{"op":"add","path":"/data/added","value":"yes"}]`), nil},
+		"missing path":   {patchWith(`[{"op":"remove","path":"/data/missing"}]`), []string{"Unable to remove nonexistent key: missing"}},
+		"wrong type":     {patchWith(`[{"op":"replace","path":"/data","value":[]}]`), []string{"cannot unmarshal array into Go struct field ConfigMap.data"}},
+		"invalid object": {patchWith(`[{"op":"add","path":"/data/no key","value":"x"}]`), []string{"data[no key]: Invalid value"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			namespace := a.newNamespace(t)
 			server := newWebhookServer(t, test.answer)
-			// That a patch is bad is said whether or not failures are ignored: the
-			// webhook did answer.
+			// An invalid patch is an error even if failures are ignored.
 			a.installMutatingWebhooks(t, namespace, newWebhook(namespace, "tested", server.client(), ignoreFailures))
 			a.waitForWebhooks(t, namespace, server)
 			created, err := a.tryConfigMap(t, namespace, "one", false)
@@ -437,7 +433,7 @@ func TestMutatingAdmissionWebhook(t *testing.T) {
 	}
 }
 
-// A webhook that asked for it sees again what another changed after it.
+// A webhook can be called again after a later one changed the object.
 func TestAdmissionWebhookReinvocation(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -459,9 +455,9 @@ func TestAdmissionWebhookReinvocation(t *testing.T) {
 	}
 	got := map[string]int{"first": len(first.requestsFor("one")), "never": len(never.requestsFor("one")), "second": len(second.requestsFor("one"))}
 	if diff := cmp.Diff(map[string]int{"first": 2, "never": 1, "second": 1}, got); diff != "" {
-		t.Errorf("how often each was asked (-want +got):\n%s", diff)
+		t.Errorf("calls of each webhook (-want +got):\n%s", diff)
 	}
 	if requests := first.requestsFor("one"); !strings.Contains(string(requests[1].Object.Raw), `"second"`) {
-		t.Errorf("asked again about %s, want what the second added", requests[1].Object.Raw)
+		t.Errorf("called again with %s, want what the second added", requests[1].Object.Raw)
 	}
 }

@@ -72,7 +72,7 @@ func startAnnex(t *testing.T, flags ...string) *annex {
 
 var lastNamespace atomic.Int64
 
-// newNamespace makes a namespace that no other test uses.
+// newNamespace creates a namespace that no other test uses.
 func (a *annex) newNamespace(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("test-%d", lastNamespace.Add(1))
@@ -81,7 +81,7 @@ func (a *annex) newNamespace(t *testing.T) string {
 	return name
 }
 
-// response is an answer that was read to its end.
+// response is a response with its whole body.
 type response struct {
 	code   int
 	header http.Header
@@ -102,7 +102,7 @@ func (a *annex) request(t *testing.T, method, path, body string, headers ...stri
 	return send(t, a.http, method, a.URL+path, body, headers...)
 }
 
-// get is request for reading.
+// get sends a GET as the administrator.
 func (a *annex) get(t *testing.T, path string, headers ...string) response {
 	t.Helper()
 	return a.request(t, http.MethodGet, path, "", headers...)
@@ -135,16 +135,16 @@ func trySend(ctx context.Context, annexHTTP *http.Client, method, url, body stri
 	return response{code: answer.StatusCode, header: answer.Header, body: bytes.TrimSpace(content)}, err
 }
 
-// wantError fails unless err is there and says all of the words.
+// wantError fails unless there is an error that contains all of the words.
 func wantError(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
-		t.Errorf("got no error, want one that says %q", words)
+		t.Errorf("got no error, want one with %q", words)
 		return
 	}
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
-			t.Errorf("error does not say %q: %v", word, err)
+			t.Errorf("error lacks %q: %v", word, err)
 		}
 	}
 }
@@ -166,6 +166,12 @@ func newEtcdClient(t *testing.T, config clientv3.Config) *clientv3.Client {
 	expectNoError(t, err, "create a client of etcd")
 	t.Cleanup(func() { annexEtcd.Close() })
 	return annexEtcd
+}
+
+func etcdPut(t *testing.T, annexEtcd *clientv3.Client, key, value string) {
+	t.Helper()
+	_, err := annexEtcd.Put(t.Context(), key, value)
+	expectNoError(t, err, "write %s to etcd", key)
 }
 
 // etcdValue reads what etcd holds under a key.

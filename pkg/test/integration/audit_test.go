@@ -33,7 +33,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// auditEverything but what annex does for itself.
+// auditEverything is a policy that logs everything except requests of annex itself.
 const auditEverything = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -66,7 +66,7 @@ func auditEvents(t *testing.T, log []byte) []auditv1.Event {
 	return events
 }
 
-// describeAudit describes what was requested: verb, resource and name, or the path.
+// describeAudit returns verb, resource and name of a request, or its path.
 func describeAudit(event auditv1.Event) string {
 	if event.ObjectRef == nil {
 		return event.Verb + " " + event.RequestURI
@@ -74,7 +74,7 @@ func describeAudit(event auditv1.Event) string {
 	return strings.TrimSpace(event.Verb + " " + event.ObjectRef.Resource + " " + event.ObjectRef.Name)
 }
 
-// eventAbout returns the one event of a stage about something.
+// eventAbout returns the only event of a stage about a request.
 func eventAbout(t *testing.T, events []auditv1.Event, what string, stage auditv1.Stage) auditv1.Event {
 	t.Helper()
 	var found []auditv1.Event
@@ -93,19 +93,17 @@ func eventAbout(t *testing.T, events []auditv1.Event, what string, stage auditv1
 func (a *annex) createConfigMap(t *testing.T, namespace, name, text string) *corev1.ConfigMap {
 	t.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": text}}
-	created := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), config)
-	return created
+	return mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), config)
 }
 
 func (a *annex) createSecret(t *testing.T, namespace, name, text string) *corev1.Secret {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"k": text}}
-	created := mustCreate(t, a.kube.CoreV1().Secrets(namespace), secret)
-	return created
+	return mustCreate(t, a.kube.CoreV1().Secrets(namespace), secret)
 }
 
-// TestAuditLevels writes of each resource as much as the policy says: of
-// compiled-in kinds of Kubernetes and of annex, of custom resources and of paths.
+// TestAuditLevels logs each resource at the level of the policy: compiled-in kinds of
+// Kubernetes and of annex, custom resources and paths.
 func TestAuditLevels(t *testing.T) {
 	t.Parallel()
 	crd := newCRD(t, anySchema)
@@ -131,7 +129,7 @@ rules:
 	widgets.create(t, "v1", "w", "spec: {text: "+text+"}")
 	auditID := a.get(t, "/version", "Audit-ID", "my-own-id").header.Get("Audit-ID")
 	a.get(t, "/apis")
-	a.Stop(t) // what was acknowledged is in the log by then
+	a.Stop(t) // the log is complete
 
 	if mode := fileMode(t, log); mode != 0o600 {
 		t.Errorf("the log has mode %s", mode)
@@ -142,7 +140,7 @@ rules:
 	events := auditEvents(t, readFile(t, log))
 	for _, event := range events {
 		if event.ObjectRef != nil && event.ObjectRef.Resource == "namespaces" || event.RequestURI == "/apis" {
-			t.Errorf("what the policy leaves out is in the log: %s", describeAudit(event))
+			t.Errorf("an omitted request is in the log: %s", describeAudit(event))
 		}
 	}
 	tests := map[string]struct {
@@ -162,10 +160,10 @@ rules:
 			t.Errorf("%s: level %s, request %v, response %v", what, event.Level, event.RequestObject, event.ResponseObject)
 		}
 		if !slices.Contains(event.User.Groups, "system:masters") || len(event.SourceIPs) == 0 || event.UserAgent == "" {
-			t.Errorf("%s: it does not say who it was: %+v", what, event)
+			t.Errorf("%s: no user: %+v", what, event)
 		}
 		if event.ResponseStatus == nil || event.ResponseStatus.Code/100 != 2 || event.Annotations["authorization.k8s.io/decision"] != "allow" {
-			t.Errorf("%s: it does not say how it ended: %+v, %v", what, event.ResponseStatus, event.Annotations)
+			t.Errorf("%s: no result: %+v, %v", what, event.ResponseStatus, event.Annotations)
 		}
 		if body, err := json.Marshal([]any{event.RequestObject, event.ResponseObject}); err != nil || bytes.Contains(body, []byte("managedFields")) {
 			t.Errorf("%s: managed fields are in the log: %s, %v", what, body, err)
@@ -189,11 +187,11 @@ func fileMode(t *testing.T, path string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-// TestAuditOfRefusedRequests finds in the log what was refused, by whatever refused it.
+// TestAuditOfRefusedRequests finds refused requests in the log, whatever refused them.
 func TestAuditOfRefusedRequests(t *testing.T) {
 	t.Parallel()
 	flags, log := auditFlags(t, auditEverything)
-	tokens := writeFile(t, "tokens.csv", []byte(tokenFile))
+	tokens := writeTokens(t)
 	a := startAnnex(t, append(flags, "--token-auth-file="+tokens)...)
 	crowdedOut := a.exhaustPriorityLevel(t, "bob", "events")
 	refused := map[types.UID]struct {
@@ -203,8 +201,8 @@ func TestAuditOfRefusedRequests(t *testing.T) {
 		code         int32
 		user, reason string
 	}{
-		"unknown": {code: 401, method: "GET", path: "/api/v1/namespaces", login: func(*http.Client) *http.Client { return a.httpClientAs(t, bearerToken("wrong")) }},
-		"nobody":  {code: 401, method: "DELETE", path: "/api/v1/namespaces/default", login: func(*http.Client) *http.Client { return a.httpClientAs(t, nil) }},
+		"unknown":  {code: 401, method: "GET", path: "/api/v1/namespaces", login: func(*http.Client) *http.Client { return a.httpClientAs(t, bearerToken("wrong")) }},
+		"no login": {code: 401, method: "DELETE", path: "/api/v1/namespaces/default", login: func(*http.Client) *http.Client { return a.httpClientAs(t, nil) }},
 		"outsider": {
 			code: 403, method: "GET", path: "/api/v1/namespaces/default/secrets/s", user: "bob", reason: "forbid",
 			login: func(*http.Client) *http.Client { return a.httpClientAs(t, bearerToken(outsiderToken)) },
@@ -234,24 +232,24 @@ func TestAuditOfRefusedRequests(t *testing.T) {
 		events[event.AuditID] = event
 	}
 	if event := events[crowdedOut]; event.ResponseStatus == nil || event.ResponseStatus.Code != http.StatusTooManyRequests || event.User.Username != "bob" {
-		t.Errorf("flow control: the log says %+v of %s by %q", event.ResponseStatus, describeAudit(event), event.User.Username)
+		t.Errorf("flow control: the log has %+v of %s by %q", event.ResponseStatus, describeAudit(event), event.User.Username)
 	}
 	for id, request := range refused {
 		event := events[id]
 		if event.ResponseStatus == nil || event.ResponseStatus.Code != request.code || event.User.Username != request.user || event.RequestURI != request.path {
-			t.Errorf("%s: the log says %+v of %s by %q", id, event.ResponseStatus, describeAudit(event), event.User.Username)
+			t.Errorf("%s: the log has %+v of %s by %q", id, event.ResponseStatus, describeAudit(event), event.User.Username)
 		}
 		if got := event.Annotations["authorization.k8s.io/decision"]; got != request.reason {
 			t.Errorf("%s: the decision is %q, want %q", id, got, request.reason)
 		}
 		if request.body != "" && event.RequestObject == nil {
-			t.Errorf("%s: the log lacks what was refused", id)
+			t.Errorf("%s: the log lacks the request", id)
 		}
 	}
 }
 
-// exhaustPriorityLevel has flow control serve a user one request for a resource at a time, and
-// returns the audit id of one that was answered with 429.
+// exhaustPriorityLevel limits a user to one request for a resource at a time, and returns
+// the audit ID of a request that got 429.
 func (a *annex) exhaustPriorityLevel(t *testing.T, user, resource string) types.UID {
 	t.Helper()
 	closed := &flowcontrolv1.PriorityLevelConfiguration{
@@ -284,7 +282,7 @@ func (a *annex) exhaustPriorityLevel(t *testing.T, user, resource string) types.
 	login := a.httpClientAs(t, bearerToken(outsiderToken))
 	var refused atomic.Pointer[types.UID]
 	var sent atomic.Int64
-	poll.Until(t, user+" is crowded out", func() string {
+	poll.Until(t, user+" gets 429", func() string {
 		var requests sync.WaitGroup
 		for range 16 {
 			requests.Go(func() {
@@ -304,18 +302,18 @@ func (a *annex) exhaustPriorityLevel(t *testing.T, user, resource string) types.
 	return *refused.Load()
 }
 
-// TestAuditRotation fills a log that is rotated at 1 MB, which is the least.
+// TestAuditRotation fills a log that is rotated at 1 MB, the minimum.
 func TestAuditRotation(t *testing.T) {
 	t.Parallel()
 	flags, log := auditFlags(t, auditEverything)
 	old := strings.TrimSuffix(log, ".log") + "-2020-01-01T00-00-00.000.log"
 	expectNoError(t, os.MkdirAll(filepath.Dir(log), 0o700))
-	for _, file := range []string{old, filepath.Join(filepath.Dir(log), "diary.log")} {
+	for _, file := range []string{old, filepath.Join(filepath.Dir(log), "other.log")} {
 		expectNoError(t, os.WriteFile(file, []byte("old\n"), 0o600))
 	}
 	a := startAnnex(t, append(flags, "--audit-log-maxsize=1", "--audit-log-maxbackup=2", "--audit-log-maxage=1")...)
 	text := strings.Repeat("x", 300<<10)
-	for i := range 8 { // each is there twice, as request and as response
+	for i := range 8 { // each is logged twice, as request and as response
 		a.createConfigMap(t, "default", fmt.Sprint("c", i), text)
 	}
 	files := func() []string {
@@ -337,12 +335,12 @@ func TestAuditRotation(t *testing.T) {
 		}
 		auditEvents(t, readFile(t, file)) // lines are whole
 	}
-	if got := string(readFile(t, filepath.Dir(log), "diary.log")); got != "old\n" {
-		t.Errorf("a file that is not annex' own became %q", got)
+	if got := string(readFile(t, filepath.Dir(log), "other.log")); got != "old\n" {
+		t.Errorf("the other file became %q", got)
 	}
 }
 
-// TestAuditLogFormats compresses old logs, and does without rotation.
+// TestAuditLogWithoutRotation logs in the legacy format.
 func TestAuditLogWithoutRotation(t *testing.T) {
 	t.Parallel()
 	flags, log := auditFlags(t, auditEverything)
@@ -354,8 +352,8 @@ func TestAuditLogWithoutRotation(t *testing.T) {
 	}
 }
 
-// TestAuditFlushesOnShutdown ends annex while requests are under way. Each that was answered
-// is in the log and was sent to the webhook, although both wait for more to come.
+// TestAuditFlushesOnShutdown ends annex during requests. Each answered request is in the
+// log and was sent to the webhook, although both batch.
 func TestAuditFlushesOnShutdown(t *testing.T) {
 	t.Parallel()
 	collector := startAuditCollector(t, nil)
@@ -381,7 +379,7 @@ func TestAuditFlushesOnShutdown(t *testing.T) {
 			}
 		})
 	}
-	poll.Until(t, "writes are under way", func() string {
+	poll.Until(t, "50 writes", func() string {
 		if n := count.Load(); n < 50 {
 			return fmt.Sprint(n, " were answered")
 		}
@@ -426,7 +424,7 @@ func TestAuditWebhook(t *testing.T) {
 	namespace := a.newNamespace(t)
 	a.createConfigMap(t, namespace, "small", "text")
 	a.createConfigMap(t, namespace, "large", strings.Repeat("x", 30_000))
-	poll.Until(t, "both are sent", func() string {
+	poll.Until(t, "both events are sent", func() string {
 		n := 0
 		for _, event := range collector.events() {
 			if what := describeAudit(event); what == "create configmaps small" || what == "create configmaps large" {
@@ -444,18 +442,18 @@ func TestAuditWebhook(t *testing.T) {
 		t.Errorf("a small event is not whole: %+v", small)
 	}
 	if large.RequestObject != nil || large.ResponseObject != nil || large.Annotations["audit.k8s.io/truncated"] != "true" {
-		t.Errorf("a large event was not truncated: %v", large.Annotations)
+		t.Errorf("a large event is not truncated: %v", large.Annotations)
 	}
 	if refusals.Load() < 3 {
 		t.Errorf("the webhook was asked %d times", refusals.Load())
 	}
 	a.Stop(t)
 	if logged := eventAbout(t, auditEvents(t, readFile(t, log)), "create configmaps large", auditv1.StageResponseComplete); logged.RequestObject == nil {
-		t.Error("what is truncated for the webhook is so in the log")
+		t.Error("an event that is truncated for the webhook is also truncated in the log")
 	}
 }
 
-// TestAuditBlockingStrict refuses requests of which no record can be kept.
+// TestAuditBlockingStrict refuses requests that cannot be recorded.
 func TestAuditBlockingStrict(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
@@ -483,11 +481,11 @@ rules:
 	wantError(t, err, "failed to store audit event")
 	down.Store(false)
 	if _, err := a.kube.CoreV1().ConfigMaps("default").Get(t.Context(), "unrecorded", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("what could not be recorded was done: %v", err)
+		t.Errorf("a request was executed without a record: %v", err)
 	}
 }
 
-// auditCollector is a webhook that keeps the events it gets.
+// auditCollector is a webhook that keeps the received events.
 type auditCollector struct {
 	config string // the path of its kubeconfig
 
@@ -501,8 +499,8 @@ func (c *auditCollector) events() []auditv1.Event {
 	return slices.Clone(c.received)
 }
 
-// startAuditCollector serves a collector with TLS to who has a client
-// certificate; accept, if there is one, may answer instead.
+// startAuditCollector serves a collector with TLS to clients with a certificate. accept,
+// if not nil, may respond instead.
 func startAuditCollector(t *testing.T, accept func(http.ResponseWriter) bool) *auditCollector {
 	t.Helper()
 	c := &auditCollector{}
@@ -531,7 +529,7 @@ current-context: collector
 	return c
 }
 
-// serve serves with TLS to who has a certificate of the authority.
+// serve serves with TLS to clients with a certificate of the authority.
 func (a *authority) serve(t *testing.T, handler http.Handler) (url string) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(a.issue(t, "server"))
@@ -546,7 +544,7 @@ func (a *authority) serve(t *testing.T, handler http.Handler) (url string) {
 	return server.URL
 }
 
-// terminate sends SIGTERM and waits until the process has ended well.
+// terminate sends SIGTERM and waits until the process has ended with code 0.
 func terminate(t *testing.T, p *process.Annex) {
 	t.Helper()
 	expectNoError(t, p.Signal(syscall.SIGTERM))

@@ -28,7 +28,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// authenticators is an annex that callers can log in to in every way that files give.
+// authenticators is an annex with every login method that files configure.
 type authenticators struct {
 	*annex
 	config  string // the file
@@ -37,14 +37,14 @@ type authenticators struct {
 	proxies *authority
 }
 
-const webhookToken = "known-to-the-webhook"
+const webhookToken = "webhook-token"
 
 func startWithAllAuthenticators(t *testing.T) *authenticators {
 	t.Helper()
 	e := &authenticators{issuer: oidcissuer.New(t), users: newAuthority(t), proxies: newAuthority(t)}
 	e.config = writeFile(t, "authentication.yaml", []byte(issuersConfig(e.issuer)))
 	e.annex = startAnnex(t,
-		"--token-auth-file="+writeFile(t, "tokens.csv", []byte(tokenFile)),
+		"--token-auth-file="+writeTokens(t),
 		"--client-ca-file="+e.users.file(t),
 		"--requestheader-client-ca-file="+e.proxies.file(t),
 		"--requestheader-allowed-names=front-proxy",
@@ -65,10 +65,10 @@ func issuersConfig(issuers ...*oidcissuer.Issuer) string {
 	return config
 }
 
-// startTokenWebhook returns a kubeconfig that leads to a webhook.
+// startTokenWebhook serves TokenReviews, and returns a kubeconfig for it.
 func startTokenWebhook(t *testing.T) string {
 	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	return startAuthWebhook(t, func(w http.ResponseWriter, req *http.Request) {
 		var review authenticationv1.TokenReview
 		if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -76,24 +76,32 @@ func startTokenWebhook(t *testing.T) string {
 		}
 		if review.Spec.Token == webhookToken {
 			review.Status.Authenticated = true
-			review.Status.User = authenticationv1.UserInfo{Username: "of-the-webhook", Groups: []string{"system:masters"}}
+			review.Status.User = authenticationv1.UserInfo{Username: "webhook-user", Groups: []string{"system:masters"}}
 			review.Status.Audiences = review.Spec.Audiences
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review)
-	}))
-	t.Cleanup(server.Close)
-	config := clientcmdapi.NewConfig()
-	certificate := &authority{certificate: server.Certificate()}
-	config.Clusters["webhook"] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthority: certificate.file(t)}
-	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
-	config.CurrentContext = "webhook"
-	path := filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	expectNoError(t, clientcmd.WriteToFile(*config, path))
-	return path
+	})
 }
 
-// whoami is the user as annex sees it, or the status code that refuses it.
+// startAuthWebhook serves a webhook with TLS, and returns a kubeconfig for it.
+func startAuthWebhook(t *testing.T, handler http.HandlerFunc) (kubeconfig string) {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["webhook"] = &clientcmdapi.Cluster{
+		Server:                   server.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}
+	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
+	config.CurrentContext = "webhook"
+	kubeconfig = filepath.Join(t.TempDir(), "webhook.kubeconfig")
+	expectNoError(t, clientcmd.WriteToFile(*config, kubeconfig))
+	return kubeconfig
+}
+
+// whoami returns the authenticated user, or the status code of the refusal.
 func (a *annex) whoami(t *testing.T, login func(*restclient.Config), headers ...string) string {
 	t.Helper()
 	got := send(t, a.httpClientAs(t, login), http.MethodPost, a.URL+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
@@ -135,20 +143,20 @@ func TestAuthenticationMethods(t *testing.T) {
 		"static token":             {login: bearerToken(masterToken), want: "alice" + asMaster},
 		"client certificate":       {login: carol, want: "carol" + asMaster},
 		"front proxy":              {login: proxy, headers: []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}, want: "dora" + asMaster},
-		"front proxy for nobody":   {login: proxy, want: "401"},
+		"front proxy without user": {login: proxy, want: "401"},
 		"not the front proxy":      {login: clientCertificate(e.proxies.issue(t, "mallory")), headers: []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}, want: "401"},
-		"headers and own name":     {login: carol, headers: []string{"X-Remote-User", "dora"}, want: "carol" + asMaster},
-		"headers and nothing":      {headers: []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}, want: "401"},
+		"certificate and headers":  {login: carol, headers: []string{"X-Remote-User", "dora"}, want: "carol" + asMaster},
+		"only headers":             {headers: []string{"X-Remote-User", "dora", "X-Remote-Group", "system:masters"}, want: "401"},
 		"JWT":                      {login: bearerToken(e.issuer.Token(t, masters)), want: "jwt:alice" + asMaster},
-		"JWT that expired":         {login: bearerToken(e.issuer.Token(t, with("exp", time.Now().Add(-time.Minute).Unix()))), want: "401"},
+		"expired JWT":              {login: bearerToken(e.issuer.Token(t, with("exp", time.Now().Add(-time.Minute).Unix()))), want: "401"},
 		"JWT for another audience": {login: bearerToken(e.issuer.Token(t, with("aud", "vault"))), want: "401"},
 		"JWT of a foreign issuer":  {login: bearerToken(foreign.Token(t, masters)), want: "401"},
 		"JWT of a foreign key":     {login: bearerToken(foreign.Token(t, with("iss", e.issuer.URL))), want: "401"},
-		"JWT that nobody signed":   {login: bearerToken(e.issuer.Unsigned(t)), want: "401"},
-		"webhook":                  {login: bearerToken(webhookToken), want: "of-the-webhook" + asMaster},
-		"token of nobody":          {login: bearerToken("6f1ed002"), want: "401"},
-		"nothing":                  {want: "401"},
-		"the first decides":        {login: carolWithToken, want: "carol" + asMaster},
+		"unsigned JWT":             {login: bearerToken(e.issuer.Unsigned(t)), want: "401"},
+		"webhook":                  {login: bearerToken(webhookToken), want: "webhook-user" + asMaster},
+		"unknown token":            {login: bearerToken("6f1ed002"), want: "401"},
+		"no credentials":           {want: "401"},
+		"certificate and token":    {login: carolWithToken, want: "carol" + asMaster},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,10 +169,10 @@ func TestAuthenticationMethods(t *testing.T) {
 	t.Run("token reviews", func(t *testing.T) { t.Parallel(); testTokenReviews(t, e) })
 }
 
-// What the configuration opens is open, and nothing else, not even what is by default.
-// What callers may do there is up to authorization.
+// Only the paths of the configuration allow anonymous requests, not those of the default.
+// Authorization still applies to them.
 func testOpenPaths(t *testing.T, a *annex) {
-	nobody := a.httpClientAs(t, nil)
+	anonymous := a.httpClientAs(t, nil)
 	for path, want := range map[string][]int{
 		"/readyz":  {http.StatusOK},
 		"/version": {http.StatusOK, http.StatusForbidden},
@@ -173,25 +181,25 @@ func testOpenPaths(t *testing.T, a *annex) {
 		"/api":     {http.StatusUnauthorized},
 		"/metrics": {http.StatusUnauthorized},
 	} {
-		if got := send(t, nobody, http.MethodGet, a.URL+path, ""); !slices.Contains(want, got.code) {
+		if got := send(t, anonymous, http.MethodGet, a.URL+path, ""); !slices.Contains(want, got.code) {
 			t.Errorf("%s: %s, want %d", path, got, want)
 		}
 	}
 	if got := send(t, a.httpClientAs(t, bearerToken("6f1ed002")), http.MethodGet, a.URL+"/readyz", ""); got.code != http.StatusUnauthorized {
-		t.Errorf("a token of nobody on an open path: %s", got)
+		t.Errorf("an unknown token on an open path: %s", got)
 	}
 }
 
 func testTokenReviews(t *testing.T, e *authenticators) {
 	for name, test := range map[string]struct {
 		token string
-		user  string // empty for nobody
+		user  string // empty if it is refused
 	}{
 		"static":          {masterToken, "alice"},
 		"JWT":             {e.issuer.Token(t, nil), "jwt:alice"},
-		"webhook":         {webhookToken, "of-the-webhook"},
+		"webhook":         {webhookToken, "webhook-user"},
 		"expired JWT":     {e.issuer.Token(t, map[string]any{"exp": 1}), ""},
-		"nobody's":        {"6f1ed002", ""},
+		"unknown":         {"6f1ed002", ""},
 		"spaces":          {"  ", ""},
 		"with line break": {"a\nb", ""},
 	} {
@@ -210,7 +218,7 @@ func testTokenReviews(t *testing.T, e *authenticators) {
 	got := send(t, e.httpClientAs(t, bearerToken(outsiderToken)), http.MethodPost, e.URL+"/apis/authentication.k8s.io/v1/tokenreviews",
 		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+masterToken+`"}}`)
 	if got.code != http.StatusForbidden {
-		t.Errorf("anybody may ask whose a token is: %s", got)
+		t.Errorf("a user without rights may create TokenReviews: %s", got)
 	}
 }
 
@@ -247,11 +255,11 @@ func TestInvalidAuthenticationConfiguration(t *testing.T) {
 		flags []string
 		want  []string
 	}{
-		"anonymous anywhere":      {[]string{"--authentication-config=" + config}, []string{"--authentication-config: " + config + ":3: anonymous.conditions: Required value"}},
-		"no configuration":        {[]string{"--authentication-config=/no/authn.yaml"}, []string{"--authentication-config", "/no/authn.yaml"}},
-		"no webhook":              {[]string{"--authentication-token-webhook-config-file=/no/hook"}, []string{"--authentication-token-webhook-config-file", "/no/hook"}},
-		"no authority of proxies": {[]string{"--requestheader-client-ca-file=/no/ca"}, []string{"--requestheader-client-ca-file", "/no/ca"}},
-		"users would be proxies": {
+		"anonymous on all paths": {[]string{"--authentication-config=" + config}, []string{"--authentication-config: " + config + ":3: anonymous.conditions: Required value"}},
+		"no configuration":       {[]string{"--authentication-config=/no/authn.yaml"}, []string{"--authentication-config", "/no/authn.yaml"}},
+		"no webhook":             {[]string{"--authentication-token-webhook-config-file=/no/hook"}, []string{"--authentication-token-webhook-config-file", "/no/hook"}},
+		"no CA of proxies":       {[]string{"--requestheader-client-ca-file=/no/ca"}, []string{"--requestheader-client-ca-file", "/no/ca"}},
+		"users as proxies": {
 			[]string{"--client-ca-file=" + users.file(t), "--requestheader-client-ca-file=" + users.file(t)},
 			[]string{"--requestheader-client-ca-file", "--requestheader-allowed-names"},
 		},
@@ -265,7 +273,7 @@ func TestInvalidAuthenticationConfiguration(t *testing.T) {
 	}
 }
 
-// The files of authorities are followed, and so is the rule that one is not both.
+// Both CA files are reloaded, and a CA is never trusted for users and for front proxies.
 func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 	t.Parallel()
 	users, proxies := newAuthority(t), newAuthority(t)
@@ -282,7 +290,7 @@ func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 			return ""
 		})
 	}
-	wait("the proxy logs in for others", proxy, "dora", asDora...)
+	wait("the proxy authenticates others", proxy, "dora", asDora...)
 
 	both := proxies.renewed(t, proxies)
 	mallory := clientCertificate(both.issue(t, "mallory"))
@@ -295,14 +303,14 @@ func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 		expectNoError(t, os.WriteFile(usersFile, bundle, 0o600))
 	}
 	trusted(users, both)
-	wait("the authority of users is read again", mallory, "mallory")
-	for who, login := range map[string]func(*restclient.Config){"mallory": mallory, "proxy": proxy} {
-		if got := a.whoami(t, login, asDora...); !strings.HasPrefix(got, who) {
-			t.Errorf("with headers %s is %s", who, got)
+	wait("the CA of users is reloaded", mallory, "mallory")
+	for name, login := range map[string]func(*restclient.Config){"mallory": mallory, "proxy": proxy} {
+		if got := a.whoami(t, login, asDora...); !strings.HasPrefix(got, name) {
+			t.Errorf("with headers %s is %s", name, got)
 		}
 	}
 	trusted(users)
-	wait("the proxy logs in for others again", proxy, "dora", asDora...)
+	wait("the proxy authenticates others again", proxy, "dora", asDora...)
 
 	for name, authority := range map[string]*authority{"the same key": both, "an intermediate": users.renewed(t, proxies)} {
 		_, err := testserver.TryStartIn(t, t.TempDir(), "--client-ca-file="+authority.file(t), "--requestheader-client-ca-file="+proxies.file(t))
@@ -314,7 +322,6 @@ func TestClientCertificatesAreNotFrontProxies(t *testing.T) {
 	}
 }
 
-// Who impersonates is shown whom.
 func TestSelfSubjectReviewOfImpersonatedUser(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)

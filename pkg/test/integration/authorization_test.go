@@ -5,11 +5,8 @@ package integration
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,19 +17,15 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// writeTokens writes a token file with a master and bob, who is in builders.
+// writeTokens writes a token file with a member of system:masters, and bob in builders.
 func writeTokens(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "tokens.csv")
-	expectNoError(t, os.WriteFile(path, []byte(tokenFile), 0o600))
-	return path
+	return writeFile(t, "tokens.csv", []byte(tokenFile))
 }
 
 // kubeAs is a client that logs in with a token.
@@ -59,9 +52,9 @@ func TestAuthorizationModes(t *testing.T) {
 			if got := send(t, a.httpClientAs(t, bearerToken(outsiderToken)), http.MethodGet, a.URL+path, ""); got.code != test.code || !strings.Contains(string(got.body), test.reason) {
 				t.Errorf("bob: %s, want %d %s", got, test.code, test.reason)
 			}
-			for who, annexHTTP := range map[string]*http.Client{"the administrator": a.http, "a master": a.httpClientAs(t, bearerToken(masterToken))} {
+			for name, annexHTTP := range map[string]*http.Client{"the administrator": a.http, "a master": a.httpClientAs(t, bearerToken(masterToken))} {
 				if got := send(t, annexHTTP, http.MethodGet, a.URL+path, ""); got.code != http.StatusOK {
-					t.Errorf("%s: %s", who, got)
+					t.Errorf("%s: %s", name, got)
 				}
 			}
 			if got := send(t, a.httpClientAs(t, nil), http.MethodGet, a.URL+path, ""); got.code != http.StatusUnauthorized {
@@ -71,8 +64,7 @@ func TestAuthorizationModes(t *testing.T) {
 	}
 }
 
-// A ready annex knows all roles and bindings there are: nobody is refused for want
-// of having read them.
+// A ready annex has read all roles and bindings, so that no request is refused wrongly.
 func TestAuthorizationSyncedWhenReady(t *testing.T) {
 	t.Parallel()
 	dataDir, tokens := t.TempDir(), writeTokens(t)
@@ -136,21 +128,21 @@ func TestSubjectAccessReviews(t *testing.T) {
 	}
 }
 
-// testReviewsOfOthers asks about bob and others, as the administrator and as bob.
+// testReviewsOfOthers reviews the access of others, as the administrator and as bob.
 func (a *annex) testReviewsOfOthers(t *testing.T, bob kubernetes.Interface, namespace string, listing *authorizationv1.ResourceAttributes) {
 	t.Helper()
-	for who, want := range map[string]bool{"builders": true, "strangers": false} {
-		spec := authorizationv1.SubjectAccessReviewSpec{User: "somebody", Groups: []string{who}, ResourceAttributes: listing}
+	for group, want := range map[string]bool{"builders": true, "strangers": false} {
+		spec := authorizationv1.SubjectAccessReviewSpec{User: "carol", Groups: []string{group}, ResourceAttributes: listing}
 		review, err := a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		if err != nil || review.Status.Allowed != want || review.Status.Denied {
-			t.Errorf("the administrator about %s: %+v, %v", who, review.Status, err)
+			t.Errorf("the administrator about %s: %+v, %v", group, review.Status, err)
 		}
 		local, err := bob.AuthorizationV1().LocalSubjectAccessReviews(namespace).Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		if err != nil || local.Status.Allowed != want {
-			t.Errorf("bob about %s in his namespace: %+v, %v", who, local, err)
+			t.Errorf("bob about %s in the namespace: %+v, %v", group, local, err)
 		}
 	}
-	spec := authorizationv1.SubjectAccessReviewSpec{User: "somebody", ResourceAttributes: listing}
+	spec := authorizationv1.SubjectAccessReviewSpec{User: "carol", ResourceAttributes: listing}
 	_, err := bob.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	wantError(t, err, `User "bob" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`)
 	_, err = bob.AuthorizationV1().LocalSubjectAccessReviews("default").Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
@@ -161,31 +153,20 @@ func (a *annex) testReviewsOfOthers(t *testing.T, bob kubernetes.Interface, name
 	wantError(t, err, "spec.user", "spec.resourceAttributes", "Required value")
 }
 
-// startRightsWebhook serves SubjectAccessReviews over TLS: it allows whom it is told,
-// and returns the kubeconfig to reach it with.
+// startRightsWebhook serves SubjectAccessReviews that allow one user, and returns a
+// kubeconfig for it.
 func startRightsWebhook(t *testing.T, allowed string) (kubeconfig string) {
 	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(answer http.ResponseWriter, req *http.Request) {
+	return startAuthWebhook(t, func(answer http.ResponseWriter, req *http.Request) {
 		var review authorizationv1.SubjectAccessReview
 		if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
 			http.Error(answer, err.Error(), http.StatusBadRequest)
 			return
 		}
 		review.Status.Allowed = review.Spec.User == allowed
-		review.Status.Reason = "as the webhook says"
-		_ = json.NewEncoder(answer).Encode(review) // annex sees what is cut off
-	}))
-	t.Cleanup(server.Close)
-	config := clientcmdapi.NewConfig()
-	config.Clusters["webhook"] = &clientcmdapi.Cluster{
-		Server:                   server.URL,
-		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}
-	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook"}
-	config.CurrentContext = "webhook"
-	kubeconfig = filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	expectNoError(t, clientcmd.WriteToFile(*config, kubeconfig))
-	return kubeconfig
+		review.Status.Reason = "webhook"
+		_ = json.NewEncoder(answer).Encode(review)
+	})
 }
 
 const rightsFile = `apiVersion: apiserver.config.k8s.io/v1
@@ -195,7 +176,7 @@ authorizers:
   name: rbac
 `
 
-// A webhook that is asked about secrets only comes and goes with the file.
+// A webhook for secrets is added and removed with the file.
 func TestAuthorizationConfiguration(t *testing.T) {
 	t.Parallel()
 	webhook := rightsFile + fmt.Sprintf(`- type: Webhook
@@ -210,44 +191,37 @@ func TestAuthorizationConfiguration(t *testing.T) {
     - expression: has(request.resourceAttributes) && request.resourceAttributes.resource == 'secrets'
 `, startRightsWebhook(t, "bob"))
 	file := filepath.Join(t.TempDir(), "authorization.yaml")
-	replaceConfig(t, file, webhook)
+	mustWrite(t, file, []byte(webhook))
 	a := startAnnexProcess(t, "--token-auth-file="+writeTokens(t), "--authorization-config="+file)
 	bob := a.httpClientAs(t, bearerToken(outsiderToken))
 	list := func(resource string) response {
 		return send(t, bob, http.MethodGet, a.URL+"/api/v1/namespaces/default/"+resource, "")
 	}
 	if got := list("secrets"); got.code != http.StatusOK {
-		t.Errorf("what the webhook allows: %s", got)
+		t.Errorf("secrets, which the webhook allows: %s", got)
 	}
 	if got := list("configmaps"); got.code != http.StatusForbidden {
-		t.Errorf("what the webhook is not asked about: %s", got)
+		t.Errorf("configmaps, which the webhook does not match: %s", got)
 	}
 	rules, err := a.kubeAs(t, outsiderToken).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
 	if err != nil || !rules.Status.Incomplete {
-		t.Errorf("the rules are complete although nobody knows those of the webhook: %v, %v", rules, err)
+		t.Errorf("the rules are complete, without those of the webhook: %v, %v", rules, err)
 	}
 
-	replaceConfig(t, file, strings.Replace(rightsFile, "RBAC", "Rbac", 1))
+	mustWrite(t, file, []byte(strings.Replace(rightsFile, "RBAC", "Rbac", 1)))
 	a.wantReloads(t, "failure", 1)
 	if got := list("secrets"); got.code != http.StatusOK {
-		t.Errorf("with a broken file what was in force is not: %s", got)
+		t.Errorf("a broken file changed what is in force: %s", got)
 	}
-	replaceConfig(t, file, rightsFile)
-	poll.Until(t, "the webhook is no longer asked", func() string {
+	mustWrite(t, file, []byte(rightsFile))
+	poll.Until(t, "the webhook is removed", func() string {
 		if got := list("secrets"); got.code != http.StatusForbidden {
 			return got.String()
 		}
 		return ""
 	})
 	a.wantReloads(t, "success", 1)
-}
-
-// replaceConfig changes a file at once.
-func replaceConfig(t *testing.T, path, content string) {
-	t.Helper()
-	expectNoError(t, os.WriteFile(path+".new", []byte(content), 0o600))
-	expectNoError(t, os.Rename(path+".new", path))
 }
 
 // wantReloads waits until so many reloads of the authorization configuration are counted.
@@ -270,7 +244,7 @@ func (a *annex) wantReloads(t *testing.T, status string, count int) {
 func TestInvalidAuthorizationConfiguration(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "authorization.yaml")
-	replaceConfig(t, file, rightsFile+"- {type: ABAC, name: abac}\n")
+	mustWrite(t, file, []byte(rightsFile+"- {type: ABAC, name: abac}\n"))
 	for flags, want := range map[string][]string{
 		"--authorization-config=" + file:                                           {"--authorization-config: " + file + ":6: authorizers[1].type: Unsupported value"},
 		"--authorization-config=/nowhere.yaml":                                     {"--authorization-config", "/nowhere.yaml"},

@@ -19,7 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// dictionaries are those of a resource, as etcd has them.
+// dictionaries reads the dictionaries of the resource from etcd.
 func (r *resource) dictionaries(t *testing.T) map[string][]byte {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/_annex/dictionaries/"+r.group+"/widgets/", clientv3.WithPrefix())
@@ -31,11 +31,11 @@ func (r *resource) dictionaries(t *testing.T) map[string][]byte {
 	return all
 }
 
-// TestBackupIncludesDictionaries takes objects that a dictionary is needed for to an annex
-// that has it from the backup, and finds that it is needed.
+// TestBackupIncludesDictionaries restores objects that need a dictionary on another server,
+// with and without the dictionary.
 func TestBackupIncludesDictionaries(t *testing.T) {
 	t.Parallel()
-	home, elsewhere := sharedAnnex(t), startAnnex(t)
+	home, elsewhere := sharedAnnex(t), readableAnnex(t)
 	widgets := home.installCRD(t, newCRD(t, anySchema))
 	for i := range 80 {
 		widgets.create(t, "v1", fmt.Sprintf("w-%d", i), widgetContent(i))
@@ -47,9 +47,7 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 		return ""
 	})
 	for i := range 80 {
-		if _, err := widgets.patch(t, "v1", fmt.Sprintf("w-%d", i), "{}"); err != nil {
-			t.Fatal(err)
-		}
+		widgets.mustPatch(t, "v1", fmt.Sprintf("w-%d", i), "{}")
 	}
 	if _, own := compression.DictionaryID(widgets.raw(t, "w-7")); !own {
 		t.Fatal("the dictionary is not used")
@@ -58,13 +56,13 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "widgets.backup")
 	mustRun(t, "backup", "--kubeconfig="+home.Kubeconfig, "--resource="+widgets.name, file)
 
-	poor := filepath.Join(t.TempDir(), "poor.backup")
-	copyBackup(t, file, poor, func(record backup.Record) bool { return record.Kind != backup.KindDictionary })
-	_, err := run("restore", "--kubeconfig="+elsewhere.Kubeconfig, poor)
+	incomplete := filepath.Join(t.TempDir(), "incomplete.backup")
+	copyBackup(t, file, incomplete, func(record backup.Record) bool { return record.Kind != backup.KindDictionary })
+	_, err := run("restore", "--kubeconfig="+elsewhere.Kubeconfig, incomplete)
 	wantError(t, err, "no change was made", "cannot be read", "dictionary")
 
 	mustRun(t, "restore", "--kubeconfig="+elsewhere.Kubeconfig, file)
-	there := &resource{annex: elsewhere, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	there := widgets.on(elsewhere)
 	if diff := cmp.Diff(without(before), without(there.list(t))); diff != "" {
 		t.Errorf("objects (-home +elsewhere):\n%s", diff)
 	}
@@ -72,11 +70,11 @@ func TestBackupIncludesDictionaries(t *testing.T) {
 		t.Errorf("dictionaries (-home +elsewhere):\n%s", diff)
 	}
 	if _, own := compression.DictionaryID(there.raw(t, "w-7")); !own {
-		t.Error("what is restored is not compressed with the dictionary")
+		t.Error("restored objects are not compressed with the dictionary")
 	}
 }
 
-// copyBackup copies what is to be kept of a backup.
+// copyBackup copies the records of a backup that keep accepts.
 func copyBackup(t *testing.T, from, to string, keep func(backup.Record) bool) {
 	t.Helper()
 	in, err := os.Open(from)

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -53,7 +52,7 @@ func mustRun(t *testing.T, args ...string) string {
 	return printed
 }
 
-// without is what objects are but for their resource versions, by name.
+// without returns objects by name, without their resource versions.
 func without(objects []unstructured.Unstructured) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, object := range objects {
@@ -71,20 +70,15 @@ func (r *resource) list(t *testing.T) []unstructured.Unstructured {
 	return list.Items
 }
 
-// fill makes objects with all that a restore could lose.
+// fill creates objects with everything that a restore could lose.
 func (r *resource) fill(t *testing.T) {
 	t.Helper()
 	for i := range 20 {
 		r.create(t, "v1", fmt.Sprintf("w-%d", i), fmt.Sprintf("spec: {i: %d, text: %s}", i, strings.Repeat("x", 1000)))
 	}
-	kept := r.object(t, "v1", "kept", "spec: {}")
-	kept.SetFinalizers([]string{"example.com/keep"})
-	kept.SetLabels(map[string]string{"a": "b"})
-	if _, err := r.in("v1").Create(t.Context(), kept, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	expectNoError(t, r.in("v1").Delete(t.Context(), "kept", metav1.DeleteOptions{}))
-	r.mustApply(t, "somebody", "spec: {applied: true}", false)
+	r.create(t, "v1", "kept", "{metadata: {finalizers: [example.com/keep], labels: {a: b}}, spec: {}}")
+	r.delete(t, "kept")
+	r.mustApply(t, "test", "spec: {applied: true}", false)
 }
 
 func highest(t *testing.T, objects []unstructured.Unstructured) int {
@@ -96,8 +90,8 @@ func highest(t *testing.T, objects []unstructured.Unstructured) int {
 	return version
 }
 
-// TestRestoreToAnotherServer takes a resource to another annex, which encrypts with a key
-// that the first does not have, and finds that it cannot be taken back.
+// TestRestoreToAnotherServer restores a resource on another server, which encrypts with its
+// own key. The first server refuses the backup of that.
 func TestRestoreToAnotherServer(t *testing.T) {
 	t.Parallel()
 	config := writeFile(t, "encryption.yaml", encryptionConfig("'*.*'", provider("aesgcm", "new"), "{identity: {}}"))
@@ -123,7 +117,7 @@ func TestRestoreToAnotherServer(t *testing.T) {
 	_, err = run("restore", "--kubeconfig="+home.Kubeconfig, file)
 	wantError(t, err, "customresourcedefinition "+widgets.name+" exists")
 
-	there := &resource{annex: elsewhere, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	there := widgets.on(elsewhere)
 	restore := []string{"restore", "--kubeconfig=" + elsewhere.Kubeconfig, file}
 	mustRun(t, append(restore, "--dry-run")...)
 	if _, err := elsewhere.hosting.HostingV1alpha1().HostedResources().Get(t.Context(), widgets.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -145,22 +139,20 @@ func TestRestoreToAnotherServer(t *testing.T) {
 	if got := slices.Sorted(slices.Values(restored.Status.StoredVersions)); !slices.Equal(got, []string{"v1", "v2"}) {
 		t.Errorf("stored versions %q, objects are stored in both", got)
 	}
-	there.waitForHostedResource(t, "the label of what goes with its definition", func(hosted *hostingv1alpha1.HostedResource) bool {
+	there.waitForHostedResource(t, "has the label automanaged", func(hosted *hostingv1alpha1.HostedResource) bool {
 		return hosted.Labels[hostingv1alpha1.AutomanagedLabel] == "true" && hosted.Spec.StoreName == "default"
 	})
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: widgets.namespace}}
 	mustCreate(t, elsewhere.kube.CoreV1().Namespaces(), namespace)
 	there.create(t, "v1", "written-later", "spec: {}")
 
-	// Back home, where the key is missing.
+	// The first server does not have the key.
 	back := filepath.Join(t.TempDir(), "back.backup")
 	mustRun(t, "backup", "--kubeconfig="+elsewhere.Kubeconfig, "--resource="+widgets.name, back)
 	if content := readFile(t, back); bytes.Contains(content, []byte("xxxxxxxxxx")) || !bytes.Contains(content, []byte("k8s:enc:aesgcm:v1:new:")) {
-		t.Error("what is encrypted in etcd is not in the backup")
+		t.Error("encrypted values are not encrypted in the backup")
 	}
-	if _, err := widgets.patch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`)
 	widgets.deleteCRD(t)
 	widgets.waitForCRDDeleted(t)
 	widgets.waitForHostedResourceDeleted(t)
@@ -174,8 +166,8 @@ func TestRestoreToAnotherServer(t *testing.T) {
 	}
 }
 
-// TestInformerDuringRestore has an informer watch a resource that is lost and
-// restored: it ends with what there is, and no resource version goes backwards.
+// TestInformerDuringRestore watches a resource that is deleted and restored with an
+// informer. It ends with the restored objects, and resource versions never decrease.
 func TestInformerDuringRestore(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -216,30 +208,23 @@ func TestInformerDuringRestore(t *testing.T) {
 	for _, object := range widgets.list(t) {
 		want[object.GetName()] = string(object.GetUID())
 	}
-	for i := range 50 { // seen by clients, and lost
-		if _, err := widgets.patch(t, "v1", "w-0", fmt.Sprintf(`{"spec": {"i": %d}}`, i)); err != nil {
-			t.Fatal(err)
-		}
+	for i := range 50 { // clients see these versions, and the backup lacks them
+		widgets.mustPatch(t, "v1", "w-0", fmt.Sprintf(`{"spec": {"i": %d}}`, i))
 	}
 	widgets.create(t, "v1", "lost", "spec: {}")
 	widgets.deleteCRD(t)
 	widgets.waitForCRDDeleted(t)
 	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
-	if _, err := widgets.patch(t, "v1", "w-1", `{"spec": {"after": true}}`); err != nil {
-		t.Fatal(err)
-	}
-	poll.Until(t, "the informer has what was restored", func() string {
+	widgets.mustPatch(t, "v1", "w-1", `{"spec": {"after": true}}`)
+	poll.Until(t, "the informer has the restored objects", func() string {
 		got := map[string]string{}
 		for _, obj := range informer.GetStore().List() {
 			object := obj.(*unstructured.Unstructured)
 			got[object.GetName()] = string(object.GetUID())
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			return diff
-		}
-		return ""
+		return cmp.Diff(want, got)
 	})
-	poll.Until(t, "the informer follows", func() string {
+	poll.Until(t, "the informer receives a change", func() string {
 		obj, _, _ := informer.GetStore().GetByKey(widgets.namespace + "/w-1")
 		if object, ok := obj.(*unstructured.Unstructured); !ok || field(object, "spec", "after") != true {
 			return fmt.Sprint(obj)
@@ -248,7 +233,7 @@ func TestInformerDuringRestore(t *testing.T) {
 	})
 }
 
-// TestRestoreDataDirectory loses a data directory but for its keys.
+// TestRestoreDataDirectory restores a data directory of which only the keys are left.
 func TestRestoreDataDirectory(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -288,7 +273,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := newAnnex(t, testserver.StartIn(t, dir))
-	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
+	again := widgets.on(back)
 	var after []unstructured.Unstructured
 	poll.Until(t, "the resource is served", func() string {
 		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
@@ -308,7 +293,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 	if resourceVersion(t, found.ResourceVersion) <= resourceVersion(t, lost.GetResourceVersion()) || found.UID != secret.UID {
 		t.Errorf("the Secret is %+v, it was %+v", found.ObjectMeta, secret.ObjectMeta)
 	}
-	// Who watched before is told to list again.
+	// Clients that watched before have to list again.
 	_, err = again.in("v1").List(t.Context(), metav1.ListOptions{ResourceVersion: lost.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		t.Errorf("a list of the past: %v, want that it is gone", err)
@@ -316,7 +301,7 @@ func TestRestoreDataDirectory(t *testing.T) {
 	again.create(t, "v1", "new", "spec: {}")
 }
 
-// TestUnfinishedRestoreIsNotServed leaves a restore at its beginning.
+// TestUnfinishedRestoreIsNotServed starts annex in the middle of a restore.
 func TestUnfinishedRestoreIsNotServed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -327,7 +312,7 @@ func TestUnfinishedRestoreIsNotServed(t *testing.T) {
 	wantError(t, err, "--data-dir", "a restore is unfinished")
 }
 
-// TestBackupRequests asks the endpoints as no command does.
+// TestBackupRequests sends requests that the commands do not send.
 func TestBackupRequests(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -373,7 +358,7 @@ func TestBackupRequests(t *testing.T) {
 	}
 }
 
-// TestRestoreResumes ends a restore early, writes into it, and lets it go on.
+// TestRestoreResumes interrupts a restore, changes objects, and repeats the restore.
 func TestRestoreResumes(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -392,35 +377,29 @@ func TestRestoreResumes(t *testing.T) {
 		return objects <= 10
 	})
 	copyBackup(t, file, less, func(record backup.Record) bool { return record.Key != first })
-	if _, err := widgets.patch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "kept", `{"metadata": {"finalizers": null}}`)
 	widgets.deleteCRD(t)
 	widgets.waitForCRDDeleted(t)
 	widgets.waitForHostedResourceDeleted(t)
 
 	path := "/apis/hosting.annex.dev/v1alpha1/stores/default/restore?resource=" + widgets.name
 	if got := a.request(t, "POST", path, string(readFile(t, half))); got.code != 200 || string(got.body) != `{"objects":10,"found":0,"present":10}` {
-		t.Fatalf("a part: %s", got)
+		t.Fatalf("the first half: %s", got)
 	}
 	_, err := run("restore", "--kubeconfig="+a.Kubeconfig, less)
 	wantError(t, err, "no change was made", "that are not in the backup (1)")
 	stored := etcdValue(t, a.etcd(t), widgets.key("w-0"))
-	if _, err := a.etcd(t).Put(t.Context(), widgets.key("w-0"), `{"another": "object"}`); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, a.etcd(t), widgets.key("w-0"), `{"another": "object"}`)
 	_, err = run("restore", "--kubeconfig="+a.Kubeconfig, file)
 	wantError(t, err, "no change was made", "w-0: the Store has another object in its place")
-	if _, err := a.etcd(t).Put(t.Context(), widgets.key("w-0"), string(stored)); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, a.etcd(t), widgets.key("w-0"), string(stored))
 	mustRun(t, "restore", "--kubeconfig="+a.Kubeconfig, file)
 	if diff := cmp.Diff(without(before), without(widgets.list(t))); diff != "" {
 		t.Errorf("objects (-before +after):\n%s", diff)
 	}
 }
 
-// TestBackupOfUnreadableObject backs up one that cannot be read, and restores its neighbours.
+// TestBackupOfUnreadableObject backs up three objects of which one cannot be read.
 func TestBackupOfUnreadableObject(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -428,9 +407,7 @@ func TestBackupOfUnreadableObject(t *testing.T) {
 	for _, name := range []string{"one", "two", "three"} {
 		widgets.create(t, "v1", name, "spec: {}")
 	}
-	if _, err := a.etcd(t).Put(t.Context(), widgets.key("two"), "corrupt"); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, a.etcd(t), widgets.key("two"), "corrupt")
 	file := filepath.Join(t.TempDir(), "widgets.backup")
 	lost := strings.TrimPrefix(widgets.key("two"), "/annex/")
 	var out, errOut bytes.Buffer
@@ -459,7 +436,7 @@ func TestBackupOfUnreadableObject(t *testing.T) {
 	}
 }
 
-// TestBackupRights gives somebody the rights that docs/backup.md lists, and no more.
+// TestBackupRights gives users exactly the rights that docs/backup.md lists.
 func TestBackupRights(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -491,19 +468,20 @@ func TestBackupRights(t *testing.T) {
 	restorer := login("restorer", rule(hosting, "create", "stores/restore"), rule(hosting, "get create patch", "hostedresources"),
 		rule(extensions, "get create", "customresourcedefinitions"), rule(extensions, "patch", "customresourcedefinitions/status"))
 
+	// Each command creates a file only if it is allowed, and refuses one that exists.
 	file := filepath.Join(dir, "resource.backup")
-	var refused error
-	poll.Until(t, "the roles are in force", func() string {
-		if _, refused = run("backup", storeKeeper, "--store=default", filepath.Join(dir, "store.backup")); refused != nil {
-			return refused.Error()
-		}
-		if _, refused = run("backup", resourceKeeper, "--resource="+widgets.name, file); refused != nil {
-			return refused.Error()
-		}
-		if _, refused = run("restore", restorer, file); !strings.Contains(refused.Error(), "exists") {
-			return refused.Error()
-		}
-		return ""
+	for what, args := range map[string][]string{
+		"store-keeper":    {"backup", storeKeeper, "--store=default", filepath.Join(dir, "store.backup")},
+		"resource-keeper": {"backup", resourceKeeper, "--resource=" + widgets.name, file},
+	} {
+		poll.Until(t, "the role "+what+" is in force", func() string {
+			_, err := run(args...)
+			return errorText(err)
+		})
+	}
+	poll.UntilDone(t, "the role restorer is in force", func() (bool, string) {
+		_, err := run("restore", restorer, file)
+		return err != nil && strings.Contains(err.Error(), "exists"), fmt.Sprint(err)
 	})
 	_, err := run("backup", resourceKeeper, "--store=default", filepath.Join(dir, "x"))
 	wantError(t, err, "forbidden")
@@ -523,14 +501,11 @@ func TestBackupRights(t *testing.T) {
 	mustRun(t, "restore", restorer, file)
 	poll.Until(t, "the object is back", func() string {
 		_, err := widgets.in("v1").Get(t.Context(), "w", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		return ""
+		return errorText(err)
 	})
 }
 
-// TestRestoreToExternalEtcd restores a whole Store to an etcd that others run, with TLS.
+// TestRestoreToExternalEtcd restores a whole Store to an external etcd with TLS.
 func TestRestoreToExternalEtcd(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -542,11 +517,7 @@ func TestRestoreToExternalEtcd(t *testing.T) {
 	a.Stop(t)
 
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
-	pair := etcd.Authority.SecretData(t, time.Now().Add(time.Hour))
-	flags := []string{"--etcd-servers=" + etcd.Endpoints()[0]}
-	for flag, name := range map[string]string{"etcd-cafile": "ca.crt", "etcd-certfile": "tls.crt", "etcd-keyfile": "tls.key"} {
-		flags = append(flags, "--"+flag+"="+writeFile(t, name, pair[name]))
-	}
+	flags := append(etcdTLSFlags(t, etcd), "--etcd-servers="+etcd.Endpoints()[0])
 	client := etcd.Client(t)
 	note := "/annex/_annex/restore"
 	if _, err := client.Put(t.Context(), note, "another backup"); err != nil {
@@ -561,11 +532,11 @@ func TestRestoreToExternalEtcd(t *testing.T) {
 	}
 	mustRun(t, append([]string{"restore", file}, flags...)...)
 	_, err = run(append([]string{"restore", file}, flags...)...)
-	wantError(t, err, "--etcd-servers", "other keys already")
+	wantError(t, err, "--etcd-servers", "there are other keys already")
 
 	back := newAnnex(t, testserver.Start(t, flags...))
-	again := &resource{annex: back, name: widgets.name, group: widgets.group, namespace: widgets.namespace}
-	poll.Until(t, "the resource is served as it was", func() string {
+	again := widgets.on(back)
+	poll.Until(t, "the objects are restored", func() string {
 		list, err := back.dynamic.Resource(again.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()

@@ -142,7 +142,7 @@ func TestSecrets(t *testing.T) {
 	wantError(t, err, "type: Invalid value", "field is immutable")
 }
 
-// Typed clients ask for protobuf, at least those that kubectl and controllers use.
+// Typed clients of kubectl and controllers request protobuf.
 func TestProtobuf(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -181,7 +181,7 @@ func TestProtobuf(t *testing.T) {
 	if stored := etcdValue(t, a.etcd(t), "/annex/configmaps/"+namespace+"/a"); !strings.HasPrefix(string(stored), "k8s\x00") {
 		t.Errorf("etcd holds %q, want protobuf", stored)
 	}
-	// Of a custom resource there is no protobuf.
+	// Custom resources have no protobuf encoding.
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	if got := a.get(t, widgets.path("v1"), "Accept", runtime.ContentTypeProtobuf); got.code != http.StatusNotAcceptable {
 		t.Errorf("a custom resource as protobuf: %s, want 406", got)
@@ -194,7 +194,7 @@ func TestEventsInBothGroups(t *testing.T) {
 	namespace := a.newNamespace(t)
 	config := mustCreate(t, a.kube.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "subject"}})
 
-	// Recorders of both generations, as controllers use them.
+	// Recorders of both API groups, as controllers use them.
 	old := record.NewBroadcaster(record.WithContext(t.Context()))
 	old.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.kube.CoreV1().Events(namespace)})
 	t.Cleanup(old.Shutdown)
@@ -231,7 +231,7 @@ func TestEventsInBothGroups(t *testing.T) {
 	}
 	_, err = a.kube.EventsV1().Events(namespace).Create(t.Context(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "incomplete"}}, metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) {
-		t.Errorf("an event that says nothing: got %v, want Invalid", err)
+		t.Errorf("an incomplete event: got %v, want Invalid", err)
 	}
 }
 
@@ -279,7 +279,7 @@ func TestLeaderElection(t *testing.T) {
 		case identity := <-leading:
 			return identity
 		case <-time.After(poll.Timeout):
-			return "nobody"
+			return "none"
 		}
 	}
 	leading := make(chan string, 2)
@@ -297,7 +297,7 @@ func TestLeaderElection(t *testing.T) {
 	stopFirst()
 	<-firstDone
 	if got := next(leading); got != "second" {
-		t.Errorf("after the first let go %s leads", got)
+		t.Errorf("after the first stopped, %s leads", got)
 	}
 	stopSecond()
 	<-secondDone
@@ -332,7 +332,7 @@ func TestTablesOfKinds(t *testing.T) {
 	}
 }
 
-// What a client sends wrong is answered in the words kubectl users know.
+// Invalid requests get the messages of Kubernetes.
 func TestMalformedRequests(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -349,7 +349,7 @@ func TestMalformedRequests(t *testing.T) {
 		"invalid name":       {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "Not Valid"}}`, http.StatusUnprocessableEntity, "a lowercase RFC 1123 subdomain must consist of"},
 		"no name":            {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap"}`, http.StatusUnprocessableEntity, "name or generateName is required"},
 		"wrong type":         {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": 1}}`, http.StatusBadRequest, "cannot unmarshal number into Go struct field ConfigMap.data of type string"},
-		"another place":      {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "other"}}`, http.StatusBadRequest, "the namespace of the provided object does not match the namespace sent on the request"},
+		"another namespace":  {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "other"}}`, http.StatusBadRequest, "the namespace of the provided object does not match the namespace sent on the request"},
 		"media type":         {path, "text/plain", "x", http.StatusUnsupportedMediaType, "the body of the request was in an unknown format"},
 		"no resource":        {"/api/v1/namespaces/" + namespace + "/pods", "application/json", "{}", http.StatusNotFound, "the server could not find the requested resource"},
 		"body too large":     {path, "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "` + strings.Repeat("x", 18<<20) + `"}}`, http.StatusRequestEntityTooLarge, "limit is 3145728"},
@@ -362,7 +362,7 @@ func TestMalformedRequests(t *testing.T) {
 			var status metav1.Status
 			got.into(t, &status)
 			if got.code != test.code || status.Kind != "Status" || !strings.Contains(status.Message, test.want) {
-				t.Errorf("got %s, want %d that says %q", got, test.code, test.want)
+				t.Errorf("got %s, want %d with %q", got, test.code, test.want)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// newCRDIn is a definition of a resource in a group that may be compiled in.
+// newCRDIn returns a CRD in a group that may be compiled in.
 func newCRDIn(t *testing.T, plural, group, version string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd := newCRD(t, anySchema)
@@ -38,18 +38,18 @@ func TestCRDsInCompiledInGroupsAreRefused(t *testing.T) {
 	for group := range groups {
 		_, err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newCRDIn(t, "things", group, "v9"), metav1.CreateOptions{})
 		if !apierrors.IsInvalid(err) {
-			t.Errorf("a definition in the group %q: %v, want invalid", group, err)
+			t.Errorf("a CRD in the group %q: %v, want invalid", group, err)
 		}
 	}
 }
 
-// Definitions that an older version let pass are in the etcd of a data directory.
+// The etcd may have CRDs that an older version accepted.
 func TestExistingCRDsInCompiledInGroups(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, "--disable-admission-plugins=CompiledInGroups")
 	before := a.groupNames(t)
 	if unknown := before.Difference(apiserver.CompiledInGroups()); unknown.Len() > 0 {
-		t.Errorf("%v are served without a definition, and not refused to definitions", sets.List(unknown))
+		t.Errorf("%v are served without a CRD, and CRDs in them are not refused", sets.List(unknown))
 	}
 	widgets := a.installOn(t, "default")
 	widgets.create(t, "v1", "kept", "spec: {}")
@@ -79,22 +79,22 @@ func TestExistingCRDsInCompiledInGroups(t *testing.T) {
 		})
 	}
 	if got := widgets.hosted(t).Status.DefinitionUID; got == "" {
-		t.Error("the HostedResource of another definition was replaced")
+		t.Error("the HostedResource of another CRD was replaced")
 	}
 	if _, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{}); err != nil {
 		t.Errorf("the Store default: %v", err)
 	}
 	if _, err := widgets.in("v1").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
-		t.Errorf("an object of another definition: %v", err)
+		t.Errorf("an object of another CRD: %v", err)
 	}
-	// What was made last must have reached discovery, and so what went before it.
+	// When the last CRD is in discovery, earlier changes are too.
 	last := a.installOn(t, "default")
 	poll.Until(t, "the groups are as before", func() string {
 		return cmp.Diff(before.Union(sets.New(widgets.group, last.group)), a.groupNames(t))
 	})
 }
 
-// groupNames are the groups that discovery has.
+// groupNames returns the groups of discovery.
 func (a *annex) groupNames(t *testing.T) sets.Set[string] {
 	t.Helper()
 	served, err := a.kube.Discovery().ServerGroups()

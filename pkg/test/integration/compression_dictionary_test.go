@@ -16,21 +16,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annex-dev/annex/pkg/storage/compression"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 const (
-	// trainingObjects is how many objects it takes to learn a dictionary.
+	// trainingObjects is the number of objects that are enough to train a dictionary.
 	trainingObjects = 80
-	// checkedObjects is how many of them, the first, are looked at and updated.
+	// checkedObjects is the number of objects that tests check and update.
 	checkedObjects = 5
 )
 
-// compressedMagic begins every compressed value, for ever: it is written down here
-// once more so that a change of it is noticed.
+// compressedMagic is the prefix of every compressed value. It must never change, so it is
+// repeated here.
 const compressedMagic = "\x00annex:zstd:1\x00"
 
-// createTrainingObjects makes as many objects as a dictionary takes.
+// createTrainingObjects creates enough objects to train a dictionary.
 func (r *resource) createTrainingObjects(t *testing.T) {
 	t.Helper()
 	for i := range trainingObjects {
@@ -38,18 +39,16 @@ func (r *resource) createTrainingObjects(t *testing.T) {
 	}
 }
 
-// touch updates so many objects without changing them.
+// touch updates the first objects without changing them.
 func (r *resource) touch(t *testing.T, objects int) {
 	t.Helper()
 	for i := range objects {
-		if _, err := r.patch(t, "v1", fmt.Sprintf("w-%d", i), "{}"); err != nil {
-			t.Fatal(err)
-		}
+		r.mustPatch(t, "v1", fmt.Sprintf("w-%d", i), "{}")
 	}
 }
 
-// trainDictionary waits for a dictionary, and has objects compressed with it. It returns where
-// the dictionary is.
+// trainDictionary waits for a dictionary, and rewrites objects so that they use it. It
+// returns the key of the dictionary.
 func (r *resource) trainDictionary(t *testing.T) (key string) {
 	t.Helper()
 	poll.Until(t, "there is a dictionary", func() string {
@@ -58,7 +57,7 @@ func (r *resource) trainDictionary(t *testing.T) (key string) {
 		}
 		return "none"
 	})
-	// It is in etcd a moment before it is used. The first object was written without.
+	// It is in etcd shortly before it is used. The first object was written without it.
 	before := r.get(t, "v1", "w-0").GetResourceVersion()
 	poll.Until(t, "the dictionary is used", func() string {
 		if after, err := r.patch(t, "v1", "w-0", "{}"); err != nil || after.GetResourceVersion() == before {
@@ -84,11 +83,11 @@ func (r *resource) mustRead(t *testing.T, when string) {
 	}
 }
 
-// valueCounts is how many values are plain, or compressed with which dictionary.
+// valueCounts counts values by their compression: none, the built-in dictionary, a
+// dictionary of the resource.
 type valueCounts struct{ plain, generic, own int }
 
-// counts says how objects are in etcd: plain, with the dictionary that annex
-// brings along, and with one of the resource's own.
+// counts counts the checked objects in etcd.
 func (r *resource) counts(t *testing.T) (counts valueCounts) {
 	t.Helper()
 	for i := range checkedObjects {
@@ -108,8 +107,8 @@ func (r *resource) counts(t *testing.T) (counts valueCounts) {
 	return counts
 }
 
-// TestCompressionOfPlainObjects goes from plain values to compressed ones and back, with a
-// restart before each step. Nothing is rewritten but what is updated.
+// TestCompressionOfPlainObjects enables and disables compression, with a restart before each
+// step. Only updates rewrite values.
 func TestCompressionOfPlainObjects(t *testing.T) {
 	t.Parallel()
 	widgets := startAnnex(t, "--storage-compression=None").installCRD(t, newCRD(t, anySchema))
@@ -126,10 +125,9 @@ func TestCompressionOfPlainObjects(t *testing.T) {
 	}
 	widgets.touch(t, trainingObjects)
 	if got := widgets.counts(t); got.plain > 0 {
-		t.Errorf("after an update each that changes nothing: %+v", got)
+		t.Errorf("after updates without changes: %+v", got)
 	}
-	again, err := widgets.patch(t, "v1", "small", "{}")
-	expectNoError(t, err)
+	again := widgets.mustPatch(t, "v1", "small", "{}")
 	if value := widgets.raw(t, "small"); value[0] != '{' || again.GetResourceVersion() != small.GetResourceVersion() {
 		t.Errorf("a small object was written again, as %.40q", value)
 	}
@@ -148,21 +146,21 @@ func TestCompressionOfPlainObjects(t *testing.T) {
 	}
 
 	widgets.annex = widgets.annex.restart(t, "--storage-compression=None")
-	widgets.mustRead(t, "switched off")
+	widgets.mustRead(t, "disabled")
 	widgets.touch(t, checkedObjects)
 	if got := widgets.counts(t); got != (valueCounts{plain: checkedObjects}) {
-		t.Errorf("switched off, after an update each: %+v", got)
+		t.Errorf("disabled, after updates: %+v", got)
 	}
 	if len(widgets.dictionaries(t)) != 1 {
-		t.Error("the dictionary went when it was not needed any more: fresh needs it, and backups may")
+		t.Error("the dictionary was deleted, and fresh needs it")
 	}
 	if got := widgets.get(t, "v1", "fresh"); got.GetUID() != fresh.GetUID() {
-		t.Errorf("what is still compressed reads %v", got)
+		t.Errorf("a compressed object reads %v", got)
 	}
 }
 
-// TestDictionariesOutliveTheirCRD deletes a definition with all of its objects. When it comes
-// back its dictionary is still there, and used from the first object on.
+// TestDictionariesOutliveTheirCRD deletes and recreates a CRD. The dictionary is still used,
+// from the first object on.
 func TestDictionariesOutliveTheirCRD(t *testing.T) {
 	t.Parallel()
 	definition := newCRD(t, anySchema)
@@ -173,7 +171,7 @@ func TestDictionariesOutliveTheirCRD(t *testing.T) {
 	widgets.waitForCRDDeleted(t)
 	widgets.waitForHostedResourceDeleted(t)
 	if _, found := widgets.dictionaries(t)[key]; !found {
-		t.Fatal("the dictionary went with the definition")
+		t.Fatal("the dictionary was deleted with the CRD")
 	}
 	widgets.annex.createCRD(t, definition)
 	widgets.create(t, "v1", "w", widgetContent(1))
@@ -183,9 +181,8 @@ func TestDictionariesOutliveTheirCRD(t *testing.T) {
 	}
 }
 
-// TestCompressionWithEncryption finds nothing of an object in etcd, neither in its
-// value nor in the dictionary that is made of such, and no compressed value that is
-// not encrypted.
+// TestCompressionWithEncryption checks that etcd has no plain text of an object, neither in
+// its value nor in the dictionary, and no compressed value that is not encrypted.
 func TestCompressionWithEncryption(t *testing.T) {
 	t.Parallel()
 	definition := newCRD(t, anySchema)
@@ -193,7 +190,7 @@ func TestCompressionWithEncryption(t *testing.T) {
 		encryptionConfig("widgets."+definition.Spec.Group, provider("secretbox", "first"), "{identity: {}}"))
 	widgets := startAnnex(t).installCRD(t, definition)
 	widgets.createTrainingObjects(t)
-	key := widgets.trainDictionary(t) // of what is encrypted nothing is learned
+	key := widgets.trainDictionary(t) // encrypted objects are not used for training
 	widgets.annex = widgets.annex.restart(t, flag)
 	widgets.touch(t, checkedObjects)
 	poll.Until(t, "the dictionary is encrypted", func() string {
@@ -209,7 +206,7 @@ func TestCompressionWithEncryption(t *testing.T) {
 		}
 		for _, secret := range []string{"suspensionMaterial", "steel", "propertyNumber", compressedMagic} {
 			if bytes.Contains(value, []byte(secret)) {
-				t.Errorf("%s says %q", what, secret)
+				t.Errorf("%s contains %q", what, secret)
 			}
 		}
 	}
@@ -223,19 +220,16 @@ func TestCompressionWithEncryption(t *testing.T) {
 	widgets.mustRead(t, "after a restart")
 }
 
-// TestCompressionOnReplicas has a replica read what another wrote, with a dictionary
-// that was made after it had served the resource.
+// TestCompressionOnReplicas reads on one replica objects that another compressed with a
+// dictionary it has just trained.
 func TestCompressionOnReplicas(t *testing.T) {
 	t.Parallel()
-	endpoint := startEtcd(t, nil)
+	endpoint := etcdtest.Start(t, nil).Endpoint()
 	annexEtcd := newEtcdClient(t, clientv3.Config{Endpoints: []string{endpoint}})
 	first := startReplica(t, endpoint).installCRD(t, newCRD(t, anySchema))
-	second := *first
-	second.annex = startReplica(t, endpoint).annex
+	second := first.on(startReplica(t, endpoint).annex)
 	first.create(t, "v1", "before", widgetContent(1))
-	events, err := second.in("v1").Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=after"})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := second.watch(t, "v1", metav1.ListOptions{FieldSelector: "metadata.name=after"})
 	second.create(t, "v1", "too", widgetContent(2))
 	first.createTrainingObjects(t)
 	var after []byte
@@ -253,7 +247,7 @@ func TestCompressionOnReplicas(t *testing.T) {
 	})
 	created := first.create(t, "v1", "after", widgetContent(3))
 	if event := nextEvent(t, events); !strings.Contains(describe(event), "after") {
-		t.Errorf("the watch of the second says %s", describe(event))
+		t.Errorf("the watch of the second replica received %s", describe(event))
 	}
 	if got := second.get(t, "v1", "after"); got.GetUID() != created.GetUID() {
 		t.Errorf("the second reads %v", got)
@@ -263,9 +257,8 @@ func TestCompressionOnReplicas(t *testing.T) {
 	}
 }
 
-// TestLostDictionary starts annex without the dictionary that some objects need, and
-// with another in its place: lists fail and name them, others can be read, and with
-// the dictionary back all is as it was.
+// TestLostDictionary deletes and damages a dictionary. Lists fail and name the unreadable
+// objects, others can be read, and with the dictionary restored everything can be read.
 func TestLostDictionary(t *testing.T) {
 	t.Parallel()
 	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
@@ -289,7 +282,7 @@ func TestLostDictionary(t *testing.T) {
 		_, err := widgets.in("v1").Get(t.Context(), lost, metav1.GetOptions{})
 		wantError(t, err, "dictionary "+id, key, name)
 		if apierrors.IsNotFound(err) {
-			t.Errorf("%s: it reads as if it were not there: %v", name, err)
+			t.Errorf("%s: it is not found: %v", name, err)
 		}
 		widgets.get(t, "v1", neighbour)
 		list := widgets.annex.get(t, widgets.path("v1"))
@@ -297,10 +290,8 @@ func TestLostDictionary(t *testing.T) {
 			t.Errorf("%s: the list does not fail because of %s: %s", name, lost, list)
 		}
 	}
-	if _, err := widgets.annex.etcd(t).Put(t.Context(), key, string(content)); err != nil {
-		t.Fatal(err)
-	}
-	poll.Until(t, "with the dictionary back all are listed", func() string {
+	etcdPut(t, widgets.annex.etcd(t), key, string(content))
+	poll.Until(t, "all objects are listed with the dictionary", func() string {
 		list, err := widgets.annex.dynamic.Resource(widgets.gvr("v1")).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()

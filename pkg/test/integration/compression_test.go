@@ -18,13 +18,13 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// raw is the value of a Widget as it is in etcd.
+// raw reads the value of a Widget from etcd.
 func (r *resource) raw(t *testing.T, name string) []byte {
 	t.Helper()
 	return rawValue(t, r.annex.etcd(t), r.key(name))
 }
 
-// rawValue is what etcd has under a key, compressed or not.
+// rawValue reads a value from etcd, compressed or not.
 func rawValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
 	t.Helper()
 	found, err := annexEtcd.Get(t.Context(), key)
@@ -36,7 +36,7 @@ func rawValue(t *testing.T, annexEtcd *clientv3.Client, key string) []byte {
 
 var lastProbe atomic.Int64
 
-// setCompression says how the resource is to be compressed, and waits until that is in force.
+// setCompression sets the compression of the resource, and waits until it is in force.
 func (r *resource) setCompression(t *testing.T, wanted hostingv1alpha1.Compression) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"compression":%q}}`, wanted)
@@ -52,18 +52,18 @@ func (r *resource) setCompression(t *testing.T, wanted hostingv1alpha1.Compressi
 	})
 }
 
-// widgetContent is what a Widget of two kilobytes says beside its metadata.
+// widgetContent returns about two kilobytes of content.
 func widgetContent(i int) string {
-	var said strings.Builder
-	said.WriteString("spec:\n")
+	var content strings.Builder
+	content.WriteString("spec:\n")
 	for j := range 20 {
-		fmt.Fprintf(&said, "  propertyNumber%d: {measuredDiameter: %d, suspensionMaterial: steel, lubricated: true}\n", j, i*j)
+		fmt.Fprintf(&content, "  propertyNumber%d: {measuredDiameter: %d, suspensionMaterial: steel, lubricated: true}\n", j, i*j)
 	}
-	return said.String()
+	return content.String()
 }
 
-// TestCompressionSetting changes its mind at run time. Every update, also one that
-// changes nothing, brings a value to what is wished.
+// TestCompressionSetting changes the compression at run time. Every update, even without
+// changes, applies it to the stored value.
 func TestCompressionSetting(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
@@ -77,24 +77,22 @@ func TestCompressionSetting(t *testing.T) {
 		if before.GetUID() != created.GetUID() || field(before, "spec", "propertyNumber3", "measuredDiameter") == nil {
 			t.Fatalf("%q: it reads %v", wanted, before)
 		}
-		rewritten, err := widgets.patch(t, "v1", "w", "{}")
-		expectNoError(t, err)
+		rewritten := widgets.mustPatch(t, "v1", "w", "{}")
 		if compressed := compression.IsCompressed(widgets.raw(t, "w")); compressed != (wanted != hostingv1alpha1.CompressionNone) {
-			t.Errorf("%q: after an update that changes nothing it is compressed: %t", wanted, compressed)
+			t.Errorf("%q: after an update without changes it is compressed: %t", wanted, compressed)
 		}
 		if rewritten.GetResourceVersion() == before.GetResourceVersion() {
 			t.Errorf("%q: it was not written", wanted)
 		}
-		again, err := widgets.patch(t, "v1", "w", "{}")
-		expectNoError(t, err)
+		again := widgets.mustPatch(t, "v1", "w", "{}")
 		if again.GetResourceVersion() != rewritten.GetResourceVersion() {
-			t.Errorf("%q: another update that changes nothing was a write", wanted)
+			t.Errorf("%q: another update without changes was a write", wanted)
 		}
 	}
 	widgets.waitForExactUsage(t)
 }
 
-// TestCompressionTrainsDictionary has a resource of which there is more and more.
+// TestCompressionTrainsDictionary creates enough objects for a dictionary.
 func TestCompressionTrainsDictionary(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))

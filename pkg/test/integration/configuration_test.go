@@ -5,92 +5,66 @@ package integration
 
 import (
 	"bytes"
-	"crypto/tls"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// startEtcd runs an etcd of somebody else, with TLS if there is an authority for
-// both sides.
-func startEtcd(t *testing.T, authority *authority) (endpoint string) {
+// etcdTLSFlags returns the flags for the certificates of an etcd cluster.
+func etcdTLSFlags(t *testing.T, etcd *etcdcluster.Cluster) (flags []string) {
 	t.Helper()
-	config := embed.NewConfig()
-	config.Dir = t.TempDir()
-	config.UnsafeNoFsync = true
-	config.ListenPeerUrls = nil
-	config.ListenClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	if authority != nil {
-		config.ListenClientUrls[0].Scheme = "https"
-		certPEM, keyPEM := authority.issue(t, "etcd")
-		config.ClientTLSInfo.CertFile, config.ClientTLSInfo.KeyFile = writeFile(t, "cert", certPEM), writeFile(t, "key", keyPEM)
-		config.ClientTLSInfo.TrustedCAFile, config.ClientTLSInfo.ClientCertAuth = authority.file(t), true
+	pair := etcd.Authority.SecretData(t, time.Now().Add(time.Hour))
+	for flag, name := range map[string]string{"etcd-cafile": "ca.crt", "etcd-certfile": "tls.crt", "etcd-keyfile": "tls.key"} {
+		flags = append(flags, "--"+flag+"="+writeFile(t, name, pair[name]))
 	}
-	config.AdvertiseClientUrls = config.ListenClientUrls
-	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	config.EnableGRPCGateway = false
-	etcd, err := embed.StartEtcd(config)
-	expectNoError(t, err)
-	t.Cleanup(etcd.Close)
-	<-etcd.Server.ReadyNotify()
-	return config.ListenClientUrls[0].Scheme + "://" + etcd.Clients[0].Addr().String()
+	return flags
 }
 
 func TestExternalEtcd(t *testing.T) {
 	t.Parallel()
-	authority := newAuthority(t)
-	certPEM, keyPEM := authority.issue(t, "annex")
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	expectNoError(t, err)
+	plain := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true})
+	secure := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
 	tests := map[string]struct {
-		endpoint string
-		flags    []string
-		tls      *tls.Config
+		etcd  *etcdcluster.Cluster
+		flags []string
 	}{
-		"plain": {endpoint: startEtcd(t, nil)},
-		"TLS": {
-			endpoint: startEtcd(t, authority),
-			flags:    []string{"--etcd-cafile=" + authority.file(t), "--etcd-certfile=" + writeFile(t, "cert", certPEM), "--etcd-keyfile=" + writeFile(t, "key", keyPEM)},
-			tls:      &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: authority.pool()},
-		},
+		"plain": {etcd: plain},
+		"TLS":   {secure, etcdTLSFlags(t, secure)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			flags := append([]string{"--etcd-servers=" + test.endpoint}, test.flags...)
+			endpoint := test.etcd.Endpoints()[0]
+			flags := append([]string{"--etcd-servers=" + endpoint}, test.flags...)
 			widgets := startAnnex(t, flags...).installCRD(t, newCRD(t, anySchema))
 			created := widgets.create(t, "v1", "a", "spec: {}")
-			annexEtcd := newEtcdClient(t, clientv3.Config{Endpoints: []string{test.endpoint}, TLS: test.tls})
-			if stored := etcdValue(t, annexEtcd, widgets.key("a")); !bytes.Contains(stored, []byte(created.GetUID())) {
-				t.Errorf("the other etcd holds %s", stored)
+			if stored := etcdValue(t, test.etcd.Client(t), widgets.key("a")); !bytes.Contains(stored, []byte(created.GetUID())) {
+				t.Errorf("the external etcd has %s", stored)
 			}
 			if entries, err := os.ReadDir(filepath.Join(widgets.annex.DataDir, "etcd")); err == nil && len(entries) > 0 {
-				t.Errorf("there is an embedded etcd beside the other: %v", entries)
+				t.Errorf("there is an embedded etcd too: %v", entries)
 			}
 			store, err := widgets.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), hostingv1alpha1.DefaultStoreName, metav1.GetOptions{})
-			if err != nil || store.Spec.Embedded != nil || store.Spec.Etcd == nil || !slices.Equal(store.Spec.Etcd.Endpoints, []string{test.endpoint}) || store.Spec.Etcd.KeyPrefix != "/annex" {
+			if err != nil || store.Spec.Embedded != nil || store.Spec.Etcd == nil || !slices.Equal(store.Spec.Etcd.Endpoints, []string{endpoint}) || store.Spec.Etcd.KeyPrefix != "/annex" {
 				t.Errorf("the default Store: %+v, %v", store, err)
 			}
 
-			// Another annex on the same etcd is apart by its prefix.
+			// Another prefix separates servers on the same etcd.
 			other := startAnnex(t, append(slices.Clone(flags), "--etcd-prefix=/other")...)
 			if got := other.get(t, "/apis/"+widgets.group+"/v1"); got.code != http.StatusNotFound {
-				t.Errorf("another annex with a prefix of its own: %s", got)
+				t.Errorf("a server with another prefix: %s", got)
 			}
 			// The data is in the etcd, not in the data directory.
 			widgets.annex.Stop(t)
@@ -119,7 +93,7 @@ func TestDisabledAPIGroup(t *testing.T) {
 	if _, err := a.kube.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("events of the other group: %v", err)
 	}
-	// Namespaces are emptied and released all the same.
+	// Namespaces can still be deleted.
 	namespace := a.newNamespace(t)
 	mustDelete(t, a.kube.CoreV1().Namespaces(), namespace)
 	poll.Until(t, "the namespace is gone", func() string {
@@ -129,9 +103,9 @@ func TestDisabledAPIGroup(t *testing.T) {
 		}
 		return got.String()
 	})
-	// Switched on again it is found again.
+	// Enabled again, the group is served.
 	if got := a.restart(t).get(t, "/apis/coordination.k8s.io/v1/leases"); got.code != http.StatusOK {
-		t.Errorf("switched on again: %s", got)
+		t.Errorf("enabled again: %s", got)
 	}
 }
 
@@ -144,7 +118,7 @@ func TestDisabledAdmissionPlugin(t *testing.T) {
 	}
 }
 
-// The emulated version is the process', so this is another process.
+// The emulated version is global to a process.
 func TestEmulatedVersion(t *testing.T) {
 	t.Parallel()
 	a := startAnnexProcess(t, "--emulated-version=1.36")
@@ -165,7 +139,7 @@ func TestEmulatedVersion(t *testing.T) {
 		t.Errorf("a version that cannot be emulated: exit code %d, %v", code, err)
 	}
 	if message := old.Stderr(); !strings.Contains(message, "1.20") || strings.Count(message, "\n") != 1 {
-		t.Errorf("it says %q, want one line that names the version", message)
+		t.Errorf("stderr is %q, want one line with the version", message)
 	}
 }
 
@@ -177,7 +151,7 @@ func TestFeatureGate(t *testing.T) {
 	}
 	got := a.get(t, "/api/v1/namespaces?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1")
 	if got.code != http.StatusUnprocessableEntity {
-		t.Errorf("a WatchList that is switched off: %s", got)
+		t.Errorf("a disabled WatchList: %s", got)
 	}
 
 	unknown := startProcess(t, t.TempDir(), "--feature-gates=Nonsense=true")

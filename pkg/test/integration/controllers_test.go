@@ -21,10 +21,9 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/compression"
 	"github.com/annex-dev/annex/pkg/storage/keys"
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// automanagedLabel is the label of the HostedResources that annex makes.
+// automanagedLabel is the label of HostedResources that annex creates.
 const automanagedLabel = "annex.dev/automanaged"
 
 // waitForHostedResource waits until the resource's HostedResource passes a check, and
@@ -45,8 +44,8 @@ func (r *resource) waitForHostedResource(t *testing.T, what string, check func(*
 	return hosted
 }
 
-// stored counts the objects of the resource in etcd, and their bytes, without
-// compression and as they are.
+// stored counts the objects of the resource in etcd, and their bytes without compression
+// and as stored.
 func (r *resource) stored(t *testing.T) (objects, bytes, stored int64) {
 	t.Helper()
 	found, err := r.annex.etcd(t).Get(t.Context(), "/annex/"+r.group+"/widgets/", clientv3.WithPrefix())
@@ -59,7 +58,7 @@ func (r *resource) stored(t *testing.T) (objects, bytes, stored int64) {
 	return found.Count, bytes, stored
 }
 
-// waitForExactUsage waits until the status tells exactly what etcd holds.
+// waitForExactUsage waits until the status equals the usage in etcd.
 func (r *resource) waitForExactUsage(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
 	objects, bytes, stored := r.stored(t)
@@ -96,18 +95,16 @@ func TestHostedResourceOfEveryCRD(t *testing.T) {
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	hosted := widgets.waitForHostedResource(t, "is hosted", isHosted)
 	if hosted.Labels[automanagedLabel] != "true" || hosted.Spec.StoreName != "default" {
-		t.Errorf("labels %v and store %q, want it marked as annex's own and on store default", hosted.Labels, hosted.Spec.StoreName)
+		t.Errorf("labels %v and store %q, want the label automanaged and the Store default", hosted.Labels, hosted.Spec.StoreName)
 	}
 
 	for i := range 5 {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {size: 1}")
 	}
 	widgets.waitForExactUsage(t)
-	if _, err := widgets.patch(t, "v1", "widget-0", `{"spec":{"text":"a longer text than there was"}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "widget-0", `{"spec":{"text":"a longer text than there was"}}`)
 	widgets.waitForExactUsage(t)
-	expectNoError(t, widgets.in("v1").Delete(t.Context(), "widget-1", metav1.DeleteOptions{}))
+	widgets.delete(t, "widget-1")
 	if got := widgets.waitForExactUsage(t).Status.Objects; got != 4 {
 		t.Errorf("%d objects, want 4", got)
 	}
@@ -128,7 +125,7 @@ func TestHostedResourceInUseCannotBeDeleted(t *testing.T) {
 	wantError(t, err, "delete the CustomResourceDefinition", widgets.name, "first")
 	widgets.create(t, "v1", "widget", "spec: {}")
 
-	// Of the next definition of that name it knows nothing.
+	// A new CRD of the same name gets a new HostedResource.
 	widgets.deleteCRD(t)
 	widgets.waitForHostedResourceDeleted(t)
 	again := newCRD(t, anySchema)
@@ -136,10 +133,10 @@ func TestHostedResourceInUseCannotBeDeleted(t *testing.T) {
 	widgets = a.installCRD(t, again)
 	next := widgets.waitForHostedResource(t, "is there again", isHosted)
 	if next.UID == first.UID || next.Status.DefinitionUID == first.Status.DefinitionUID {
-		t.Errorf("that of a definition made again: uid %s of definition %s, as before", next.UID, next.Status.DefinitionUID)
+		t.Errorf("a new CRD of that name has the HostedResource %s of the old CRD %s", next.UID, next.Status.DefinitionUID)
 	}
 	if got := widgets.list(t); len(got) > 0 {
-		t.Errorf("objects of the definition before: %v", got)
+		t.Errorf("objects of the old CRD: %v", got)
 	}
 }
 
@@ -158,7 +155,7 @@ func TestHostedResourceCreatedBeforeCRD(t *testing.T) {
 	widgets = a.installCRD(t, crd)
 	adopted := widgets.waitForHostedResource(t, "is hosted", isHosted)
 	if adopted.UID != mine.UID || adopted.Spec.Priority != 7 || adopted.Spec.StoreName != "default" || adopted.Labels[automanagedLabel] != "" {
-		t.Errorf("adopted: %+v, want the same object with its priority, on store default, and still the user's", adopted)
+		t.Errorf("adopted: %+v, want the same object with its priority, on the Store default, and without the label automanaged", adopted)
 	}
 	widgets.create(t, "v1", "widget", "spec: {}")
 	widgets.waitForExactUsage(t)
@@ -168,7 +165,7 @@ func TestHostedResourceCreatedBeforeCRD(t *testing.T) {
 		return isPending(hosted) && hosted.Status.Objects == 0 && hosted.Status.Bytes == 0
 	})
 	if kept.UID != mine.UID {
-		t.Error("a user's HostedResource was deleted with its definition")
+		t.Error("a user's HostedResource was deleted with its CRD")
 	}
 }
 
@@ -180,10 +177,10 @@ func TestHostedResourceOfConflictingCRD(t *testing.T) {
 	rival := crd.DeepCopy()
 	rival.Name = "gadgets." + crd.Spec.Group
 	rival.Spec.Names.Plural = "gadgets"
-	rival.Spec.Names.ListKind = "GadgetList" // but the same kind
+	rival.Spec.Names.ListKind = "GadgetList" // and the same kind
 	mustCreate(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), rival)
 	gadgets := &resource{annex: a, name: rival.Name, group: crd.Spec.Group}
-	gadgets.waitForHostedResource(t, "says why it is not served", func(hosted *hostingv1alpha1.HostedResource) bool {
+	gadgets.waitForHostedResource(t, "has the reason KindConflict", func(hosted *hostingv1alpha1.HostedResource) bool {
 		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 		return isPending(hosted) && ready.Reason == "KindConflict" && ready.ObservedGeneration == hosted.Generation
 	})
@@ -201,7 +198,7 @@ func TestHostedResourceOfTerminatingCRD(t *testing.T) {
 	widgets.waitForHostedResourceDeleted(t)
 }
 
-// Many writes become few writes of the status, and the last of those is exact.
+// Many writes cause few writes of the status, and the last one is exact.
 func TestHostedResourceUnderLoad(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -244,12 +241,12 @@ func TestHostedResourceUnderLoad(t *testing.T) {
 	}
 }
 
-// waitForExactStoreUsage waits until the Store default tells how many objects etcd holds.
+// waitForExactStoreUsage waits until the status of the Store default counts the objects in etcd.
 func (a *annex) waitForExactStoreUsage(t *testing.T) *hostingv1alpha1.Store {
 	t.Helper()
 	annexEtcd := a.etcd(t)
 	var store *hostingv1alpha1.Store
-	poll.Until(t, "store default tells what etcd holds", func() string {
+	poll.Until(t, "the Store default counts the objects in etcd", func() string {
 		found, err := annexEtcd.Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err != nil {
 			return err.Error()
@@ -280,24 +277,23 @@ func TestDefaultStoreStatus(t *testing.T) {
 	}
 	if status.Size == nil || status.SizeInUse == nil || status.Quota == nil ||
 		status.SizeInUse.Value() <= 0 || status.Size.Cmp(*status.SizeInUse) < 0 || status.Quota.Cmp(*status.Size) <= 0 {
-		t.Errorf("size %v, in use %v, quota %v: want each to hold the one before", status.Size, status.SizeInUse, status.Quota)
+		t.Errorf("size %v, in use %v, quota %v: want size in use <= size < quota", status.Size, status.SizeInUse, status.Quota)
 	}
 	if len(status.Members) != 1 || !status.Members[0].Leader || status.Version == "" {
-		t.Errorf("members %+v of version %q, want one that leads", status.Members, status.Version)
+		t.Errorf("members %+v of version %q, want one leader", status.Members, status.Version)
 	}
 
 	a.newNamespace(t)
 	if after := a.waitForExactStoreUsage(t); after.Status.Objects <= status.Objects {
-		t.Errorf("%d objects after one was made, %d before", after.Status.Objects, status.Objects)
+		t.Errorf("%d objects after one was created, %d before", after.Status.Objects, status.Objects)
 	}
 
-	// The status of a store is an object in that store. Writing it must not be a
-	// reason to write it: with nobody else writing, nothing is written.
+	// The status of this Store is stored in it. Writing it must not cause another write.
 	quiet, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	for response := range a.etcd(t).Watch(quiet, "/annex/hosting.annex.dev/", clientv3.WithPrefix()) {
 		for _, event := range response.Events {
-			t.Errorf("%s was written although nothing happened: %s", event.Kv.Key, event.Kv.Value)
+			t.Errorf("%s was written without a reason: %s", event.Kv.Key, event.Kv.Value)
 		}
 	}
 }
@@ -310,7 +306,7 @@ func TestUnreachableStore(t *testing.T) {
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
 	other = mustCreate(t, a.hosting.HostingV1alpha1().Stores(), other)
-	poll.Until(t, "the store says that it cannot be reached", func() string {
+	poll.Until(t, "the Store has the reason Unreachable", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), other.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -326,7 +322,7 @@ func TestUnreachableStore(t *testing.T) {
 	}
 }
 
-// A restart changes no status that is still true.
+// A restart does not write statuses that are correct.
 func TestRestartKeepsStatus(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -334,14 +330,12 @@ func TestRestartKeepsStatus(t *testing.T) {
 	widgets.create(t, "v1", "widget", "spec: {}")
 	widgets.waitForHostedResource(t, "is hosted", isHosted)
 	before := widgets.waitForExactUsage(t)
-	a.Stop(t)
-
-	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+	a = a.restart(t)
 	widgets.annex = a
 	gadgets := a.installCRD(t, newCRD(t, anySchema))
 	gadgets.waitForHostedResource(t, "is hosted after the restart", isHosted)
 	a.waitForExactStoreUsage(t)
 	if after := widgets.waitForExactUsage(t); after.ResourceVersion != before.ResourceVersion {
-		t.Errorf("the status was written anew: %+v, before %+v", after.Status, before.Status)
+		t.Errorf("the status was written again: %+v, before %+v", after.Status, before.Status)
 	}
 }

@@ -51,7 +51,7 @@ func (r *resource) mustApply(t *testing.T, manager, content string, force bool, 
 	return applied
 }
 
-// owners says which fields below spec each manager has.
+// owners returns the fields of each manager.
 func owners(object *unstructured.Unstructured) map[string]string {
 	found := map[string]string{}
 	for _, entry := range object.GetManagedFields() {
@@ -91,7 +91,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("managed fields after the forced apply (-want +got):\n%s", diff)
 	}
 
-	// What a manager applies no more and nobody else has goes away.
+	// A field that its only manager no longer applies is removed.
 	last := widgets.mustApply(t, "alice", "spec: {ports: [{name: http, port: 8080}]}", false)
 	wantSpec := map[string]any{"color": "red", "ports": []any{map[string]any{"name": "http", "port": int64(8080)}, map[string]any{"name": "https", "port": int64(443)}}}
 	if diff := cmp.Diff(wantSpec, field(last, "spec")); diff != "" {

@@ -43,10 +43,10 @@ properties: {spec: {type: object, properties: {host: {type: string}, port: {type
 `
 )
 
-// reviewer answers conversion reviews.
+// reviewer responds to conversion reviews.
 type reviewer func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse
 
-// webhook serves a reviewer with TLS and returns how a CRD names it.
+// webhook serves a reviewer with TLS, and returns its configuration for a CRD.
 func (review reviewer) webhook(t *testing.T) *apiextensionsv1.WebhookConversion {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,10 +58,10 @@ func (review reviewer) webhook(t *testing.T) *apiextensionsv1.WebhookConversion 
 		answer := &apiextensionsv1.ConversionReview{TypeMeta: sent.TypeMeta, Response: review(r.Context(), sent.Request)}
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(answer); err != nil && r.Context().Err() == nil {
-			t.Errorf("answering a review: %v", err)
+			t.Errorf("respond to a review: %v", err)
 		}
 	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // some callers are meant to fail
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // some callers have to fail
 	server.StartTLS()
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -117,7 +117,7 @@ func (a *annex) installConvertedCRD(t *testing.T, webhook *apiextensionsv1.Webho
 	crd := newCRD(t, addressSchemaV1)
 	crd.Spec.Versions = append(crd.Spec.Versions, newVersion(t, "v2", addressSchemaV2))
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: webhook}
-	// Otherwise annex would ask a webhook for ever that ends with the test.
+	// annex would retry the closed webhook for ever.
 	t.Cleanup(func() {
 		err := a.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(context.Background(), crd.Name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -131,9 +131,7 @@ func TestConversionWebhook(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installConvertedCRD(t, reviewer(convertAddresses).webhook(t))
 	first := widgets.create(t, "v1", "first", "spec: {address: 'one:1'}")
-	events, err := widgets.in("v2").Watch(t.Context(), metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := widgets.watch(t, "v2", metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
 	second := widgets.create(t, "v2", "second", "spec: {host: two, port: '2'}")
 
 	for version, want := range map[string]map[string]any{
@@ -154,7 +152,7 @@ func TestConversionWebhook(t *testing.T) {
 		}
 	}
 	if got := widgets.get(t, "v1", "second"); got.GetUID() != second.GetUID() || got.GetResourceVersion() != second.GetResourceVersion() {
-		t.Errorf("the object is another one in v1: %v", got)
+		t.Errorf("the object is another in v1: %v", got)
 	}
 
 	event := nextEvent(t, events)
@@ -162,9 +160,7 @@ func TestConversionWebhook(t *testing.T) {
 	if !ok || event.Type != watch.Added || seen.GetName() != "second" || field(seen, "spec", "host") != "two" {
 		t.Errorf("the watch of v2 saw %v", event)
 	}
-	if _, err := widgets.patch(t, "v2", "first", `{"spec": {"port": "11"}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v2", "first", `{"spec": {"port": "11"}}`)
 	if got := field(widgets.get(t, "v1", "first"), "spec", "address"); got != "one:11" {
 		t.Errorf("after a patch through v2 v1 has the address %v", got)
 	}
@@ -173,11 +169,11 @@ func TestConversionWebhook(t *testing.T) {
 	}
 }
 
-// A webhook that fails breaks its version, and says so; it never makes an
-// object or a list look other than it is, and the stored version goes on.
+// While a conversion webhook fails, its version returns errors and never wrong objects.
+// The stored version is still served.
 func TestConversionWebhookFailures(t *testing.T) {
 	t.Parallel()
-	// Not the shared server: emptying any namespace lists all resources, these too.
+	// Not the shared server: deleting any namespace lists all resources, including these.
 	a := startAnnex(t)
 	refuse := func(change func(*apiextensionsv1.ConversionResponse)) *apiextensionsv1.WebhookConversion {
 		return reviewer(func(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
@@ -224,7 +220,7 @@ func TestConversionWebhookFailures(t *testing.T) {
 				"create": widgets.annex.request(t, http.MethodPost, widgets.path("v2"), `{"apiVersion": "`+widgets.group+`/v2", "kind": "Widget", "metadata": {"name": "there"}}`),
 			} {
 				if got.code != http.StatusInternalServerError || !strings.Contains(string(got.body), "conversion webhook for") || !strings.Contains(string(got.body), test.want) {
-					t.Errorf("%s through v2: got %s, want 500 that says %q", what, got, test.want)
+					t.Errorf("%s through v2: got %s, want 500 with %q", what, got, test.want)
 				}
 			}
 			if got := widgets.names(t, "v1", metav1.ListOptions{}); !cmp.Equal(got, []string{"there"}) {
@@ -237,8 +233,8 @@ func TestConversionWebhookFailures(t *testing.T) {
 	}
 }
 
-// A webhook that hangs holds up only its own version, and only for as long as
-// the caller waits.
+// A webhook that hangs delays only its own version, and only until the timeout of the
+// request.
 func TestSlowConversionWebhook(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 100)
@@ -260,14 +256,14 @@ func TestSlowConversionWebhook(t *testing.T) {
 			err = fmt.Errorf("got %s, want an error of the server", got)
 		}
 		if err == nil && took < timeout {
-			err = errors.New("the answer came before the webhook's")
+			err = errors.New("the response came before the timeout")
 		}
 		answered <- err
 	}()
 	select {
 	case <-asked:
 	case <-time.After(poll.Timeout):
-		t.Fatal("the webhook was not asked")
+		t.Fatal("the webhook was not called")
 	}
 	widgets.create(t, "v1", "another", "spec: {address: 'two:2'}")
 	if got := widgets.names(t, "v1", metav1.ListOptions{}); len(got) != 2 {
@@ -281,13 +277,4 @@ func TestSlowConversionWebhook(t *testing.T) {
 	case <-time.After(poll.Timeout):
 		t.Errorf("no answer within %s", poll.Timeout)
 	}
-}
-
-// closedPort returns an address that nobody listens at.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	expectNoError(t, err)
-	listener.Close()
-	return listener.Addr().String()
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// waitForCRDDeleted waits until a CRD is away and its path answers 404.
+// waitForCRDDeleted waits until the CRD is deleted and its path returns 404.
 func (r *resource) waitForCRDDeleted(t *testing.T) {
 	t.Helper()
 	poll.Until(t, "CRD "+r.name+" is gone", func() string {
@@ -38,15 +38,13 @@ func (r *resource) waitForCRDDeleted(t *testing.T) {
 	})
 }
 
-// A CRD is deleted only after its objects, and those when their finalizers let them.
+// A CRD is deleted after its objects, which wait for their finalizers.
 func TestCRDDeletionWaitsForFinalizers(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "free", "spec: {}")
 	held := widgets.create(t, "v1", "held", "metadata: {finalizers: [example.com/hold]}")
-	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: held.GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := widgets.watch(t, "v1", metav1.ListOptions{ResourceVersion: held.GetResourceVersion()})
 
 	widgets.deleteCRD(t)
 	poll.Until(t, "the CRD waits", func() string {
@@ -60,19 +58,17 @@ func TestCRDDeletionWaitsForFinalizers(t *testing.T) {
 		}
 		return ""
 	})
-	_, err = widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "late", "spec: {}"), metav1.CreateOptions{})
+	_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "late", "spec: {}"), metav1.CreateOptions{})
 	wantError(t, err, "create not allowed while custom resource definition is terminating")
 
-	if _, err := widgets.patch(t, "v1", "held", `{"metadata": {"finalizers": null}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "held", `{"metadata": {"finalizers": null}}`)
 	widgets.waitForCRDDeleted(t)
 	seen := map[string]bool{}
 	for event := range events.ResultChan() {
 		seen[describe(event)] = true
 	}
 	if !seen["DELETED free"] || !seen["DELETED held"] {
-		t.Errorf("until it ended the watch saw %v", seen)
+		t.Errorf("the watch received %v", seen)
 	}
 	left, err := widgets.annex.etcd(t).Get(t.Context(), "/annex/"+widgets.group+"/", clientv3.WithPrefix())
 	if err != nil || left.Count != 0 {
@@ -88,7 +84,7 @@ func TestCRDIsRecreated(t *testing.T) {
 	widgets.deleteCRD(t)
 	widgets.waitForCRDDeleted(t)
 
-	// The same name with another schema: nothing of the old one is left.
+	// The same name with another schema.
 	again := newCRD(t, `
 type: object
 properties: {spec: {type: object, properties: {size: {type: string}}}}
@@ -128,7 +124,7 @@ func TestStorageVersionChanges(t *testing.T) {
 		return ""
 	})
 	if version := storedAs("old"); version != "v1" {
-		t.Errorf("the old object is stored as %s though nobody wrote it", version)
+		t.Errorf("the old object is stored as %s without an update", version)
 	}
 	for _, version := range []string{"v1", "v2"} {
 		got := widgets.get(t, version, "old")
@@ -137,7 +133,7 @@ func TestStorageVersionChanges(t *testing.T) {
 		}
 	}
 
-	// An update that changes nothing moves the object to the new version.
+	// An update without changes stores the object in the new version.
 	current := widgets.get(t, "v2", "old")
 	if _, err := widgets.in("v2").Update(t.Context(), current, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -154,7 +150,7 @@ func TestStorageVersionChanges(t *testing.T) {
 	_, err := definitions.Update(t.Context(), stored, metav1.UpdateOptions{})
 	wantError(t, err, `status.storedVersions[0]: Invalid value: "v1": missing from spec.versions`)
 
-	// With the migration noted the old version may go.
+	// The old version can be removed once the status does not list it.
 	poll.Until(t, "v1 is dropped from the stored versions", func() string {
 		crd, err := definitions.Get(t.Context(), widgets.name, metav1.GetOptions{})
 		if err != nil {
@@ -167,7 +163,7 @@ func TestStorageVersionChanges(t *testing.T) {
 		return ""
 	})
 	widgets.updateCRD(t, dropFirst)
-	poll.Until(t, "v1 is served no more", func() string {
+	poll.Until(t, "v1 is not served", func() string {
 		if got := widgets.annex.get(t, widgets.path("v1")); got.code != http.StatusNotFound {
 			return got.String()
 		}
@@ -178,7 +174,7 @@ func TestStorageVersionChanges(t *testing.T) {
 	}
 }
 
-// Names that another CRD has are not accepted until they are free.
+// Names of another CRD are not accepted until they are free.
 func TestCRDNameConflict(t *testing.T) {
 	t.Parallel()
 	first := newCRD(t, anySchema)

@@ -66,7 +66,7 @@ extra: gone
 		t.Errorf("spec after defaulting and pruning (-want +got):\n%s", diff)
 	}
 	if _, there := got.Object["extra"]; there {
-		t.Error("a field that the schema does not know was kept")
+		t.Error("an unknown field was kept")
 	}
 	stored := string(etcdValue(t, widgets.annex.etcd(t), widgets.key("a")))
 	if strings.Contains(stored, "gone") || !strings.Contains(stored, `"color":"blue"`) {
@@ -74,7 +74,7 @@ extra: gone
 	}
 }
 
-// A default that the schema gets later holds for objects that are there already.
+// A new default of the schema applies to stored objects.
 func TestDefaultsOfStoredObjects(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, `
@@ -173,7 +173,7 @@ properties:
 	}
 }
 
-// What a tightened schema forbids stays as long as nobody touches it.
+// Values that a tightened schema forbids are accepted while they do not change.
 func TestRatcheting(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, `
@@ -270,7 +270,7 @@ func wantRefusal(t *testing.T, got response, _ string, want []string) {
 	}
 	for _, problem := range want {
 		if !strings.Contains(string(got.body), problem) {
-			t.Errorf("refusal %s does not name the %s", got, problem)
+			t.Errorf("refusal %s lacks the %s", got, problem)
 		}
 	}
 }

@@ -39,21 +39,19 @@ func TestStatusSubresource(t *testing.T) {
 
 	created := widgets.create(t, "v1", "a", "{spec: {replicas: 1}, status: {replicas: 9}}")
 	if got := field(created, "status"); got != nil {
-		t.Errorf("create took a status along: %v", got)
+		t.Errorf("create set a status: %v", got)
 	}
-	updated, err := widgets.patch(t, "v1", "a", `{"spec": {"replicas": 2}, "status": {"replicas": 9}}`)
-	expectNoError(t, err)
+	updated := widgets.mustPatch(t, "v1", "a", `{"spec": {"replicas": 2}, "status": {"replicas": 9}}`)
 	if field(updated, "status") != nil || field(updated, "spec", "replicas") != int64(2) || updated.GetGeneration() != 2 {
 		t.Errorf("a patch of the object gave %v", updated)
 	}
-	status, err := widgets.patch(t, "v1", "a", `{"spec": {"replicas": 3}, "status": {"replicas": 9}}`, "status")
-	expectNoError(t, err)
+	status := widgets.mustPatch(t, "v1", "a", `{"spec": {"replicas": 3}, "status": {"replicas": 9}}`, "status")
 	if field(status, "status", "replicas") != int64(9) || field(status, "spec", "replicas") != int64(2) || status.GetGeneration() != 2 {
 		t.Errorf("a patch of the status gave %v", status)
 	}
 
 	status.SetResourceVersion(created.GetResourceVersion())
-	_, err = widgets.in("v1").UpdateStatus(t.Context(), status, metav1.UpdateOptions{})
+	_, err := widgets.in("v1").UpdateStatus(t.Context(), status, metav1.UpdateOptions{})
 	wantError(t, err, "the object has been modified; please apply your changes to the latest version and try again")
 }
 
@@ -68,9 +66,7 @@ func TestScaleSubresource(t *testing.T) {
 	}
 	widgets := sharedAnnex(t).installCRD(t, crd)
 	widgets.create(t, "v1", "a", "spec: {replicas: 1, color: blue}")
-	if _, err := widgets.patch(t, "v1", "a", `{"status": {"replicas": 1, "selector": "app=a"}}`, "status"); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "a", `{"status": {"replicas": 1, "selector": "app=a"}}`, "status")
 
 	path := widgets.path("v1") + "/a/scale"
 	var scale autoscalingv1.Scale
@@ -148,9 +144,7 @@ func TestSelectableFields(t *testing.T) {
 	crd := newCRD(t, replicasSchema)
 	crd.Spec.Versions[0].SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".spec.color"}, {JSONPath: ".spec.replicas"}}
 	widgets := sharedAnnex(t).installCRD(t, crd)
-	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{FieldSelector: "spec.color=blue"})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := widgets.watch(t, "v1", metav1.ListOptions{FieldSelector: "spec.color=blue"})
 	widgets.create(t, "v1", "red", "spec: {color: red, replicas: 1}")
 	widgets.create(t, "v1", "blue", "spec: {color: blue, replicas: 2}")
 	widgets.create(t, "v1", "colorless", "spec: {replicas: 2}")
@@ -172,17 +166,15 @@ func TestSelectableFields(t *testing.T) {
 			t.Errorf("%s: list (-want +got):\n%s", name, diff)
 		}
 	}
-	_, err = widgets.in("v1").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.size=1"})
+	_, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.size=1"})
 	wantError(t, err, `field label not supported: spec.size`)
 
-	// An object comes into and goes out of what is watched by its fields.
-	if _, err := widgets.patch(t, "v1", "blue", `{"spec": {"color": "red"}}`); err != nil {
-		t.Fatal(err)
-	}
+	// An object enters and leaves a watch with a field selector.
+	widgets.mustPatch(t, "v1", "blue", `{"spec": {"color": "red"}}`)
 	for _, want := range []watch.EventType{watch.Added, watch.Deleted} {
 		event := nextEvent(t, events)
 		if object, ok := event.Object.(*unstructured.Unstructured); !ok || event.Type != want || object.GetName() != "blue" {
-			t.Errorf("the watch of blue ones saw %v, want %s of the one named blue", event, want)
+			t.Errorf("the watch of blue objects received %v, want %s of blue", event, want)
 		}
 	}
 

@@ -6,9 +6,12 @@ package integration
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -19,6 +22,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -26,7 +31,7 @@ import (
 
 var lastGroup atomic.Int64
 
-// anySchema lets spec and status hold anything.
+// anySchema accepts anything in spec and status.
 const anySchema = `
 type: object
 properties:
@@ -68,7 +73,7 @@ func parseSchema(t *testing.T, schema string) *apiextensionsv1.JSONSchemaProps {
 	return props
 }
 
-// resource is a CRD that is served, as seen from one namespace.
+// resource is a served CRD of Widgets, with a namespace for its objects.
 type resource struct {
 	annex     *annex
 	name      string
@@ -76,8 +81,8 @@ type resource struct {
 	namespace string
 }
 
-// installCRD creates a CRD, waits until it is served and makes a namespace for the
-// test's objects.
+// installCRD creates a CRD, waits until it is served and creates a namespace for the
+// objects of the test.
 func (a *annex) installCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *resource {
 	t.Helper()
 	r := &resource{annex: a, name: crd.Name, group: crd.Spec.Group, namespace: a.newNamespace(t)}
@@ -101,7 +106,7 @@ func (a *annex) createCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefin
 	})
 }
 
-// updateCRD changes the CRD until there is no conflict with annex' own changes.
+// updateCRD changes the CRD, and retries conflicts.
 func (r *resource) updateCRD(t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	t.Helper()
 	definitions := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions()
@@ -132,12 +137,12 @@ func (r *resource) path(version string) string {
 	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/widgets", r.group, version, r.namespace)
 }
 
-// key is where etcd has an object.
+// key is the key of an object in etcd.
 func (r *resource) key(name string) string {
 	return "/annex/" + r.group + "/widgets/" + r.namespace + "/" + name
 }
 
-// object returns a Widget; the content is YAML with what comes beside metadata.
+// object returns a Widget. The content is YAML.
 func (r *resource) object(t *testing.T, version, name, content string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{}}
@@ -209,6 +214,70 @@ func nextEvent(t *testing.T, events watch.Interface) watch.Event {
 func (r *resource) patch(t *testing.T, version, name, patch string, subresources ...string) (*unstructured.Unstructured, error) {
 	t.Helper()
 	return r.in(version).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+}
+
+// mustPatch is patch that has to succeed.
+func (r *resource) mustPatch(t *testing.T, version, name, patch string, subresources ...string) *unstructured.Unstructured {
+	t.Helper()
+	patched, err := r.patch(t, version, name, patch, subresources...)
+	expectNoError(t, err, "patch %s through %s", name, version)
+	return patched
+}
+
+// delete deletes a Widget.
+func (r *resource) delete(t *testing.T, name string) {
+	t.Helper()
+	expectNoError(t, r.in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}), "delete %s", name)
+}
+
+// watch watches the Widgets until the test ends.
+func (r *resource) watch(t *testing.T, version string, options metav1.ListOptions) watch.Interface {
+	t.Helper()
+	events, err := r.in(version).Watch(t.Context(), options)
+	expectNoError(t, err, "watch through %s", version)
+	return events
+}
+
+// on is the resource as another server serves it.
+func (r *resource) on(a *annex) *resource {
+	other := *r
+	other.annex = a
+	return &other
+}
+
+// countingInformer is an informer of Widgets that counts deletions.
+type countingInformer struct {
+	cache.SharedIndexInformer
+	deleted atomic.Int32
+}
+
+// startInformer starts an informer of the Widgets, and waits until it has synced.
+func (r *resource) startInformer(t *testing.T) *countingInformer {
+	t.Helper()
+	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(r.annex.dynamic, 0, r.namespace, nil)
+	i := &countingInformer{SharedIndexInformer: informers.ForResource(r.gvr("v1")).Informer()}
+	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { i.deleted.Add(1) }})
+	expectNoError(t, err)
+	informers.Start(t.Context().Done())
+	t.Cleanup(informers.Shutdown)
+	if !cache.WaitForCacheSync(t.Context().Done(), i.HasSynced) {
+		t.Fatal("the informer did not sync")
+	}
+	return i
+}
+
+// waitForNames waits until the informer has exactly these Widgets, in order.
+func (i *countingInformer) waitForNames(t *testing.T, want ...string) {
+	t.Helper()
+	poll.Until(t, "the informer", func() string {
+		names := []string{}
+		for _, key := range i.GetStore().ListKeys() {
+			_, name, _ := strings.Cut(key, "/")
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return cmp.Diff(want, names)
+	})
 }
 
 // deleteCRD deletes the CRD and does not wait.

@@ -16,15 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
-
-	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// describe is an event in a few words.
+// describe returns the type and the name of an event.
 func describe(event watch.Event) string {
 	accessor, err := meta.Accessor(event.Object)
 	if err != nil {
@@ -47,17 +42,13 @@ func TestWatchEvents(t *testing.T) {
 	}
 	open := map[string]watch.Interface{}
 	for name, test := range watches {
-		events, err := widgets.in("v1").Watch(t.Context(), test.options)
-		expectNoError(t, err)
-		defer events.Stop()
+		events := widgets.watch(t, "v1", test.options)
 		open[name] = events
 	}
 	widgets.create(t, "v1", "a", "spec: {}")
-	if _, err := widgets.patch(t, "v1", "a", `{"metadata": {"labels": {"picked": "yes"}}}`); err != nil {
-		t.Fatal(err)
-	}
+	widgets.mustPatch(t, "v1", "a", `{"metadata": {"labels": {"picked": "yes"}}}`)
 	widgets.create(t, "v1", "b", "spec: {}")
-	expectNoError(t, widgets.in("v1").Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	widgets.delete(t, "a")
 	for name, test := range watches {
 		var got []string
 		for range test.want {
@@ -69,8 +60,8 @@ func TestWatchEvents(t *testing.T) {
 	}
 }
 
-// A WatchList streams what is there, says with a bookmark that this was all, and
-// goes on as a watch: informers start with it.
+// A WatchList sends the existing objects, then a bookmark, then changes. Informers start
+// with it.
 func TestWatchList(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
@@ -95,7 +86,7 @@ func TestWatchList(t *testing.T) {
 		t.Fatalf("after the initial events came %v", bookmark)
 	}
 	if bookmark.Type != watch.Bookmark || accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" || accessor.GetResourceVersion() == "" {
-		t.Errorf("after the initial events came %v, want the bookmark that says that they ended", bookmark)
+		t.Errorf("after the initial events came %v, want the bookmark of their end", bookmark)
 	}
 	widgets.create(t, "v1", "c", "spec: {}")
 	if got := describe(nextEvent(t, events)); got != "ADDED c" {
@@ -107,18 +98,10 @@ func TestInformer(t *testing.T) {
 	t.Parallel()
 	widgets := sharedAnnex(t).installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "a", "spec: {}")
-	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(widgets.annex.dynamic, 0, widgets.namespace, nil)
-	informer := factory.ForResource(widgets.gvr("v1")).Informer()
-	factory.Start(t.Context().Done())
-	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
-		t.Fatal("the informer did not sync")
-	}
+	informer := widgets.startInformer(t)
 	widgets.create(t, "v1", "b", "spec: {}")
-	expectNoError(t, widgets.in("v1").Delete(t.Context(), "a", metav1.DeleteOptions{}))
-	want := []string{widgets.namespace + "/b"}
-	poll.Until(t, "the informer knows what there is", func() string {
-		return cmp.Diff(want, informer.GetStore().ListKeys())
-	})
+	widgets.delete(t, "a")
+	informer.waitForNames(t, "b")
 }
 
 func TestPaging(t *testing.T) {
@@ -142,11 +125,11 @@ func TestPaging(t *testing.T) {
 		if page == 0 {
 			resourceVersion = list.GetResourceVersion()
 			if remaining := list.GetRemainingItemCount(); remaining == nil || *remaining != 4 {
-				t.Errorf("after the first page %v are said to remain, want 4", ptr.Deref(remaining, -1))
+				t.Errorf("after the first page %v remain, want 4", ptr.Deref(remaining, -1))
 			}
-			// All pages show the moment of the first.
+			// All pages show the revision of the first.
 			widgets.create(t, "v1", "widget-5-late", "spec: {}")
-			expectNoError(t, widgets.in("v1").Delete(t.Context(), "widget-6", metav1.DeleteOptions{}))
+			widgets.delete(t, "widget-6")
 		}
 		if list.GetResourceVersion() != resourceVersion {
 			t.Errorf("page %d is of resource version %s, the first of %s", page, list.GetResourceVersion(), resourceVersion)
@@ -165,8 +148,8 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// A page of a moment that is compacted away cannot be had any more: a client is
-// told so, and how to go on if it can do with a list that is not of one moment.
+// A page of a compacted revision is gone. The error has a token for an inconsistent
+// continuation.
 func TestPagingAfterCompaction(t *testing.T) {
 	t.Parallel()
 	widgets := startAnnex(t).installCRD(t, newCRD(t, anySchema))
@@ -182,14 +165,13 @@ func TestPagingAfterCompaction(t *testing.T) {
 	if _, err := annexEtcd.Compact(t.Context(), current.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	// The watch cache still has the moment; a new process has not.
-	widgets.annex.Stop(t)
-	widgets.annex = newAnnex(t, testserver.StartIn(t, widgets.annex.DataDir))
+	// The watch cache still has the revision; a new process does not.
+	widgets.annex = widgets.annex.restart(t)
 
 	_, err = widgets.in("v1").List(t.Context(), metav1.ListOptions{Limit: 2, Continue: first.GetContinue()})
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) || status.Status().Continue == "" {
-		t.Fatalf("got %v, want that the resource version is gone, and a token to go on with", err)
+		t.Fatalf("got %v, want that the resource version is gone, with a token to continue", err)
 	}
 	rest, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{Continue: status.Status().Continue})
 	expectNoError(t, err)

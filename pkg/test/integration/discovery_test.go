@@ -20,7 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// compiledIn are the groups that every annex has, in the order of discovery.
+// compiledIn are groups that every annex serves, in the order of discovery.
 var compiledIn = []string{"apiregistration.k8s.io", "events.k8s.io", "apiextensions.k8s.io", "coordination.k8s.io", "hosting.annex.dev"}
 
 const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -73,7 +73,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 	if found.Resource != "widgets" || found.SingularResource != "widget" || found.ResponseKind.Kind != "Widget" || found.Scope != apidiscoveryv2.ScopeNamespace ||
 		!slices.Equal(found.ShortNames, []string{"wi"}) || !slices.Equal(found.Categories, []string{"all"}) ||
 		!slices.Contains(found.Verbs, "watch") || len(found.Subresources) != 1 || found.Subresources[0].Subresource != "status" {
-		t.Errorf("discovery says of widgets %+v", found)
+		t.Errorf("discovery has widgets as %+v", found)
 	}
 
 	var order []string
@@ -104,7 +104,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 	}
 }
 
-// Old clients ask group by group.
+// Old clients read discovery group by group.
 func TestUnaggregatedDiscovery(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -276,7 +276,7 @@ func TestCRDsHaveAPIServices(t *testing.T) {
 	wait("v1", true)
 	widgets.deleteCRD(t)
 	wait("v1", false)
-	poll.Until(t, "the group leaves discovery", func() string {
+	poll.Until(t, "the group is removed from discovery", func() string {
 		if group, there := widgets.annex.discover(t, "/apis")[widgets.group]; there {
 			return fmt.Sprintf("%+v", group)
 		}
@@ -284,7 +284,6 @@ func TestCRDsHaveAPIServices(t *testing.T) {
 	})
 }
 
-// TestCompiledInAPIServiceIsRecreated deletes what discovery hangs on.
 func TestCompiledInAPIServiceIsRecreated(t *testing.T) {
 	t.Parallel()
 	apiServices := startAnnex(t).aggregator.ApiregistrationV1().APIServices()
@@ -306,22 +305,22 @@ func TestRemoteAPIServiceIsRefused(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	apiServices := a.aggregator.ApiregistrationV1().APIServices()
-	elsewhere := &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: "v1.elsewhere.example.com"},
+	remote := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.remote.example.com"},
 		Spec: apiregistrationv1.APIServiceSpec{
-			Group: "elsewhere.example.com", Version: "v1", GroupPriorityMinimum: 100, VersionPriority: 10, InsecureSkipTLSVerify: true,
-			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "elsewhere"},
+			Group: "remote.example.com", Version: "v1", GroupPriorityMinimum: 100, VersionPriority: 10, InsecureSkipTLSVerify: true,
+			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "remote"},
 		},
 	}
-	_, err := apiServices.Create(t.Context(), elsewhere, metav1.CreateOptions{})
+	_, err := apiServices.Create(t.Context(), remote, metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("got %v, want Invalid", err)
 	}
 	wantError(t, err, "spec.service: Forbidden: annex does not proxy requests to other servers; only local APIServices (without spec.service) are allowed")
 
-	// Nor can a local one be turned.
+	// A local one cannot become remote.
 	local := mustGet(t, apiServices, "v1.events.k8s.io")
-	local.Spec.Service = elsewhere.Spec.Service
+	local.Spec.Service = remote.Spec.Service
 	local.Spec.InsecureSkipTLSVerify = true
 	_, err = apiServices.Update(t.Context(), local, metav1.UpdateOptions{})
 	wantError(t, err, "annex does not proxy")

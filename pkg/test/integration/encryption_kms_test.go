@@ -29,8 +29,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// kms is a KMS plugin: a service on a unix socket that encrypts keys of annex with
-// keys that it has by name.
+// kms is a KMS plugin: a service on a unix socket that encrypts annex's keys with its own
+// keys.
 type kms struct {
 	socket string
 	keyID  atomic.Pointer[string]
@@ -39,10 +39,10 @@ type kms struct {
 
 var _ service.Service = &kms{}
 
-// newKMS returns a plugin that does not run yet.
+// newKMS returns a plugin that is not started.
 func newKMS(t *testing.T) *kms {
 	t.Helper()
-	// Paths of sockets are short, names of tests are not.
+	// Paths of sockets must be short.
 	dir, err := os.MkdirTemp("", "kms-")
 	expectNoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -51,7 +51,7 @@ func newKMS(t *testing.T) *kms {
 	return k
 }
 
-// use makes the plugin encrypt with another key.
+// use changes the key of the plugin.
 func (k *kms) use(keyID string) { k.keyID.Store(&keyID) }
 
 func (k *kms) run(t *testing.T) {
@@ -110,13 +110,12 @@ func (k *kms) Decrypt(_ context.Context, _ string, request *service.DecryptReque
 	return opener.Open(nil, nonce, sealed, nil)
 }
 
-// Status says which key is used.
+// Status reports the key in use.
 func (k *kms) Status(context.Context) (*service.StatusResponse, error) {
 	return &service.StatusResponse{Version: "v2", Healthz: "ok", KeyID: *k.keyID.Load()}, nil
 }
 
-// TestEncryptionKMSKeyRotation replaces the key inside the KMS, of which annex' file says
-// nothing.
+// TestEncryptionKMSKeyRotation changes the key inside the KMS; the configuration is the same.
 func TestEncryptionKMSKeyRotation(t *testing.T) {
 	t.Parallel()
 	plugin := startKMS(t)
@@ -129,7 +128,7 @@ func TestEncryptionKMSKeyRotation(t *testing.T) {
 		}
 	}
 	plugin.use("key-2")
-	// annex asks once a minute which key it is, and when it starts.
+	// annex checks the key at its start, and once a minute.
 	s.annex = s.annex.restart(t, flag)
 	s.mustRead(t, "with another key in the KMS")
 	s.rewrite(t)
@@ -141,7 +140,7 @@ func TestEncryptionKMSKeyRotation(t *testing.T) {
 	s.mustRead(t, "written again")
 }
 
-// TestEncryptionKMSUnavailable starts annex while the plugin does not run.
+// TestEncryptionKMSUnavailable starts annex before the plugin.
 func TestEncryptionKMSUnavailable(t *testing.T) {
 	t.Parallel()
 	plugin := newKMS(t)
@@ -149,7 +148,7 @@ func TestEncryptionKMSUnavailable(t *testing.T) {
 	file := writeFile(t, "encryption.yaml", encryptionConfig("secrets", plugin.provider("vault")))
 	p := startProcess(t, dataDir, "--encryption-provider-config="+file)
 	a := servingAt(t, dataDir)
-	poll.Until(t, "readiness waits for the plugin alone", func() string {
+	poll.Until(t, "only the plugin fails readiness", func() string {
 		ready, plugins, live := a.get(t, "/readyz"), a.get(t, "/readyz/kms-providers"), a.get(t, "/livez")
 		if ready.code == http.StatusInternalServerError && plugins.code == http.StatusInternalServerError && live.code == http.StatusOK &&
 			bytes.Count(ready.body, []byte("[-]")) == 1 {

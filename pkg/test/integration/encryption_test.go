@@ -29,8 +29,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// secretText is what nobody may find in etcd.
-const secretText = "nobody-may-read-this"
+// secretText must not be in etcd in plain text.
+const secretText = "plain-secret-text"
 
 // provider is the YAML of a provider with keys, newest first.
 func provider(kind string, names ...string) string {
@@ -42,7 +42,7 @@ func provider(kind string, names ...string) string {
 	return fmt.Sprintf("{%s: {keys: [%s]}}", kind, strings.Join(keys, ", "))
 }
 
-// encryptionConfig is a file with one rule: the resources that the providers are for.
+// encryptionConfig is a configuration with one rule.
 func encryptionConfig(resources string, providers ...string) []byte {
 	return fmt.Appendf(nil, `
 apiVersion: apiserver.config.k8s.io/v1
@@ -53,21 +53,21 @@ resources:
 `, resources, strings.Join(providers, ", "))
 }
 
-// encryptedObjects is a server with objects that hide something: of a kind of Kubernetes,
-// of one of annex and a custom resource.
+// encryptedObjects are a Secret, a Store and a custom resource of one server, with
+// secretText.
 type encryptedObjects struct {
 	*resource
 	uids map[string]types.UID
 }
 
-// createEncryptedObjects makes the objects.
+// createEncryptedObjects creates the objects.
 func createEncryptedObjects(t *testing.T, widgets *resource) *encryptedObjects {
 	t.Helper()
 	s := &encryptedObjects{resource: widgets, uids: map[string]types.UID{}}
 	s.uids["secret"] = s.annex.createSecret(t, s.namespace, "s", secretText).UID
 	s.uids["widget"] = s.create(t, "v1", "w", "spec: {text: "+secretText+"}").GetUID()
 	s.uids["store"] = s.annex.newStore(t, secretText).UID
-	// From then on annex has no reason to write it.
+	// From then on annex does not write it.
 	poll.Until(t, "the Store has a status", func() string {
 		store, err := s.annex.hosting.HostingV1alpha1().Stores().Get(t.Context(), secretText, metav1.GetOptions{})
 		if err == nil && len(store.Status.Conditions) == 0 {
@@ -78,7 +78,7 @@ func createEncryptedObjects(t *testing.T, widgets *resource) *encryptedObjects {
 	return s
 }
 
-// read returns what is wrong with the objects as clients see them.
+// read returns a problem of reading the objects.
 func (s *encryptedObjects) read(t *testing.T) (problem string) {
 	t.Helper()
 	secret, err := s.annex.kube.CoreV1().Secrets(s.namespace).Get(t.Context(), "s", metav1.GetOptions{})
@@ -104,8 +104,7 @@ func (s *encryptedObjects) mustRead(t *testing.T, when string) {
 	}
 }
 
-// rewrite writes all objects of these resources as they are, which `kubectl replace`
-// does; the Store of annex itself is among them.
+// rewrite updates all objects of these resources without changes, as `kubectl replace`.
 func (s *encryptedObjects) rewrite(t *testing.T) {
 	t.Helper()
 	for _, resource := range []schema.GroupVersionResource{
@@ -119,7 +118,7 @@ func (s *encryptedObjects) rewrite(t *testing.T) {
 			for _, object := range all.Items {
 				_, err := s.annex.dynamic.Resource(resource).Namespace(object.GetNamespace()).Update(t.Context(), &object, metav1.UpdateOptions{})
 				if err != nil {
-					return err.Error() // annex itself writes the Stores' status
+					return err.Error() // annex writes the status of Stores
 				}
 			}
 			return ""
@@ -127,7 +126,7 @@ func (s *encryptedObjects) rewrite(t *testing.T) {
 	}
 }
 
-// values are what etcd holds of the objects.
+// values are the values of the objects in etcd.
 func (s *encryptedObjects) values(t *testing.T) map[string][]byte {
 	t.Helper()
 	annexEtcd, values := s.annex.etcd(t), map[string][]byte{}
@@ -137,7 +136,7 @@ func (s *encryptedObjects) values(t *testing.T) map[string][]byte {
 	return values
 }
 
-// expectStoredPrefix fails unless etcd holds all of the objects behind a prefix.
+// expectStoredPrefix fails unless all values in etcd have a prefix.
 func (s *encryptedObjects) expectStoredPrefix(t *testing.T, prefix string) {
 	t.Helper()
 	for key, value := range s.values(t) {
@@ -147,19 +146,18 @@ func (s *encryptedObjects) expectStoredPrefix(t *testing.T, prefix string) {
 	}
 }
 
-// encryptedResources are the resources of a secretive server.
+// encryptedResources are the resources of encryptedObjects.
 func encryptedResources(group string) string {
 	return "secrets, stores.hosting.annex.dev, widgets." + group
 }
 
-// TestEncryptionProviders writes with each provider, reads again after a restart,
-// and finds nothing readable in etcd.
+// TestEncryptionProviders writes with each provider, and reads before and after a restart.
 func TestEncryptionProviders(t *testing.T) {
 	t.Parallel()
 	plugin := startKMS(t)
 	t.Cleanup(func() { // after the tests below
 		if plugin.calls.Load() == 0 && !t.Failed() {
-			t.Error("the KMS plugin was not asked")
+			t.Error("the KMS plugin was not called")
 		}
 	})
 	tests := map[string]struct{ provider, prefix string }{
@@ -180,7 +178,7 @@ func TestEncryptionProviders(t *testing.T) {
 				t.Errorf("a resource that is not listed is stored as %q", stored)
 			}
 			s.mustRead(t, "written")
-			s.waitForExactUsage(t) // bytes are counted as they are stored
+			s.waitForExactUsage(t) // the status counts encrypted bytes
 			s.annex = s.annex.restart(t, flag)
 			s.mustRead(t, "after a restart")
 			if got := s.annex.get(t, "/readyz/kms-providers"); got.code != http.StatusOK {
@@ -190,8 +188,8 @@ func TestEncryptionProviders(t *testing.T) {
 	}
 }
 
-// TestEncryptionWildcards encrypts all there is, but for what an earlier rule leaves
-// out, and everything works as ever: definitions, APIServices, watches, leases.
+// TestEncryptionWildcards encrypts everything except resources of an earlier rule. CRDs,
+// APIServices, watches and leases still work.
 func TestEncryptionWildcards(t *testing.T) {
 	t.Parallel()
 	config := fmt.Appendf(nil, `
@@ -204,12 +202,10 @@ resources:
 - {resources: ['*.*'], providers: [%s]}
 `, provider("secretbox", "annexes"), provider("aesgcm", "cores"), provider("aescbc", "others"))
 	widgets := startAnnex(t, "--encryption-provider-config="+writeFile(t, "encryption.yaml", config)).installCRD(t, newCRD(t, anySchema))
-	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := widgets.watch(t, "v1", metav1.ListOptions{})
 	s := createEncryptedObjects(t, widgets)
 	if event := nextEvent(t, events); event.Type != watch.Added || !strings.Contains(describe(event), "w") {
-		t.Errorf("the watch says %s", describe(event))
+		t.Errorf("the watch received %s", describe(event))
 	}
 	s.mustRead(t, "written")
 	s.annex.createConfigMap(t, s.namespace, "c", secretText)
@@ -243,8 +239,8 @@ resources:
 	s.annex.waitForNamespaceDeleted(t, s.namespace)
 }
 
-// TestEncryptionRotation replaces a key while annex serves, step by step as the
-// documentation says, then moves to a KMS and back to plain text.
+// TestEncryptionRotation replaces a key while annex serves, in the steps of the
+// documentation, then moves to a KMS and back to plain text.
 func TestEncryptionRotation(t *testing.T) {
 	t.Parallel()
 	plugin := startKMS(t)
@@ -274,7 +270,7 @@ func TestEncryptionRotation(t *testing.T) {
 	for _, step := range steps {
 		mustWrite(t, file, encryptionConfig(resources, step.providers...))
 		poll.Until(t, step.what, func() string {
-			// What is written now says which file is in force.
+			// A new value shows which file is in force.
 			s.annex.createSecret(t, s.namespace, "probe", secretText)
 			stored := etcdValue(t, s.annex.etcd(t), "/annex/secrets/"+s.namespace+"/probe")
 			if err := s.annex.kube.CoreV1().Secrets(s.namespace).Delete(t.Context(), "probe", metav1.DeleteOptions{}); err != nil {
@@ -296,13 +292,13 @@ func TestEncryptionRotation(t *testing.T) {
 
 func mustWrite(t *testing.T, path string, content []byte) {
 	t.Helper()
-	// As editors and mounted ConfigMaps do it.
+	// As editors and mounted ConfigMaps do.
 	expectNoError(t, os.WriteFile(path+".new", content, 0o600))
 	expectNoError(t, os.Rename(path+".new", path))
 }
 
-// TestEncryptionMissingKey starts annex without the key that objects were written
-// with: it says so to whoever asks for them, and loses nothing.
+// TestEncryptionMissingKey starts annex without the key of stored objects: reads return an
+// error, and no object is lost.
 func TestEncryptionMissingKey(t *testing.T) {
 	t.Parallel()
 	crd := newCRD(t, anySchema)
@@ -341,14 +337,14 @@ func TestEncryptionMissingKey(t *testing.T) {
 			}
 		}
 		if got := s.annex.get(t, "/readyz"); got.code != http.StatusInternalServerError {
-			t.Errorf("%s: it says that it is ready: %s", name, got)
+			t.Errorf("%s: it is ready: %s", name, got)
 		}
 		if got := s.annex.get(t, "/api/v1/namespaces/"+s.namespace); got.code != http.StatusOK {
 			t.Errorf("%s: what is not encrypted: %s", name, got)
 		}
 		after := s.values(t)
 		for key, value := range before {
-			// Of the Store annex may have written the status before it stopped.
+			// annex may have written the status of the Store before it stopped.
 			written := strings.HasSuffix(key, secretText) && bytes.HasPrefix(after[key], []byte("k8s:enc:secretbox:v1:lost:"))
 			if !written && !bytes.Equal(after[key], value) {
 				t.Errorf("%s: %s changed to %.40q", name, key, after[key])
@@ -384,7 +380,7 @@ func servingAt(t *testing.T, dataDir string) *annex {
 	return newAnnex(t, &testserver.Server{URL: config.Host, DataDir: dataDir, Kubeconfig: kubeconfig, AnnexConfig: config})
 }
 
-// TestEncryptionReload breaks the file while annex serves. Metrics and stderr are of
+// TestEncryptionReload breaks the file while annex serves. Metrics and stderr are global to
 // a process.
 func TestEncryptionReload(t *testing.T) {
 	t.Parallel()
@@ -416,8 +412,13 @@ func TestEncryptionReload(t *testing.T) {
 	mustWrite(t, file, encryptionConfig("secrets", "{secretbox: {keys: [{name: new, secret: c2hvcnQ=}]}}"))
 	reloads("failure", 1)
 	written("k8s:enc:secretbox:v1:old:")
-	if log := p.Stderr(); !strings.Contains(log, file+":6: resources[0].providers[0].secretbox.keys[0].secret: ") || strings.Contains(log, "c2hvcnQ=") {
-		t.Errorf("stderr does not say what is wrong, or says too much: %s", log)
+	// stderr comes through a pipe.
+	poll.UntilDone(t, "stderr names the field", func() (bool, string) {
+		log := p.Stderr()
+		return strings.Contains(log, file+":6: resources[0].providers[0].secretbox.keys[0].secret: "), log
+	})
+	if log := p.Stderr(); strings.Contains(log, "c2hvcnQ=") {
+		t.Errorf("stderr contains the secret: %s", log)
 	}
 	expectNoError(t, os.Remove(file))
 	reloads("failure", 2)
@@ -431,7 +432,7 @@ func TestEncryptionReload(t *testing.T) {
 	terminate(t, p)
 }
 
-// TestEncryptionWithoutReload keeps what was in force at the start.
+// TestEncryptionWithoutReload uses the configuration of the start.
 func TestEncryptionWithoutReload(t *testing.T) {
 	t.Parallel()
 	file := writeFile(t, "encryption.yaml", encryptionConfig("secrets", provider("secretbox", "old")))

@@ -26,8 +26,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// startFlowControlled starts a server in which everybody may do everything, and
-// some users have tokens that are their names.
+// startFlowControlled starts a server that allows every request, with users whose tokens
+// are their names.
 func startFlowControlled(t *testing.T, flags ...string) *annex {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
@@ -45,7 +45,7 @@ const (
 	waiting                       = handSize * queueLength
 )
 
-// createSingleSeatLevel makes a level with one seat, for some users.
+// createSingleSeatLevel creates a priority level with one seat, for some users.
 func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontrolv1.FlowSchema {
 	t.Helper()
 	_, err := a.kube.FlowcontrolV1().PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
@@ -83,7 +83,7 @@ func (a *annex) createSingleSeatLevel(t *testing.T, users ...string) *flowcontro
 	return schema
 }
 
-// levelState is what the debug dump says of a priority level.
+// levelState is the state of a priority level in the debug dump.
 type levelState struct{ waiting, executing, rejected int }
 
 func (a *annex) levelState(t *testing.T, name string) levelState {
@@ -114,15 +114,14 @@ func (a *annex) waitForLevel(t *testing.T, name string, want levelState) {
 	})
 }
 
-// flood sends creates that keep the seat they get until they are released: a
-// webhook holds them.
+// flood sends creates that keep their seat until they are released: a webhook delays them.
 type flood struct {
 	annex   *annex
 	client  *http.Client
 	ctx     context.Context
 	running sync.WaitGroup
 
-	seated   chan int // the number of a request that got its seat
+	seated   chan int // the number of a request that got a seat
 	answers  chan response
 	released []chan struct{}
 	ended    map[int]bool
@@ -137,7 +136,7 @@ func (f *flood) release(i int) {
 	}
 }
 
-// newFlood returns a flood that has not begun, of at most so many requests.
+// newFlood returns a flood of at most so many requests.
 func (a *annex) newFlood(t *testing.T, user string, most int) *flood {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
@@ -204,8 +203,8 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 	panic("unreachable")
 }
 
-// TestFlowControlFlood has one client send more than its level takes: what is too
-// much is refused, and others are served, in other levels and in the same.
+// TestFlowControlFlood sends more requests of one client than its priority level accepts.
+// The excess is refused, and other clients are served, in other levels and in the same.
 func TestFlowControlFlood(t *testing.T) {
 	t.Parallel()
 	// Of sixty seats a level with one share of some two hundred and fifty gets one.
@@ -213,7 +212,7 @@ func TestFlowControlFlood(t *testing.T) {
 	schema := a.createSingleSeatLevel(t, "flooder", "neighbour")
 	const path = "/api/v1/namespaces/default/configmaps"
 	neighbour, stranger := a.httpClientAs(t, bearerToken("neighbour")), a.httpClientAs(t, bearerToken("stranger"))
-	poll.UntilDone(t, "the FlowSchema is followed", func() (bool, string) {
+	poll.UntilDone(t, "the FlowSchema is in force", func() (bool, string) {
 		r := send(t, neighbour, http.MethodGet, a.URL+path, "")
 		uid := r.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
 		return uid == string(schema.UID) && r.code == http.StatusOK, fmt.Sprintf("%d by the schema %s", r.code, uid)
@@ -249,12 +248,12 @@ func TestFlowControlFlood(t *testing.T) {
 		served <- r
 	}()
 	a.waitForLevel(t, "narrow", levelState{waiting: waiting + 1, executing: 1, rejected: refused})
-	// What waited before goes first. What comes later does not, however much it is; of
-	// that one may get the seat before the answer is here.
+	// Requests that waited before are served first. Later ones are not, however many there
+	// are; one of them may get a seat before this response arrives.
 	var r response
 	for turns := 0; r.code == 0; turns++ {
 		if turns > waiting+1 {
-			t.Fatalf("%d requests of the flood went before the one of another client", turns)
+			t.Fatalf("%d requests of the flood were served before the other client", turns)
 		}
 		f.send(t, 2)
 		f.release(seated)
@@ -262,7 +261,7 @@ func TestFlowControlFlood(t *testing.T) {
 		case r = <-served:
 		case seated = <-f.seated:
 		case <-time.After(poll.Timeout):
-			t.Fatal("nobody gets the seat")
+			t.Fatal("no request gets the seat")
 		}
 	}
 	if r.code != http.StatusOK {
@@ -283,12 +282,12 @@ func TestFlowControlObjects(t *testing.T) {
 	// A patch, because annex writes the status at the same time.
 	first := []byte(`{"spec":{"matchingPrecedence":9999}}`)
 	if _, err := schemas.Patch(t.Context(), "catch-all", types.MergePatchType, first, metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
-		t.Errorf("changing what is mandatory: %v, want invalid", err)
+		t.Errorf("change a mandatory FlowSchema: %v, want invalid", err)
 	}
 	for _, name := range []string{"catch-all", "global-default"} {
 		before := mustGet(t, schemas, name)
 		mustDelete(t, schemas, name)
-		poll.UntilDone(t, name+" is made again", func() (bool, string) {
+		poll.UntilDone(t, name+" is recreated", func() (bool, string) {
 			after, err := schemas.Get(t.Context(), name, metav1.GetOptions{})
 			return err == nil && after.UID != before.UID, fmt.Sprint(err)
 		})
@@ -300,10 +299,10 @@ func TestFlowControlObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The second would be changed back with the first.
+	// The second is restored in the same pass as the first.
 	patch("probes", `{"metadata":{"annotations":{"apf.kubernetes.io/autoupdate-spec":"false"}},"spec":{"matchingPrecedence":77}}`)
 	patch("service-accounts", `{"spec":{"matchingPrecedence":77}}`)
-	poll.UntilDone(t, "what belongs to annex is changed back", func() (bool, string) {
+	poll.UntilDone(t, "annex restores its FlowSchema", func() (bool, string) {
 		schema, err := schemas.Get(t.Context(), "service-accounts", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -311,7 +310,7 @@ func TestFlowControlObjects(t *testing.T) {
 		return schema.Spec.MatchingPrecedence == 9000, fmt.Sprint(schema.Spec.MatchingPrecedence)
 	})
 	if probes, err := schemas.Get(t.Context(), "probes", metav1.GetOptions{}); err != nil || probes.Spec.MatchingPrecedence != 77 {
-		t.Errorf("what the administrator made their own was changed back: %v, %v", probes, err)
+		t.Errorf("a FlowSchema without auto-update was restored: %v, %v", probes, err)
 	}
 }
 
@@ -323,6 +322,6 @@ func TestFlowControlDisabled(t *testing.T) {
 		t.Errorf("%d by the schema %q, want no schema", r.code, uid)
 	}
 	if r := a.get(t, "/debug/api_priority_and_fairness/dump_priority_levels"); r.code != http.StatusNotFound {
-		t.Errorf("the dump of what is off: %s", r)
+		t.Errorf("the dump with flow control disabled: %s", r)
 	}
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// family is objects that own each other, and a model of what becomes of them: only
-// the UIDs of the owners that each has.
+// family is a set of objects that own each other, with a model of them: the UIDs of the
+// owners of each.
 type family struct {
 	members []*testObject
 	owners  map[types.UID][]types.UID
 }
 
-// newFamily makes objects of two kinds, each owned by some of those before it.
+// newFamily creates objects of two kinds, each owned by some of the previous ones.
 func newFamily(t *testing.T, widgets *resource, random *rand.Rand, name string) *family {
 	t.Helper()
 	f := &family{owners: map[types.UID][]types.UID{}}
@@ -52,8 +52,8 @@ func newFamily(t *testing.T, widgets *resource, random *rand.Rand, name string) 
 	return f
 }
 
-// delete has a member deleted, and its dependents as the model says: who had owners
-// and has none left goes, who has some left loses those that went.
+// delete deletes a member, and updates the model: dependents without any owner left are
+// deleted, others lose the reference.
 func (f *family) delete(t *testing.T, random *rand.Rand) (what string) {
 	t.Helper()
 	var left []*testObject
@@ -96,7 +96,7 @@ func (f *family) has(uid types.UID) bool {
 	return alive
 }
 
-// difference says which members are not as the model says.
+// difference returns the members that differ from the model.
 func (f *family) difference(t *testing.T) (problem string) {
 	t.Helper()
 	for _, member := range f.members {
@@ -110,8 +110,8 @@ func (f *family) difference(t *testing.T) (problem string) {
 	return problem
 }
 
-// TestGarbageCollectionMatchesModel deletes members of random families at random, and
-// compares who is left.
+// TestGarbageCollectionMatchesModel deletes random members of random families, and compares
+// the remaining ones with the model.
 func TestGarbageCollectionMatchesModel(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)

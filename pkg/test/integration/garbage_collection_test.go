@@ -18,20 +18,20 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
 var configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
-// testObject is an object of a test that owns or is owned.
+// testObject is an object that owns others or is owned.
 type testObject struct {
 	objects metadata.ResourceInterface
 	kind    schema.GroupVersionKind
 	meta    metav1.ObjectMeta
 }
 
-// objects is a client of an object's resource and namespace, for every kind alike.
+// objects returns a client for the resource and namespace of an object.
 func (a *annex) objects(t *testing.T, of *testObject) metadata.ResourceInterface {
 	t.Helper()
 	annexMetadata, err := metadata.NewForConfigAndClient(metadata.ConfigFor(a.AnnexConfig), a.http)
@@ -40,10 +40,10 @@ func (a *annex) objects(t *testing.T, of *testObject) metadata.ResourceInterface
 	return annexMetadata.Resource(of.kind.GroupVersion().WithResource(plural)).Namespace(of.meta.Namespace)
 }
 
-// change says what is particular to an object that is made.
+// change modifies a new object.
 type change func(*metav1.ObjectMeta)
 
-// ownedBy has an object owned by others, which it blocks.
+// ownedBy adds owners whose deletion the object blocks.
 func ownedBy(by ...*testObject) change {
 	return func(meta *metav1.ObjectMeta) {
 		for _, owner := range by {
@@ -52,7 +52,7 @@ func ownedBy(by ...*testObject) change {
 	}
 }
 
-// ownedWithoutBlocking has an object owned by others that do not wait for it.
+// ownedWithoutBlocking adds owners that do not wait for the object.
 func ownedWithoutBlocking(by ...*testObject) change {
 	return func(meta *metav1.ObjectMeta) {
 		for _, owner := range by {
@@ -61,7 +61,7 @@ func ownedWithoutBlocking(by ...*testObject) change {
 	}
 }
 
-// withFinalizer keeps an object from going by itself.
+// withFinalizer adds the finalizer of the tests.
 func withFinalizer(meta *metav1.ObjectMeta) { meta.Finalizers = []string{testFinalizer} }
 
 func (o *testObject) reference(blocks bool) metav1.OwnerReference {
@@ -71,7 +71,7 @@ func (o *testObject) reference(blocks bool) metav1.OwnerReference {
 	}
 }
 
-// configMap makes a ConfigMap.
+// configMap creates a ConfigMap.
 func (a *annex) configMap(t *testing.T, namespace, name string, changes ...change) *testObject {
 	t.Helper()
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -84,7 +84,7 @@ func (a *annex) configMap(t *testing.T, namespace, name string, changes ...chang
 	return o
 }
 
-// own makes a Widget, in the resource's namespace.
+// own creates a Widget in the namespace of the resource.
 func (r *resource) own(t *testing.T, name string, changes ...change) *testObject {
 	t.Helper()
 	object := r.object(t, "v1", name, "spec: {}")
@@ -109,7 +109,7 @@ func (o *testObject) delete(t *testing.T, propagation metav1.DeletionPropagation
 
 func (o *testObject) String() string { return o.kind.Kind + " " + o.meta.Name }
 
-// live reads the object, and returns nil if it is gone.
+// live reads the object, and returns nil if it is deleted.
 func (o *testObject) live(t *testing.T) *metav1.PartialObjectMetadata {
 	t.Helper()
 	found, err := o.objects.Get(t.Context(), o.meta.Name, metav1.GetOptions{})
@@ -132,7 +132,7 @@ func (o *testObject) waitForDeletion(t *testing.T) {
 	})
 }
 
-// expectPresent fails if the object is gone or is going.
+// expectPresent fails if the object is deleted or terminating.
 func (o *testObject) expectPresent(t *testing.T) {
 	t.Helper()
 	if found := o.live(t); found == nil || found.DeletionTimestamp != nil {
@@ -140,7 +140,7 @@ func (o *testObject) expectPresent(t *testing.T) {
 	}
 }
 
-// release takes away the finalizer of the tests.
+// removeFinalizer removes the finalizer of the tests.
 func (o *testObject) removeFinalizer(t *testing.T) {
 	t.Helper()
 	patch := []byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + testFinalizer + `"]}}`)
@@ -153,8 +153,8 @@ func (o *testObject) removeFinalizer(t *testing.T) {
 	}
 }
 
-// waitForGarbageCollector returns when the garbage collector has done what it had to do before, or
-// nearly so: it collects something that came later.
+// waitForGarbageCollector waits until the garbage collector has deleted a new object, and so
+// has most likely processed everything before it.
 func (a *annex) waitForGarbageCollector(t *testing.T, namespace string) {
 	t.Helper()
 	owner := a.configMap(t, namespace, "fence-owner")
@@ -163,7 +163,7 @@ func (a *annex) waitForGarbageCollector(t *testing.T, namespace string) {
 	fence.waitForDeletion(t)
 }
 
-// clusterWidgets installs Widgets without a namespace.
+// clusterWidgets installs cluster-scoped Widgets.
 func (a *annex) clusterWidgets(t *testing.T) *resource {
 	t.Helper()
 	crd := newCRD(t, anySchema)
@@ -192,7 +192,7 @@ func TestGarbageCollectionOfDependents(t *testing.T) {
 	for _, object := range []*testObject{typed, custom, last, global, inNamespace, globalToo} {
 		object.waitForDeletion(t)
 	}
-	poll.Until(t, "an owner that is gone is taken away", func() string {
+	poll.Until(t, "the reference to a deleted owner is removed", func() string {
 		if owners := kept.live(t).OwnerReferences; len(owners) != 1 || owners[0].UID != keeper.meta.UID {
 			return fmt.Sprint(owners)
 		}
@@ -234,7 +234,7 @@ func TestForegroundDeletion(t *testing.T) {
 			object.waitForDeletion(t)
 		}
 		if free.live(t) == nil {
-			t.Error("what blocks nothing and is held is gone")
+			t.Error("a dependent with a finalizer that does not block is deleted")
 		}
 		free.removeFinalizer(t)
 		free.waitForDeletion(t)
@@ -245,7 +245,7 @@ func TestOrphanDeletion(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
-	// One without a namespace would wait while another test has broken Widgets.
+	// A cluster-scoped owner would wait while another test has unreadable Widgets.
 	owners := []*testObject{a.configMap(t, widgets.namespace, "typed"), widgets.own(t, "custom")}
 	var orphans []*testObject
 	for i, owner := range owners {
@@ -266,8 +266,8 @@ func TestOrphanDeletion(t *testing.T) {
 	}
 }
 
-// TestGarbageCollectionWithInvalidOwners has references that lead nowhere, or that
-// nothing can be said about.
+// TestGarbageCollectionWithInvalidOwners has references to objects that do not exist or that
+// cannot be resolved.
 func TestGarbageCollectionWithInvalidOwners(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
@@ -289,7 +289,7 @@ func TestGarbageCollectionWithInvalidOwners(t *testing.T) {
 	stays := map[string]*testObject{
 		"unknown kind":      a.configMap(t, namespace, "unknown-kind", refer(func(r *metav1.OwnerReference) { r.Kind = "Gadget" })),
 		"unknown version":   a.configMap(t, namespace, "unknown-version", refer(func(r *metav1.OwnerReference) { r.APIVersion, r.UID = widgets.group+"/v9", "no-such" })),
-		"unknown group":     a.configMap(t, namespace, "unknown-group", refer(func(r *metav1.OwnerReference) { r.APIVersion = "nobody.example.com/v1" })),
+		"unknown group":     a.configMap(t, namespace, "unknown-group", refer(func(r *metav1.OwnerReference) { r.APIVersion = "unknown.example.com/v1" })),
 		"cluster-scoped":    cluster.own(t, "cluster-scoped", ownedBy(owner)),
 		"one of two counts": a.configMap(t, namespace, "two", ownedBy(owner, &testObject{kind: widgets.kind(), meta: metav1.ObjectMeta{Name: "x", UID: "no-such"}})),
 	}
@@ -313,7 +313,7 @@ func TestGarbageCollectionWithInvalidOwners(t *testing.T) {
 				return fmt.Sprintf("%v, error %v", events, err)
 			}
 			if !strings.Contains(events.Items[0].Message, string(owner.meta.UID)) {
-				t.Errorf("the event says %q", events.Items[0].Message)
+				t.Errorf("the event is %q", events.Items[0].Message)
 			}
 			return ""
 		})
@@ -324,7 +324,7 @@ func (r *resource) kind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: r.group, Version: "v1", Kind: "Widget"}
 }
 
-// Owners of a kind that comes to be served can be told apart.
+// Once the kind of an owner is served, references to it are resolved.
 func TestGarbageCollectionOfLaterCRD(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
@@ -338,7 +338,7 @@ func TestGarbageCollectionOfLaterCRD(t *testing.T) {
 	dependent.waitForDeletion(t)
 }
 
-// The objects of a definition go with it, and what they own too.
+// The objects of a CRD are deleted with it, and their dependents too.
 func TestGarbageCollectionAfterCRDDeletion(t *testing.T) {
 	t.Parallel()
 	a := readableAnnex(t)
@@ -375,7 +375,7 @@ func TestGarbageCollectionOfCycles(t *testing.T) {
 	one[0].delete(t, metav1.DeletePropagationForeground)
 	three[0].delete(t, metav1.DeletePropagationForeground)
 	both[0].delete(t, metav1.DeletePropagationForeground)
-	// It may be gone by then.
+	// It may already be deleted.
 	foreground := metav1.DeletePropagationForeground
 	if err := both[1].objects.Delete(t.Context(), both[1].meta.Name, metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
@@ -388,8 +388,7 @@ func TestGarbageCollectionOfCycles(t *testing.T) {
 	}
 }
 
-// A resource that cannot be read keeps only those deletions from ending that it may
-// have dependents of.
+// An unreadable resource delays only deletions of owners that may have dependents in it.
 func TestGarbageCollectionWithUnreadableResource(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -405,7 +404,7 @@ func TestGarbageCollectionWithUnreadableResource(t *testing.T) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
 			Strategy: apiextensionsv1.WebhookConverter,
 			Webhook: &apiextensionsv1.WebhookConversion{
-				ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/nobody-listens")},
+				ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/unreachable")},
 				ConversionReviewVersions: []string{"v1"},
 			},
 		}
@@ -428,11 +427,11 @@ func TestGarbageCollectionWithUnreadableResource(t *testing.T) {
 			dependent.waitForDeletion(t)
 		}
 	}
-	// Here it may have dependents.
+	// In this namespace it may have dependents.
 	owner := a.configMap(t, broken.namespace, "owner")
 	dependent := a.configMap(t, broken.namespace, "dependent", ownedBy(owner))
 	owner.delete(t, metav1.DeletePropagationOrphan)
-	poll.Until(t, "an event says what the deletion waits for", func() string {
+	poll.Until(t, "an event has the reason DependentsUnknown", func() string {
 		events, err := a.kube.CoreV1().Events(broken.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(owner.meta.UID)})
 		if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "DependentsUnknown" || !strings.Contains(events.Items[0].Message, broken.name) {
 			return fmt.Sprintf("%v, error %v", events, err)
@@ -440,7 +439,7 @@ func TestGarbageCollectionWithUnreadableResource(t *testing.T) {
 		return ""
 	})
 	if live := owner.live(t); live == nil || !slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents) {
-		t.Errorf("the owner is %+v, want it to wait for what cannot be read", live)
+		t.Errorf("the owner is %+v, want it to wait for unreadable dependents", live)
 	}
 	broken.updateCRD(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
@@ -476,9 +475,7 @@ func TestGarbageCollectionAfterRestart(t *testing.T) {
 	orphan := a.configMap(t, widgets.namespace, "orphan", ownedBy(late))
 	owner.delete(t, metav1.DeletePropagationForeground)
 	late.delete(t, metav1.DeletePropagationOrphan)
-	a.Stop(t)
-
-	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+	a = a.restart(t)
 	for _, object := range []*testObject{owner, child, late, orphan} {
 		object.objects = a.objects(t, object)
 	}
@@ -498,10 +495,10 @@ func TestGarbageCollectionAfterRestart(t *testing.T) {
 	owner.waitForDeletion(t)
 }
 
-// The next leader ends what the last one began.
+// A new leader completes deletions of the previous one.
 func TestGarbageCollectionAfterLeaderChange(t *testing.T) {
 	t.Parallel()
-	endpoint := startEtcd(t, nil)
+	endpoint := etcdtest.Start(t, nil).Endpoint()
 	first := startReplica(t, endpoint)
 	leader := first.waitForLeader(t, "")
 	second := startReplica(t, endpoint)
@@ -516,7 +513,7 @@ func TestGarbageCollectionAfterLeaderChange(t *testing.T) {
 		return ""
 	})
 	first.Stop(t)
-	// Nobody leads for a moment.
+	// There is no leader for a moment.
 	child.removeFinalizer(t)
 	cause := widgets.own(t, "cause")
 	effect := second.configMap(t, widgets.namespace, "effect", ownedBy(cause))

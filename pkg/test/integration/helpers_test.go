@@ -6,6 +6,8 @@ package integration
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,21 @@ func expectNoError(t testing.TB, err error, explanation ...any) {
 		err = fmt.Errorf("%s: %w", fmt.Sprintf(explanation[0].(string), explanation[1:]...), err)
 	}
 	t.Fatal(err)
+}
+
+// closedPort returns an address without a listener. Its port is below those that the system
+// chooses for other listeners and for connections of tests in parallel.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)))
+		if err == nil {
+			listener.Close()
+			return listener.Addr().String()
+		}
+	}
+	t.Fatal("there is no free port")
+	return ""
 }
 
 // mustCreate creates an object with a typed client.

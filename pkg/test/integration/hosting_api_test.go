@@ -28,15 +28,14 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// newStore makes a Store of an etcd that is not there; nothing is placed on it.
+// newStore creates a Store of an unreachable etcd; nothing is placed on it.
 func (a *annex) newStore(t *testing.T, name string) *hostingv1alpha1.Store {
 	t.Helper()
 	store := &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{"http://127.0.0.1:1"}}},
 	}
-	created := mustCreate(t, a.hosting.HostingV1alpha1().Stores(), store)
-	return created
+	return mustCreate(t, a.hosting.HostingV1alpha1().Stores(), store)
 }
 
 func TestStoreClientset(t *testing.T) {
@@ -75,14 +74,14 @@ func TestStoreClientset(t *testing.T) {
 	})
 	expectNoError(t, err)
 	if !withStatus.Spec.Unschedulable || withStatus.Generation != 2 || withStatus.Status.Version != "9.9.9" {
-		t.Errorf("with another status it is %+v", withStatus)
+		t.Errorf("with another status: %+v", withStatus)
 	}
 
 	_, err = stores.Patch(t.Context(), created.Name, types.MergePatchType, []byte(`{"spec": {"etcd": null, "embedded": {}}}`), metav1.PatchOptions{})
 	wantError(t, err, "spec: Forbidden: may not change between `embedded` and `etcd`")
 	_, err = stores.Patch(t.Context(), created.Name, types.MergePatchType, []byte(`{"spec": {"etcd": {"endpoints": ["ftp://x"]}}}`), metav1.PatchOptions{})
 	wantError(t, err, `spec.etcd.endpoints[0]`, `"ftp"`)
-	// Strategic merge goes by the keys of the lists.
+	// Strategic merge uses the keys of lists.
 	_, err = stores.Patch(t.Context(), created.Name, types.StrategicMergePatchType, []byte(`{"metadata": {"labels": {"disk": "fast"}}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Errorf("strategic merge patch: %v", err)
@@ -92,10 +91,10 @@ func TestStoreClientset(t *testing.T) {
 		t.Errorf("list by label: %v, %v", picked, err)
 	}
 	mustDelete(t, stores, created.Name)
-	// It goes once it is sure that nothing is placed on it.
+	// It is deleted once annex knows that nothing is placed on it.
 	poll.Until(t, "the deleted Store is gone", func() string {
 		if _, err := stores.Get(t.Context(), created.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Sprintf("getting it: %v", err)
+			return fmt.Sprintf("get it: %v", err)
 		}
 		return ""
 	})
@@ -125,7 +124,7 @@ func TestStoreApply(t *testing.T) {
 	_, err = stores.Apply(t.Context(), applyhosting.Store("applied").WithSpec(applyhosting.StoreSpec().
 		WithEtcd(applyhosting.EtcdStore().WithEndpoints("http://127.0.0.1:2"))), metav1.ApplyOptions{FieldManager: "bob"})
 	if err != nil {
-		t.Errorf("adding an endpoint to a set that another manager began: %v", err)
+		t.Errorf("add an endpoint to a set of another manager: %v", err)
 	}
 	fine, err := applyhosting.ExtractStore(both, "bob")
 	if err != nil || len(fine.Spec.Taints) != 1 || *fine.Spec.Taints[0].Key != "remote" {
@@ -143,12 +142,12 @@ func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 	}
 	wantError(t, err, `stores.hosting.annex.dev "default" is forbidden: this Store always exists`)
 
-	// A collection loses the others. Another server's: the shared one's are in use.
+	// Stores of the shared server are in use, so another deletes the collection.
 	own := startAnnex(t)
 	own.newStore(t, "other")
 	ownStores := own.hosting.HostingV1alpha1().Stores()
 	err = ownStores.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
-	poll.Until(t, "of all Stores one is left", func() string {
+	poll.Until(t, "only the Store default is left", func() string {
 		list, listErr := ownStores.List(t.Context(), metav1.ListOptions{})
 		if listErr != nil || len(list.Items) != 1 || list.Items[0].Name != hostingv1alpha1.DefaultStoreName {
 			return fmt.Sprintf("after all were deleted (%v) there are %v (%v)", err, list, listErr)
@@ -194,7 +193,7 @@ func TestHostingInformers(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustDelete(t, stores, "informed")
-	poll.Until(t, "the informer tells of the deletion", func() string {
+	poll.Until(t, "the informer receives the deletion", func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		if slices.Contains(seen, "delete true") && slices.Contains(seen, "update true") && seen[0] == "add false" {
@@ -226,13 +225,13 @@ func TestHostedResourceClientset(t *testing.T) {
 		t.Errorf("created %+v", created.Spec)
 	}
 	if event := nextEvent(t, events); event.Type != watch.Added || event.Object.(*hostingv1alpha1.HostedResource).UID != created.UID {
-		t.Errorf("the watch saw %v", event)
+		t.Errorf("the watch received %v", event)
 	}
 	_, err = hosted.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec": {"storeName": "other"}}`), metav1.PatchOptions{})
 	wantError(t, err, "spec.storeName")
 	_, err = hosted.Create(t.Context(), &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: "nodots"}}, metav1.CreateOptions{})
 	wantError(t, err, `HostedResource.hosting.annex.dev "nodots" is invalid: metadata.name`)
-	poll.Until(t, "its status says that it waits for a definition", func() string {
+	poll.Until(t, "it is pending", func() string {
 		current, err := hosted.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -275,8 +274,8 @@ func TestHostingTables(t *testing.T) {
 	}
 }
 
-// annex's own kinds have no protobuf. Whoever asks for it gets JSON if that is
-// acceptable too, or is told what there is; never an error of the server.
+// annex's own kinds have no protobuf encoding. Requests for it get JSON if that is
+// acceptable too, otherwise 406 or 415, never 500.
 func TestHostingKindsHaveNoProtobuf(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)

@@ -18,8 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// incompressible returns so many characters that compression makes little of: a quarter
-// goes, because they are of base64.
+// incompressible returns random base64 characters, which compress by a quarter.
 func incompressible(characters int) string {
 	random := rand.NewChaCha8([32]byte{})
 	data := make([]byte, characters/4*3)
@@ -27,23 +26,21 @@ func incompressible(characters int) string {
 	return base64.StdEncoding.EncodeToString(data)
 }
 
-// TestLargeObject takes an object of 8 MiB through everything that can be done with
-// one, until it is too large.
+// TestLargeObject creates, reads, watches, patches and lists an object of 8 MiB, until it is
+// too large.
 func TestLargeObject(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	widgets.create(t, "v1", "small", "spec: {}")
-	events, err := widgets.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: widgets.get(t, "v1", "small").GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := widgets.watch(t, "v1", metav1.ListOptions{ResourceVersion: widgets.get(t, "v1", "small").GetResourceVersion()})
 
 	data := incompressible(8 << 20)
 	object := widgets.object(t, "v1", "large", "spec: {}")
 	object.Object["spec"] = map[string]any{"data": data}
 	created, err := widgets.in("v1").Create(t.Context(), object, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("creating an object of 8 MiB: %.300v", err)
+		t.Fatalf("create an object of 8 MiB: %.300v", err)
 	}
 	isWhole := func(what string, got *unstructured.Unstructured) {
 		t.Helper()
@@ -61,23 +58,23 @@ func TestLargeObject(t *testing.T) {
 
 	patched, err := widgets.patch(t, "v1", "large", `{"metadata":{"labels":{"patched":"yes"}}}`)
 	if err != nil {
-		t.Fatalf("patching a label: %.300v", err)
+		t.Fatalf("patch a label: %.300v", err)
 	}
 	isWhole("patched", patched)
 	list, err := widgets.in("v1").List(t.Context(), metav1.ListOptions{LabelSelector: "patched=yes"})
 	if err != nil || len(list.Items) != 1 {
-		t.Fatalf("listing: got %d objects, error %.300v, want one", len(list.Items), err)
+		t.Fatalf("list: got %d objects, error %.300v, want one", len(list.Items), err)
 	}
 	isWhole("listed", &list.Items[0])
 
-	// The request is small, what it makes is not.
+	// A small request can make a large object.
 	copies := `[{"op":"copy","from":"/spec/data","path":"/spec/again"}]`
 	_, err = widgets.in("v1").Patch(t.Context(), "large", types.JSONPatchType, []byte(copies), metav1.PatchOptions{})
 	if !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "bytes as it is stored: an object may have 16777216 bytes (--max-object-bytes)") {
-		t.Errorf("growing by a patch that copies: got %.300v, want a 413 with both sizes", err)
+		t.Errorf("grow it by a patch that copies: got %.300v, want a 413 with both sizes", err)
 	}
 	if err := widgets.in("v1").Delete(t.Context(), "large", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("deleting: %v", err)
+		t.Errorf("delete: %v", err)
 	}
 }
 

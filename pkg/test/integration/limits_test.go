@@ -19,10 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// setLimits sets what there may be of a resource, as a merge patch of its specification.
+// setLimits applies a merge patch to the specification of the HostedResource.
 func (r *resource) setLimits(t *testing.T, spec string) {
 	t.Helper()
 	poll.Until(t, "the limits of "+r.name+" are set", func() string {
@@ -32,14 +33,14 @@ func (r *resource) setLimits(t *testing.T, spec string) {
 	})
 }
 
-// tryCreateOf creates a Widget with so many bytes in it.
+// tryCreateOf creates a Widget with so many bytes.
 func (r *resource) tryCreateOf(t *testing.T, name string, size int) error {
 	t.Helper()
 	_, err := r.in("v1").Create(t.Context(), r.object(t, "v1", name, content(size)), metav1.CreateOptions{})
 	return err
 }
 
-// content does not compress.
+// content returns incompressible content.
 func content(size int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < size; i++ {
@@ -48,8 +49,7 @@ func content(size int) string {
 	return "spec: {text: \"" + b.String()[:size] + "\"}"
 }
 
-// waitForLimit waits until a limit is in force that has room for nothing: it may take
-// a moment until every server knows of it.
+// waitForLimit waits until a limit is in force that has no room.
 func (r *resource) waitForLimit(t *testing.T) {
 	t.Helper()
 	poll.Until(t, "the limit of "+r.name+" is in force", func() string {
@@ -79,15 +79,15 @@ func TestHostedResourceLimits(t *testing.T) {
 	_, err := r.in("v1").Create(t.Context(), r.object(t, "v1", "three", content(1)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	wantExceeded(t, err, "requested: objects=1, used: objects=2, limited: objects=2")
 
-	// What is deleted makes room at once, and what does not grow always passes.
-	expectNoError(t, r.in("v1").Delete(t.Context(), "two", metav1.DeleteOptions{}))
+	// A deletion makes room at once, and updates that do not grow always succeed.
+	r.delete(t, "two")
 	wantExceeded(t, r.tryCreateOf(t, "large", 400<<10), "in namespace "+r.namespace+", requested: storage=")
 	expectNoError(t, r.tryCreateOf(t, "two", 1<<10))
 	if _, err := r.in("v1").Patch(t.Context(), "two", types.MergePatchType, []byte(`{"spec": {"text": ""}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("an update that shrinks: %v", err)
 	}
 
-	r.waitForHostedResource(t, "says that a limit is reached", func(hosted *hostingv1alpha1.HostedResource) bool {
+	r.waitForHostedResource(t, "has reached a limit", func(hosted *hostingv1alpha1.HostedResource) bool {
 		within := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceWithinLimits)
 		return within != nil && within.Status == metav1.ConditionFalse && strings.HasPrefix(within.Message, "objects 2 of 2, namespace "+r.namespace)
 	})
@@ -101,7 +101,7 @@ func TestHostedResourceLimits(t *testing.T) {
 	}
 	r.deleteCRD(t)
 	r.waitForCRDDeleted(t)
-	poll.Until(t, "the metric goes with the resource", func() string {
+	poll.Until(t, "the metric is removed with the resource", func() string {
 		if metrics := r.annex.get(t, "/metrics"); strings.Contains(string(metrics.body), refusals) {
 			return refusals + " is there"
 		}
@@ -109,8 +109,8 @@ func TestHostedResourceLimits(t *testing.T) {
 	})
 }
 
-// TestLimitsBelowCurrentUsage lowers a limit: nothing is lost, only growth is refused,
-// and never what tells the truth or makes room.
+// TestLimitsBelowCurrentUsage lowers a limit: only growth is refused, never status updates and
+// deletions.
 func TestLimitsBelowCurrentUsage(t *testing.T) {
 	t.Parallel()
 	crd := newCRD(t, anySchema)
@@ -134,11 +134,11 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 	allowed := func(what string, err error) {
 		t.Helper()
 		if err != nil {
-			t.Errorf("it was refused %s: %v", what, err)
+			t.Errorf("refused %s: %v", what, err)
 		}
 	}
 	_, err = r.apply(t, "user", applied, false)
-	allowed("to apply what there is", err)
+	allowed("to apply an unchanged object", err)
 	_, err = r.patch(t, "v1", "a", `{"status": {"phase": "Ready"}}`, "status")
 	allowed("to update the status of a", err)
 	_, err = r.apply(t, "controller", "status: {reason: none}", false, "status")
@@ -146,9 +146,9 @@ func TestLimitsBelowCurrentUsage(t *testing.T) {
 	_, err = r.patch(t, "v1", "b", `{"spec": {"text": "short"}}`)
 	allowed("to shrink b", err)
 	allowed("to delete b", r.in("v1").Delete(t.Context(), "b", metav1.DeleteOptions{}))
-	allowed("to mark what is held deleted", r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{}))
+	allowed("to delete an object with a finalizer", r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{}))
 	if _, err := r.patch(t, "v1", "held", `{"metadata": {"annotations": {"stage": "`+strings.Repeat("cleaning ", 20)+`"}}}`); err != nil {
-		t.Errorf("the controller of what is deleted is refused to note its progress: %v", err)
+		t.Errorf("refused to annotate a terminating object: %v", err)
 	}
 	r.removeFinalizers(t, "held")
 	if got := r.names(t, "v1", metav1.ListOptions{}); len(got) != 1 {
@@ -162,33 +162,26 @@ type replicas struct {
 	of   []*resource
 }
 
-// TestLimitsOnTwoReplicas has many clients of two replicas create and grow objects
-// until both refuse.
+// TestLimitsOnTwoReplicas creates and grows objects with many clients of two replicas until
+// both refuse.
 func TestLimitsOnTwoReplicas(t *testing.T) {
 	t.Parallel()
-	etcd := startEtcd(t, nil)
+	etcd := etcdtest.Start(t, nil).Endpoint()
 	first, second := startReplica(t, etcd), startReplica(t, etcd)
 	widgets := first.installCRD(t, newCRD(t, anySchema))
-	r := replicas{etcd: etcd, of: []*resource{widgets, widgets.on(second)}}
+	r := replicas{etcd: etcd, of: []*resource{widgets, widgets.on(second.annex)}}
 
 	r.testObjectLimit(t, 40)
 	r.testRoomAfterDelete(t)
 	r.testStorageLimit(t, 50<<10)
 
-	// Who starts again knows what there is.
+	// A new replica knows the usage.
 	first.Stop(t)
-	third := widgets.on(startReplica(t, etcd))
+	third := widgets.on(startReplica(t, etcd).annex)
 	wantExceeded(t, third.tryCreateOf(t, "third", 100<<10), "in namespace "+third.namespace+", requested: storage=")
 }
 
-// on is the resource as another replica serves it.
-func (r *resource) on(replica *replica) *resource {
-	other := *r
-	other.annex = replica.annex
-	return &other
-}
-
-// setLimits sets limits, and has every replica know of them.
+// setLimits sets limits, and waits until every replica enforces them.
 func (r replicas) setLimits(t *testing.T, spec string) {
 	t.Helper()
 	r.of[0].setLimits(t, `{"limits": {"objects": "0"}}`)
@@ -207,7 +200,7 @@ func (r replicas) setLimits(t *testing.T, spec string) {
 	}
 }
 
-// testObjectLimit has everybody create until there are as many objects as there may be.
+// testObjectLimit creates objects with all clients until the limit is reached exactly.
 func (r replicas) testObjectLimit(t *testing.T, objects int) {
 	t.Helper()
 	r.setLimits(t, fmt.Sprintf(`{"limits": {"objects": "%d"}}`, objects))
@@ -232,8 +225,7 @@ func (r replicas) testRoomAfterDelete(t *testing.T) {
 	}
 }
 
-// testStorageLimit has everybody grow an object until there are almost as many bytes more
-// as there may be.
+// testStorageLimit grows objects with all clients until the limit is almost reached.
 func (r replicas) testStorageLimit(t *testing.T, more int64) {
 	t.Helper()
 	most := r.stored(t) + more
@@ -258,7 +250,7 @@ func (r replicas) testStorageLimit(t *testing.T, more int64) {
 	}
 }
 
-// stored is how many bytes etcd has of the resource.
+// stored returns the bytes of the resource in etcd.
 func (r replicas) stored(t *testing.T) int64 {
 	t.Helper()
 	found, err := newEtcdClient(t, clientv3.Config{Endpoints: []string{r.etcd}}).
@@ -271,7 +263,7 @@ func (r replicas) stored(t *testing.T) int64 {
 	return bytes
 }
 
-// createUntilRefused has workers at every replica go on until they are refused.
+// createUntilRefused runs workers at every replica until they are refused.
 func (r replicas) createUntilRefused(t *testing.T, work func(replica *resource, worker string) error) {
 	t.Helper()
 	var workers sync.WaitGroup

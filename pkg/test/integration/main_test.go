@@ -74,8 +74,8 @@ type sharedServer struct {
 	err    error
 }
 
-// readable is one on which every object can be read at all times: the deletion of an
-// owner waits while dependents of it may be hidden.
+// On readable every object can be read at all times: the deletion of an owner waits
+// while dependents of it may be unreadable.
 var shared, readable sharedServer
 
 func (s *sharedServer) start() {
@@ -107,7 +107,7 @@ func sharedAnnex(t *testing.T) *annex {
 	return shared.annex(t)
 }
 
-// readableAnnex returns clients of the server on which nothing is broken.
+// readableAnnex returns clients of the server without unreadable objects.
 func readableAnnex(t *testing.T) *annex {
 	t.Helper()
 	return readable.annex(t)
@@ -122,8 +122,8 @@ func (s *sharedServer) annex(t *testing.T) *annex {
 	return newAnnex(t, s.server)
 }
 
-// startProcess runs annex as a process of its own, for what a process has only
-// one of and for what ends a process.
+// startProcess runs annex as a process of its own, for tests of state that is global to
+// a process and of its exit.
 func startProcess(t *testing.T, dataDir string, flags ...string) *process.Annex {
 	t.Helper()
 	executable, err := os.Executable()

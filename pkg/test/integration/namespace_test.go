@@ -20,10 +20,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// testFinalizer keeps an object from going by itself.
+// testFinalizer delays the deletion of objects.
 const testFinalizer = "example.com/hold"
 
 // createContents puts an object of every compiled-in kind into a namespace.
@@ -86,11 +85,10 @@ func (a *annex) waitForNamespaceDeleted(t *testing.T, name string) {
 	})
 }
 
-// waitForNamespaceCondition waits until a condition is true and its message says
-// something.
+// waitForNamespaceCondition waits until a condition is true and its message contains words.
 func (a *annex) waitForNamespaceCondition(t *testing.T, name string, condition corev1.NamespaceConditionType, words string) {
 	t.Helper()
-	poll.Until(t, fmt.Sprintf("namespace %s says %s", name, condition), func() string {
+	poll.Until(t, fmt.Sprintf("namespace %s has the condition %s", name, condition), func() string {
 		namespace, err := a.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -112,7 +110,7 @@ func (r *resource) removeFinalizers(t *testing.T, name string) {
 	}
 }
 
-// createWithFinalizer creates a Widget that does not go by itself.
+// createWithFinalizer creates a Widget with a finalizer.
 func (r *resource) createWithFinalizer(t *testing.T, name string) {
 	t.Helper()
 	object := r.object(t, "v1", name, "spec: {}")
@@ -175,11 +173,11 @@ func TestNamespaceDeletionWaitsForContents(t *testing.T) {
 	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceContentRemaining, "widgets."+widgets.group+" has 1 resource instances")
 	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceFinalizersRemaining, testFinalizer+" in 1 resource instances")
 	if keys := a.keysIn(t, widgets.namespace); len(keys) != 1 || keys[0] != widgets.key("held") {
-		t.Errorf("etcd holds %q, want only what a finalizer holds", keys)
+		t.Errorf("etcd holds %q, want only the object with a finalizer", keys)
 	}
 	_, err := widgets.in("v1").Create(t.Context(), widgets.object(t, "v1", "late", "spec: {}"), metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) {
-		t.Errorf("create an object in a namespace that is going: %v, want it forbidden", err)
+		t.Errorf("create an object in a terminating namespace: %v, want forbidden", err)
 	}
 
 	widgets.removeFinalizers(t, "held")
@@ -196,9 +194,9 @@ func TestNamespaceDeletionWaitsForSpecFinalizers(t *testing.T) {
 	}, metav1.CreateOptions{})
 	expectNoError(t, err)
 	a.deleteNamespace(t, namespace.Name)
-	poll.Until(t, "annex lets go of the namespace", func() string {
+	poll.Until(t, "annex removes its finalizer of the namespace", func() string {
 		if namespace, err = namespaces.Get(t.Context(), namespace.Name, metav1.GetOptions{}); err != nil {
-			t.Fatalf("the namespace is gone in spite of its finalizer: %v", err)
+			t.Fatalf("the namespace is deleted despite its finalizer: %v", err)
 		}
 		if len(namespace.Spec.Finalizers) != 1 || namespace.Spec.Finalizers[0] != testFinalizer {
 			return fmt.Sprintf("finalizers %q", namespace.Spec.Finalizers)
@@ -212,8 +210,8 @@ func TestNamespaceDeletionWaitsForSpecFinalizers(t *testing.T) {
 	a.waitForNamespaceDeleted(t, namespace.Name)
 }
 
-// Objects that cannot be listed may be there. So the namespace stays, and says
-// why; the rest is deleted.
+// A namespace with unreadable objects is not deleted, and has a condition with the reason.
+// Its other objects are deleted.
 func TestNamespaceDeletionWithUnreadableContents(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -227,7 +225,7 @@ func TestNamespaceDeletionWithUnreadableContents(t *testing.T) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
 			Strategy: apiextensionsv1.WebhookConverter,
 			Webhook: &apiextensionsv1.WebhookConversion{
-				ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/nobody-listens")},
+				ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/unreachable")},
 				ConversionReviewVersions: []string{"v1"},
 			},
 		}
@@ -241,7 +239,7 @@ func TestNamespaceDeletionWithUnreadableContents(t *testing.T) {
 
 	a.deleteNamespace(t, widgets.namespace)
 	a.waitForNamespaceCondition(t, widgets.namespace, corev1.NamespaceDeletionContentFailure, widgets.name)
-	poll.Until(t, "what can be read is deleted", func() string {
+	poll.Until(t, "readable objects are deleted", func() string {
 		if keys := a.keysIn(t, widgets.namespace); len(keys) != 1 {
 			return fmt.Sprintf("etcd holds %q", keys)
 		}
@@ -265,9 +263,7 @@ func TestNamespaceDeletionResumesAfterRestart(t *testing.T) {
 	}
 	a.createContents(t, widgets.namespace)
 	a.deleteNamespace(t, widgets.namespace)
-	a.Stop(t)
-
-	a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+	a = a.restart(t)
 	a.waitForNamespaceDeleted(t, widgets.namespace)
 	if keys := a.keysIn(t, widgets.namespace); len(keys) > 0 {
 		t.Errorf("etcd still holds %q", keys)

@@ -25,7 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// spanCollector is an OpenTelemetry collector that keeps what it gets.
+// spanCollector is an OpenTelemetry collector that keeps the received spans.
 type spanCollector struct {
 	coltracepb.UnimplementedTraceServiceServer
 
@@ -34,7 +34,7 @@ type spanCollector struct {
 	services map[string]bool
 }
 
-// Export is what clients of OTLP call.
+// Export receives spans.
 func (c *spanCollector) Export(_ context.Context, request *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,8 +86,8 @@ samplingRatePerMillion: %d
 `, endpoint, rate))
 }
 
-// TestTracing follows one request of a client that traces it from the filters down
-// to etcd, of a compiled-in kind and of a custom resource.
+// TestTracing traces a request of a client from the filters to etcd, for a compiled-in kind
+// and for a custom resource.
 func TestTracing(t *testing.T) {
 	t.Parallel()
 	collector, endpoint := startSpanCollector(t)
@@ -108,7 +108,7 @@ func TestTracing(t *testing.T) {
 			t.Fatalf("%s: %s", request.path, got)
 		}
 	}
-	widgets.annex.Stop(t) // it sends what it has not sent yet
+	widgets.annex.Stop(t) // sends all spans
 	for id, request := range traces {
 		spans := collector.trace(id)
 		var names []string
@@ -127,15 +127,15 @@ func TestTracing(t *testing.T) {
 	if !collector.services["annex"] {
 		t.Errorf("spans are of %v", collector.services)
 	}
-	// Nobody else asked for a trace, and the rate is 0.
+	// No other request is traced, and the rate is 0.
 	for _, span := range collector.spans {
 		if _, ours := traces[hex.EncodeToString(span.TraceId)]; !ours {
-			t.Fatalf("a span that nobody asked for: %s", span.Name)
+			t.Fatalf("an unrequested span: %s", span.Name)
 		}
 	}
 }
 
-// TestTracingSampling traces requests that nobody asked a trace of.
+// TestTracingSampling traces requests of clients that do not trace.
 func TestTracingSampling(t *testing.T) {
 	t.Parallel()
 	collector, endpoint := startSpanCollector(t)
@@ -149,7 +149,7 @@ func TestTracingSampling(t *testing.T) {
 	}
 }
 
-// TestTracingWithoutCollector serves and stops as without tracing.
+// TestTracingWithoutCollector serves and stops while the collector is down.
 func TestTracingWithoutCollector(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t, tracingFlag(t, closedPort(t), 1_000_000))
@@ -157,8 +157,7 @@ func TestTracingWithoutCollector(t *testing.T) {
 	a.Stop(t)
 }
 
-// TestStatusAndFlags reads the pages about the process, as text and as JSON, and
-// shows them only to who may see them.
+// TestStatusAndFlags reads /statusz and /flagz as text and as JSON, and checks who may.
 func TestStatusAndFlags(t *testing.T) {
 	t.Parallel()
 	tokens := writeFile(t, "tokens.csv", []byte(tokenFile+"monitor-token,prometheus,3,system:monitoring\n"))
@@ -177,8 +176,8 @@ func TestStatusAndFlags(t *testing.T) {
 			login *http.Client
 			code  int
 		}{
-			"nobody":            {a.httpClientAs(t, nil), http.StatusUnauthorized},
-			"an outsider":       {a.httpClientAs(t, bearerToken(outsiderToken)), http.StatusForbidden},
+			"no login":          {a.httpClientAs(t, nil), http.StatusUnauthorized},
+			"no rights":         {a.httpClientAs(t, bearerToken(outsiderToken)), http.StatusForbidden},
 			"a monitor":         {a.httpClientAs(t, bearerToken("monitor-token")), http.StatusOK},
 			"the administrator": {a.http, http.StatusOK},
 		} {
@@ -199,8 +198,8 @@ func TestStatusAndFlags(t *testing.T) {
 	}
 }
 
-// TestFeatureGateMetrics compares the metrics of feature gates with the flag that
-// sets them. A process has one set of gates.
+// TestFeatureGateMetrics compares the metrics of feature gates with the flag. Gates are
+// global to a process.
 func TestFeatureGateMetrics(t *testing.T) {
 	t.Parallel()
 	a := startAnnexProcess(t, "--feature-gates=ComponentStatusz=false,StorageVersionAPI=false")
@@ -220,8 +219,7 @@ func TestFeatureGateMetrics(t *testing.T) {
 	}
 }
 
-// TestInvalidFiles breaks each file in a way that upstream's loaders accept or
-// say little about.
+// TestInvalidFiles breaks each file in a way that upstream's loaders accept or report badly.
 func TestInvalidFiles(t *testing.T) {
 	t.Parallel()
 	const policy, tracing = "apiVersion: audit.k8s.io/v1\nkind: Policy\n", "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"

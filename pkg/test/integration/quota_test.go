@@ -20,7 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// resourceList make a quota of name=quantity.
+// resourceList parses name=quantity.
 func resourceList(of ...string) corev1.ResourceList {
 	hard := corev1.ResourceList{}
 	for _, limit := range of {
@@ -30,7 +30,7 @@ func resourceList(of ...string) corev1.ResourceList {
 	return hard
 }
 
-// newQuota makes a quota and waits until it is counted.
+// newQuota creates a quota, and waits until it is counted.
 func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 	t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: resourceList(of...)}}
@@ -43,11 +43,10 @@ func (a *annex) newQuota(t *testing.T, namespace, name string, of ...string) {
 
 func (a *annex) quota(t *testing.T, namespace, name string) *corev1.ResourceQuota {
 	t.Helper()
-	quota := mustGet(t, a.kube.CoreV1().ResourceQuotas(namespace), name)
-	return quota
+	return mustGet(t, a.kube.CoreV1().ResourceQuotas(namespace), name)
 }
 
-// usage is what a quota shows as used.
+// usage returns status.used of a quota.
 func (a *annex) usage(t *testing.T, namespace, name string) map[string]int64 {
 	t.Helper()
 	used := map[string]int64{}
@@ -92,7 +91,7 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	a.waitForUsage(t, ns, "small", want)
 
 	expectNoError(t, a.tryCreateConfigMapNamed(t, ns, "third"))
-	// Admission charges before it lets the object pass: nothing has to be waited for.
+	// Admission charges before the object is created, so no wait is needed.
 	want["configmaps"], want["count/configmaps"] = 4, 4
 	if diff := cmp.Diff(want, a.usage(t, ns, "small")); diff != "" {
 		t.Errorf("usage after a create (-want +got):\n%s", diff)
@@ -105,13 +104,13 @@ func TestQuotaOfBuiltInKinds(t *testing.T) {
 	want["configmaps"], want["count/configmaps"] = 2, 2
 	a.waitForUsage(t, ns, "small", want)
 
-	poll.Until(t, "the quota is changed, whose status annex writes", func() string {
+	poll.Until(t, "the quota is updated", func() string {
 		quota := a.quota(t, ns, "small")
 		quota.Spec.Hard = resourceList("configmaps=1", "count/serviceaccounts=5")
 		_, err := a.kube.CoreV1().ResourceQuotas(ns).Update(t.Context(), quota, metav1.UpdateOptions{})
 		return errorText(err)
 	})
-	poll.Until(t, "the quota follows its specification", func() string {
+	poll.Until(t, "the status has the new limits", func() string {
 		got := a.quota(t, ns, "small")
 		return cmp.Diff(got.Spec.Hard, got.Status.Hard)
 	})
@@ -123,7 +122,7 @@ func TestQuotaOfCustomResources(t *testing.T) {
 	a := sharedAnnex(t)
 	crd := newCRD(t, anySchema)
 	r := &resource{annex: a, name: crd.Name, group: crd.Spec.Group, namespace: a.newNamespace(t)}
-	// Before there is such a resource.
+	// The quota is created before the CRD.
 	count := "count/" + r.name
 	a.newQuota(t, r.namespace, "widgets", count+"=2")
 
@@ -131,23 +130,19 @@ func TestQuotaOfCustomResources(t *testing.T) {
 		a.createCRD(t, crd.DeepCopy())
 		r.names(t, "v1", metav1.ListOptions{}) // tries again while the watch cache fills
 		r.create(t, "v1", "one", "{}")
-		held := r.object(t, "v1", "held", "{}")
-		held.SetFinalizers([]string{"example.com/hold"})
-		if _, err := r.in("v1").Create(t.Context(), held, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		r.createWithFinalizer(t, "held")
 		_, err := r.in("v1").Create(t.Context(), r.object(t, "v1", "three", "{}"), metav1.CreateOptions{})
 		wantExceeded(t, err, "exceeded quota: widgets, requested: "+count+"=1, used: "+count+"=2, limited: "+count+"=2")
 		if _, err := r.in("v1").Create(t.Context(), r.object(t, "v1", "three", "{}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsForbidden(err) {
-			t.Errorf("a dry run of what would be refused: %v", err)
+			t.Errorf("a dry run beyond the quota: %v", err)
 		}
 
-		// What is only being deleted is still there.
-		expectNoError(t, r.in("v1").Delete(t.Context(), "held", metav1.DeleteOptions{}))
-		expectNoError(t, r.in("v1").Delete(t.Context(), "one", metav1.DeleteOptions{}))
+		// Terminating objects count.
+		r.delete(t, "held")
+		r.delete(t, "one")
 		a.waitForUsage(t, r.namespace, "widgets", map[string]int64{count: 1})
 
-		// With the definition go its objects.
+		// The CRD is deleted with its objects.
 		r.removeFinalizers(t, "held")
 		r.create(t, "v1", "last", "{}")
 		r.deleteCRD(t)
@@ -156,8 +151,8 @@ func TestQuotaOfCustomResources(t *testing.T) {
 	}
 }
 
-// TestQuotaIsNeverExceeded has many clients create and delete at the same time, and
-// looks at every state that the store was in.
+// TestQuotaIsNeverExceeded creates and deletes with many clients at the same time, and checks
+// every state of the objects.
 func TestQuotaIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -192,7 +187,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 		}
 	})
 	if refused.Load() == 0 {
-		t.Error("the quota was never in the way")
+		t.Error("no create was refused")
 	}
 	most, live := int64(0), int64(0)
 	for range 2 * workers * rounds {
@@ -207,12 +202,12 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 		most = max(most, live)
 	}
 	if most > hard || live != 0 {
-		t.Errorf("at most %d objects at a time and %d in the end, want no more than %d, and none", most, live, hard)
+		t.Errorf("at most %d objects at a time and %d in the end, want at most %d and 0", most, live, hard)
 	}
 	a.waitForUsage(t, ns, "six", map[string]int64{"count/configmaps": 1})
 }
 
-// A create that fails after it was charged is not charged for long.
+// The charge of a create that fails is corrected.
 func TestQuotaOfFailedCreates(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)

@@ -22,28 +22,23 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// newUser is a client that acts as a user of a test's own.
+// impersonatedUser is a user with clients that impersonate it.
 type impersonatedUser struct {
 	name    string
 	kube    kubernetes.Interface
 	dynamic dynamic.Interface
 }
 
-// newUser returns a client that acts as name, who is in the groups that everybody
-// who logs in is in.
+// newUser returns a user in the group system:authenticated.
 func (a *annex) newUser(t *testing.T, name string) *impersonatedUser {
 	t.Helper()
 	config := restclient.CopyConfig(a.AnnexConfig)
 	config.Impersonate = restclient.ImpersonationConfig{UserName: name, Groups: []string{"system:authenticated"}}
-	s := &impersonatedUser{name: name}
-	var err error
-	if s.kube, err = kubernetes.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
-	if s.dynamic, err = dynamic.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	annexKube, err := kubernetes.NewForConfig(config)
+	expectNoError(t, err)
+	annexDynamic, err := dynamic.NewForConfig(config)
+	expectNoError(t, err)
+	return &impersonatedUser{name: name, kube: annexKube, dynamic: annexDynamic}
 }
 
 func clusterRef(name string) rbacv1.RoleRef {
@@ -58,13 +53,13 @@ func coreRule(verb, resource string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}}
 }
 
-// grant gives a user a cluster role in a namespace, and waits until annex knows.
-func (a *annex) grant(t *testing.T, who *impersonatedUser, role, namespace string) {
+// grant gives a user a cluster role in a namespace, and waits until it is in force.
+func (a *annex) grant(t *testing.T, user *impersonatedUser, role, namespace string) {
 	t.Helper()
-	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(who.name)}
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(role), Subjects: userSubject(user.name)}
 	mustCreate(t, a.kube.RbacV1().RoleBindings(namespace), binding)
-	poll.Until(t, fmt.Sprintf("%s is known to be %s in %s", who.name, role, namespace), func() string {
-		_, err := who.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+	poll.Until(t, fmt.Sprintf("%s has the role %s in %s", user.name, role, namespace), func() string {
+		_, err := user.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
 		return errorText(err)
 	})
 }
@@ -76,46 +71,45 @@ func errorText(err error) string {
 	return ""
 }
 
-// newClusterRole makes a role with a name of its own, which goes with the test.
+// newClusterRole creates a ClusterRole with a unique name.
 func (a *annex) newClusterRole(t *testing.T, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}, Rules: rules}
-	role = mustCreate(t, a.kube.RbacV1().ClusterRoles(), role)
-	return role
+	return mustCreate(t, a.kube.RbacV1().ClusterRoles(), role)
 }
 
-// What the default roles allow in a namespace, and that it is nothing elsewhere.
+// The default roles give rights in their namespace only.
 func TestRBACDefaultRoles(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
 	namespace, elsewhere := a.newNamespace(t), a.newNamespace(t)
 	outsider := a.newUser(t, "outsider-"+namespace)
-	people := map[string]*impersonatedUser{}
+	users := map[string]*impersonatedUser{}
 	for _, role := range []string{"view", "edit", "admin"} {
-		people[role] = a.newUser(t, role+"-"+namespace)
-		a.grant(t, people[role], role, namespace)
+		users[role] = a.newUser(t, role+"-"+namespace)
+		a.grant(t, users[role], role, namespace)
 	}
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Rules: []rbacv1.PolicyRule{coreRule("get", "configmaps")}}
-	acts := map[string]func(who *impersonatedUser, namespace string) error{
-		"list config maps": func(who *impersonatedUser, namespace string) error {
-			_, err := who.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
+	acts := map[string]func(user *impersonatedUser, namespace string) error{
+		"list config maps": func(user *impersonatedUser, namespace string) error {
+			_, err := user.kube.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
 			return err
 		},
-		"create a config map": func(who *impersonatedUser, namespace string) error {
-			_, err := who.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
+		"create a config map": func(user *impersonatedUser, namespace string) error {
+			_, err := user.kube.CoreV1().ConfigMaps(namespace).Create(t.Context(), configMap, metav1.CreateOptions{})
 			return err
 		},
-		"list secrets": func(who *impersonatedUser, namespace string) error {
-			_, err := who.kube.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
+		"list secrets": func(user *impersonatedUser, namespace string) error {
+			_, err := user.kube.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
 			return err
 		},
-		"create a role": func(who *impersonatedUser, namespace string) error {
-			_, err := who.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
+		"create a role": func(user *impersonatedUser, namespace string) error {
+			_, err := user.kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
 			return err
 		},
-		"delete the namespace": func(who *impersonatedUser, namespace string) error {
-			return who.kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{})
+		"delete the namespace": func(user *impersonatedUser, namespace string) error {
+			return user.kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{})
 		},
 	}
 	may := map[string][]string{
@@ -123,16 +117,16 @@ func TestRBACDefaultRoles(t *testing.T) {
 		"edit":  {"list config maps", "create a config map", "list secrets"},
 		"admin": {"list config maps", "create a config map", "list secrets", "create a role"},
 	}
-	for role, who := range people {
+	for role, user := range users {
 		for act, do := range acts {
-			err := do(who, namespace)
+			err := do(user, namespace)
 			switch allowed := slices.Contains(may[role], act); {
 			case allowed && err != nil:
 				t.Errorf("%s: %s: %v", role, act, err)
 			case !allowed && !apierrors.IsForbidden(err):
 				t.Errorf("%s: %s: %v, want forbidden", role, act, err)
 			}
-			if err := do(who, elsewhere); !apierrors.IsForbidden(err) {
+			if err := do(user, elsewhere); !apierrors.IsForbidden(err) {
 				t.Errorf("%s elsewhere: %s: %v, want forbidden", role, act, err)
 			}
 		}
@@ -142,13 +136,13 @@ func TestRBACDefaultRoles(t *testing.T) {
 			t.Errorf("an outsider: %s: %v, want forbidden", act, err)
 		}
 	}
-	// Everybody can find out what there is.
+	// Discovery is open to all authenticated users.
 	if _, err := outsider.kube.Discovery().ServerVersion(); err != nil {
-		t.Errorf("an outsider asks for the version: %v", err)
+		t.Errorf("an outsider reads the version: %v", err)
 	}
 }
 
-// Nobody gives away what he does not have, in whatever way he writes it.
+// Users cannot grant rights that they do not have.
 func TestRBACEscalation(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -179,7 +173,7 @@ func TestRBACEscalation(t *testing.T) {
 	if stored, err := roles.Get(t.Context(), "own", metav1.GetOptions{}); err != nil || len(stored.Rules) != 1 || len(stored.Rules[0].Verbs) != 1 {
 		t.Errorf("after all that was refused there is %v, %v", stored, err)
 	}
-	// Labels are hers to change: the role has nothing that she has not.
+	// Labels may change: the role has only rights of alice.
 	if _, err := roles.Patch(t.Context(), "own", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("labelling a role: %v", err)
 	}
@@ -190,7 +184,7 @@ func TestRBACEscalation(t *testing.T) {
 	}
 	wantError(t, bind("root", "cluster-admin"), `rolebindings.rbac.authorization.k8s.io "root" is forbidden`, held, `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`)
 	// Another test's role reaches edit by aggregation a moment before it reaches admin.
-	poll.Until(t, "binding what she has", func() string { return errorText(bind("friends", "edit")) })
+	poll.Until(t, "bind a role with rights of alice", func() string { return errorText(bind("friends", "edit")) })
 	_, err = bindings.Apply(t.Context(), rbacv1apply.RoleBinding("applied", namespace).WithRoleRef(
 		rbacv1apply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("cluster-admin")), metav1.ApplyOptions{FieldManager: "test"})
 	wantError(t, err, "forbidden", held)
@@ -201,7 +195,7 @@ func TestRBACEscalation(t *testing.T) {
 	wantError(t, err, "cannot create resource \"clusterroles\"")
 }
 
-// Who has the verbs can, and no more than they say.
+// The verbs bind and escalate allow it, for their resources only.
 func TestRBACVerbs(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -227,7 +221,7 @@ func TestRBACVerbs(t *testing.T) {
 	})
 }
 
-// An author of custom resources says by a label what the default roles may.
+// ClusterRoles with a label are aggregated to the default roles.
 func TestRBACAggregation(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -239,15 +233,15 @@ func TestRBACAggregation(t *testing.T) {
 		return err
 	}
 	if err := list(); !apierrors.IsForbidden(err) {
-		t.Errorf("before the role says so: %v, want forbidden", err)
+		t.Errorf("before the ClusterRole is created: %v, want forbidden", err)
 	}
 	resource := widgets.gvr("v1").GroupResource()
 	role := a.newClusterRole(t, map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"},
 		rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{resource.Group}, Resources: []string{resource.Resource}})
 	poll.Until(t, "widgets may be viewed", func() string { return errorText(list()) })
 
-	// Those who may only view that gain nothing by a role that gathers all.
-	gathering := &rbacv1.ClusterRole{
+	// Creating a role that aggregates all roles needs all rights.
+	aggregating := &rbacv1.ClusterRole{
 		ObjectMeta:      metav1.ObjectMeta{GenerateName: "test-"},
 		AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}},
 	}
@@ -255,8 +249,8 @@ func TestRBACAggregation(t *testing.T) {
 	makesRoles := a.newClusterRole(t, nil, rbacv1.PolicyRule{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}})
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, RoleRef: clusterRef(makesRoles.Name), Subjects: userSubject(maker.name)}
 	mustCreate(t, a.kube.RbacV1().ClusterRoleBindings(), binding)
-	poll.Until(t, "the right answer to a role that gathers", func() string {
-		_, err := maker.kube.RbacV1().ClusterRoles().Create(t.Context(), gathering, metav1.CreateOptions{})
+	poll.Until(t, "a role that aggregates all is refused", func() string {
+		_, err := maker.kube.RbacV1().ClusterRoles().Create(t.Context(), aggregating, metav1.CreateOptions{})
 		const want = "must have cluster-admin privileges to use the aggregationRule"
 		if err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
 			return fmt.Sprintf("%v, want %s", err, want)
@@ -273,7 +267,7 @@ func TestRBACAggregation(t *testing.T) {
 	})
 }
 
-// A start brings the defaults back that are missing, and nothing else.
+// A start restores missing defaults, and nothing else.
 func TestRBACRestart(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -303,7 +297,7 @@ func TestRBACRestart(t *testing.T) {
 	after, err := roles.Get(t.Context(), "system:discovery", metav1.GetOptions{})
 	must(err)
 	if after.ResourceVersion != untouched.ResourceVersion {
-		t.Error("a role that is as it should be was written")
+		t.Error("a correct role was written")
 	}
 	monitoring, err := roles.Get(t.Context(), "system:monitoring", metav1.GetOptions{})
 	must(err)
@@ -313,7 +307,7 @@ func TestRBACRestart(t *testing.T) {
 	view, err := roles.Get(t.Context(), "view", metav1.GetOptions{})
 	must(err)
 	if len(view.Rules) != 0 {
-		t.Errorf("rules of view: %v, want none: an administrator has said so", view.Rules)
+		t.Errorf("rules of view: %v, want none, as the administrator set it", view.Rules)
 	}
 	binding, err := bindings.Get(t.Context(), "system:monitoring", metav1.GetOptions{})
 	must(err)

@@ -18,8 +18,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 )
 
-// TestHostedResourceRecreatedOnAnotherStore deletes a HostedResource and makes it again on another Store
-// while somebody writes objects: none of those that were acknowledged may be missing.
+// TestHostedResourceRecreatedOnAnotherStore deletes a HostedResource and recreates it on
+// another Store while objects are written. No acknowledged object may be missing.
 func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -36,15 +36,13 @@ func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	mustDelete(t, hosted, crd.Name)
 	widgets := a.installCRD(t, crd)
 	written, stopWriting := widgets.keepWriting(t)
-	widgets.waitForHostedResource(t, "not put to use", func(hosted *hostingv1alpha1.HostedResource) bool {
+	widgets.waitForHostedResource(t, "is not used", func(hosted *hostingv1alpha1.HostedResource) bool {
 		ready := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceReady)
 		return hosted.Status.DefinitionUID == "" && ready != nil && ready.Reason == "Terminating"
 	})
 
-	// The scheduler may be the first to place the next one.
-	if _, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), "one", types.MergePatchType, []byte(`{"spec": {"unschedulable": true}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	// The scheduler may recreate it first.
+	a.patchStore(t, "one", `{"spec": {"unschedulable": true}}`)
 	free := []byte(`{"metadata": {"finalizers": null}}`)
 	if _, err := hosted.Patch(t.Context(), crd.Name, types.MergePatchType, free, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -58,13 +56,13 @@ func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	}
 	acknowledged := sets.New(stopWriting()...)
 	if missing := acknowledged.Difference(sets.New(widgets.names(t, "v1", metav1.ListOptions{})...)); missing.Len() > 0 {
-		t.Errorf("of %d acknowledged objects are missing: %v", acknowledged.Len(), sets.List(missing))
+		t.Errorf("of %d acknowledged objects, missing: %v", acknowledged.Len(), sets.List(missing))
 	}
 	if got := widgets.keysOf(t, one.Client(t)); got > 0 {
 		t.Errorf("the first Store has %d objects", got)
 	}
 
-	// In use it stays, whatever is done to its finalizers.
+	// In use it cannot be deleted, whatever its finalizers are.
 	if _, err := hosted.Patch(t.Context(), crd.Name, types.MergePatchType, []byte(`{"metadata": {"finalizers": ["example.com/hold"]}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +71,8 @@ func TestHostedResourceRecreatedOnAnotherStore(t *testing.T) {
 	}
 }
 
-// keepWriting creates objects until it is stopped, which returns the names of those that
-// were acknowledged. Each is also sent.
+// keepWriting creates objects until it is stopped, and returns the names of the
+// acknowledged ones. Each name is also sent.
 func (r *resource) keepWriting(t *testing.T) (written <-chan string, stop func() []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -22,8 +22,7 @@ import (
 
 const rootCAName = "kube-root-ca.crt"
 
-// waitForRootCA waits until a namespace has the ConfigMap as it has to be, and returns what
-// it trusts.
+// waitForRootCA waits until the ConfigMap of a namespace has the CA, and returns it as a pool.
 func (a *annex) waitForRootCA(t *testing.T, namespace, what string, want []byte) *x509.CertPool {
 	t.Helper()
 	poll.Until(t, rootCAName+" in "+namespace+" "+what, func() string {
@@ -43,7 +42,7 @@ func (a *annex) waitForRootCA(t *testing.T, namespace, what string, want []byte)
 	return pool
 }
 
-// expectTrusted sends a request that only an annex that the pool verifies answers.
+// expectTrusted sends a request that verifies the server with the pool.
 func (a *annex) expectTrusted(t *testing.T, pool *x509.CertPool) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
@@ -67,14 +66,13 @@ func TestRootCAConfigMap(t *testing.T) {
 		if _, err := configMaps.Patch(t.Context(), rootCAName, types.MergePatchType, []byte(forged), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		a.waitForRootCA(t, namespace, "is mended after "+forged, want)
+		a.waitForRootCA(t, namespace, "is restored after "+forged, want)
 	}
 	mustDelete(t, configMaps, rootCAName)
 	a.waitForRootCA(t, namespace, "is made again", want)
 }
 
-// A certificate that somebody else made is verified with what they say, and that may
-// change.
+// A provided certificate is verified with --publish-ca-file, which may change.
 func TestRootCAOfProvidedCertificate(t *testing.T) {
 	t.Parallel()
 	first, second := newAuthority(t), newAuthority(t)

@@ -25,16 +25,15 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// host makes a HostedResource that nothing defines, with a name of its own.
+// host creates a HostedResource without a CRD, with a unique name.
 func (a *annex) host(t *testing.T, spec hostingv1alpha1.HostedResourceSpec) *resource {
 	t.Helper()
 	r := &resource{annex: a, name: "widgets." + rand.String(8) + ".example.com"}
-	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: r.name}, Spec: spec}
-	mustCreate(t, a.hosting.HostingV1alpha1().HostedResources(), hosted)
+	a.createHostedResource(t, r.name, spec)
 	return r
 }
 
-// scheduled is what a HostedResource says of having a Store.
+// scheduled checks the condition Scheduled of a HostedResource.
 func scheduled(status metav1.ConditionStatus, reason string, words ...string) func(*hostingv1alpha1.HostedResource) bool {
 	return func(hosted *hostingv1alpha1.HostedResource) bool {
 		condition := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceScheduled)
@@ -83,9 +82,7 @@ func TestSchedulerRetriesUnschedulable(t *testing.T) {
 	r.waitForEvent(t, "annex-scheduler", "FailedScheduling", words...)
 
 	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: "yes"}}}`, label)
-	if _, err := a.hosting.HostingV1alpha1().Stores().Patch(t.Context(), "default", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	a.patchStore(t, "default", patch)
 	r.waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound", `Store "default"`))
 	r.waitForEvent(t, "annex-scheduler", "Scheduled", "Placed on Store default", "default: score ")
 }
@@ -93,7 +90,7 @@ func TestSchedulerRetriesUnschedulable(t *testing.T) {
 func TestBinding(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
-	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "nobody"})
+	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "unknown"})
 	client := a.hosting.HostingV1alpha1().HostedResources()
 	bind := func(storeName string, uid types.UID, dryRun ...string) error {
 		_, err := client.Bind(t.Context(), r.name, &hostingv1alpha1.HostedResourceBinding{
@@ -111,7 +108,7 @@ func TestBinding(t *testing.T) {
 		t.Fatalf("after a dry run: Store %q, %v", hosted.Spec.StoreName, err)
 	}
 
-	// Of all who try at once one succeeds.
+	// Equal bindings at the same time all succeed.
 	var others sync.WaitGroup
 	results := make([]error, 8)
 	for i := range results {
@@ -134,7 +131,7 @@ type scheduler struct {
 	out     lockedBuffer
 }
 
-// lockedBuffer is what a process printed so far.
+// lockedBuffer is the output of a process.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -162,7 +159,7 @@ func (a *annex) startScheduler(t *testing.T, name string) *scheduler {
 	return s
 }
 
-// stop ends it as a service manager does, and checks that it ends well.
+// stop sends SIGTERM, and checks the exit code.
 func (s *scheduler) stop(t *testing.T) {
 	t.Helper()
 	expectNoError(t, s.command.Process.Signal(syscall.SIGTERM))
@@ -171,7 +168,7 @@ func (s *scheduler) stop(t *testing.T) {
 	}
 }
 
-// waitForLeadership waits for it to be the one that works.
+// waitForLeadership waits until it is the leader.
 func (s *scheduler) waitForLeadership(t *testing.T, name string) {
 	t.Helper()
 	poll.Until(t, "the scheduler leads", func() string {
@@ -187,7 +184,7 @@ func TestExternalScheduler(t *testing.T) {
 	a := sharedAnnex(t)
 	name := "scheduler-" + rand.String(8)
 	first := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: name})
-	// annex's own scheduler works, and leaves alone what is not its to place.
+	// annex's own scheduler does not place resources of others.
 	a.host(t, hostingv1alpha1.HostedResourceSpec{}).waitForHostedResource(t, "is placed", scheduled(metav1.ConditionTrue, "Bound"))
 	if hosted := first.waitForHostedResource(t, "exists", func(*hostingv1alpha1.HostedResource) bool { return true }); hosted.Spec.StoreName != "" {
 		t.Errorf("it was placed on %s by another scheduler", hosted.Spec.StoreName)
@@ -204,7 +201,7 @@ func TestExternalScheduler(t *testing.T) {
 		t.Errorf("the lease: %v, %v", lease, err)
 	}
 	if strings.Contains(standby.out.String(), "placing") {
-		t.Error("two lead")
+		t.Error("there are two leaders")
 	}
 	leader.stop(t)
 	standby.waitForLeadership(t, name)
@@ -222,9 +219,9 @@ func TestPlaceCommand(t *testing.T) {
 	}
 	out, _ := place("lost.example.com")
 	wantWords(t, out, "There is no HostedResource lost.example.com. One that asks for nothing would be placed on default.", "STORE", "SCORE", "LeastAllocated 2x")
-	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "nobody", StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"no": "store"}}})
+	r := a.host(t, hostingv1alpha1.HostedResourceSpec{SchedulerName: "unknown", StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"no": "store"}}})
 	out, _ = place(r.name)
-	wantWords(t, out, r.name+" waits for the scheduler nobody. Here it fits on no Store.", "default", "does not match the selector no=store")
+	wantWords(t, out, r.name+" waits for the scheduler unknown. Here it fits on no Store.", "default", "does not match the selector no=store")
 	_, errOut := place(r.name, "--store=lost")
 	wantWords(t, errOut, "place "+r.name+" on Store lost", `Not found: "lost"`)
 	out, _ = place(r.name, "--store=default")

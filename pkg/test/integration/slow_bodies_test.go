@@ -24,16 +24,16 @@ import (
 
 const reviewsPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-// slowPost is a POST whose body does not come to its end.
+// slowPost is a POST whose body does not end.
 type slowPost struct {
 	http2 bool
-	// length is declared, or -1 for a body in chunks; sent is how much comes at once.
+	// length is the declared length, or -1 for a body in chunks; sent is sent at once.
 	length int64
 	sent   int
 	user   string
 }
 
-// closed is the code of a request that was ended without an answer.
+// closed is the code of a request that ended without a response.
 const closed, unknown = 0, -1
 
 func pause(ctx context.Context) {
@@ -43,8 +43,8 @@ func pause(ctx context.Context) {
 	}
 }
 
-// slowPosts keeps so many slow POSTs open until the test ends. Those that annex
-// ends are sent again; their codes are counted.
+// slowPosts keeps slow POSTs open until the test ends. It repeats those that annex ends,
+// and counts their codes.
 func (a *annex) slowPosts(t *testing.T, count int, kind slowPost) (codes func(code int) int64) {
 	t.Helper()
 	login := restclient.AnonymousClientConfig(a.AnnexConfig)
@@ -100,17 +100,17 @@ func (a *annex) slowPosts(t *testing.T, count int, kind slowPost) (codes func(co
 		running.Wait()
 		transport.CloseIdleConnections()
 	})
-	poll.UntilDone(t, "the slow requests are under way", func() (bool, string) {
+	poll.UntilDone(t, "the slow requests have started", func() (bool, string) {
 		return begun.Load() >= int64(min(count, 6)), fmt.Sprint(begun.Load())
 	})
 	return func(code int) int64 { return seen[code].Load() }
 }
 
-// prompt is how soon a write is served beside slow ones: before annex gives those up.
+// prompt bounds a write beside slow ones: annex gives up on those later.
 const prompt = 8 * time.Second
 
-// TestSlowBodies sends bodies that never end, with the token of a user without rights or none,
-// while others write objects of 2 MB.
+// TestSlowBodies sends bodies that never end, with and without the token of a user without
+// rights, while others write objects of 2 MB.
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	tokens := writeFile(t, "tokens.csv", []byte("flooder,flooder,1\nneighbour,neighbour,2\n"))
@@ -131,18 +131,18 @@ func TestSlowBodies(t *testing.T) {
 		{"small", 600, slowPost{length: 1000, sent: 10, user: "flooder"}, closed},
 		{"HTTP/2, length", 50, slowPost{http2: true, length: 2 << 20, sent: 1000, user: "flooder"}, unknown},
 		{"HTTP/2, chunks", 50, slowPost{http2: true, length: -1, sent: 1200 << 10, user: "flooder"}, http.StatusRequestTimeout},
-		{"nobody", 50, slowPost{length: 16 << 20, sent: 1000}, http.StatusUnauthorized},
-		{"nobody, HTTP/2", 50, slowPost{http2: true, length: -1, sent: 1000}, http.StatusUnauthorized},
+		{"no login", 50, slowPost{length: 16 << 20, sent: 1000}, http.StatusUnauthorized},
+		{"no login, HTTP/2", 50, slowPost{http2: true, length: -1, sent: 1000}, http.StatusUnauthorized},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			codes := a.slowPosts(t, test.count, test.kind)
-			for who, login := range writers {
+			for name, login := range writers {
 				object := widgets.object(t, "v1", "large-"+strings.ToLower(rand.Text()), "spec: {}")
 				object.Object["spec"] = map[string]any{"data": strings.Repeat("x", 2_000_000)}
 				large, err := object.MarshalJSON()
 				expectNoError(t, err)
 				began := time.Now()
-				// A writer that is starved is so each time: what annex gives up is sent again.
+				// Starved writers fail every time, because slow requests are repeated.
 				var r response
 				for range 3 {
 					ctx, cancel := context.WithTimeout(t.Context(), prompt)
@@ -152,15 +152,15 @@ func TestSlowBodies(t *testing.T) {
 						break
 					}
 				}
-				t.Logf("%s: %d after %s", who, r.code, time.Since(began).Round(time.Millisecond))
+				t.Logf("%s: %d after %s", name, r.code, time.Since(began).Round(time.Millisecond))
 				if r.code != http.StatusCreated && r.code != http.StatusConflict {
-					t.Errorf("%s wrote 2 MB and got %.200s, %v, want 201 within %s", who, r, err, prompt)
+					t.Errorf("%s wrote 2 MB and got %.200s, %v, want 201 within %s", name, r, err, prompt)
 				}
 			}
 			if test.code == unknown {
 				return // waiting for it takes ten seconds
 			}
-			poll.UntilDone(t, "slow requests are given up", func() (bool, string) {
+			poll.UntilDone(t, "annex gives up on slow requests", func() (bool, string) {
 				return codes(test.code) > 0, fmt.Sprintf("no answer of code %d (%d is a closed connection)", test.code, closed)
 			})
 		})

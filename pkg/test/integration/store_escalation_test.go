@@ -26,21 +26,21 @@ import (
 
 const hostingPath = "/apis/hosting.annex.dev/v1alpha1/"
 
-// attacker is a user with every right on annex's own kinds that can be delegated, and
-// more: backups of HostedResources, and a namespace to edit.
+// attacker is a user with every right on annex's own kinds that can be delegated, the
+// right to back up HostedResources, and the role edit in a namespace.
 type attacker struct {
 	*annex
 	http      *http.Client
 	namespace string
-	// secretValue is what must not be in any answer.
+	// secretValue must not be in any response.
 	secretValue string
 }
 
 func newAttacker(t *testing.T, a *annex) *attacker {
 	t.Helper()
 	const name = "mallory"
-	m := &attacker{annex: a, http: a.httpClientAs(t, bearerToken(name+"-token")), namespace: a.newNamespace(t), secretValue: "x-marks-the-spot"}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "treasure", Namespace: "kube-system"}, StringData: map[string]string{"where": m.secretValue}}
+	m := &attacker{annex: a, http: a.httpClientAs(t, bearerToken(name+"-token")), namespace: a.newNamespace(t), secretValue: "secret-value"}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "protected", Namespace: "kube-system"}, StringData: map[string]string{"where": m.secretValue}}
 	mustCreate(t, a.kube.CoreV1().Secrets(secret.Namespace), secret)
 	backups := a.newClusterRole(t, nil, rbacv1.PolicyRule{
 		Verbs: []string{"create"}, APIGroups: []string{hosting.GroupName}, Resources: []string{"hostedresources/backup", "hostedresources/binding"},
@@ -65,17 +65,17 @@ func newAttacker(t *testing.T, a *annex) *attacker {
 	return m
 }
 
-// send sends a request of the attacker's.
+// send sends a request as the attacker.
 func (m *attacker) send(t *testing.T, method, path, body string, headers ...string) response {
 	t.Helper()
 	got := send(t, m.http, method, m.URL+path, body, headers...)
 	if strings.Contains(got.String(), m.secretValue) {
-		t.Errorf("%s %s shows what is in a Secret", method, path)
+		t.Errorf("%s %s returns the value of a Secret", method, path)
 	}
 	return got
 }
 
-// expectRefused sends a request that has to be refused, and returns why it was.
+// expectRefused sends a request that has to be refused, and returns the message.
 func (m *attacker) expectRefused(t *testing.T, code int, method, path, body string, headers ...string) string {
 	t.Helper()
 	got := m.send(t, method, path, body, headers...)
@@ -97,8 +97,7 @@ func withSecret(namespace, name string) string {
 	return fmt.Sprintf(`, "tls": {"secretRef": {"namespace": %q, "name": %q}}`, namespace, name)
 }
 
-// TestStoresDoNotEscalateRights attacks with the rights that annex's roles for
-// its own kinds give, as their holder.
+// TestStoresDoNotEscalateRights attacks as a user with annex's roles for its own kinds.
 func TestStoresDoNotEscalateRights(t *testing.T) {
 	t.Parallel()
 	far := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
@@ -115,11 +114,11 @@ func TestStoresDoNotEscalateRights(t *testing.T) {
 	t.Run("keys", func(t *testing.T) { m.testKeys(t, allowed) })
 	t.Run("default", m.testDefaultStore)
 
-	// What may be done can be done.
+	// Allowed requests succeed.
 	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: m.namespace}, Data: far.Authority.SecretData(t, time.Now().Add(time.Hour))}
 	mustCreate(t, a.kube.CoreV1().Secrets(own.Namespace), own)
 	if got := m.send(t, "POST", hostingPath+"stores", storeBody("own", allowed, withSecret(own.Namespace, own.Name)+`, "keyPrefix": "/own"`)); got.code != 201 {
-		t.Errorf("a Store at an endpoint of the list, with a Secret of the author's: %s", got)
+		t.Errorf("a Store at an allowed endpoint, with a Secret of the attacker: %s", got)
 	}
 	a.waitForStore(t, "own", metav1.ConditionTrue, "")
 	a.waitForStore(t, "default", metav1.ConditionTrue, "")
@@ -129,8 +128,8 @@ func TestStoresDoNotEscalateRights(t *testing.T) {
 	}
 }
 
-// testAddresses tries addresses that annex can reach, and gets the same answer
-// whatever there is.
+// testAddresses tries addresses that annex can reach. The response must not depend on
+// what listens there.
 func (m *attacker) testAddresses(t *testing.T) {
 	var config net.ListenConfig
 	open, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -146,7 +145,7 @@ func (m *attacker) testAddresses(t *testing.T) {
 		}
 	}
 	if len(messages) != 1 {
-		t.Errorf("refusals differ by what is there: %v", messages)
+		t.Errorf("refusals depend on what listens: %v", messages)
 	}
 	socket := filepath.Join(m.DataDir, "etcd", "client.sock")
 	for endpoint, code := range map[string]int{
@@ -157,14 +156,14 @@ func (m *attacker) testAddresses(t *testing.T) {
 	}
 }
 
-// testCredentials tries to have annex log in with a Secret that the attacker cannot
-// get, in every way to write a Store.
+// testCredentials tries to make annex use a Secret that the attacker cannot read, in
+// every way to write a Store.
 func (m *attacker) testCredentials(t *testing.T, allowed string) {
 	const secrets = hosting.NamespaceAnnexSystem
 	there := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
 	missing := m.expectRefused(t, 403, "POST", hostingPath+"stores", storeBody("thief", allowed, withSecret(secrets, "etcd-not")))
 	if strings.ReplaceAll(there, "etcd-far", "X") != strings.ReplaceAll(missing, "etcd-not", "X") {
-		t.Errorf("a refusal tells whether there is a Secret:\n%s\n%s", there, missing)
+		t.Errorf("a refusal depends on whether the Secret exists:\n%s\n%s", there, missing)
 	}
 	m.expectRefused(t, 403, "POST", hostingPath+"stores?dryRun=All", storeBody("thief", allowed, withSecret(secrets, "etcd-far")))
 	if got := m.send(t, "POST", hostingPath+"stores", storeBody("thief", allowed, `, "keyPrefix": "/thief"`)); got.code != 201 {
@@ -195,16 +194,16 @@ func (m *attacker) testCredentials(t *testing.T, allowed string) {
 		}
 		return ""
 	})
-	// Its certificate is for the endpoints that its author chose.
+	// The Secret of a Store must not be sent to other endpoints.
 	m.expectRefused(t, 403, "PATCH", hostingPath+"stores/far", `{"spec": {"etcd": {"endpoints": ["`+allowed+`", "`+strings.Replace(allowed, "https", "http", 1)+`"]}}}`,
 		"Content-Type", "application/merge-patch+json")
-	// What has to do with neither is free.
+	// Other changes are allowed.
 	if got := m.send(t, "PATCH", hostingPath+"stores/far", `{"metadata": {"labels": {"a": "b"}}}`, "Content-Type", "application/merge-patch+json"); got.code != 200 {
 		t.Errorf("a label: %s", got)
 	}
 }
 
-// testKeys tries names and prefixes that lead to the keys of Secrets.
+// testKeys tries names and prefixes that map to the keys of Secrets.
 func (m *attacker) testKeys(t *testing.T, allowed string) {
 	m.expectRefused(t, 422, "POST", hostingPath+"stores", storeBody("root", allowed, `, "keyPrefix": "/"`))
 	for _, name := range []string{"kube-system.secrets", "secrets.annex", "secrets.registry"} {
@@ -225,7 +224,7 @@ func hostedBody(name string) string {
 	return fmt.Sprintf(`{"apiVersion": "hosting.annex.dev/v1alpha1", "kind": "HostedResource", "metadata": {"name": %q}, "spec": {"storeName": "default"}}`, name)
 }
 
-// testDefaultStore tries to move or to remove what annex itself needs.
+// testDefaultStore tries to move or remove the Store default.
 func (m *attacker) testDefaultStore(t *testing.T) {
 	const store = hostingPath + "stores/" + hostingv1alpha1.DefaultStoreName
 	m.expectRefused(t, 422, "PATCH", store, `{"spec": {"embedded": null, "etcd": {"endpoints": ["http://127.0.0.1:1"]}}}`, "Content-Type", "application/merge-patch+json")

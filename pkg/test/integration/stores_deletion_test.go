@@ -16,15 +16,15 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// The objects of a definition go first. While their Store is down they cannot, and the
-// definition says so, waits for it and keeps nobody else waiting.
+// A CRD is deleted after its objects. While their Store is down the CRD waits, has
+// conditions with the reason, and does not delay others.
 func TestCRDDeletionWhileStoreIsDown(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1})
 	a.addStore(t, "fragile", etcd)
 	var stuck []*resource
-	for range 6 { // more than are deleted at the same time
+	for range 6 { // more than the workers
 		r := a.installOn(t, "fragile")
 		r.create(t, "v1", "there", "spec: {}")
 		stuck = append(stuck, r)
@@ -46,17 +46,17 @@ func TestCRDDeletionWhileStoreIsDown(t *testing.T) {
 	etcd.Members[0].Start(t)
 	for _, r := range stuck {
 		r.waitForCRDDeleted(t)
-		r.waitForHostedResource(t, "knows no definition", isPending) // it was made by hand
+		r.waitForHostedResource(t, "has no CRD", isPending) // the test created it
 		if left := r.keysOf(t, etcd.Client(t)); left > 0 {
 			t.Errorf("%s left %d objects behind", r.name, left)
 		}
 	}
 }
 
-// waitForCRDCondition waits until the definition of the resource has a condition.
+// waitForCRDCondition waits for a condition of the CRD.
 func (r *resource) waitForCRDCondition(t *testing.T, kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, words string) {
 	t.Helper()
-	poll.Until(t, fmt.Sprintf("%s says %s=%s %s", r.name, kind, status, reason), func() string {
+	poll.Until(t, fmt.Sprintf("%s has %s=%s %s", r.name, kind, status, reason), func() string {
 		crd, err := r.annex.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

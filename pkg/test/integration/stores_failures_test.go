@@ -40,7 +40,7 @@ func TestStoreEndpointsOfAnotherCluster(t *testing.T) {
 		if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable {
 			t.Errorf("%s: a list from another cluster: %s", reason, got)
 		}
-		// Nor after a restart, which knows of the cluster by the status alone.
+		// After a restart only the status has the cluster ID.
 		a = a.restart(t)
 		r.annex = a
 		r.waitForUnavailable(t, "refused", "pinned")
@@ -78,10 +78,8 @@ func TestStoreCertificateRotation(t *testing.T) {
 	replaceSecret(time.Now().Add(time.Hour))
 	a.waitForStore(t, "certified", metav1.ConditionTrue, "")
 	r.waitForCreate(t, "first")
-	// Rotated while in use: an open watch goes on.
-	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: r.get(t, "v1", "first").GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	// An open watch survives a rotation.
+	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: r.get(t, "v1", "first").GetResourceVersion()})
 	replaceSecret(time.Now().Add(2 * time.Hour))
 	etcd.Members[0].Kill(t) // only a new connection shows a new certificate
 	etcd.Members[0].Start(t)
@@ -111,14 +109,14 @@ func TestStoreOutOfSpace(t *testing.T) {
 	})
 	a.waitForStore(t, "small", metav1.ConditionFalse, "NoSpace")
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[first second]" {
-		t.Errorf("of a full Store %v are read", got)
+		t.Errorf("a full Store returns %v", got)
 	}
 	if err := r.in("v1").Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("delete from a full Store: %v", err)
 	}
 	expectOthersServed(t, a, r, other)
 
-	// Others make room, and annex does the rest.
+	// Other clients delete keys, and annex reclaims the space.
 	if _, err := etcd.Client(t).Delete(t.Context(), "/others", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
@@ -141,11 +139,8 @@ func TestUnschedulableResources(t *testing.T) {
 	})
 	r := a.installCRD(t, crd)
 	r.waitForUnavailable(t, "refused", r.name, "unlabelled")
-	poll.Until(t, "the event that says why", func() string {
-		return a.eventOf(t, r.name, "FailedScheduling", "default", "unlabelled")
-	})
-	// A resource without a Store is no reason for annex not to be ready, and goes
-	// without waiting for one.
+	r.waitForEvent(t, "annex-scheduler", "FailedScheduling", "default", "unlabelled")
+	// Readiness and deletion do not wait for a Store.
 	unplaced := newCRD(t, anySchema)
 	a.createHostedResource(t, unplaced.Name, hostingv1alpha1.HostedResourceSpec{
 		StoreSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "none"}},
@@ -160,32 +155,7 @@ func TestUnschedulableResources(t *testing.T) {
 	if got := r.hosted(t).Spec.StoreName; got != "unlabelled" {
 		t.Errorf("placed on %q", got)
 	}
-	poll.Until(t, "the event that says where", func() string { return a.eventOf(t, r.name, "Scheduled", "unlabelled") })
-}
-
-// eventOf returns why there is no event about a HostedResource with a reason and
-// words.
-func (a *annex) eventOf(t *testing.T, name, reason string, words ...string) string {
-	t.Helper()
-	events, err := a.kube.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		return err.Error()
-	}
-	var seen []string
-	for _, event := range events.Items {
-		if event.Regarding.Name != name {
-			continue
-		}
-		seen = append(seen, event.Reason+": "+event.Note)
-		missing := false
-		for _, word := range words {
-			missing = missing || !strings.Contains(event.Note, word)
-		}
-		if event.Reason == reason && !missing {
-			return ""
-		}
-	}
-	return fmt.Sprintf("events %q", seen)
+	r.waitForEvent(t, "annex-scheduler", "Scheduled", "unlabelled")
 }
 
 func TestResourceOnUnknownStore(t *testing.T) {
@@ -202,12 +172,12 @@ func TestResourceOnUnknownStore(t *testing.T) {
 	}
 	r := a.installCRD(t, crd)
 	r.waitForUnavailable(t, "refused", "nowhere")
-	// Placed in advance on a Store that comes later.
+	// The Store is created later.
 	a.addStore(t, "nowhere", etcdcluster.Start(t, etcdcluster.Config{Members: 1}))
 	r.waitForCreate(t, "first")
 }
 
-// A member that stands still neither answers nor refuses: nothing may hang on it.
+// A frozen member neither responds nor refuses. No request may hang.
 func TestFrozenStore(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -222,7 +192,7 @@ func TestFrozenStore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	if _, err := r.in("v1").List(ctx, metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("a list of a Store that stands still: %v", err)
+		t.Errorf("a list of a frozen Store: %v", err)
 	}
 	expectOthersServed(t, a, r, other)
 	etcd.Members[0].Thaw(t)

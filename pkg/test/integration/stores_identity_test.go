@@ -8,16 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -25,9 +21,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// replaceData ends the member of an etcd, puts other data in place of its own, none if
-// from is empty, and starts it again with the same flags. It returns where the data
-// of before are.
+// replaceData kills the member of an etcd, replaces its data, with none if from is empty, and
+// starts it again. It returns a copy of the previous data.
 func replaceData(t *testing.T, etcd *etcdcluster.Cluster, from string) (before string) {
 	t.Helper()
 	member := etcd.Members[0]
@@ -42,7 +37,7 @@ func replaceData(t *testing.T, etcd *etcdcluster.Cluster, from string) (before s
 	return before
 }
 
-// copyData copies the data of an etcd, as those do who back it up without its help.
+// copyData copies the data directory of a stopped etcd.
 func copyData(t *testing.T, etcd *etcdcluster.Cluster) (dir string) {
 	t.Helper()
 	etcd.Members[0].Stop(t)
@@ -52,8 +47,8 @@ func copyData(t *testing.T, etcd *etcdcluster.Cluster) (dir string) {
 	return dir
 }
 
-// expectUnavailable sends each kind of request to a Store whose etcd answers with other data:
-// none may be answered, from the first on.
+// expectUnavailable sends each kind of request to a Store whose etcd has other data. All must
+// fail from the first one on.
 func (r *resource) expectUnavailable(t *testing.T, existing string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
@@ -81,7 +76,7 @@ func (a *annex) adopt(t *testing.T, name string) {
 	store := a.waitForStore(t, name, metav1.ConditionFalse, hostingv1alpha1.AdoptClusterAnnotation)
 	a.patchStore(t, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, hostingv1alpha1.AdoptClusterAnnotation, store.Status.ClusterID))
 	a.waitForStore(t, name, metav1.ConditionTrue, "")
-	poll.Until(t, "the adoption is over", func() string {
+	poll.Until(t, "the adoption is complete", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -93,8 +88,8 @@ func (a *annex) adopt(t *testing.T, name string) {
 	})
 }
 
-// TestStoreLosesItsData has an etcd lose its data and come back with the same flags, and so
-// with the same cluster ID, below an open informer. Then its owner adopts it.
+// TestStoreLosesItsData empties an etcd, which keeps its cluster ID, during an informer. Then
+// the administrator adopts it.
 func TestStoreLosesItsData(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -105,12 +100,7 @@ func TestStoreLosesItsData(t *testing.T) {
 	for i := range 20 {
 		last = r.create(t, "v1", fmt.Sprintf("w%02d", i), "spec: {}").GetResourceVersion()
 	}
-	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(a.dynamic, 0, r.namespace, nil)
-	informer := factory.ForResource(r.gvr("v1")).Informer()
-	factory.Start(t.Context().Done())
-	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
-		t.Fatal("the informer did not sync")
-	}
+	informer := r.startInformer(t)
 	before := a.waitForStore(t, "emptied", metav1.ConditionTrue, "").Status
 
 	replaceData(t, etcd, "")
@@ -119,7 +109,7 @@ func TestStoreLosesItsData(t *testing.T) {
 	a.waitForStore(t, "emptied", metav1.ConditionFalse, "DataReplaced")
 	r.expectUnavailable(t, "w00")
 	if known := len(informer.GetStore().ListKeys()); known != 20 {
-		t.Errorf("the informer knows %d objects, none of 20 was deleted", known)
+		t.Errorf("the informer has %d objects, want all 20", known)
 	}
 	if found, err := etcd.Client(t).Get(t.Context(), "/annex/", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || found.Count != 0 {
 		t.Errorf("annex wrote to it: %+v, %v", found, err)
@@ -134,8 +124,8 @@ func TestStoreLosesItsData(t *testing.T) {
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[new]" {
 		t.Errorf("there are %v", got)
 	}
-	if first, then := number(t, last), number(t, r.get(t, "v1", "new").GetResourceVersion()); then <= first {
-		t.Errorf("resource versions went from %d to %d", first, then)
+	if first, then := resourceVersion(t, last), resourceVersion(t, r.get(t, "v1", "new").GetResourceVersion()); then <= first {
+		t.Errorf("resource versions changed from %d to %d", first, then)
 	}
 	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: last})
 	if err == nil {
@@ -143,21 +133,12 @@ func TestStoreLosesItsData(t *testing.T) {
 		events.Stop()
 	}
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-		t.Errorf("a watch from before: %v, want 410", err)
+		t.Errorf("a watch from an old version: %v, want 410", err)
 	}
-	poll.Until(t, "the informer knows what there is", func() string {
-		return cmp.Diff([]string{r.namespace + "/new"}, informer.GetStore().ListKeys())
-	})
+	informer.waitForNames(t, "new")
 }
 
-func number(t *testing.T, resourceVersion string) uint64 {
-	t.Helper()
-	n, err := strconv.ParseUint(resourceVersion, 10, 64)
-	expectNoError(t, err)
-	return n
-}
-
-// TestStoreIsRolledBack has an etcd come back with an earlier copy of its data.
+// TestStoreIsRolledBack restarts an etcd with an earlier copy of its data.
 func TestStoreIsRolledBack(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -168,15 +149,15 @@ func TestStoreIsRolledBack(t *testing.T) {
 	earlier := copyData(t, etcd)
 	r.waitForCreate(t, "new")
 	var last string
-	for i := range 5 { // the copy does not catch up with them
+	for i := range 5 { // more revisions than the copy has
 		last = r.create(t, "v1", fmt.Sprintf("new%d", i), "spec: {}").GetResourceVersion()
 	}
-	poll.Until(t, "the status knows of the last write", func() string {
+	poll.Until(t, "the status has the revision of the last write", func() string {
 		store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), "earlier", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
-		if known := store.Status.History; uint64(known.Revision) < number(t, last) {
+		if known := store.Status.History; int(known.Revision) < resourceVersion(t, last) {
 			return fmt.Sprintf("%+v, not %s", known, last)
 		}
 		return ""
@@ -198,8 +179,8 @@ func TestStoreIsRolledBack(t *testing.T) {
 	}
 }
 
-// TestStoreIsReplacedByCopy has a copy take the place of an etcd that was written to
-// by others, and is ahead.
+// TestStoreIsReplacedByCopy restarts an etcd with an earlier copy that other clients wrote to,
+// so that its revision is higher.
 func TestStoreIsReplacedByCopy(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -225,16 +206,14 @@ func TestStoreIsReplacedByCopy(t *testing.T) {
 	a.waitForStore(t, "copied", metav1.ConditionFalse, "Diverged")
 }
 
-// TestStoresOnTheDefaultEtcd has Stores point at the etcd that annex keeps its own objects
-// in, and the Secrets.
+// TestStoresOnTheDefaultEtcd creates Stores on the etcd of the Store default, which also has
+// keys of another server.
 func TestStoresOnTheDefaultEtcd(t *testing.T) {
 	t.Parallel()
 	own := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true})
 	endpoint := own.Endpoints()[0]
 	a := startAnnex(t, "--etcd-servers="+endpoint)
-	if _, err := own.Client(t).Put(t.Context(), "/registry/secrets/kube-system/token", "secret"); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, own.Client(t), "/registry/secrets/kube-system/token", "secret")
 	for name, prefix := range map[string]string{"same": "/annex", "below": "/annex/secrets", "above": "/", "foreign": "/registry"} {
 		t.Run(name, func(t *testing.T) {
 			store := &hostingv1alpha1.Store{
@@ -266,7 +245,7 @@ func TestStoresOnTheDefaultEtcd(t *testing.T) {
 	a.newNamespace(t)
 }
 
-// adoptionProblem returns why a Store was not refused since it was last looked at.
+// adoptionProblem returns why a Store does not have the reason, and fails if it was adopted.
 func (a *annex) adoptionProblem(t *testing.T, made *hostingv1alpha1.Store, reason string) string {
 	t.Helper()
 	store, err := a.hosting.HostingV1alpha1().Stores().Get(t.Context(), made.Name, metav1.GetOptions{})

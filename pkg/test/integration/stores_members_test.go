@@ -22,8 +22,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// Each member of three is killed in turn while objects are written and watched.
-// What was acknowledged is there in the end, and the watch has seen it.
+// Each of three members is killed in turn while objects are written and watched. No
+// acknowledged write is lost, and the watch receives all.
 func TestEtcdMembersKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -38,10 +38,10 @@ func TestEtcdMembersKilledUnderLoad(t *testing.T) {
 	for i, m := range etcd.Members {
 		l.waitForWrites(t, 20, fmt.Sprintf("before member %d is killed", i))
 		m.Kill(t)
-		l.waitForWrites(t, 20, fmt.Sprintf("while member %d is away", i))
+		l.waitForWrites(t, 20, fmt.Sprintf("while member %d is down", i))
 		m.Start(t)
 	}
-	// The leader once more, after all were away.
+	// The leader again.
 	leader := etcd.Leader(t)
 	leader.Kill(t)
 	l.waitForWrites(t, 20, "without the leader")
@@ -62,14 +62,14 @@ func TestEtcdMembersKilledUnderLoad(t *testing.T) {
 	})
 	for name, version := range l.acknowledged {
 		if isNewer(t, version, there[name]) {
-			t.Errorf("%s was acknowledged at %s and is there at %q", name, version, there[name])
+			t.Errorf("%s was acknowledged at %s and has %q", name, version, there[name])
 		}
 	}
-	poll.Until(t, "the watch to have seen all", func() string {
+	poll.Until(t, "the watch has received everything", func() string {
 		got := seen.latest()
 		for name, version := range there {
 			if got[name] != version {
-				return fmt.Sprintf("%s is at %s, the watch saw %q (%s)", name, version, got[name], seen.problem())
+				return fmt.Sprintf("%s is at %s, the watch received %q (%s)", name, version, got[name], seen.problem())
 			}
 		}
 		return seen.problem()
@@ -86,7 +86,7 @@ func isNewer(t *testing.T, version, than string) bool {
 	return than == "" || resourceVersion(t, version) > resourceVersion(t, than)
 }
 
-// load writes objects and remembers what was acknowledged.
+// load writes objects and records acknowledged writes.
 type load struct {
 	resource         *resource
 	writes, failures atomic.Int64
@@ -113,7 +113,7 @@ func (l *load) start(t *testing.T, writers int) (stop func()) {
 	}
 }
 
-// write writes once. A write that failed may have been done or not.
+// write writes once. A failed write may have succeeded in etcd.
 func (l *load) write(ctx context.Context, t *testing.T, name string, first bool) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -149,18 +149,17 @@ func (l *load) waitForWrites(t *testing.T, more int64, when string) {
 	})
 }
 
-// observed is what a watch has seen.
+// observed records the events of a watch.
 type observed struct {
 	mu       sync.Mutex
 	versions map[string][]string
 	trouble  string
 }
 
-// watchAll watches until the test ends, with one watch that is not made again.
+// watchAll watches until the test ends, with a single watch.
 func watchAll(t *testing.T, r *resource, from string) *observed {
 	t.Helper()
-	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: from, TimeoutSeconds: new(int64(3600))})
-	expectNoError(t, err)
+	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: from, TimeoutSeconds: new(int64(3600))})
 	o := &observed{versions: map[string][]string{}}
 	done := make(chan struct{})
 	go func() {
@@ -189,7 +188,7 @@ func (o *observed) add(event watch.Event) {
 	}
 	name, version := object.GetName(), object.GetResourceVersion()
 	if slices.Contains(o.versions[name], version) {
-		o.trouble += fmt.Sprintf("%s at %s came twice; ", name, version)
+		o.trouble += fmt.Sprintf("%s at %s was received twice; ", name, version)
 	}
 	o.versions[name] = append(o.versions[name], version)
 }

@@ -25,14 +25,14 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// addStore makes a Store of a cluster and waits until it is ready.
+// addStore creates a Store of a cluster, and waits until it is ready.
 func (a *annex) addStore(t *testing.T, name string, cluster *etcdcluster.Cluster) {
 	t.Helper()
 	a.makeStore(t, name, cluster, time.Now().Add(time.Hour))
 	a.waitForStore(t, name, metav1.ConditionTrue, "")
 }
 
-// makeStore makes a Store of a cluster, with a client certificate that expires at
+// makeStore creates a Store of a cluster, with a client certificate that expires at
 // notAfter.
 func (a *annex) makeStore(t *testing.T, name string, cluster *etcdcluster.Cluster, notAfter time.Time) {
 	t.Helper()
@@ -58,8 +58,7 @@ func (a *annex) patchStore(t *testing.T, name, patch string) {
 	expectNoError(t, err)
 }
 
-// waitForStore waits for the condition Ready of a Store; its reason or message has to
-// have the words.
+// waitForStore waits for the condition Ready of a Store, with words in its reason or message.
 func (a *annex) waitForStore(t *testing.T, name string, status metav1.ConditionStatus, words string) *hostingv1alpha1.Store {
 	t.Helper()
 	var store *hostingv1alpha1.Store
@@ -77,7 +76,7 @@ func (a *annex) waitForStore(t *testing.T, name string, status metav1.ConditionS
 	return store
 }
 
-// createHostedResource says where a resource goes before it is defined.
+// createHostedResource creates the HostedResource of a CRD in advance.
 func (a *annex) createHostedResource(t *testing.T, name string, spec hostingv1alpha1.HostedResourceSpec) {
 	t.Helper()
 	hosted := &hostingv1alpha1.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
@@ -98,18 +97,15 @@ func (a *annex) installOn(t *testing.T, store string) *resource {
 func (r *resource) waitForList(t *testing.T) {
 	t.Helper()
 	poll.Until(t, r.name+" can be listed", func() string {
-		if _, err := r.in("v1").List(t.Context(), metav1.ListOptions{}); err != nil {
-			return err.Error()
-		}
-		return ""
+		_, err := r.in("v1").List(t.Context(), metav1.ListOptions{})
+		return errorText(err)
 	})
 }
 
 // hosted reads the HostedResource.
 func (r *resource) hosted(t *testing.T) *hostingv1alpha1.HostedResource {
 	t.Helper()
-	hosted := mustGet(t, r.annex.hosting.HostingV1alpha1().HostedResources(), r.name)
-	return hosted
+	return mustGet(t, r.annex.hosting.HostingV1alpha1().HostedResources(), r.name)
 }
 
 // keysOf counts the objects of the resource that an etcd has.
@@ -120,8 +116,7 @@ func (r *resource) keysOf(t *testing.T, etcd *clientv3.Client) int64 {
 	return found.Count
 }
 
-// tryCreate creates a Widget with a deadline that is shorter than a broken Store
-// could keep it waiting.
+// tryCreate creates a Widget with a deadline.
 func (r *resource) tryCreate(t *testing.T, name string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -137,7 +132,7 @@ func (r *resource) waitForUnavailable(t *testing.T, name string, words ...string
 		err := r.tryCreate(t, name)
 		switch {
 		case err == nil:
-			// What follows counts objects.
+			// Tests count objects.
 			if err := r.in("v1").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 				return err.Error()
 			}
@@ -147,14 +142,14 @@ func (r *resource) waitForUnavailable(t *testing.T, name string, words ...string
 		}
 		for _, word := range words {
 			if !strings.Contains(err.Error(), word) {
-				return fmt.Sprintf("not a word of %q: %v", word, err)
+				return fmt.Sprintf("no %q in: %v", word, err)
 			}
 		}
 		return ""
 	})
 }
 
-// waitForCreate waits until an object could be created.
+// waitForCreate waits until an object can be created.
 func (r *resource) waitForCreate(t *testing.T, name string) {
 	t.Helper()
 	poll.Until(t, name+" of "+r.name+" is created", func() string {
@@ -204,8 +199,7 @@ func TestStoresAddedAtRuntime(t *testing.T) {
 	expectResourcesBlockDeletion(t, onFirst, "first")
 }
 
-// waitForNumbers waits until the status of the resource and its Store tells of the
-// objects.
+// waitForNumbers waits until the status of the resource and of its Store count the objects.
 func waitForNumbers(t *testing.T, r *resource, store string, objects int64) {
 	t.Helper()
 	poll.Until(t, "numbers of "+r.name, func() string {
@@ -224,7 +218,7 @@ func waitForNumbers(t *testing.T, r *resource, store string, objects int64) {
 	})
 }
 
-// expectResourcesBlockDeletion sees that a Store cannot be deleted before its resources are gone.
+// expectResourcesBlockDeletion checks that a Store is deleted only after its resources.
 func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 	t.Helper()
 	stores := r.annex.hosting.HostingV1alpha1().Stores()
@@ -236,7 +230,7 @@ func expectResourcesBlockDeletion(t *testing.T, r *resource, store string) {
 	r.waitForCreate(t, "after")
 	r.deleteCRD(t)
 	if err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{}); err == nil {
-		t.Log("the hosted resource went with its definition")
+		t.Log("the HostedResource was deleted")
 	}
 	poll.Until(t, "store "+store+" is deleted", func() string {
 		err := r.annex.hosting.HostingV1alpha1().HostedResources().Delete(t.Context(), r.name, metav1.DeleteOptions{})
@@ -260,9 +254,7 @@ func TestStoreOutage(t *testing.T) {
 	a.addStore(t, "fragile", etcd)
 	r, other := a.installOn(t, "fragile"), a.installOn(t, "default")
 	created := r.create(t, "v1", "before", "spec: {}")
-	events, err := r.in("v1").Watch(t.Context(), metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := r.watch(t, "v1", metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
 
 	etcd.Members[0].Kill(t)
 	r.waitForUnavailable(t, "refused", "fragile")
@@ -272,10 +264,10 @@ func TestStoreOutage(t *testing.T) {
 		t.Errorf("after %s: %v", time.Since(begin), err)
 	}
 	if got := a.get(t, r.path("v1")+"?resourceVersion=0"); got.code != http.StatusOK || !strings.Contains(string(got.body), `"before"`) {
-		t.Errorf("a read that memory can answer: %s", got)
+		t.Errorf("a read from the watch cache: %s", got)
 	}
 	if got := a.get(t, r.path("v1")); got.code != http.StatusServiceUnavailable || !strings.Contains(string(got.body), "fragile") {
-		t.Errorf("a read that has to ask the Store: %s", got)
+		t.Errorf("a read from etcd: %s", got)
 	}
 	expectOthersServed(t, a, r, other)
 
@@ -291,7 +283,7 @@ func TestStoreOutage(t *testing.T) {
 	}
 }
 
-// expectOthersServed sees that a resource whose Store is down is all that is.
+// expectOthersServed checks that only the resources of a Store are unavailable.
 func expectOthersServed(t *testing.T, a *annex, down, other *resource) {
 	t.Helper()
 	other.create(t, "v1", "meanwhile", "spec: {}")
@@ -302,7 +294,7 @@ func expectOthersServed(t *testing.T, a *annex, down, other *resource) {
 		}
 	}
 	if got := a.get(t, "/apis"); !strings.Contains(string(got.body), down.group) {
-		t.Error("discovery does not know the group any more")
+		t.Error("discovery lacks the group")
 	}
 }
 
@@ -330,7 +322,7 @@ func TestStoreDownAtStart(t *testing.T) {
 	etcd.Members[0].Start(t)
 	r.waitForCreate(t, "after")
 	if got := r.names(t, "v1", metav1.ListOptions{}); fmt.Sprint(got) != "[after kept]" {
-		t.Errorf("when the Store was back there are %v", got)
+		t.Errorf("when the Store is available there are %v", got)
 	}
 }
 
@@ -342,14 +334,11 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 	a, b := startAnnex(t, flag), startAnnex(t, flag)
 	a.addStore(t, "shared", etcd)
 	r := a.installOn(t, "shared")
-	there := *r
-	there.annex = b
+	there := r.on(b)
 	there.waitForList(t)
-	events, err := there.in("v1").Watch(t.Context(), metav1.ListOptions{})
-	expectNoError(t, err)
-	defer events.Stop()
+	events := there.watch(t, "v1", metav1.ListOptions{})
 	for i := range 20 {
-		through := []*resource{r, &there}[i%2]
+		through := []*resource{r, there}[i%2]
 		name := fmt.Sprintf("w%02d", i)
 		through.create(t, "v1", name, "spec: {}")
 		if got := there.get(t, "v1", name); got.GetName() != name {
@@ -359,10 +348,10 @@ func TestStoresOfTwoReplicas(t *testing.T) {
 			t.Errorf("event %s, want %s", describe(event), name)
 		}
 	}
-	// The one that leads goes: the other keeps the status of the Store true.
+	// The other replica becomes the leader, and updates the status of the Store.
 	a.Stop(t)
 	there.create(t, "v1", "last", "spec: {}")
-	waitForNumbers(t, &there, "shared", 21)
+	waitForNumbers(t, there, "shared", 21)
 	etcd.Members[0].Kill(t)
 	b.waitForStore(t, "shared", metav1.ConditionFalse, "")
 }

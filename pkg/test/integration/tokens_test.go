@@ -28,11 +28,12 @@ import (
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/ptr"
 
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// newServiceAccount makes a namespace with the service account "robot".
+// newServiceAccount creates a namespace with the service account "robot".
 func (a *annex) newServiceAccount(t *testing.T) (namespace string) {
 	t.Helper()
 	namespace = a.newNamespace(t)
@@ -46,7 +47,7 @@ func (a *annex) createServiceAccount(t *testing.T, namespace string) {
 	mustCreate(t, a.kube.CoreV1().ServiceAccounts(namespace), robot)
 }
 
-// createToken asks for a token of the robot.
+// createToken requests a token of the service account.
 func (a *annex) createToken(t *testing.T, namespace string, spec authenticationv1.TokenRequestSpec) *authenticationv1.TokenRequest {
 	t.Helper()
 	answer, err := a.tryCreateToken(t, namespace, spec)
@@ -59,24 +60,24 @@ func (a *annex) tryCreateToken(t *testing.T, namespace string, spec authenticati
 	return a.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
 }
 
-// authenticates reports whether a token logs in; what its user may do is another matter.
+// authenticates reports whether a token is accepted, regardless of authorization.
 func (a *annex) authenticates(t *testing.T, bearer string) bool {
 	t.Helper()
 	return send(t, a.httpClientAs(t, bearerToken(bearer)), http.MethodGet, a.URL+"/api", "").code != http.StatusUnauthorized
 }
 
-// waitForUnauthorized waits until the informers have seen that a token is revoked.
+// waitForUnauthorized waits until a token is refused.
 func (a *annex) waitForUnauthorized(t *testing.T, bearer, why string) {
 	t.Helper()
 	poll.Until(t, "401 after "+why, func() string {
 		if a.authenticates(t, bearer) {
-			return "the token logs in"
+			return "the token is accepted"
 		}
 		return ""
 	})
 }
 
-// review is what annex says of a token to who asks for audiences.
+// review returns the status of a TokenReview with audiences.
 func (a *annex) review(t *testing.T, bearer string, audiences ...string) authenticationv1.TokenReviewStatus {
 	t.Helper()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: bearer, Audiences: audiences}}
@@ -91,7 +92,7 @@ func TestServiceAccountTokens(t *testing.T) {
 	before := time.Now().Truncate(time.Second)
 	answer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{})
 	if expires := answer.Status.ExpirationTimestamp.Time; expires.Before(before.Add(time.Hour)) || *answer.Spec.ExpirationSeconds != 3600 {
-		t.Errorf("good until %s, for %d seconds; want an hour", expires, *answer.Spec.ExpirationSeconds)
+		t.Errorf("valid until %s, for %d seconds; want an hour", expires, *answer.Spec.ExpirationSeconds)
 	}
 	got := a.review(t, answer.Status.Token)
 	if want := "system:serviceaccount:" + namespace + ":robot"; !got.Authenticated || got.User.Username != want || got.User.UID == "" {
@@ -104,7 +105,7 @@ func TestServiceAccountTokens(t *testing.T) {
 		t.Errorf("the token has the ID %q", id)
 	}
 	if !a.authenticates(t, answer.Status.Token) {
-		t.Error("it does not log in")
+		t.Error("it is refused")
 	}
 	_, err := a.tryCreateToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](60)})
 	wantError(t, err, "spec.expirationSeconds", "10 minutes")
@@ -123,10 +124,10 @@ func TestTokenAudiences(t *testing.T) {
 		t.Error("a token for another audience logs in")
 	}
 	if got := a.review(t, bearer); got.Authenticated {
-		t.Errorf("it is good for annex: %+v", got)
+		t.Errorf("it is valid for annex: %+v", got)
 	}
 	if got := a.review(t, bearer, "registry", "vault"); !got.Authenticated || !slices.Equal(got.Audiences, []string{"vault"}) {
-		t.Errorf("it is not good for whom it is for: %+v", got)
+		t.Errorf("it is not valid for its audience: %+v", got)
 	}
 }
 
@@ -136,16 +137,16 @@ func TestTokensRevokedWithServiceAccount(t *testing.T) {
 	namespace := a.newServiceAccount(t)
 	bearer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
 	if !a.authenticates(t, bearer) {
-		t.Fatal("it does not log in before")
+		t.Fatal("it is refused before the deletion")
 	}
 	mustDelete(t, a.kube.CoreV1().ServiceAccounts(namespace), "robot")
 	a.waitForUnauthorized(t, bearer, "its service account was deleted")
 	a.createServiceAccount(t, namespace)
 	if fresh := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token; !a.authenticates(t, fresh) {
-		t.Error("a token of the service account made again does not log in")
+		t.Error("a token of the recreated service account is refused")
 	}
 	if a.authenticates(t, bearer) {
-		t.Error("a token of the service account before logs in")
+		t.Error("a token of the deleted service account is accepted")
 	}
 }
 
@@ -156,26 +157,25 @@ func TestTokensRevokedWithSecret(t *testing.T) {
 	secrets := a.kube.CoreV1().Secrets(namespace)
 	makeSecret := func() *corev1.Secret {
 		t.Helper()
-		secret := mustCreate(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lock"}})
-		return secret
+		return mustCreate(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "lock"}})
 	}
 	bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "lock", UID: makeSecret().UID}
 	bearer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: bound}).Status.Token
 	if !a.authenticates(t, bearer) {
-		t.Fatal("it does not log in before")
+		t.Fatal("it is refused before the deletion")
 	}
 	mustDelete(t, secrets, "lock")
 	a.waitForUnauthorized(t, bearer, "its Secret was deleted")
 	makeSecret()
 	if a.authenticates(t, bearer) {
-		t.Error("it logs in with another Secret of that name")
+		t.Error("it is accepted with another Secret of that name")
 	}
 	if _, err := a.tryCreateToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: bound}); !apierrors.IsConflict(err) {
 		t.Errorf("a token for a Secret with another UID: %v, want a conflict", err)
 	}
 }
 
-// TestInvalidTokens signs with annex's own key what annex itself would not.
+// TestInvalidTokens signs tokens with annex's own key that annex would not sign.
 func TestInvalidTokens(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -202,7 +202,7 @@ func TestInvalidTokens(t *testing.T) {
 		"other account": {sign(own.(*ecdsa.PrivateKey), "sub", "system:serviceaccount:kube-system:default"), false},
 	} {
 		if got := a.authenticates(t, test.token); got != test.want {
-			t.Errorf("%s: logs in: %t, want %t", name, got, test.want)
+			t.Errorf("%s: accepted: %t, want %t", name, got, test.want)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func keyFile(t *testing.T, key *ecdsa.PrivateKey) string {
 	return writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: keyutil.ECPrivateKeyBlockType, Bytes: der}))
 }
 
-// payloadOf reads a token without looking at its signature.
+// payloadOf decodes a token without verifying it.
 func payloadOf(t *testing.T, token string) map[string]any {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
@@ -246,7 +246,7 @@ func signES256(t *testing.T, key *ecdsa.PrivateKey, payload map[string]any) stri
 	return content + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// TestSigningKeyRotation changes the key as docs/service-accounts.md says.
+// TestSigningKeyRotation changes the key as in docs/service-accounts.md.
 func TestSigningKeyRotation(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
@@ -259,16 +259,16 @@ func TestSigningKeyRotation(t *testing.T) {
 		"--api-audiences=annex,https://annex.local", "--service-account-jwks-uri=https://tokens.example/keys")
 	answer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](7200)})
 	if *answer.Spec.ExpirationSeconds != 3600 {
-		t.Errorf("good for %d seconds, more than allowed", *answer.Spec.ExpirationSeconds)
+		t.Errorf("valid for %d seconds, more than allowed", *answer.Spec.ExpirationSeconds)
 	}
 	if payload := payloadOf(t, answer.Status.Token); payload["iss"] != "https://tokens.example" {
 		t.Errorf("issued by %s", payload["iss"])
 	}
 	if !a.authenticates(t, own) || !a.authenticates(t, answer.Status.Token) {
-		t.Error("tokens of the key before, or of the key now, do not log in")
+		t.Error("tokens of the old or of the new key are refused")
 	}
 	if got := publishedKeys(t, a); got != 2 {
-		t.Errorf("%d keys are published, want the one that signs and the one before", got)
+		t.Errorf("%d keys are published, want the signing key and the old one", got)
 	}
 	var configuration map[string]any
 	a.get(t, "/.well-known/openid-configuration").into(t, &configuration)
@@ -278,30 +278,29 @@ func TestSigningKeyRotation(t *testing.T) {
 
 	a = a.restart(t, "--service-account-signing-key-file="+next, "--api-audiences=annex")
 	if a.authenticates(t, own) {
-		t.Error("a token of the key before logs in after that was given up")
+		t.Error("a token of a removed key is accepted")
 	}
 	if a.authenticates(t, answer.Status.Token) {
-		t.Error("a token of an issuer that annex is not any more logs in")
+		t.Error("a token of a removed issuer is accepted")
 	}
 }
 
-// TestTokensOnReplicas has replicas that share a key recognise each other's tokens,
-// and learn of each other's revocations.
+// TestTokensOnReplicas accepts and revokes tokens on replicas that share a key.
 func TestTokensOnReplicas(t *testing.T) {
 	t.Parallel()
-	flags := []string{"--etcd-servers=" + startEtcd(t, nil), "--service-account-signing-key-file=" + keyFile(t, newECDSAKey(t))}
+	flags := []string{"--etcd-servers=" + etcdtest.Start(t, nil).Endpoint(), "--service-account-signing-key-file=" + keyFile(t, newECDSAKey(t))}
 	one, other := startAnnex(t, flags...), startAnnex(t, flags...)
 	namespace := one.newServiceAccount(t)
 	bearer := one.createToken(t, namespace, authenticationv1.TokenRequestSpec{}).Status.Token
 	if !one.authenticates(t, bearer) || !other.authenticates(t, bearer) {
-		t.Fatal("a token does not log in at both replicas")
+		t.Fatal("a token is not accepted by both replicas")
 	}
 	mustDelete(t, other.kube.CoreV1().ServiceAccounts(namespace), "robot")
 	one.waitForUnauthorized(t, bearer, "the other replica deleted its service account")
 	other.waitForUnauthorized(t, bearer, "its service account was deleted")
 	for _, a := range []*annex{one, other} {
 		if _, err := os.Stat(filepath.Join(a.DataDir, "pki", "service-account.key")); !os.IsNotExist(err) {
-			t.Errorf("annex made a key though it was given one: %v", err)
+			t.Errorf("annex created a key despite the flag: %v", err)
 		}
 	}
 }
@@ -380,13 +379,13 @@ func TestBootstrapTokens(t *testing.T) {
 	for _, secret := range []*corev1.Secret{
 		bootstrapSecret(bad, password, in(time.Hour), "system:masters"),
 		bootstrapSecret(late, password, in(-time.Hour), ""),
-		// The last, so that the others are known when this is.
+		// The last, so that the others are known when this one is.
 		bootstrapSecret(good, password, in(time.Hour), "system:bootstrappers:workers"),
 	} {
 		mustCreate(t, secrets, secret)
 	}
 	var got authenticationv1.TokenReviewStatus
-	poll.Until(t, "a bootstrap token logs in", func() string {
+	poll.Until(t, "a bootstrap token is accepted", func() string {
 		if got = a.review(t, good+"."+password); !got.Authenticated {
 			return got.Error
 		}
@@ -397,10 +396,10 @@ func TestBootstrapTokens(t *testing.T) {
 	}
 	for name, bearer := range map[string]string{
 		"a group that gives rights": bad + "." + password, "expired": late + "." + password,
-		"wrong password": good + ".fedcba9876543210", "nobody's": utilrand.String(6) + "." + password,
+		"wrong password": good + ".fedcba9876543210", "unknown": utilrand.String(6) + "." + password,
 	} {
 		if a.authenticates(t, bearer) {
-			t.Errorf("%s: it logs in", name)
+			t.Errorf("%s: it is accepted", name)
 		}
 	}
 	poll.Until(t, "the expired token is deleted", func() string {

@@ -4,13 +4,11 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,30 +18,27 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/corruption"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// damage replaces what etcd has of a Widget.
+// damage replaces the value of a Widget in etcd.
 func (r *resource) damage(t *testing.T, annexEtcd *clientv3.Client, name string) {
 	t.Helper()
-	if _, err := annexEtcd.Put(t.Context(), r.key(name), "\x00damaged"); err != nil {
-		t.Fatal(err)
-	}
+	etcdPut(t, annexEtcd, r.key(name), "\x00damaged")
 }
 
-// waitForUnreadable waits until lists fail and name the Widgets.
+// waitForUnreadable waits until lists fail with an error that names the Widgets.
 func (r *resource) waitForUnreadable(t *testing.T, names ...string) {
 	t.Helper()
 	for i, name := range names {
 		names[i] = r.namespace + "/" + name
 	}
 	poll.Until(t, "lists of "+r.name+" fail", func() string {
-		// With a selector it is the watch cache that answers.
+		// A list with a selector is served by the watch cache.
 		for _, options := range []metav1.ListOptions{{}, {LabelSelector: "!x"}} {
 			_, err := r.in("v1").List(t.Context(), options)
 			if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), strings.Join(names, ", ")) {
@@ -54,7 +49,7 @@ func (r *resource) waitForUnreadable(t *testing.T, names ...string) {
 	})
 }
 
-// waitForNames waits until the Widgets that are listed are those.
+// waitForNames waits until these Widgets are listed.
 func (r *resource) waitForNames(t *testing.T, want ...string) {
 	t.Helper()
 	poll.Until(t, "the list of "+r.name, func() string {
@@ -74,13 +69,13 @@ func (r *resource) waitForNames(t *testing.T, want ...string) {
 	})
 }
 
-// unsafeDelete asks for the deletion of a Widget as of one that cannot be read.
+// unsafeDelete deletes a Widget with the option for unreadable objects.
 func (r *resource) unsafeDelete(t *testing.T, name string) response {
 	t.Helper()
 	return r.annex.request(t, http.MethodDelete, r.path("v1")+"/"+name+"?"+corruption.UnsafeDelete+"=true", "")
 }
 
-// waitForObjectsReadable waits until the condition says so.
+// waitForObjectsReadable waits for status and message of the condition.
 func (r *resource) waitForObjectsReadable(t *testing.T, a *annex, want string) {
 	t.Helper()
 	poll.Until(t, "the condition ObjectsReadable", func() string {
@@ -91,49 +86,6 @@ func (r *resource) waitForObjectsReadable(t *testing.T, a *annex, want string) {
 		intact := meta.FindStatusCondition(hosted.Status.Conditions, hostingv1alpha1.HostedResourceObjectsReadable)
 		if intact == nil || !strings.HasPrefix(string(intact.Status)+" "+intact.Message, want) {
 			return fmt.Sprintf("it is %+v", intact)
-		}
-		return ""
-	})
-}
-
-// countingInformer is an informer of Widgets that counts what it was told was deleted.
-type countingInformer struct {
-	cache.SharedIndexInformer
-	deleted atomic.Int32
-}
-
-// startInformer starts an informer that has synced.
-func (r *resource) startInformer(t *testing.T) *countingInformer {
-	t.Helper()
-	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(r.annex.dynamic, 0, r.namespace, nil)
-	i := &countingInformer{SharedIndexInformer: informers.ForResource(r.gvr("v1")).Informer()}
-	if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { i.deleted.Add(1) }}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	informers.Start(ctx.Done())
-	t.Cleanup(func() {
-		stop()
-		informers.Shutdown()
-	})
-	if !cache.WaitForCacheSync(t.Context().Done(), i.HasSynced) {
-		t.Fatal("the informer did not sync")
-	}
-	return i
-}
-
-// waitForNames waits until the informer has the Widgets of those names.
-func (i *countingInformer) waitForNames(t *testing.T, want string) {
-	t.Helper()
-	poll.Until(t, "the informer", func() string {
-		var names []string
-		for _, key := range i.GetStore().ListKeys() {
-			_, name, _ := strings.Cut(key, "/")
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		if got := strings.Join(names, ","); got != want {
-			return fmt.Sprintf("it has %q, want %q", got, want)
 		}
 		return ""
 	})
@@ -154,7 +106,7 @@ func TestCorruptObject(t *testing.T) {
 	widgets.waitForUnreadable(t, "b")
 	_, err := widgets.in("v1").Get(t.Context(), "b", metav1.GetOptions{})
 	if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), widgets.namespace+"/b cannot be read: object not decodable") {
-		t.Errorf("read it: got %v, want why it cannot be read", err)
+		t.Errorf("read it: got %v, want the reason", err)
 	}
 	widgets.waitForObjectsReadable(t, a, "False 1 object cannot be read, so lists fail. "+widgets.namespace+"/b: object not decodable")
 	widgets.create(t, "v1", "d", "spec: {}")
@@ -162,12 +114,12 @@ func TestCorruptObject(t *testing.T) {
 		t.Errorf("read another: %v", err)
 	}
 	if err := widgets.in("v1").Delete(t.Context(), "b", metav1.DeleteOptions{}); err == nil {
-		t.Error("it was deleted as if it could be read")
+		t.Error("it was deleted without the option")
 	}
 	if err := widgets.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), widgets.namespace+"/b") {
 		t.Errorf("delete all: got %v, want a refusal that names b", err)
 	}
-	// Who may delete objects may not delete those that cannot be read.
+	// The verb delete does not allow deleting unreadable objects.
 	a.bind(t, widgets.namespace+":deleters", widgets.namespace,
 		rbacv1.PolicyRule{Verbs: []string{"get", "delete"}, APIGroups: []string{widgets.group}, Resources: []string{"widgets"}})
 	poll.Until(t, "deleters may not delete it", func() string {
@@ -179,18 +131,18 @@ func TestCorruptObject(t *testing.T) {
 		return ""
 	})
 	if unsafe := widgets.unsafeDelete(t, "a"); unsafe.code < 400 {
-		t.Errorf("delete one that can be read, as if it could not: got %s", unsafe)
+		t.Errorf("delete a readable object with the option: got %s", unsafe)
 	}
-	informer.waitForNames(t, "a,b,c")
+	informer.waitForNames(t, "a", "b", "c")
 	if deleted := informer.deleted.Load(); deleted > 0 {
-		t.Errorf("the informer was told of %d deletions before there was one", deleted)
+		t.Errorf("the informer received %d deletions before there was one", deleted)
 	}
 
 	if unsafe := widgets.unsafeDelete(t, "b"); unsafe.code != http.StatusOK {
 		t.Fatalf("delete it: %s", unsafe)
 	}
 	widgets.waitForNames(t, "a", "c", "d")
-	informer.waitForNames(t, "a,c,d")
+	informer.waitForNames(t, "a", "c", "d")
 	widgets.waitForObjectsReadable(t, a, "True Every object can be read")
 	widgets.create(t, "v1", "b", "spec: {}")
 	widgets.waitForNames(t, "a", "b", "c", "d")
@@ -199,11 +151,11 @@ func TestCorruptObject(t *testing.T) {
 	}
 }
 
-// TestReplicaWithoutTheKey has one of two replicas encrypt with a key that the other does
+// TestReplicaWithoutTheKey encrypts on one of two replicas with a key that the other does
 // not have yet.
 func TestReplicaWithoutTheKey(t *testing.T) {
 	t.Parallel()
-	endpoint := startEtcd(t, nil)
+	endpoint := etcdtest.Start(t, nil).Endpoint()
 	crd := newCRD(t, anySchema)
 	file := func(keys ...string) string {
 		return writeFile(t, "encryption.yaml", encryptionConfig(crd.Name, provider("secretbox", keys...), "{identity: {}}"))
@@ -214,8 +166,7 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	second := startAnnex(t, "--etcd-servers="+endpoint, flag+behind)
 
 	written := first.installCRD(t, crd)
-	read := *written
-	read.annex = second
+	read := written.on(second)
 	poll.Until(t, "the other replica serves the definition", func() string {
 		_, err := read.in("v1").List(t.Context(), metav1.ListOptions{})
 		return errorText(err)
@@ -232,23 +183,25 @@ func TestReplicaWithoutTheKey(t *testing.T) {
 	if err := read.in("v1").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil {
 		t.Error("a replica deleted what it cannot read")
 	}
-	if metric := read.annex.get(t, "/metrics"); !strings.Contains(string(metric.body), `annex_unreadable_objects{resource="`+read.name+`"} 2`) {
-		t.Error("the metrics of the replica do not count the objects")
-	}
+	metric := fmt.Sprintf("annex_unreadable_objects{resource=%q} ", read.name)
+	poll.UntilDone(t, "the metric counts both objects", func() (bool, string) {
+		_, after, found := strings.Cut(string(read.annex.get(t, "/metrics").body), metric)
+		count, _, _ := strings.Cut(after, "\n")
+		return found && count == "2", metric + count
+	})
 	informer.waitForNames(t, "a")
 
 	key, err := os.ReadFile(ahead)
 	expectNoError(t, err)
 	mustWrite(t, behind, key)
 	read.waitForNames(t, "a", "b")
-	informer.waitForNames(t, "a,b")
+	informer.waitForNames(t, "a", "b")
 	if deleted := informer.deleted.Load(); deleted > 0 {
-		t.Errorf("the informer was told of %d deletions where nothing was deleted", deleted)
+		t.Errorf("the informer received %d deletions, nothing was deleted", deleted)
 	}
 }
 
-// TestCorruptObjectBlocksDeletion deletes the namespace and the definition of an
-// object that cannot be read.
+// TestCorruptObjectBlocksDeletion deletes the namespace and the CRD of an unreadable object.
 func TestCorruptObjectBlocksDeletion(t *testing.T) {
 	t.Parallel()
 	a := sharedAnnex(t)
@@ -261,7 +214,7 @@ func TestCorruptObjectBlocksDeletion(t *testing.T) {
 	widgets.waitForUnreadable(t, "b")
 
 	mustDelete(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
-	poll.Until(t, "the namespace says what is in the way", func() string {
+	poll.Until(t, "a condition of the namespace names the object", func() string {
 		namespace := mustGet(t, a.kube.CoreV1().Namespaces(), widgets.namespace)
 		for _, condition := range namespace.Status.Conditions {
 			if strings.Contains(condition.Message, widgets.namespace+"/b") {
@@ -271,7 +224,7 @@ func TestCorruptObjectBlocksDeletion(t *testing.T) {
 		return namespace.Status.String()
 	})
 	widgets.deleteCRD(t)
-	poll.Until(t, "the definition says what is in the way", func() string {
+	poll.Until(t, "the CRD has the reason InstanceDeletionFailed", func() string {
 		crd := mustGet(t, a.extensions.ApiextensionsV1().CustomResourceDefinitions(), widgets.name)
 		for _, condition := range crd.Status.Conditions {
 			if condition.Type == "Terminating" && condition.Reason == "InstanceDeletionFailed" {
@@ -287,10 +240,5 @@ func TestCorruptObjectBlocksDeletion(t *testing.T) {
 		t.Fatalf("delete it: %s", unsafe)
 	}
 	widgets.waitForCRDDeleted(t)
-	poll.Until(t, "the namespace goes", func() string {
-		if _, err := a.kube.CoreV1().Namespaces().Get(t.Context(), widgets.namespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return "it is still there"
-		}
-		return ""
-	})
+	a.waitForNamespaceDeleted(t, widgets.namespace)
 }

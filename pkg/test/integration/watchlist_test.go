@@ -22,14 +22,14 @@ import (
 	"github.com/annex-dev/annex/pkg/test/testserver"
 )
 
-// listCounter counts the plain lists that are asked for: a reflector that gets no
-// bookmark, or is refused its WatchList, falls back to one.
+// listCounter counts plain lists: reflectors fall back to one if the WatchList is refused or
+// sends no bookmark.
 type listCounter struct {
 	http.RoundTripper
 	lists atomic.Int64
 }
 
-// RoundTrip sends the request.
+// RoundTrip implements http.RoundTripper.
 func (c *listCounter) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet && !r.URL.Query().Has("watch") {
 		c.lists.Add(1)
@@ -37,8 +37,7 @@ func (c *listCounter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// reflectors are informers of a resource, in full and of metadata only, of all and of
-// one namespace.
+// reflectors returns informers of a resource in namespaces, of objects and of metadata.
 func reflectors(t *testing.T, server *testserver.Server, resource schema.GroupVersionResource, namespaces ...string) (map[string]cache.SharedIndexInformer, *listCounter) {
 	t.Helper()
 	counter := &listCounter{}
@@ -62,33 +61,33 @@ func reflectors(t *testing.T, server *testserver.Server, resource schema.GroupVe
 	return made, counter
 }
 
-// wantSynced runs all informers at once and checks what they find.
+// wantSynced runs all informers at once, and checks their objects.
 func wantSynced(t *testing.T, informers map[string]cache.SharedIndexInformer, want map[string]int) {
 	t.Helper()
 	for _, informer := range informers {
 		go informer.RunWithContext(t.Context())
 	}
 	for name, informer := range informers {
-		poll.Until(t, name+" are known", func() string {
+		poll.Until(t, name+" are synced", func() string {
 			if !informer.HasSynced() {
 				return "not synced"
 			}
 			return ""
 		})
 		if got := len(informer.GetStore().ListKeys()); got != want[name] {
-			t.Errorf("%s: %d are known, want %d", name, got, want[name])
+			t.Errorf("%s: %d objects, want %d", name, got, want[name])
 		}
 	}
 }
 
-// TestReflectors: client-go's reflectors, which start with a WatchList, sync without a
-// plain list, for CRDs' objects and compiled-in kinds, with objects and without, also
-// right after a start, while caches are still being filled.
+// TestReflectors syncs reflectors by WatchList, without a plain list, for CRDs and
+// compiled-in kinds, with and without objects, also while watch caches fill after a start.
 func TestReflectors(t *testing.T) {
 	t.Parallel()
 	a := startAnnex(t)
 	widgets := a.installCRD(t, newCRD(t, anySchema))
 	empty := a.installCRD(t, newCRD(t, anySchema))
+	empty.waitForHostedResource(t, "is hosted", isHosted) // one of the objects below
 	const objects = 300
 	for i := range objects {
 		widgets.create(t, "v1", fmt.Sprintf("widget-%d", i), "spec: {}")
@@ -117,12 +116,11 @@ func TestReflectors(t *testing.T) {
 		wantSynced(t, informers, want)
 		for i, counter := range counters {
 			if lists := counter.lists.Load(); lists > 0 {
-				t.Errorf("%s: %d lists of %s were asked for: WatchList did not do", moment, lists, all[i].resource.Resource)
+				t.Errorf("%s: %d plain lists of %s", moment, lists, all[i].resource.Resource)
 			}
 		}
 		if moment == "at once" {
-			a.Stop(t)
-			a = newAnnex(t, testserver.StartIn(t, a.DataDir))
+			a = a.restart(t)
 		}
 	}
 }

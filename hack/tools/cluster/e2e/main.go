@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command e2e is Kubernetes' end-to-end tests of api-machinery, and of nothing else.
-// Upstream's own program has the tests of every area, and waits for Nodes and system
-// Pods before the first one; here there are none.
+// Command e2e has Kubernetes' end-to-end tests of api-machinery only. Upstream's program
+// waits for Nodes and system Pods, which do not exist here.
 package main
 
 import (
@@ -19,10 +18,10 @@ import (
 	_ "k8s.io/kubernetes/test/e2e/feature"
 )
 
-// result has what ginkgo wants of a *testing.T.
+// result implements the part of *testing.T that ginkgo needs.
 type result struct{ failed bool }
 
-// Fail is called when a test has failed.
+// Fail records that a test has failed.
 func (r *result) Fail() { r.failed = true }
 
 func main() {

@@ -13,7 +13,7 @@ import (
 	annexadmissionregistrationv1 "github.com/annex-dev/annex/pkg/apis/admissionregistration/v1"
 )
 
-// Install registers the group. One Go type serves as v1 and as the hub.
+// Install registers the group. One Go type is v1 and the internal type.
 func Install(scheme *runtime.Scheme) {
 	utilruntime.Must(annexadmissionregistrationv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: admissionregistrationv1.GroupName, Version: runtime.APIVersionInternal},

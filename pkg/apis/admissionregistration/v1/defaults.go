@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1 adds to the types of admissionregistration.k8s.io/v1 the defaults
-// that Kubernetes gives them.
+// Package v1 has the defaults of admissionregistration.k8s.io/v1.
 package v1
 
 import (
@@ -50,7 +49,7 @@ type object[T any] interface {
 	runtime.Object
 }
 
-// add has the defaults of a kind set, alone and in lists.
+// add registers the defaults of a kind and of its list.
 func add[T, L any, O object[T], OL object[L]](scheme *runtime.Scheme, setDefaults func(O), items func(OL) []T) {
 	scheme.AddTypeDefaultingFunc(O(new(T)), func(obj any) { setDefaults(obj.(O)) })
 	scheme.AddTypeDefaultingFunc(OL(new(L)), func(obj any) {

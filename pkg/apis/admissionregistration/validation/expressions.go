@@ -20,10 +20,10 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// maxMatchConditions is how many conditions a webhook or a policy may have.
+// maxMatchConditions is the maximum of a webhook or policy.
 const maxMatchConditions = 64
 
-// use is what an expression is for, which decides what it sees and returns.
+// use is the purpose of an expression, which decides its variables and result type.
 type use int
 
 const (
@@ -36,15 +36,14 @@ const (
 	jsonPatch
 )
 
-// expression is an expression in a place.
+// expression is an expression with its use.
 type expression struct {
 	use  use
 	text string
 }
 
-// expressions are those of an object that is stored. They are compiled in the
-// environment of all versions: one that an older annex took must not keep anybody
-// from changing the rest of the object after a downgrade.
+// expressions are those of a stored object. They are compiled in the environment of
+// stored expressions, so that the rest of the object can be updated after a downgrade.
 type expressions sets.Set[expression]
 
 func (e expressions) add(use use, text string) { e[expression{use, text}] = sets.Empty{} }
@@ -64,13 +63,12 @@ func (e expressions) addVariables(variables []admissionregistrationv1.Variable) 
 // checker compiles the expressions of one object.
 type checker struct {
 	compiler plugincel.Compiler
-	// params says that the policy has parameters.
+	// params is true if the policy has parameters.
 	params bool
 	stored expressions
 }
 
-// plainCompiler compiles where there are no variables. It keeps nothing between
-// two expressions, and its environments take milliseconds to make.
+// plainCompiler compiles without variables. It is stateless and expensive to create.
 var plainCompiler = sync.OnceValue(func() plugincel.Compiler {
 	return plugincel.NewCompiler(baseEnvironment())
 })
@@ -106,7 +104,7 @@ func (c checker) check(use use, text string, path *field.Path) field.ErrorList {
 	return asFieldErrors(result.Error, text, path)
 }
 
-// checkVariable compiles a variable, which later expressions see.
+// checkVariable compiles a variable, which later expressions can use.
 func (c checker) checkVariable(v *admissionregistrationv1.Variable, path *field.Path) field.ErrorList {
 	if strings.TrimSpace(v.Expression) == "" {
 		return field.ErrorList{field.Required(path, missing(variable))}
@@ -127,7 +125,7 @@ func (c checker) environment(use use, text string) environment.Type {
 	return environment.NewExpressions
 }
 
-// accessor is an expression as the plugins compile it, and what it sees there.
+// accessor returns an expression as the plugins compile it, and its variables.
 func (c checker) accessor(use use, text string) (plugincel.ExpressionAccessor, plugincel.OptionalVariableDeclarations) {
 	sees := plugincel.OptionalVariableDeclarations{HasParams: c.params, HasAuthorizer: true}
 	switch use {
@@ -149,7 +147,7 @@ func (c checker) accessor(use use, text string) (plugincel.ExpressionAccessor, p
 	}
 }
 
-// missing is what Kubernetes says where there is no expression.
+// missing is Kubernetes' message for an empty expression.
 func missing(use use) string {
 	switch use {
 	case variable, validationCondition:
@@ -179,7 +177,7 @@ func (c checker) checkConditions(conditions []admissionregistrationv1.MatchCondi
 	if len(conditions) > maxMatchConditions {
 		errs = append(errs, field.TooMany(path, len(conditions), maxMatchConditions))
 	}
-	// Conditions decide whether the rest is looked at: there are no variables yet.
+	// Conditions are evaluated before variables.
 	c.compiler = plainCompiler()
 	seen := sets.New[string]()
 	for i, condition := range conditions {

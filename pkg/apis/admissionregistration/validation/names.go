@@ -19,10 +19,10 @@ var (
 	specPath     = field.NewPath("spec")
 )
 
-// staticSuffix ends the names of what plugins read from files.
+// staticSuffix is the suffix of names of objects that plugins read from files.
 const staticSuffix = ".static.k8s.io"
 
-// ValidateNewName refuses names that only what plugins read from files may have.
+// ValidateNewName rejects names reserved for objects that plugins read from files.
 func ValidateNewName(name string) field.ErrorList {
 	if !strings.HasSuffix(name, staticSuffix) {
 		return nil
@@ -43,8 +43,7 @@ func validateQualifiedName(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateOneOf refuses a value that is not supported. Nothing is wrong with one
-// that is not set.
+// validateOneOf rejects an unsupported value, unless it is unset.
 func validateOneOf[T ~string](value *T, supported sets.Set[T], path *field.Path) field.ErrorList {
 	if value == nil || supported.Has(*value) {
 		return nil
@@ -52,7 +51,7 @@ func validateOneOf[T ~string](value *T, supported sets.Set[T], path *field.Path)
 	return field.ErrorList{field.NotSupported(path, *value, sets.List(supported))}
 }
 
-// validateRequired is validateOneOf for what must be set.
+// validateRequired is validateOneOf for a required value.
 func validateRequired[T ~string](value *T, supported sets.Set[T], path *field.Path) field.ErrorList {
 	if value == nil {
 		return field.ErrorList{field.Required(path, "")}

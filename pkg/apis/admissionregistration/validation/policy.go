@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// policy is what validating and mutating policies have in common.
+// policy is the common part of validating and mutating policies.
 type policy struct {
 	failurePolicy    *admissionregistrationv1.FailurePolicyType
 	paramKind        *admissionregistrationv1.ParamKind
@@ -24,16 +24,15 @@ type policy struct {
 	variables        []admissionregistrationv1.Variable
 }
 
-// sameConditions reports whether a stored policy has these conditions, with the
-// same in sight. They are not looked at again then.
+// sameConditions reports whether a stored policy has the same conditions with the same
+// variables. They are not validated again then.
 func (p policy) sameConditions(stored *policy) bool {
 	return stored != nil &&
 		apiequality.Semantic.DeepEqual(p.paramKind, stored.paramKind) &&
 		apiequality.Semantic.DeepEqual(p.matchConditions, stored.matchConditions)
 }
 
-// validatePolicy checks what all policies have, and leaves c with the variables
-// compiled.
+// validatePolicy validates the common part, and compiles the variables in c.
 func validatePolicy(p policy, stored *policy, c checker) field.ErrorList {
 	errs := validateRequired(p.failurePolicy, failurePolicies, specPath.Child("failurePolicy"))
 	if p.paramKind != nil {
@@ -44,7 +43,7 @@ func validatePolicy(p policy, stored *policy, c checker) field.ErrorList {
 		errs = append(errs, field.Required(constraintsPath, ""))
 	} else {
 		errs = append(errs, validateMatchResources(p.matchConstraints, constraintsPath)...)
-		// Without a rule nobody could tell the types that expressions see.
+		// Without a rule the types in expressions are unknown.
 		if len(p.matchConstraints.ResourceRules) == 0 {
 			errs = append(errs, field.Required(constraintsPath.Child("resourceRules"), ""))
 		}
@@ -96,7 +95,7 @@ func validateAPIVersion(apiVersion string, path *field.Path) field.ErrorList {
 
 var (
 	celIdentifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
-	// celReserved are the words that CEL's grammar keeps for itself.
+	// celReserved are the reserved words of CEL.
 	celReserved = sets.New("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if",
 		"import", "let", "loop", "package", "namespace", "return", "var", "void", "while")
 )

@@ -24,7 +24,6 @@ var (
 	scopes          = sets.New(admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope, admissionregistrationv1.AllScopes)
 	operations      = sets.New(admissionregistrationv1.OperationAll, admissionregistrationv1.Create, admissionregistrationv1.Update,
 		admissionregistrationv1.Delete, admissionregistrationv1.Connect)
-	// A deleted object cannot be changed.
 	mutableOperations = operations.Difference(sets.New(admissionregistrationv1.Delete))
 )
 
@@ -72,7 +71,7 @@ func validateRule(rule *admissionregistrationv1.RuleWithOperations, path *field.
 	for i, operation := range rule.Operations {
 		errs = append(errs, validateOneOf(&operation, operations, path.Child("operations").Index(i))...)
 	}
-	// A group may be empty: it is the one of v1.
+	// The core group is empty.
 	errs = append(errs, validateAlternatives(rule.APIGroups, "API groups", path.Child("apiGroups"))...)
 	errs = append(errs, validateAlternatives(rule.APIVersions, "API versions", path.Child("apiVersions"))...)
 	for i, version := range rule.APIVersions {
@@ -84,7 +83,7 @@ func validateRule(rule *admissionregistrationv1.RuleWithOperations, path *field.
 	return append(errs, validateOneOf(rule.Scope, scopes, path.Child("scope"))...)
 }
 
-// validateAlternatives wants one or more values, or "*" alone.
+// validateAlternatives requires one or more values, or only "*".
 func validateAlternatives[T ~string](values []T, what string, path *field.Path) field.ErrorList {
 	switch {
 	case len(values) == 0:
@@ -95,9 +94,8 @@ func validateAlternatives[T ~string](values []T, what string, path *field.Path) 
 	return nil
 }
 
-// validateResources refuses to name what a wildcard before it covers. Like
-// Kubernetes it does not look at wildcards that come after, so that what is
-// accepted there is accepted here.
+// validateResources rejects a resource that a previous wildcard covers. Like Kubernetes,
+// it ignores later wildcards.
 func validateResources(resources []string, path *field.Path) field.ErrorList {
 	if len(resources) == 0 {
 		return field.ErrorList{field.Required(path, "")}
@@ -140,7 +138,7 @@ func validateResources(resources []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateMutable refuses operations that leave no object to change.
+// validateMutable rejects operations without an object to mutate.
 func validateMutable(match *admissionregistrationv1.MatchResources, path *field.Path) field.ErrorList {
 	if match == nil {
 		return nil

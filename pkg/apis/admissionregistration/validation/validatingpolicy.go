@@ -17,12 +17,12 @@ import (
 
 const (
 	maxAuditAnnotations = 20
-	// maxValueExpressionLength is half of what an annotation may hold: an
-	// expression that puts strings together returns more than it is long.
+	// maxValueExpressionLength is half of the maximum of an annotation: an expression can
+	// return more than its own length.
 	maxValueExpressionLength = 5 * 1024
 )
 
-// reasons are those that a refusal can be given.
+// reasons are the supported reasons of a rejection.
 var reasons = sets.New(metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)
 
 func validatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) policy {
@@ -133,8 +133,8 @@ func ValidateValidatingAdmissionPolicyStatusUpdate(updated *admissionregistratio
 	return append(errs, metav1validation.ValidateConditions(updated.Status.Conditions, path.Child("conditions"))...)
 }
 
-// validateFieldRef wants the path of a field. Whether there is one is not looked
-// at: the spec may have changed in between.
+// validateFieldRef validates the path of a field. The field need not exist: the spec may
+// have changed.
 func validateFieldRef(ref string, path *field.Path) field.ErrorList {
 	ref = strings.TrimSpace(ref)
 	if ref == "" {

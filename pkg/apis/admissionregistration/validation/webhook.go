@@ -25,17 +25,16 @@ const (
 
 var (
 	reinvocationPolicies = sets.New(admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy)
-	// sideEffects are those that a new webhook may have: it must be possible to
-	// leave it out of a dry run. The others were allowed in v1beta1.
+	// sideEffects are supported for new webhooks, which must support dry runs. Others
+	// were allowed in v1beta1.
 	sideEffects       = sets.New(admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun)
 	storedSideEffects = sideEffects.Union(sets.New(admissionregistrationv1.SideEffectClassUnknown, admissionregistrationv1.SideEffectClassSome))
 )
 
-// reviewVersions are those of the AdmissionReview that a webhook may be sent, the
-// preferred one first.
+// reviewVersions are the supported versions of AdmissionReview, by preference.
 var reviewVersions = []string{"v1", "v1beta1"}
 
-// webhook is what validating and mutating webhooks have in common.
+// webhook is the common part of validating and mutating webhooks.
 type webhook struct {
 	name                              string
 	clientConfig                      *admissionregistrationv1.WebhookClientConfig
@@ -90,7 +89,7 @@ func ValidateMutatingWebhookConfigurationUpdate(updated, old *admissionregistrat
 	return append(validateObjectMeta(&updated.ObjectMeta), validateWebhooks(mutatingWebhooks(updated), mutatingWebhooks(old))...)
 }
 
-// tolerance is what webhooks may have because stored ones have it already.
+// tolerance is what is accepted because stored webhooks have it already.
 type tolerance struct {
 	sideEffects     bool
 	reviewVersions  bool
@@ -100,8 +99,7 @@ type tolerance struct {
 	expressions     expressions
 }
 
-// toleranceFor derives it from the webhooks that are stored: none for a new
-// configuration, which tolerates nothing.
+// toleranceFor returns the tolerance for stored webhooks; a new configuration has none.
 func toleranceFor(hooks, stored []webhook) tolerance {
 	t := tolerance{
 		matchConditions: slices.EqualFunc(hooks, stored, func(a, b webhook) bool {

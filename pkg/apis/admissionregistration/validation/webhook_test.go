@@ -183,7 +183,7 @@ func TestWebhookUpdates(t *testing.T) {
 	tests := map[string]struct {
 		stored func(*mutatingHook)
 		more   func(*mutatingHook)
-		// want is what is said where stored does not excuse it.
+		// want are the errors without a stored object that tolerates them.
 		want string
 	}{
 		"side effects": {func(w *mutatingHook) { w.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassUnknown) }, nil,
@@ -216,7 +216,7 @@ func TestWebhookUpdates(t *testing.T) {
 	check(t, ValidateMutatingWebhookConfigurationUpdate(twice, twice))
 	check(t, ValidateMutatingWebhookConfigurationUpdate(twice, configuration(validHook())), "webhooks[1].name: Duplicate value")
 
-	// A condition is looked at again when it is changed.
+	// A changed condition is validated again.
 	hook := validHook()
 	hook.MatchConditions = []admissionregistrationv1.MatchCondition{condition("a", "gone == 'a release'")}
 	stored := configuration(hook)

@@ -13,8 +13,8 @@ import (
 	annexauthenticationv1 "github.com/annex-dev/annex/pkg/apis/authentication/v1"
 )
 
-// Install registers the group. One Go type serves as v1 and as the hub. Its kinds are
-// answers, not objects: none is stored.
+// Install registers the group. One Go type is v1 and the internal type. Its kinds are
+// reviews, which are not stored.
 func Install(scheme *runtime.Scheme) {
 	utilruntime.Must(annexauthenticationv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: authenticationv1.GroupName, Version: runtime.APIVersionInternal},

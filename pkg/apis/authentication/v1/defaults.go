@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// defaultTokenLifetime is what Kubernetes gives a token whose request does not say.
+// defaultTokenLifetime is that of Kubernetes.
 const defaultTokenLifetime int64 = 3600
 
 func addDefaults(scheme *runtime.Scheme) error {
@@ -19,7 +19,7 @@ func addDefaults(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// SetDefaultsTokenRequest sets how long the token is good.
+// SetDefaultsTokenRequest sets the lifetime of the token.
 func SetDefaultsTokenRequest(request *authenticationv1.TokenRequest) {
 	if request.Spec.ExpirationSeconds == nil {
 		request.Spec.ExpirationSeconds = ptr.To(defaultTokenLifetime)

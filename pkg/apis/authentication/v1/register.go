@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1 is the behaviour that the types of authentication.k8s.io/v1 have in a
-// server: their defaults.
+// Package v1 has the defaults of authentication.k8s.io/v1.
 package v1
 
 import (

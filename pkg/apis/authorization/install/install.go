@@ -11,8 +11,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// Install registers the group. One Go type serves as v1 and as the hub. Its kinds are
-// answers, not objects: none is stored.
+// Install registers the group. One Go type is v1 and the internal type. Its kinds are
+// reviews, which are not stored.
 func Install(scheme *runtime.Scheme) {
 	utilruntime.Must(authorizationv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: authorizationv1.GroupName, Version: runtime.APIVersionInternal},

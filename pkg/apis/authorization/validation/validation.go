@@ -75,8 +75,8 @@ func validateOneAction(resource *authorizationv1.ResourceAttributes, path *autho
 	return nil
 }
 
-// validateSelectors accepts operators that it does not know: the API server of a newer
-// client may know them, and without the requirement the review is only broader.
+// validateSelectors accepts unknown operators of newer clients: without the requirement
+// the review is only broader.
 func validateSelectors(resource *authorizationv1.ResourceAttributes) field.ErrorList {
 	if resource == nil {
 		return nil

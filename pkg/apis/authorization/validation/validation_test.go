@@ -36,7 +36,7 @@ func TestSubjectAccessReview(t *testing.T) {
 	}{
 		"resource":    {spec: authorizationv1.SubjectAccessReviewSpec{User: "bob", ResourceAttributes: resource}},
 		"path":        {spec: authorizationv1.SubjectAccessReviewSpec{Groups: []string{"x"}, NonResourceAttributes: path}},
-		"nobody":      {spec: authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: resource}, want: []string{"spec.user"}},
+		"no subject":  {spec: authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: resource}, want: []string{"spec.user"}},
 		"nothing":     {spec: authorizationv1.SubjectAccessReviewSpec{User: "bob"}, want: []string{"spec.resourceAttributes"}},
 		"both":        {spec: authorizationv1.SubjectAccessReviewSpec{User: "bob", ResourceAttributes: resource, NonResourceAttributes: path}, want: []string{"spec.nonResourceAttributes"}},
 		"a name":      {meta: metav1.ObjectMeta{Name: "x"}, spec: authorizationv1.SubjectAccessReviewSpec{User: "bob", ResourceAttributes: resource}, want: []string{"metadata"}},
@@ -86,7 +86,7 @@ func TestSelectors(t *testing.T) {
 		want   []string
 	}{
 		"raw":          {fields: &authorizationv1.FieldSelectorAttributes{RawSelector: "a=b"}, labels: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in (b)"}},
-		"raw, broken":  {labels: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in ("}}, // said in the answer
+		"raw, broken":  {labels: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in ("}}, // reported in the status
 		"empty fields": {fields: &authorizationv1.FieldSelectorAttributes{}, want: []string{"spec.resourceAttributes.fieldSelector.requirements"}},
 		"empty labels": {labels: &authorizationv1.LabelSelectorAttributes{}, want: []string{"spec.resourceAttributes.labelSelector.requirements"}},
 		"both forms": {

@@ -11,7 +11,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// Install registers the group. One Go type serves as v1 and as the hub.
+// Install registers the group. One Go type is v1 and the internal type.
 func Install(scheme *runtime.Scheme) {
 	utilruntime.Must(coordinationv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: coordinationv1.GroupName, Version: runtime.APIVersionInternal},

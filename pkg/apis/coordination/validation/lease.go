@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validation checks objects of the group coordination.k8s.io, in the
-// words of Kubernetes.
+// Package validation validates objects of coordination.k8s.io, with the messages of
+// Kubernetes.
 package validation
 
 import (
@@ -50,8 +50,7 @@ func validateLeaseSpec(spec *coordinationv1.LeaseSpec) field.ErrorList {
 	return errs
 }
 
-// validateLeaseStrategy takes the one strategy that Kubernetes defines, or a
-// qualified name of someone else's.
+// validateLeaseStrategy accepts the strategy of Kubernetes, or another qualified name.
 func validateLeaseStrategy(strategy coordinationv1.CoordinatedLeaseStrategy, path *field.Path) field.ErrorList {
 	if !strings.Contains(string(strategy), "/") {
 		if strategy != coordinationv1.OldestEmulationVersion {

@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install adds the core group to a scheme: of its kinds, those that a
-// control plane for custom resources needs.
+// Package install adds the core group to a scheme.
 package install
 
 import (
@@ -14,10 +13,9 @@ import (
 	annexcorev1 "github.com/annex-dev/annex/pkg/apis/core/v1"
 )
 
-// Install registers the core group. One Go type, that of k8s.io/api, serves as
-// v1 and as the hub: the group has one version and always will, and between
-// registrations of one type the scheme converts by itself. All of v1 is known,
-// as clients expect; only what annex serves has a hub.
+// Install registers the core group. One Go type is v1 and the internal type, so no
+// conversions are needed. All kinds of v1 are known, as clients expect; only those that
+// annex serves have an internal type.
 func Install(scheme *runtime.Scheme) {
 	utilruntime.Must(annexcorev1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: corev1.GroupName, Version: runtime.APIVersionInternal},

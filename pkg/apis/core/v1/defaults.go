@@ -24,9 +24,8 @@ func addDefaults(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// SetDefaultsNamespace sets the phase and the label that lets selectors name a
-// namespace. A namespace that awaits a generated name gets the label when it is
-// stored.
+// SetDefaultsNamespace sets the phase and the name label. With a generated name the label
+// is set when the namespace is stored.
 func SetDefaultsNamespace(namespace *corev1.Namespace) {
 	if namespace.Status.Phase == "" {
 		namespace.Status.Phase = corev1.NamespaceActive
@@ -36,7 +35,7 @@ func SetDefaultsNamespace(namespace *corev1.Namespace) {
 	}
 }
 
-// SetNameLabel makes the label kubernetes.io/metadata.name say the truth.
+// SetNameLabel sets the label kubernetes.io/metadata.name.
 func SetNameLabel(namespace *corev1.Namespace) {
 	if namespace.Labels == nil {
 		namespace.Labels = map[string]string{}
@@ -44,10 +43,9 @@ func SetNameLabel(namespace *corev1.Namespace) {
 	namespace.Labels[corev1.LabelMetadataName] = namespace.Name
 }
 
-// SetDefaultsSecret sets the type and folds the write-only stringData into data,
-// where its keys win. Kubernetes folds while it converts to its hub type; with
-// one type for both there is no conversion, and defaulting is the step that every
-// decoded object goes through: a request body, a patch, an apply.
+// SetDefaultsSecret sets the type and merges the write-only stringData into data, where
+// its keys win. Kubernetes does this in the conversion to its internal type; here both
+// are one type, and defaulting applies to every decoded object.
 func SetDefaultsSecret(secret *corev1.Secret) {
 	if secret.Type == "" {
 		secret.Type = corev1.SecretTypeOpaque

@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// fieldLabels are the field selectors of the kinds that have more of them than
-// name and namespace.
+// fieldLabels are the field selectors in addition to name and namespace.
 var fieldLabels = map[string]sets.Set[string]{
 	"Namespace": sets.New("metadata.name", "status.phase"),
 	"Secret":    sets.New("metadata.name", "metadata.namespace", "type"),

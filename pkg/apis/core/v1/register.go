@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1 is the behaviour that the core/v1 types of k8s.io/api have in a
-// server: their defaults and their field selectors.
+// Package v1 has the defaults and field selectors of core/v1.
 package v1
 
 import (

@@ -1,9 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validation checks objects of the core group. What it says is what
-// kubectl users know from Kubernetes, word for word: the messages are part of
-// the API.
+// Package validation validates objects of the core group, with the messages of
+// Kubernetes, which are part of the API.
 package validation
 
 import (
@@ -43,7 +42,7 @@ func ValidateConfigMap(configMap *corev1.ConfigMap) field.ErrorList {
 		size += len(configMap.BinaryData[key])
 	}
 	if size > corev1.MaxSecretSize {
-		// The empty path stands for the whole object.
+		// The empty path is the whole object.
 		errs = append(errs, field.TooLong(field.NewPath(""), "", corev1.MaxSecretSize))
 	}
 	return errs
@@ -77,7 +76,7 @@ func forbidUnless(unchanged bool, path *field.Path) field.ErrorList {
 
 func isTrue(value *bool) bool { return value != nil && *value }
 
-// sortedKeys makes the order of errors the same for the same object.
+// sortedKeys makes the order of errors deterministic.
 func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }

@@ -18,7 +18,7 @@ import (
 	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
-// Limits of the events that name their reporting controller.
+// Limits of events with a reporting controller.
 const (
 	reportingInstanceLimit = 128
 	actionLimit            = 128
@@ -26,8 +26,7 @@ const (
 	noteLimit              = 1024
 )
 
-// ValidateEventCreate checks a new event. The core group takes what it always
-// took; events.k8s.io, whichever version, is strict.
+// ValidateEventCreate validates a new event. Only events.k8s.io is strict.
 func ValidateEventCreate(event *corev1.Event, version schema.GroupVersion) field.ErrorList {
 	errs := validateEvent(event, version)
 	if version == corev1.SchemeGroupVersion {
@@ -58,8 +57,8 @@ func ValidateEventCreate(event *corev1.Event, version schema.GroupVersion) field
 	return errs
 }
 
-// ValidateEventUpdate checks an update of an event. Through events.k8s.io only
-// the series and the metadata may change.
+// ValidateEventUpdate validates an update. In events.k8s.io only the series and the
+// metadata may change.
 func ValidateEventUpdate(newEvent, oldEvent *corev1.Event, version schema.GroupVersion) field.ErrorList {
 	errs := validateEvent(newEvent, version)
 	if version == corev1.SchemeGroupVersion {
@@ -94,8 +93,8 @@ func ValidateEventUpdate(newEvent, oldEvent *corev1.Event, version schema.GroupV
 	return errs
 }
 
-// wireTime cuts a time to what JSON can carry: a client that echoes an event in
-// JSON does not change its time, although protobuf had brought nanoseconds.
+// wireTime truncates a time to the precision of JSON: a client that writes back an event
+// in JSON must not change a time that had nanoseconds in protobuf.
 func wireTime(t metav1.MicroTime) metav1.MicroTime {
 	return metav1.NewMicroTime(t.Truncate(time.Microsecond).UTC())
 }
@@ -114,8 +113,8 @@ func validateEventSeries(series *corev1.EventSeries) field.ErrorList {
 	return errs
 }
 
-// validateEvent holds for every event, whichever group it comes through. An
-// event with an eventTime is of the new kind and must say who reports it.
+// validateEvent validates events of both groups. One with an eventTime must have a
+// reporting controller.
 func validateEvent(event *corev1.Event, version schema.GroupVersion) field.ErrorList {
 	var errs field.ErrorList
 	if !eventNamespaceFits(event) {
@@ -130,8 +129,8 @@ func validateEvent(event *corev1.Event, version schema.GroupVersion) field.Error
 	return errs
 }
 
-// eventNamespaceFits tells whether the event is where its object is. Events about
-// cluster-scoped objects go to default, or kube-system for events of the new kind.
+// eventNamespaceFits reports whether the event is in the namespace of its object. Events
+// about cluster-scoped objects are in default, or in kube-system for events.k8s.io.
 func eventNamespaceFits(event *corev1.Event) bool {
 	involved := event.InvolvedObject.Namespace
 	switch {
@@ -148,7 +147,7 @@ func eventNamespaceFits(event *corev1.Event) bool {
 
 func validateEventReporter(event *corev1.Event, version schema.GroupVersion) field.ErrorList {
 	var errs field.ErrorList
-	// The two groups name one field differently.
+	// The field has a different name in each group.
 	controllerPath := field.NewPath("reportingController")
 	if version == corev1.SchemeGroupVersion {
 		controllerPath = field.NewPath("reportingComponent")

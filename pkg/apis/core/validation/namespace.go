@@ -28,7 +28,7 @@ func ValidateNamespaceUpdate(newNamespace, oldNamespace *corev1.Namespace) field
 	return append(errs, ValidateNamespace(newNamespace)...)
 }
 
-// ValidateNamespaceStatusUpdate checks that the phase follows the deletion.
+// ValidateNamespaceStatusUpdate checks that the phase matches the deletion timestamp.
 func ValidateNamespaceStatusUpdate(newNamespace, oldNamespace *corev1.Namespace) field.ErrorList {
 	errs := metavalidation.ValidateObjectMetaUpdate(&newNamespace.ObjectMeta, &oldNamespace.ObjectMeta)
 	phase, path := newNamespace.Status.Phase, field.NewPath("status", "Phase")

@@ -18,8 +18,8 @@ import (
 	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
-// What a quota may limit by a name without a slash. Most of it is of pods and
-// volumes, which annex has not; manifests that name it are taken all the same.
+// Names without a slash that a quota may limit. Most are for Pods and volumes, which
+// annex does not serve; manifests with them are accepted.
 var (
 	countedResources = sets.New(
 		corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
@@ -36,7 +36,7 @@ var (
 	quotaResources = countedResources.Union(podResources).Union(claimResources).Union(diskResources)
 )
 
-// scopes are the resources that each scope can hold for.
+// scopes are the resources that each scope applies to.
 var scopes = map[corev1.ResourceQuotaScope]sets.Set[corev1.ResourceName]{
 	corev1.ResourceQuotaScopeTerminating:               podResources,
 	corev1.ResourceQuotaScopeNotTerminating:            podResources,
@@ -47,7 +47,7 @@ var scopes = map[corev1.ResourceQuotaScope]sets.Set[corev1.ResourceName]{
 	corev1.ResourceQuotaScopeVolumeAttributesClass:     claimResources,
 }
 
-// withoutValues are the scopes that hold or do not, and have no values to compare.
+// withoutValues are the scopes without values.
 var withoutValues = sets.New(
 	corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort,
 	corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating,
@@ -60,8 +60,7 @@ func ValidateResourceQuota(quota *corev1.ResourceQuota) field.ErrorList {
 	return append(errs, validateQuotaSpec(&quota.Spec)...)
 }
 
-// ValidateResourceQuotaUpdate checks an update of a quota: what it counts in, its
-// scopes, stays.
+// ValidateResourceQuotaUpdate validates an update: scopes are immutable.
 func ValidateResourceQuotaUpdate(newQuota, oldQuota *corev1.ResourceQuota) field.ErrorList {
 	errs := metavalidation.ValidateObjectMetaUpdate(&newQuota.ObjectMeta, &oldQuota.ObjectMeta)
 	errs = append(errs, validateQuotaSpec(&newQuota.Spec)...)
@@ -71,8 +70,8 @@ func ValidateResourceQuotaUpdate(newQuota, oldQuota *corev1.ResourceQuota) field
 	return errs
 }
 
-// ValidateResourceQuotaStatusUpdate checks an update of a quota's status. It must
-// name what it updates: usage is counted by comparing and writing.
+// ValidateResourceQuotaStatusUpdate validates an update of the status. The resource
+// version is required: usage is counted with optimistic locking.
 func ValidateResourceQuotaStatusUpdate(newQuota, oldQuota *corev1.ResourceQuota) field.ErrorList {
 	errs := metavalidation.ValidateObjectMetaUpdate(&newQuota.ObjectMeta, &oldQuota.ObjectMeta)
 	if newQuota.ResourceVersion == "" {
@@ -132,8 +131,8 @@ func validateQuantity(name corev1.ResourceName, quantity resource.Quantity, path
 	return errs
 }
 
-// isInteger is true of what is counted, and of extended resources, as the names
-// count/… look to Kubernetes.
+// isInteger is true for counts and extended resources; to Kubernetes, names count/… are
+// such.
 func isInteger(name corev1.ResourceName) bool {
 	prefix := corev1.DefaultResourceRequestsPrefix
 	native := !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
@@ -154,7 +153,7 @@ func validateScopes(spec *corev1.ResourceQuotaSpec, path *field.Path) field.Erro
 	return append(errs, validateTogether(sets.New(spec.Scopes...), spec, path)...)
 }
 
-// cannotHold are the resources of a quota that a scope can say nothing about.
+// cannotHold are the resources of a quota that a scope does not apply to.
 func cannotHold(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) []corev1.ResourceName {
 	var cannot []corev1.ResourceName
 	for name := range hard {
@@ -165,7 +164,7 @@ func cannotHold(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) []cor
 	return cannot
 }
 
-// validateTogether refuses scopes of which never all hold.
+// validateTogether rejects mutually exclusive scopes.
 func validateTogether(together sets.Set[corev1.ResourceQuotaScope], spec *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if together.HasAll(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort) {

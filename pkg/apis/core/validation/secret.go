@@ -39,12 +39,11 @@ func ValidateSecretUpdate(newSecret, oldSecret *corev1.Secret) field.ErrorList {
 	return append(errs, ValidateSecret(newSecret)...)
 }
 
-// validateSecretContent checks what the type promises to whoever reads the
-// secret. A type that Kubernetes does not define promises nothing.
+// validateSecretContent validates the content that the types of Kubernetes require.
 func validateSecretContent(secret *corev1.Secret) field.ErrorList {
 	switch secret.Type {
 	case corev1.SecretTypeServiceAccountToken:
-		// The token itself is added later, by a controller.
+		// A controller adds the token later.
 		if secret.Annotations[corev1.ServiceAccountNameKey] == "" {
 			return field.ErrorList{field.Required(field.NewPath("metadata").Child("annotations").Key(corev1.ServiceAccountNameKey), "")}
 		}

@@ -32,7 +32,7 @@ func TestValidateSecret(t *testing.T) {
 			annotations: map[string]string{corev1.ServiceAccountNameKey: "default"},
 		},
 		{
-			name: "token of nobody", secretType: corev1.SecretTypeServiceAccountToken,
+			name: "token without service account", secretType: corev1.SecretTypeServiceAccountToken,
 			want: []string{"metadata.annotations[kubernetes.io/service-account.name]: Required value"},
 		},
 		{name: "dockercfg", secretType: corev1.SecretTypeDockercfg, data: data{".dockercfg": []byte("{}")}},

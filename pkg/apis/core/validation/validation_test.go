@@ -16,7 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
 )
 
-// subdomainMessage is the start of what apimachinery says about a bad name.
+// subdomainMessage is the start of the error for an invalid name.
 const subdomainMessage = "a lowercase RFC 1123 subdomain must consist of"
 
 // check compares errors with their expected texts. An expected text may be the
@@ -75,7 +75,7 @@ func TestValidateNamespace(t *testing.T) {
 			want: []string{"metadata.namespace: Forbidden: not allowed on this type"},
 		},
 		{
-			name: "finalizers of nobody", namespace: corev1.Namespace{
+			name: "unqualified finalizers", namespace: corev1.Namespace{
 				ObjectMeta: meta(clusterScoped, finalizers("mine")),
 				Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"yours"}},
 			},

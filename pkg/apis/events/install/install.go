@@ -14,11 +14,11 @@ import (
 	annexeventsv1 "github.com/annex-dev/annex/pkg/apis/events/v1"
 )
 
-// Install registers the group. Its hub is the Event of the core group, so that
-// both groups serve, and store, the same objects.
+// Install registers the group. Its internal type is the Event of the core group, so both
+// groups serve and store the same objects.
 func Install(scheme *runtime.Scheme) {
-	// An error names the first kind that a type was registered as: for an Event
-	// that is the one of the core group, in whatever order groups are installed.
+	// Errors use the first kind of a type: the one of the core group, in any order of
+	// installation.
 	utilruntime.Must(corev1.AddToScheme(scheme))
 	utilruntime.Must(annexeventsv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: eventsv1.GroupName, Version: runtime.APIVersionInternal},

@@ -35,9 +35,8 @@ func addConversions(scheme *runtime.Scheme) error {
 	)
 }
 
-// toCore and fromCore are literals without a field left out: the two types have
-// the same content under different names. As conversions do, they share memory
-// between in and out.
+// toCore and fromCore set every field: the two types have the same content under
+// different names. As in other conversions, in and out share memory.
 func toCore(in *eventsv1.Event, out *corev1.Event) {
 	*out = corev1.Event{
 		ObjectMeta:          in.ObjectMeta,
@@ -78,7 +77,7 @@ func fromCore(in *corev1.Event, out *eventsv1.Event) {
 	}
 }
 
-// convertItems keeps nil nil: an empty list is [] on the wire, an absent one null.
+// convertItems preserves nil: it is encoded as null, an empty list as [].
 func convertItems[In, Out any](in []In, convert func(*In, *Out)) []Out {
 	if in == nil {
 		return nil

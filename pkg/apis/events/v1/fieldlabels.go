@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// fieldLabels maps the field selectors of the group to the fields of the hub,
-// which are those of the core group.
+// fieldLabels maps the field selectors of the group to those of the core group.
 var fieldLabels = map[string]string{
 	"metadata.name":             "metadata.name",
 	"metadata.namespace":        "metadata.namespace",

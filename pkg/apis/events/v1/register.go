@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1 converts between the Event of events.k8s.io/v1 and that of the core
-// group, which is the hub of both.
+// Package v1 converts between the Event of events.k8s.io/v1 and that of the core group,
+// the internal type of both.
 package v1
 
 import (

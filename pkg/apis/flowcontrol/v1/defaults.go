@@ -36,13 +36,12 @@ func addDefaults(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// SetDefaultsFlowSchema gives a schema its place among the others.
+// SetDefaultsFlowSchema sets the matching precedence.
 func SetDefaultsFlowSchema(schema *flowcontrolv1.FlowSchema) {
 	orDefault(&schema.Spec.MatchingPrecedence, DefaultMatchingPrecedence)
 }
 
-// SetDefaultsPriorityLevelConfiguration sets shares and, where requests may wait,
-// the queues.
+// SetDefaultsPriorityLevelConfiguration sets shares and queues.
 func SetDefaultsPriorityLevelConfiguration(level *flowcontrolv1.PriorityLevelConfiguration) {
 	if exempt := level.Spec.Exempt; exempt != nil {
 		pointerOrDefault(&exempt.NominalConcurrencyShares, 0)
@@ -67,7 +66,7 @@ func orDefault(field *int32, value int32) {
 	}
 }
 
-// pointerOrDefault leaves a zero that was asked for alone.
+// pointerOrDefault preserves an explicit zero.
 func pointerOrDefault(field **int32, value int32) {
 	if *field == nil {
 		*field = ptr.To(value)

@@ -72,8 +72,7 @@ func TestPriorityLevelDefaults(t *testing.T) {
 	}
 }
 
-// The objects that annex makes itself say all that there is to say, so that they
-// can be compared with what is stored.
+// The bootstrap objects need no defaults, so that they can be compared with stored ones.
 func TestBootstrapObjectsNeedNoDefaults(t *testing.T) {
 	t.Parallel()
 	scheme := newScheme(t)

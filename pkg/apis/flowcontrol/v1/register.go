@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1 is the behaviour that the flowcontrol/v1 types of k8s.io/api have in
-// a server: their defaults.
+// Package v1 has the defaults of flowcontrol.apiserver.k8s.io/v1.
 package v1
 
 import (

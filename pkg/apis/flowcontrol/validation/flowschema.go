@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validation checks objects of the group flowcontrol.apiserver.k8s.io, in
-// the words of Kubernetes.
+// Package validation validates objects of flowcontrol.apiserver.k8s.io, with the messages
+// of Kubernetes.
 package validation
 
 import (
@@ -48,7 +48,7 @@ func ValidateFlowSchemaUpdate(newSchema, oldSchema *flowcontrolv1.FlowSchema) fi
 	return ValidateFlowSchema(newSchema)
 }
 
-// ValidateFlowSchemaStatus checks the status: conditions have a type, each another.
+// ValidateFlowSchemaStatus validates the status: conditions have unique types.
 func ValidateFlowSchemaStatus(schema *flowcontrolv1.FlowSchema) field.ErrorList {
 	types := make([]string, 0, len(schema.Status.Conditions))
 	for i := range schema.Status.Conditions {
@@ -128,8 +128,7 @@ func validateRules(rules *flowcontrolv1.PolicyRulesWithSubjects, path *field.Pat
 	return errs
 }
 
-// validateSubject checks that a subject says who it is in the field of its kind,
-// and in no other.
+// validateSubject checks that only the field of the kind of subject is set.
 func validateSubject(subject *flowcontrolv1.Subject, path *field.Path) field.ErrorList {
 	if !slices.Contains(subjectKinds, subject.Kind) {
 		return field.ErrorList{field.NotSupported(path.Child("kind"), subject.Kind, subjectKinds)}
@@ -196,7 +195,7 @@ func validateResourceRule(rule *flowcontrolv1.ResourcePolicyRule, path *field.Pa
 	return errs
 }
 
-// validateNames checks a list that has all names or that one which stands for all.
+// validateNames validates a list of names, or only the wildcard.
 func validateNames(names []string, path *field.Path, one, many string) field.ErrorList {
 	switch {
 	case len(names) == 0:
@@ -241,8 +240,8 @@ func validateVerbs(given []string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// wrongWithURL says what is wrong with a path that requests are compared with. It
-// may end in /* and have no other wildcard.
+// wrongWithURL returns what is invalid in a path pattern, whose only wildcard is a final
+// /*.
 func wrongWithURL(url string) string {
 	switch {
 	case url == "":
@@ -266,7 +265,7 @@ func required(value string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// invalid makes errors of messages about one value.
+// invalid converts messages about a value to errors.
 func invalid(path *field.Path, value, introduction string, messages []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, message := range messages {

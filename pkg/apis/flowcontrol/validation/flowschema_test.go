@@ -57,7 +57,7 @@ func TestValidateFlowSchema(t *testing.T) {
 	url := func(urls ...string) func(*schema) {
 		return func(s *schema) { s.Spec.Rules[0].NonResourceRules[0].NonResourceURLs = urls }
 	}
-	who := func(subject subject) func(*schema) {
+	withSubject := func(subject subject) func(*schema) {
 		return func(s *schema) { s.Spec.Rules[0].Subjects = []flowcontrolv1.Subject{subject} }
 	}
 	tests := map[string]struct {
@@ -75,26 +75,26 @@ func TestValidateFlowSchema(t *testing.T) {
 		"distinguisher": {func(s *schema) { s.Spec.DistinguisherMethod.Type = "ByAge" }, []string{
 			`spec.distinguisherMethod.type: Unsupported value: {"type":"ByAge"}: supported values: "ByNamespace", "ByUser"`,
 		}},
-		"no level":  {func(s *schema) { s.Spec.PriorityLevelConfiguration.Name = "" }, []string{"spec.priorityLevelConfiguration.name: Required value: must reference a priority level"}},
-		"bad level": {func(s *schema) { s.Spec.PriorityLevelConfiguration.Name = "A" }, []string{`spec.priorityLevelConfiguration.name: Invalid value: "A": a lowercase`}},
-		"nobody":    {func(s *schema) { s.Spec.Rules[0].Subjects = nil }, []string{"spec.rules[0].subjects: Required value: subjects must contain"}},
+		"no level":   {func(s *schema) { s.Spec.PriorityLevelConfiguration.Name = "" }, []string{"spec.priorityLevelConfiguration.name: Required value: must reference a priority level"}},
+		"bad level":  {func(s *schema) { s.Spec.PriorityLevelConfiguration.Name = "A" }, []string{`spec.priorityLevelConfiguration.name: Invalid value: "A": a lowercase`}},
+		"no subject": {func(s *schema) { s.Spec.Rules[0].Subjects = nil }, []string{"spec.rules[0].subjects: Required value: subjects must contain"}},
 		"nothing": {func(s *schema) { s.Spec.Rules[0].ResourceRules, s.Spec.Rules[0].NonResourceRules = nil, nil }, []string{
 			"spec.rules[0]: Required value: at least one of resourceRules and nonResourceRules",
 		}},
-		"unknown kind": {who(subject{Kind: "Robot"}), []string{`spec.rules[0].subjects[0].kind: Unsupported value: "Robot": supported values: "Group", "ServiceAccount", "User"`}},
-		"without its field": {who(subject{Kind: flowcontrolv1.SubjectKindGroup}), []string{
+		"unknown kind": {withSubject(subject{Kind: "Robot"}), []string{`spec.rules[0].subjects[0].kind: Unsupported value: "Robot": supported values: "Group", "ServiceAccount", "User"`}},
+		"without its field": {withSubject(subject{Kind: flowcontrolv1.SubjectKindGroup}), []string{
 			"spec.rules[0].subjects[0].group: Required value: group is required when subject kind is 'Group'",
 		}},
-		"with another's field": {who(subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: "g"}, User: &flowcontrolv1.UserSubject{Name: "u"}}), []string{
+		"with another's field": {withSubject(subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: "g"}, User: &flowcontrolv1.UserSubject{Name: "u"}}), []string{
 			"spec.rules[0].subjects[0].user: Forbidden: user is forbidden when subject kind is not 'User'",
 		}},
-		"nameless user":  {who(userSubject("")), []string{"spec.rules[0].subjects[0].user.name: Required value"}},
-		"nameless group": {who(subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{}}), []string{"spec.rules[0].subjects[0].group.name: Required value"}},
-		"empty account": {who(accountSubject("", "")), []string{
+		"nameless user":  {withSubject(userSubject("")), []string{"spec.rules[0].subjects[0].user.name: Required value"}},
+		"nameless group": {withSubject(subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{}}), []string{"spec.rules[0].subjects[0].group.name: Required value"}},
+		"empty account": {withSubject(accountSubject("", "")), []string{
 			"spec.rules[0].subjects[0].serviceAccount.name: Required value",
 			"spec.rules[0].subjects[0].serviceAccount.namespace: Required value: must specify namespace for service account",
 		}},
-		"bad account": {who(accountSubject("*", "A")), []string{
+		"bad account": {withSubject(accountSubject("*", "A")), []string{
 			`spec.rules[0].subjects[0].serviceAccount.name: Invalid value: "A"`, `spec.rules[0].subjects[0].serviceAccount.namespace: Invalid value: "*"`,
 		}},
 		"empty rule": {rule(func(r *flowcontrolv1.ResourcePolicyRule) { *r = flowcontrolv1.ResourcePolicyRule{} }), []string{

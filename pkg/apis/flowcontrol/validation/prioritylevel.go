@@ -17,7 +17,7 @@ import (
 	metavalidation "github.com/annex-dev/annex/pkg/apis/meta/validation"
 )
 
-// maxQueues bounds what one level takes of memory.
+// maxQueues bounds the memory of a level.
 const maxQueues = 10_000_000
 
 var (
@@ -32,7 +32,7 @@ var (
 // ValidatePriorityLevelConfiguration checks a new level.
 func ValidatePriorityLevelConfiguration(level *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	errs := metavalidation.ValidateObjectMeta(&level.ObjectMeta, false, apivalidation.NameIsDNSSubdomain)
-	// It tells v1beta3 what v1 says in the field itself.
+	// The annotation has a meaning only in v1beta3.
 	if key := flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey; hasAnnotation(level, key) {
 		errs = append(errs, field.Forbidden(metadataPath.Child("annotations"), fmt.Sprintf("annotation '%s' is forbidden", key)))
 	}
@@ -46,8 +46,8 @@ func ValidatePriorityLevelConfigurationUpdate(newLevel, oldLevel *flowcontrolv1.
 	return ValidatePriorityLevelConfiguration(newLevel)
 }
 
-// ValidatePriorityLevelConfigurationStatus checks the status: conditions have a
-// type, each another.
+// ValidatePriorityLevelConfigurationStatus validates the status: conditions have unique
+// types.
 func ValidatePriorityLevelConfigurationStatus(level *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	types := make([]string, 0, len(level.Status.Conditions))
 	for i := range level.Status.Conditions {
@@ -61,8 +61,8 @@ func hasAnnotation(level *flowcontrolv1.PriorityLevelConfiguration, key string) 
 	return has
 }
 
-// validateMandatoryLevel keeps the levels that every request can fall back to as
-// they are. How much the exempt one lends is for the administrator to say.
+// validateMandatoryLevel makes the mandatory levels immutable, except how much the exempt
+// one lends.
 func validateMandatoryLevel(level *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	for _, mandatory := range bootstrap.MandatoryPriorityLevelConfigurations {
 		if mandatory.Name != level.Name {
@@ -164,8 +164,7 @@ func validateQueuing(queuing *flowcontrolv1.QueuingConfiguration, path *field.Pa
 	return append(errs, validateHandSize(queuing, path.Child("handSize"))...)
 }
 
-// validateHandSize checks that a flow can be dealt its hand of queues out of the
-// bits of one hash.
+// validateHandSize checks that a hash has enough bits to deal a hand of queues.
 func validateHandSize(queuing *flowcontrolv1.QueuingConfiguration, path *field.Path) field.ErrorList {
 	var detail string
 	switch {

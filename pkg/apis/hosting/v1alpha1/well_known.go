@@ -64,10 +64,6 @@ const (
 	// CustomResourceDefinitions of the main cluster that it syncs.
 	FinalizerPrefix = "annex.dev/"
 
-	// DefinitionCompiledIn is what status.definitionUID of a HostedResource says of a
-	// resource that needs no CustomResourceDefinition.
-	DefinitionCompiledIn = "compiled-in"
-
 	// AutomanagedLabel, with the value "true", marks the HostedResources that annex creates
 	// and deletes itself.
 	AutomanagedLabel = "annex.dev/automanaged"

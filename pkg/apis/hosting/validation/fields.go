@@ -23,8 +23,7 @@ var (
 	taintEffects = sets.New(hosting.TaintEffectNoSchedule, hosting.TaintEffectPreferNoSchedule)
 )
 
-// validateEnum reports a missing value as required, any other that is not
-// supported with the list of those that are.
+// validateEnum rejects missing and unsupported values.
 func validateEnum[T ~string](value T, supported sets.Set[T], path *field.Path) field.ErrorList {
 	switch {
 	case value == "":
@@ -71,7 +70,7 @@ func validateResourceList(list hosting.ResourceList, path *field.Path) field.Err
 			continue
 		}
 		errs = append(errs, validateNonNegativeQuantity(&quantity, keyPath)...)
-		// Both resources are counted: there is no half byte and no half object.
+		// Bytes and objects are whole numbers.
 		if rounded := quantity.DeepCopy(); !rounded.RoundUp(0) {
 			errs = append(errs, field.Invalid(keyPath, quantity.String(), "must be a whole number"))
 		}

@@ -36,13 +36,13 @@ func ValidateHostedResourceUpdate(newHosted, oldHosted *hosting.HostedResource) 
 	errs := apivalidation.ValidateObjectMetaUpdate(&newHosted.ObjectMeta, &oldHosted.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateHostedResourceSpec(&newHosted.Spec, specPath)...)
 	if !newHosted.DeletionTimestamp.IsZero() && len(newHosted.Finalizers) == 0 && newHosted.Status.DefinitionUID != "" {
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"), "the last one stays while this says in which Store the objects of a resource are"))
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"), "the last one cannot be removed while the resource is defined: this object records the Store of its objects"))
 	}
 	return append(errs, validateStoreNameUpdate(newHosted.Spec.StoreName, oldHosted.Spec.StoreName, specPath.Child("storeName"))...)
 }
 
-// validateStoreNameUpdate keeps a HostedResource where it is, and who updates it from
-// what only a binding may do: that makes sure of the Store.
+// validateStoreNameUpdate makes storeName immutable. Only a binding sets it, which checks
+// the Store.
 func validateStoreNameUpdate(newName, oldName string, path *field.Path) field.ErrorList {
 	if oldName == "" && newName != "" {
 		return field.ErrorList{field.Forbidden(path, "may be given when the HostedResource is made; later the subresource binding sets it, as `annex place` does")}
@@ -69,9 +69,9 @@ func ValidateHostedResourceStatusUpdate(newHosted, oldHosted *hosting.HostedReso
 	return append(errs, validateHostedResourceStatus(&newHosted.Status, field.NewPath("status"))...)
 }
 
-// validateHostedResourceName checks that a name is "<plural>.<group>". The parts
-// are held to what a CustomResourceDefinition allows for them. A group without a dot
-// would be where Kubernetes' kinds are kept: in etcd, a.secrets is namespace a's Secrets.
+// validateHostedResourceName checks that a name is "<plural>.<group>", as valid in a
+// CustomResourceDefinition. A group without a dot would share keys with kinds of
+// Kubernetes: in etcd, a.secrets is the Secrets of the namespace a.
 func validateHostedResourceName(name string, _ bool) []string {
 	plural, group, found := strings.Cut(name, ".")
 	if !found {

@@ -154,7 +154,7 @@ func TestValidateHostedResourceUpdate(t *testing.T) {
 		ValidateHostedResourceUpdate(updated, hostedResource()))
 }
 
-// Nothing else says where the objects of a definition are.
+// Only the HostedResource records the Store of the objects.
 func TestAHostedResourceInUseStays(t *testing.T) {
 	t.Parallel()
 	deleted := func(definition types.UID, finalizers ...string) *hosting.HostedResource {

@@ -41,8 +41,8 @@ func ValidateStore(store *hosting.Store) field.ErrorList {
 	return errs
 }
 
-// ValidateStoreUpdate checks an update of a Store's spec and metadata. An etcd that
-// an older version accepted may stay: the Store could not even be deleted otherwise.
+// ValidateStoreUpdate checks an update of a Store's spec and metadata. An unchanged etcd
+// is not validated again, so that the Store can be deleted.
 func ValidateStoreUpdate(newStore, oldStore *hosting.Store) field.ErrorList {
 	specPath := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMetaUpdate(&newStore.ObjectMeta, &oldStore.ObjectMeta, field.NewPath("metadata"))
@@ -69,10 +69,8 @@ func ValidateStoreStatusUpdate(newStore, oldStore *hosting.Store) field.ErrorLis
 	return append(errs, validateMembers(status.Members, statusPath.Child("members"))...)
 }
 
-// validateClusterID keeps a Store with the etcd cluster that it was first reached
-// at: another one has other data. The cluster of the Store that always exists is the
-// one that the command line names, and that of any other may be changed by who says
-// which one it is to be.
+// validateClusterID makes the cluster ID immutable: another cluster has different data.
+// Exceptions are the Store "default", whose cluster is set by flags, and adoption.
 func validateClusterID(newStore, oldStore *hosting.Store, idPath *field.Path) field.ErrorList {
 	newID, oldID := newStore.Status.ClusterID, oldStore.Status.ClusterID
 	if newID == oldID {
@@ -113,8 +111,7 @@ func validateStoreSpec(spec *hosting.StoreSpec, specPath *field.Path) field.Erro
 	return append(errs, validateTaints(spec.Taints, specPath.Child("taints"))...)
 }
 
-// validateStoreKeepsItsPlace refuses a change after which annex would read and
-// write other data than before.
+// validateStoreKeepsItsPlace rejects changes after which annex would use different data.
 func validateStoreKeepsItsPlace(newSpec, oldSpec *hosting.StoreSpec, specPath *field.Path) field.ErrorList {
 	if (newSpec.Embedded == nil) != (oldSpec.Embedded == nil) {
 		return field.ErrorList{field.Forbidden(specPath, "may not change between `embedded` and `etcd`: the objects would not follow")}
@@ -136,8 +133,8 @@ func validateEtcdStore(etcd *hosting.EtcdStore, etcdPath *field.Path) field.Erro
 	return errs
 }
 
-// validateKeyPrefix refuses the whole key space of an etcd: in there, keys of other
-// programs look like objects of annex.
+// validateKeyPrefix rejects the whole key space of an etcd: keys of other programs would
+// be taken for objects.
 func validateKeyPrefix(prefix string, prefixPath *field.Path) field.ErrorList {
 	switch {
 	case prefix == "":
@@ -169,8 +166,8 @@ func validateEndpoints(endpoints []string, endpointsPath *field.Path) field.Erro
 	return errs
 }
 
-// validateEndpoint allows one spelling of each endpoint, so that lists of endpoints can
-// be compared with it, and so that etcd's client takes it for the same.
+// validateEndpoint accepts one spelling of each endpoint, so that endpoints can be
+// compared and etcd's client parses them in the same way.
 func validateEndpoint(endpoint string, endpointPath *field.Path) field.ErrorList {
 	invalid := func(detail string) field.ErrorList {
 		return field.ErrorList{field.Invalid(endpointPath, endpoint, detail)}
@@ -180,7 +177,7 @@ func validateEndpoint(endpoint string, endpointPath *field.Path) field.ErrorList
 		return invalid("must be a URL such as https://10.0.0.1:2379")
 	}
 	if parsed.User != nil {
-		// The value is left out of the answer: it may hold a password.
+		// The value is omitted from the error: it may contain a password.
 		return field.ErrorList{field.Forbidden(endpointPath, "may not hold a user name or password")}
 	}
 	switch parsed.Scheme {
@@ -204,8 +201,8 @@ func validateEndpoint(endpoint string, endpointPath *field.Path) field.ErrorList
 	return nil
 }
 
-// isHost reports whether a host is written in the one way that is allowed. gRPC would
-// take unix:1 for a socket.
+// isHost reports whether a host has the accepted spelling. gRPC would parse unix:1 as a
+// socket.
 func isHost(host string) bool {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return address.String() == host

@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validation checks the metadata of the kinds whose finalizers Kubernetes wants
-// to be qualified: those of the groups core, rbac and flowcontrol.
+// Package validation validates metadata of kinds with qualified finalizers: those of the
+// groups core, rbac and flowcontrol.
 package validation
 
 import (
@@ -43,7 +43,7 @@ func validateFinalizersQualified(meta *metav1.ObjectMeta) field.ErrorList {
 	return errs
 }
 
-// ValidateFinalizerQualified rejects a finalizer whose owner cannot be told.
+// ValidateFinalizerQualified rejects a finalizer without a domain.
 func ValidateFinalizerQualified(finalizer string, path *field.Path) field.ErrorList {
 	if strings.Contains(finalizer, "/") || standardFinalizers.Has(finalizer) {
 		return nil

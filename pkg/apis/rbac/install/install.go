@@ -13,7 +13,7 @@ import (
 	annexrbacv1 "github.com/annex-dev/annex/pkg/apis/rbac/v1"
 )
 
-// Install registers the group. One Go type serves as v1 and as the hub.
+// Install registers the group. One Go type is v1 and the internal type.
 func Install(scheme *runtime.Scheme) {
 	utilruntime.Must(annexrbacv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: rbacv1.GroupName, Version: runtime.APIVersionInternal},

@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1 is the behaviour that the rbac/v1 types of k8s.io/api have in a
-// server: their defaults.
+// Package v1 has the defaults of rbac.authorization.k8s.io/v1.
 package v1
 
 import (
@@ -31,19 +30,18 @@ func addDefaults(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// SetDefaultsRoleBinding sets the groups that a role binding leaves out.
+// SetDefaultsRoleBinding sets the default API groups of a role binding.
 func SetDefaultsRoleBinding(binding *rbacv1.RoleBinding) {
 	setDefaults(&binding.RoleRef, binding.Subjects)
 }
 
-// SetDefaultsClusterRoleBinding sets the groups that a cluster role binding leaves
-// out.
+// SetDefaultsClusterRoleBinding sets the default API groups of a cluster role binding.
 func SetDefaultsClusterRoleBinding(binding *rbacv1.ClusterRoleBinding) {
 	setDefaults(&binding.RoleRef, binding.Subjects)
 }
 
-// setDefaults says which groups the role, the users and the groups are of: there
-// is one. Service accounts are of the core group, whose name is empty.
+// setDefaults sets the API group of the role, users and groups. Service accounts are in
+// the core group, which is empty.
 func setDefaults(role *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	if role.APIGroup == "" {
 		role.APIGroup = rbacv1.GroupName

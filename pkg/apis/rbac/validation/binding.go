@@ -46,7 +46,7 @@ func ValidateClusterRoleBindingUpdate(newBinding, oldBinding *rbacv1.ClusterRole
 	return append(errs, validateSameRole(newBinding.RoleRef, oldBinding.RoleRef)...)
 }
 
-// ValidateRoleRef checks what a binding, namespaced or not, refers to.
+// ValidateRoleRef validates the role of a binding.
 func ValidateRoleRef(ref rbacv1.RoleRef, namespaced bool) field.ErrorList {
 	var errs field.ErrorList
 	if ref.APIGroup != rbacv1.GroupName {
@@ -68,8 +68,8 @@ func ValidateRoleRef(ref rbacv1.RoleRef, namespaced bool) field.ErrorList {
 	return errs
 }
 
-// validateSameRole refuses another role: who could change subjects only could else
-// give them any role.
+// validateSameRole makes the role immutable, so that the right to change subjects does
+// not include that to grant other roles.
 func validateSameRole(newRef, oldRef rbacv1.RoleRef) field.ErrorList {
 	if newRef != oldRef {
 		return field.ErrorList{field.Invalid(roleRefPath, newRef, "cannot change roleRef")}

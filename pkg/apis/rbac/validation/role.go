@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validation checks objects of the group rbac.authorization.k8s.io, in
-// the words of Kubernetes.
+// Package validation validates objects of rbac.authorization.k8s.io, with the messages of
+// Kubernetes.
 package validation
 
 import (
@@ -20,8 +20,7 @@ var (
 	selectorsPath = field.NewPath("aggregationRule", "clusterRoleSelectors")
 )
 
-// validateName takes whatever fits into a path: names of roles have colons and
-// more.
+// validateName accepts all names that are valid in a path, such as those with colons.
 func validateName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
 
 // ValidateRole checks a new role.
@@ -41,8 +40,8 @@ func ValidateClusterRole(role *rbacv1.ClusterRole) field.ErrorList {
 	return validateClusterRole(role, metav1validation.LabelSelectorValidationOptions{})
 }
 
-// ValidateClusterRoleUpdate checks an update of a cluster role. Selectors that
-// could not be stored today may stay as long as one of them was stored before.
+// ValidateClusterRoleUpdate validates an update. Invalid selectors are tolerated if one
+// of them is stored already.
 func ValidateClusterRoleUpdate(newRole, oldRole *rbacv1.ClusterRole) field.ErrorList {
 	errs := validateClusterRole(newRole, metav1validation.LabelSelectorValidationOptions{
 		AllowInvalidLabelValueInSelector: len(validateSelectors(oldRole.AggregationRule, metav1validation.LabelSelectorValidationOptions{})) > 0,

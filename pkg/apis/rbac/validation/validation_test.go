@@ -107,8 +107,8 @@ func TestValidateBinding(t *testing.T) {
 		subjects          []subject
 		want, wantCluster []string
 	}{
-		{name: "nobody", ref: ref},
-		{name: "everybody", ref: ref, subjects: []subject{
+		{name: "no subjects", ref: ref},
+		{name: "all kinds of subjects", ref: ref, subjects: []subject{
 			{APIGroup: rbacv1.GroupName, Kind: "User", Name: "u u"}, {APIGroup: rbacv1.GroupName, Kind: "Group", Name: "g:g"},
 			{Kind: "ServiceAccount", Namespace: "ns", Name: "s"},
 		}},

@@ -46,7 +46,7 @@ func NewAuthorization() *Authorization {
 
 // AddFlags adds flags with upstream's names and meaning. Those of reviews apply to a webhook
 // and to a main cluster.
-func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.ReviewOptions) {
+func (o *Authorization) AddFlags(fs *pflag.FlagSet, reviews *maincluster.AuthorizationOptions) {
 	o.flags = fs
 	fs.StringSliceVar(&o.Modes, "authorization-mode", o.Modes,
 		"Ordered list of authorizers: RBAC, Webhook, AlwaysAllow, AlwaysDeny. "+
@@ -95,7 +95,7 @@ func (o *Authorization) refuse(why string, names ...string) []error {
 
 // ApplyTo makes generic authorize requests with the configured modes. The returned
 // authorizer has to run as long as generic serves.
-func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authorization.RuleAuthorizer, reviews maincluster.ReviewOptions) (*authorization.Authorizer, error) {
+func (o *Authorization) ApplyTo(generic *genericapiserver.Config, rbac authorization.RuleAuthorizer, reviews maincluster.AuthorizationOptions) (*authorization.Authorizer, error) {
 	rights, err := authorization.New(authorization.Config{
 		Modes: o.Modes,
 		File:  o.ConfigFile,

@@ -29,8 +29,8 @@ type Main struct {
 	ServingCA servingca.Lifetimes
 
 	// Login and Reviews tune authentication and authorization requests to the main cluster.
-	Login   maincluster.LoginOptions
-	Reviews maincluster.ReviewOptions
+	Login   maincluster.AuthenticationOptions
+	Reviews maincluster.AuthorizationOptions
 }
 
 // NewMain returns the defaults: no main cluster.
@@ -38,8 +38,8 @@ func NewMain() *Main {
 	return &Main{
 		PublishService: maincluster.DefaultService(),
 		ServingCA:      servingca.DefaultLifetimes(),
-		Login:          maincluster.DefaultLoginOptions(),
-		Reviews:        maincluster.DefaultReviewOptions(),
+		Login:          maincluster.DefaultAuthenticationOptions(),
+		Reviews:        maincluster.DefaultAuthorizationOptions(),
 	}
 }
 

@@ -21,8 +21,7 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// any resource, version or group: what has to be allowed when it is not known
-// which one is meant.
+// anything is the wildcard to authorize if a resource, version or group is unknown.
 const anything = "*"
 
 var (
@@ -35,20 +34,20 @@ type ResourceLister interface {
 	ServerResourcesForGroupVersionWithContext(ctx context.Context, groupVersion string) (*metav1.APIResourceList, error)
 }
 
-// ParamAccess keeps callers from reading by way of a policy what they cannot read
-// themselves: expressions see the parameters, and can put them into messages.
+// ParamAccess prevents callers from reading objects through a policy that they cannot
+// read themselves: expressions can copy parameters to messages.
 type ParamAccess struct {
-	// Authorizer says what callers may read.
+	// Authorizer authorizes callers to read parameters.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// Resources tells the resource of a kind.
+	// Resources finds the resource of a kind.
 	Resources ResourceLister
 }
 
 // paramsOf returns the kind of the parameters of a policy, nil if it has none.
 type paramsOf func(ctx context.Context, policy string) (*admissionregistrationv1.ParamKind, error)
 
-// checkKind wants the caller to be able to read all objects of a kind, unless the
-// policy is stored with it.
+// checkKind requires the caller to have access to all objects of a kind, unless it is
+// stored in the policy already.
 func (a ParamAccess) checkKind(ctx context.Context, kind, stored *admissionregistrationv1.ParamKind) *field.Error {
 	if kind == nil || stored != nil && *kind == *stored {
 		return nil
@@ -72,14 +71,14 @@ func (a ParamAccess) checkKind(ctx context.Context, kind, stored *admissionregis
 	return nil
 }
 
-// reference is which parameters a binding gives to which policy.
+// reference is the policy and the parameters of a binding.
 type reference struct {
 	policy string
 	params *admissionregistrationv1.ParamRef
 }
 
-// checkReference wants the caller to be able to read the parameters, unless the
-// binding is stored with them.
+// checkReference requires the caller to have access to the parameters, unless they are
+// stored in the binding already.
 func (a ParamAccess) checkReference(ctx context.Context, ref, stored reference, params paramsOf) *field.Error {
 	if ref.params == nil || ref.policy == stored.policy && apiequality.Semantic.DeepEqual(ref.params, stored.params) {
 		return nil
@@ -96,7 +95,7 @@ func (a ParamAccess) checkReference(ctx context.Context, ref, stored reference, 
 	if ref.params.Name == "" {
 		verb = "list"
 	}
-	// Without a namespace they are read in all of them.
+	// Without a namespace they are read in all namespaces.
 	allowed, err := a.allows(ctx, caller, verb, resource, ref.params.Namespace, ref.params.Name)
 	switch {
 	case err != nil:
@@ -111,8 +110,8 @@ func (a ParamAccess) checkReference(ctx context.Context, ref, stored reference, 
 	}
 }
 
-// boundResource is the resource that the parameters of a policy are kept in. Where
-// that is not known it is anything, and unknown says why.
+// boundResource returns the resource of the parameters of a policy, or anything and the
+// reason.
 func (a ParamAccess) boundResource(ctx context.Context, policy string, params paramsOf) (resource schema.GroupVersionResource, unknown error) {
 	kind, err := params(ctx, policy)
 	if err != nil {
@@ -132,8 +131,7 @@ func anyResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: anything, Version: anything, Resource: anything}
 }
 
-// resource returns the resource of a kind, with anything in place of what is not
-// known of it, and then an error as well.
+// resource returns the resource of a kind; on errors its unknown parts are anything.
 func (a ParamAccess) resource(ctx context.Context, kind *admissionregistrationv1.ParamKind) (schema.GroupVersionResource, error) {
 	groupVersion, err := schema.ParseGroupVersion(kind.APIVersion)
 	if err != nil {
@@ -160,7 +158,7 @@ func (a ParamAccess) allows(ctx context.Context, caller user.Info, verb string, 
 	return decision == authorizer.DecisionAllow, err
 }
 
-// callerOf returns who asks, nil for one who may do anything.
+// callerOf returns the caller, nil if privileged.
 func callerOf(ctx context.Context) (user.Info, error) {
 	caller, ok := genericapirequest.UserFrom(ctx)
 	if !ok {

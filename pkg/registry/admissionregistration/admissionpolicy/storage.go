@@ -9,17 +9,14 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annex-dev/annex/pkg/apis/admissionregistration/validation"
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// categories are what kubectl lists these kinds under, as in Kubernetes.
-var categories = []string{"api-extensions"}
-
-// Storage is the endpoints of policies and their bindings.
+// Storage has the endpoints of policies and their bindings.
 type Storage struct {
 	Validating        *typed.REST
 	ValidatingStatus  *typed.SubresourceREST
@@ -28,152 +25,93 @@ type Storage struct {
 	MutatingBinding   *typed.REST
 }
 
-// NewStorage returns the endpoints. A policy whose parameters the caller cannot
-// read is refused by access.
+type (
+	validatingPolicy  = admissionregistrationv1.ValidatingAdmissionPolicy
+	validatingBinding = admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	mutatingPolicy    = admissionregistrationv1.MutatingAdmissionPolicy
+	mutatingBinding   = admissionregistrationv1.MutatingAdmissionPolicyBinding
+)
+
+// NewStorage returns the endpoints.
 func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter, access ParamAccess) (*Storage, error) {
-	storage := &Storage{}
-	base := typed.ClusterScoped(typer)
-	validating := newValidatingStrategy(base, access)
-	for _, newStore := range []func() error{
-		func() (err error) { storage.Validating, err = newValidatingStore(validating, getter); return err },
-		func() (err error) { storage.Mutating, err = newMutatingStore(base, access, getter); return err },
-		func() (err error) {
-			storage.ValidatingBinding, err = newValidatingBindingStore(base, access, storage.validatingParams, getter)
-			return err
-		},
-		func() (err error) {
-			storage.MutatingBinding, err = newMutatingBindingStore(base, access, storage.mutatingParams, getter)
-			return err
-		},
+	s, base := &Storage{}, typed.ClusterScoped(typer)
+	validating := validatingStrategy{policyStrategy(typed.ValidatedStrategy[*validatingPolicy]{
+		BaseStrategy:       base,
+		ValidateFunc:       validation.ValidateValidatingAdmissionPolicy,
+		ValidateUpdateFunc: validation.ValidateValidatingAdmissionPolicyUpdate,
+	}, access, func(policy *validatingPolicy) any { return policy.Spec }, validatingParamKind)}
+	mutating := policyStrategy(typed.ValidatedStrategy[*mutatingPolicy]{
+		BaseStrategy:       base,
+		ValidateFunc:       validation.ValidateMutatingAdmissionPolicy,
+		ValidateUpdateFunc: validation.ValidateMutatingAdmissionPolicyUpdate,
+	}, access, func(policy *mutatingPolicy) any { return policy.Spec }, mutatingParamKind)
+	validatingBindings := bindingStrategy(base, validation.ValidateValidatingAdmissionPolicyBinding, access,
+		func(binding *validatingBinding) any { return binding.Spec }, validatingReference, s.validatingParams)
+	mutatingBindings := bindingStrategy(base, validation.ValidateMutatingAdmissionPolicyBinding, access,
+		func(binding *mutatingBinding) any { return binding.Spec }, mutatingReference, s.mutatingParams)
+
+	for _, kind := range []struct {
+		endpoint         **typed.REST
+		plural, singular string
+		object, list     runtime.Object
+		strategy         typed.Strategy
+		table            rest.TableConvertor
+	}{
+		{&s.Validating, "validatingadmissionpolicies", "validatingadmissionpolicy", &validatingPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyList{}, validating, validatingTable},
+		{&s.Mutating, "mutatingadmissionpolicies", "mutatingadmissionpolicy", &mutatingPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicyList{}, mutating, mutatingTable},
+		{&s.ValidatingBinding, "validatingadmissionpolicybindings", "validatingadmissionpolicybinding", &validatingBinding{},
+			&admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}, validatingBindings, validatingBindingTable},
+		{&s.MutatingBinding, "mutatingadmissionpolicybindings", "mutatingadmissionpolicybinding", &mutatingBinding{},
+			&admissionregistrationv1.MutatingAdmissionPolicyBindingList{}, mutatingBindings, mutatingBindingTable},
 	} {
-		if err := newStore(); err != nil {
+		endpoint, err := typed.NewREST(typed.Resource{
+			Resource:   admissionregistrationv1.Resource(kind.plural),
+			Singular:   kind.singular,
+			Categories: []string{"api-extensions"},
+			New:        kind.object.DeepCopyObject,
+			NewList:    kind.list.DeepCopyObject,
+			Strategy:   kind.strategy,
+			Table:      kind.table,
+		}, getter)
+		if err != nil {
 			return nil, err
 		}
+		*kind.endpoint = endpoint
 	}
-	storage.ValidatingStatus = storage.Validating.Subresource(statusStrategy{validating})
-	return storage, nil
+	s.ValidatingStatus = s.Validating.Subresource(statusStrategy{validating})
+	return s, nil
 }
 
-// validatingParams is the kind of the parameters of a policy, nil if it has none.
+// validatingParams returns the kind of the parameters of a validating policy.
 func (s *Storage) validatingParams(ctx context.Context, policy string) (*admissionregistrationv1.ParamKind, error) {
 	found, err := s.Validating.Get(ctx, policy, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return found.(*admissionregistrationv1.ValidatingAdmissionPolicy).Spec.ParamKind, nil
+	return validatingParamKind(found.(*validatingPolicy)), nil
 }
 
-// mutatingParams is validatingParams of a mutating policy.
+// mutatingParams returns the kind of the parameters of a mutating policy.
 func (s *Storage) mutatingParams(ctx context.Context, policy string) (*admissionregistrationv1.ParamKind, error) {
 	found, err := s.Mutating.Get(ctx, policy, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return found.(*admissionregistrationv1.MutatingAdmissionPolicy).Spec.ParamKind, nil
+	return mutatingParamKind(found.(*mutatingPolicy)), nil
 }
 
-func newValidatingStrategy(base typed.BaseStrategy, access ParamAccess) validatingStrategy {
-	return validatingStrategy{strategy[*admissionregistrationv1.ValidatingAdmissionPolicy]{
-		BaseStrategy:   base,
-		spec:           func(policy *admissionregistrationv1.ValidatingAdmissionPolicy) any { return policy.Spec },
-		validate:       validation.ValidateValidatingAdmissionPolicy,
-		validateUpdate: validation.ValidateValidatingAdmissionPolicyUpdate,
-		authorize: func(ctx context.Context, policy, old *admissionregistrationv1.ValidatingAdmissionPolicy) *field.Error {
-			var stored *admissionregistrationv1.ParamKind
-			if old != nil {
-				stored = old.Spec.ParamKind
-			}
-			return access.checkKind(ctx, policy.Spec.ParamKind, stored)
-		},
-	}}
+func validatingParamKind(policy *validatingPolicy) *admissionregistrationv1.ParamKind {
+	return policy.Spec.ParamKind
 }
 
-func newValidatingStore(strategy validatingStrategy, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource:   admissionregistrationv1.Resource("validatingadmissionpolicies"),
-		Singular:   "validatingadmissionpolicy",
-		Categories: categories,
-		New:        func() runtime.Object { return &admissionregistrationv1.ValidatingAdmissionPolicy{} },
-		NewList:    func() runtime.Object { return &admissionregistrationv1.ValidatingAdmissionPolicyList{} },
-		Strategy:   strategy,
-		Table:      validatingTable,
-	}, getter)
+func mutatingParamKind(policy *mutatingPolicy) *admissionregistrationv1.ParamKind {
+	return policy.Spec.ParamKind
 }
 
-func newMutatingStore(base typed.BaseStrategy, access ParamAccess, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	return typed.NewREST(typed.Resource{
-		Resource:   admissionregistrationv1.Resource("mutatingadmissionpolicies"),
-		Singular:   "mutatingadmissionpolicy",
-		Categories: categories,
-		New:        func() runtime.Object { return &admissionregistrationv1.MutatingAdmissionPolicy{} },
-		NewList:    func() runtime.Object { return &admissionregistrationv1.MutatingAdmissionPolicyList{} },
-		Strategy: strategy[*admissionregistrationv1.MutatingAdmissionPolicy]{
-			BaseStrategy:   base,
-			spec:           func(policy *admissionregistrationv1.MutatingAdmissionPolicy) any { return policy.Spec },
-			validate:       validation.ValidateMutatingAdmissionPolicy,
-			validateUpdate: validation.ValidateMutatingAdmissionPolicyUpdate,
-			authorize: func(ctx context.Context, policy, old *admissionregistrationv1.MutatingAdmissionPolicy) *field.Error {
-				var stored *admissionregistrationv1.ParamKind
-				if old != nil {
-					stored = old.Spec.ParamKind
-				}
-				return access.checkKind(ctx, policy.Spec.ParamKind, stored)
-			},
-		},
-		Table: mutatingTable,
-	}, getter)
+func validatingReference(binding *validatingBinding) reference {
+	return reference{binding.Spec.PolicyName, binding.Spec.ParamRef}
 }
 
-func newValidatingBindingStore(base typed.BaseStrategy, access ParamAccess, params paramsOf, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	type binding = admissionregistrationv1.ValidatingAdmissionPolicyBinding
-	return typed.NewREST(typed.Resource{
-		Resource:   admissionregistrationv1.Resource("validatingadmissionpolicybindings"),
-		Singular:   "validatingadmissionpolicybinding",
-		Categories: categories,
-		New:        func() runtime.Object { return &binding{} },
-		NewList:    func() runtime.Object { return &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{} },
-		Strategy: strategy[*binding]{
-			BaseStrategy: base,
-			spec:         func(b *binding) any { return b.Spec },
-			validate:     validation.ValidateValidatingAdmissionPolicyBinding,
-			validateUpdate: func(updated, _ *binding) field.ErrorList {
-				return validation.ValidateValidatingAdmissionPolicyBinding(updated)
-			},
-			authorize: func(ctx context.Context, b, old *binding) *field.Error {
-				var stored reference
-				if old != nil {
-					stored = reference{old.Spec.PolicyName, old.Spec.ParamRef}
-				}
-				return access.checkReference(ctx, reference{b.Spec.PolicyName, b.Spec.ParamRef}, stored, params)
-			},
-		},
-		Table: validatingBindingTable,
-	}, getter)
-}
-
-func newMutatingBindingStore(base typed.BaseStrategy, access ParamAccess, params paramsOf, getter generic.RESTOptionsGetter) (*typed.REST, error) {
-	type binding = admissionregistrationv1.MutatingAdmissionPolicyBinding
-	return typed.NewREST(typed.Resource{
-		Resource:   admissionregistrationv1.Resource("mutatingadmissionpolicybindings"),
-		Singular:   "mutatingadmissionpolicybinding",
-		Categories: categories,
-		New:        func() runtime.Object { return &binding{} },
-		NewList:    func() runtime.Object { return &admissionregistrationv1.MutatingAdmissionPolicyBindingList{} },
-		Strategy: strategy[*binding]{
-			BaseStrategy: base,
-			spec:         func(b *binding) any { return b.Spec },
-			validate:     validation.ValidateMutatingAdmissionPolicyBinding,
-			validateUpdate: func(updated, _ *binding) field.ErrorList {
-				return validation.ValidateMutatingAdmissionPolicyBinding(updated)
-			},
-			authorize: func(ctx context.Context, b, old *binding) *field.Error {
-				var stored reference
-				if old != nil {
-					stored = reference{old.Spec.PolicyName, old.Spec.ParamRef}
-				}
-				return access.checkReference(ctx, reference{b.Spec.PolicyName, b.Spec.ParamRef}, stored, params)
-			},
-		},
-		Table: mutatingBindingTable,
-	}, getter)
+func mutatingReference(binding *mutatingBinding) reference {
+	return reference{binding.Spec.PolicyName, binding.Spec.ParamRef}
 }

@@ -20,15 +20,35 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// strategy is that of all four kinds, T being one of them.
+// strategy is that of all four kinds T.
 type strategy[T table.Object] struct {
-	typed.BaseStrategy
-	spec           func(T) any
-	validate       func(T) field.ErrorList
-	validateUpdate func(updated, old T) field.ErrorList
-	// authorize refuses parameters that the caller cannot read. old is nil for a
-	// new object.
-	authorize func(ctx context.Context, object, old T) *field.Error
+	typed.ValidatedStrategy[T]
+	spec func(T) any
+	// authorize rejects parameters that the caller cannot read. old is nil for a new object.
+	authorize func(ctx context.Context, object T, old runtime.Object) *field.Error
+}
+
+func policyStrategy[T table.Object](validated typed.ValidatedStrategy[T], access ParamAccess, spec func(T) any, kindOf func(T) *admissionregistrationv1.ParamKind) strategy[T] {
+	return strategy[T]{ValidatedStrategy: validated, spec: spec, authorize: func(ctx context.Context, policy T, old runtime.Object) *field.Error {
+		var stored *admissionregistrationv1.ParamKind
+		if old, ok := old.(T); ok {
+			stored = kindOf(old)
+		}
+		return access.checkKind(ctx, kindOf(policy), stored)
+	}}
+}
+
+func bindingStrategy[T table.Object](base typed.BaseStrategy, validate func(T) field.ErrorList, access ParamAccess,
+	spec func(T) any, referenceOf func(T) reference, params paramsOf,
+) strategy[T] {
+	validated := typed.ValidatedStrategy[T]{BaseStrategy: base, ValidateFunc: validate, ValidateUpdateFunc: func(updated, _ T) field.ErrorList { return validate(updated) }}
+	return strategy[T]{ValidatedStrategy: validated, spec: spec, authorize: func(ctx context.Context, binding T, old runtime.Object) *field.Error {
+		var stored reference
+		if old, ok := old.(T); ok {
+			stored = referenceOf(old)
+		}
+		return access.checkReference(ctx, referenceOf(binding), stored, params)
+	}}
 }
 
 func (strategy[T]) PrepareForCreate(_ context.Context, obj runtime.Object) {
@@ -42,18 +62,15 @@ func (s strategy[T]) PrepareForUpdate(_ context.Context, obj, old runtime.Object
 }
 
 func (s strategy[T]) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	errs := append(s.validate(obj.(T)), validation.ValidateNewName(obj.(T).GetName())...)
-	var none T
-	return s.authorized(ctx, errs, obj.(T), none)
+	return s.authorized(ctx, append(s.ValidateFunc(obj.(T)), validation.ValidateNewName(obj.(T).GetName())...), obj.(T), nil)
 }
 
 func (s strategy[T]) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	return s.authorized(ctx, s.validateUpdate(obj.(T), old.(T)), obj.(T), old.(T))
+	return s.authorized(ctx, s.ValidateUpdateFunc(obj.(T), old.(T)), obj.(T), old)
 }
 
-// authorized asks for rights only where the object is well-formed, and so names
-// the parameters that are meant.
-func (s strategy[T]) authorized(ctx context.Context, errs field.ErrorList, object, old T) field.ErrorList {
+// authorized checks access only for valid objects.
+func (s strategy[T]) authorized(ctx context.Context, errs field.ErrorList, object T, old runtime.Object) field.ErrorList {
 	if len(errs) > 0 {
 		return errs
 	}
@@ -63,12 +80,12 @@ func (s strategy[T]) authorized(ctx context.Context, errs field.ErrorList, objec
 	return nil
 }
 
-// AllowUnconditionalUpdate is false: who changes a policy must have seen it.
+// AllowUnconditionalUpdate is false: an update must have read the policy first.
 func (strategy[T]) AllowUnconditionalUpdate(context.Context) bool { return false }
 
-// validatingStrategy is that of validating policies, which alone have a status.
+// validatingStrategy is that of validating policies, the only ones with a status.
 type validatingStrategy struct {
-	strategy[*admissionregistrationv1.ValidatingAdmissionPolicy]
+	strategy[*validatingPolicy]
 }
 
 // GetResetFields implements rest.ResetFieldsStrategy.
@@ -77,16 +94,16 @@ func (validatingStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.S
 }
 
 func (s validatingStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
-	obj.(*admissionregistrationv1.ValidatingAdmissionPolicy).Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
+	obj.(*validatingPolicy).Status = admissionregistrationv1.ValidatingAdmissionPolicyStatus{}
 	s.strategy.PrepareForCreate(ctx, obj)
 }
 
 func (s validatingStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
-	obj.(*admissionregistrationv1.ValidatingAdmissionPolicy).Status = old.(*admissionregistrationv1.ValidatingAdmissionPolicy).Status
+	obj.(*validatingPolicy).Status = old.(*validatingPolicy).Status
 	s.strategy.PrepareForUpdate(ctx, obj, old)
 }
 
-// statusStrategy is that of /status: it writes status and nothing else.
+// statusStrategy writes only the status.
 type statusStrategy struct {
 	validatingStrategy
 }
@@ -97,11 +114,11 @@ func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 }
 
 func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	updated, stored := obj.(*admissionregistrationv1.ValidatingAdmissionPolicy), old.(*admissionregistrationv1.ValidatingAdmissionPolicy)
+	updated, stored := obj.(*validatingPolicy), old.(*validatingPolicy)
 	updated.Spec = stored.Spec
 	metav1.ResetObjectMetaForStatus(&updated.ObjectMeta, &stored.ObjectMeta)
 }
 
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
-	return validation.ValidateValidatingAdmissionPolicyStatusUpdate(obj.(*admissionregistrationv1.ValidatingAdmissionPolicy))
+	return validation.ValidateValidatingAdmissionPolicyStatusUpdate(obj.(*validatingPolicy))
 }

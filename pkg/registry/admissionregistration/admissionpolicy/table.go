@@ -11,36 +11,24 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/table"
 )
 
-// unset is what Kubernetes prints for parameters that are not there.
+// unset is printed for missing parameters, as in Kubernetes.
 const unset = "<unset>"
 
 var (
-	validatingTable = newPolicyTable("validatingadmissionpolicies", table.Column[*admissionregistrationv1.ValidatingAdmissionPolicy]{
+	validatingTable = newPolicyTable("validatingadmissionpolicies", table.Column[*validatingPolicy]{
 		Name:        "Validations",
 		Description: "Validations indicates the number of validation rules defined in this configuration",
-		Value: func(policy *admissionregistrationv1.ValidatingAdmissionPolicy) any {
-			return int64(len(policy.Spec.Validations))
-		},
-	}, func(policy *admissionregistrationv1.ValidatingAdmissionPolicy) *admissionregistrationv1.ParamKind {
-		return policy.Spec.ParamKind
-	})
+		Value:       func(policy *validatingPolicy) any { return int64(len(policy.Spec.Validations)) },
+	}, validatingParamKind)
 
-	mutatingTable = newPolicyTable("mutatingadmissionpolicies", table.Column[*admissionregistrationv1.MutatingAdmissionPolicy]{
+	mutatingTable = newPolicyTable("mutatingadmissionpolicies", table.Column[*mutatingPolicy]{
 		Name:        "Mutations",
 		Description: "Mutation indicates the number of mutations rules defined in this configuration",
-		Value: func(policy *admissionregistrationv1.MutatingAdmissionPolicy) any {
-			return int64(len(policy.Spec.Mutations))
-		},
-	}, func(policy *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.ParamKind {
-		return policy.Spec.ParamKind
-	})
+		Value:       func(policy *mutatingPolicy) any { return int64(len(policy.Spec.Mutations)) },
+	}, mutatingParamKind)
 
-	validatingBindingTable = newBindingTable("validatingadmissionpolicybindings", func(binding *admissionregistrationv1.ValidatingAdmissionPolicyBinding) reference {
-		return reference{binding.Spec.PolicyName, binding.Spec.ParamRef}
-	})
-	mutatingBindingTable = newBindingTable("mutatingadmissionpolicybindings", func(binding *admissionregistrationv1.MutatingAdmissionPolicyBinding) reference {
-		return reference{binding.Spec.PolicyName, binding.Spec.ParamRef}
-	})
+	validatingBindingTable = newBindingTable("validatingadmissionpolicybindings", validatingReference)
+	mutatingBindingTable   = newBindingTable("mutatingadmissionpolicybindings", mutatingReference)
 )
 
 func newPolicyTable[T table.Object](resource string, rules table.Column[T], kindOf func(T) *admissionregistrationv1.ParamKind) rest.TableConvertor {
@@ -80,8 +68,8 @@ func newBindingTable[T table.Object](resource string, referenceOf func(T) refere
 	)
 }
 
-// paramsCell names the parameters. Whether they are in a namespace depends on
-// their kind, which the binding does not say.
+// paramsCell returns the parameters. Their kind, and so whether they are namespaced, is
+// unknown.
 func paramsCell(params *admissionregistrationv1.ParamRef) string {
 	switch {
 	case params == nil:

@@ -31,10 +31,10 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
 
-// rights are what a caller may do, as "verb group/version/resource namespace/name".
+// rights are those of a caller, as "verb group/version/resource namespace/name".
 type rights []string
 
-// callers are the rights of each caller.
+// callers has the rights of each caller.
 type callers map[string]rights
 
 func (c callers) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -45,7 +45,7 @@ func (c callers) Authorize(_ context.Context, a authorizer.Attributes) (authoriz
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// resources serve configmaps, and nothing else.
+// resources lists only configmaps.
 type resources struct{}
 
 func (resources) ServerResourcesForGroupVersionWithContext(_ context.Context, groupVersion string) (*metav1.APIResourceList, error) {
@@ -55,7 +55,7 @@ func (resources) ServerResourcesForGroupVersionWithContext(_ context.Context, gr
 	return &metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "configmaps/status", Kind: "ConfigMap"}, {Name: "configmaps", Kind: "ConfigMap"}}}, nil
 }
 
-// newGroup serves the group.
+// newGroup returns the storage of the group.
 func newGroup(t *testing.T, allowed callers) (map[string]rest.Storage, *typedtest.Storage) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -203,7 +203,7 @@ func TestServed(t *testing.T) {
 		reserved := test.object.DeepCopyObject()
 		reserved.(metav1.Object).SetName("a.static.k8s.io")
 		if _, err := create(ctx, endpoint, reserved); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "are reserved") {
-			t.Errorf("%s: a name that is reserved: %v, want invalid", test.resource, err)
+			t.Errorf("%s: reserved name: %v, want invalid", test.resource, err)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func TestStatusAndGeneration(t *testing.T) {
 	}
 	policy = must(create(ctx, main, policy))
 	if policy.Status.ObservedGeneration != 0 {
-		t.Error("who makes a policy can set its status")
+		t.Error("a create sets the status")
 	}
 	policy.Status.ObservedGeneration, policy.Spec.Validations[0].Message = 1, "m"
 	updated := must(put(ctx, main, policy))
@@ -239,19 +239,19 @@ func TestStatusAndGeneration(t *testing.T) {
 	}
 	checked.ResourceVersion = ""
 	if _, err := put(ctx, main, checked); !apierrors.IsInvalid(err) {
-		t.Errorf("an update that does not say what it saw: %v, want invalid", err)
+		t.Errorf("an update without resource version: %v, want invalid", err)
 	}
 }
 
-// heard notes warnings.
-type heard []string
+// recorder records warnings.
+type recorder []string
 
-func (h *heard) AddWarning(_, text string) { *h = append(*h, text) }
+func (r *recorder) AddWarning(_, text string) { *r = append(*r, text) }
 
-func TestWebhooksOfServicesAreWarnedOf(t *testing.T) {
+func TestWarningForWebhooksOfServices(t *testing.T) {
 	t.Parallel()
 	group, _ := newGroup(t, nil)
-	warnings := &heard{}
+	warnings := &recorder{}
 	ctx := warning.WithWarningRecorder(as(t, "admin", user.SystemPrivilegedGroup), warnings)
 	service := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ns", Name: "hook"}}
 	created, err := create(ctx, group["validatingwebhookconfigurations"], webhooks(service))
@@ -259,7 +259,7 @@ func TestWebhooksOfServicesAreWarnedOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "webhooks[0].clientConfig.service: a standalone annex has no Services to reach ns/hook: calls will fail, and the webhook's failurePolicy applies; set webhooks[0].clientConfig.url instead"
-	if diff := cmp.Diff(&heard{want}, warnings); diff != "" {
+	if diff := cmp.Diff(&recorder{want}, warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 	repaired := created.(*admissionregistrationv1.ValidatingWebhookConfiguration).DeepCopy()
@@ -285,7 +285,7 @@ func TestParamAccess(t *testing.T) {
 		rights rights
 		kind   *admissionregistrationv1.ParamKind
 		params *admissionregistrationv1.ParamRef
-		// policy and binding are what is said of each, empty if it is taken.
+		// policy and binding are the errors, empty if accepted.
 		policy, binding string
 	}{
 		"nothing to read":           {nil, nil, nil, "", ""},
@@ -319,7 +319,7 @@ func TestParamAccess(t *testing.T) {
 				_, err := create(as(t, name), policies, kinds.policy.DeepCopyObject())
 				refused(t, kinds.prefix+" policy", err, test.policy)
 				if err != nil {
-					// An administrator makes it in the caller's place.
+					// An administrator creates it for the caller.
 					stored, err := create(as(t, "admin", user.SystemPrivilegedGroup), policies, kinds.policy)
 					if err != nil {
 						t.Fatal(err)
@@ -334,18 +334,18 @@ func TestParamAccess(t *testing.T) {
 			}
 		})
 	}
-	t.Run("who it is must be known", func(t *testing.T) {
-		nobody := genericapirequest.WithNamespace(t.Context(), "")
-		_, err := create(nobody, group["validatingadmissionpolicies"], validatingPolicy(configMaps))
+	t.Run("user required", func(t *testing.T) {
+		anonymous := genericapirequest.WithNamespace(t.Context(), "")
+		_, err := create(anonymous, group["validatingadmissionpolicies"], validatingPolicy(configMaps))
 		refused(t, "a policy", err, "cannot identify user")
-		_, err = create(nobody, group["validatingadmissionpolicybindings"], validatingBinding(named))
+		_, err = create(anonymous, group["validatingadmissionpolicybindings"], validatingBinding(named))
 		refused(t, "a binding", err, "cannot identify user")
 		_, err = create(as(t, "alice"), group["validatingadmissionpolicybindings"], validatingBinding(named))
 		refused(t, "a binding without a policy", err, "unable to get policy policy to determine minimum required permissions")
 	})
 }
 
-// refused fails unless err is the refusal that says what is wanted, or nil.
+// refused fails unless err contains want, or is nil if want is empty.
 func refused(t *testing.T, what string, err error, want string) {
 	t.Helper()
 	switch {

@@ -33,7 +33,7 @@ var allow = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attri
 	case "bob":
 		return authorizer.DecisionDeny, reason, nil
 	default:
-		return authorizer.DecisionNoOpinion, reason, errors.New("who is that")
+		return authorizer.DecisionNoOpinion, reason, errors.New("unknown user")
 	}
 })
 
@@ -69,7 +69,7 @@ func TestCreate(t *testing.T) {
 	}{
 		"allowed":       {NewSubjectREST(allow), &authorizationv1.SubjectAccessReview{Spec: about("alice")}, authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "alice [y]" + what}},
 		"denied":        {NewSubjectREST(allow), &authorizationv1.SubjectAccessReview{Spec: about("bob")}, authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "bob [y]" + what}},
-		"neither":       {NewSubjectREST(allow), &authorizationv1.SubjectAccessReview{Spec: about("carol")}, authorizationv1.SubjectAccessReviewStatus{Reason: "carol [y]" + what, EvaluationError: "who is that"}},
+		"neither":       {NewSubjectREST(allow), &authorizationv1.SubjectAccessReview{Spec: about("carol")}, authorizationv1.SubjectAccessReviewStatus{Reason: "carol [y]" + what, EvaluationError: "unknown user"}},
 		"in namespace":  {NewLocalREST(allow), &authorizationv1.LocalSubjectAccessReview{ObjectMeta: metav1.ObjectMeta{Namespace: "a"}, Spec: about("bob")}, authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "bob [y]" + what}},
 		"myself":        {NewSelfREST(allow), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: secret}}, authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "alice []" + what}},
 		"myself, paths": {NewSelfREST(allow), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: path}}, authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "alice [] get //// /metrics <> []"}},
@@ -113,9 +113,9 @@ func TestCreateRefuses(t *testing.T) {
 func TestSelectors(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		labels       *authorizationv1.LabelSelectorAttributes
-		fields       *authorizationv1.FieldSelectorAttributes
-		reason, said string
+		labels          *authorizationv1.LabelSelectorAttributes
+		fields          *authorizationv1.FieldSelectorAttributes
+		reason, message string
 	}{
 		"none": {reason: " <> []"},
 		"raw": {
@@ -131,12 +131,12 @@ func TestSelectors(t *testing.T) {
 		"raw, broken": {
 			labels: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in ("},
 			fields: &authorizationv1.FieldSelectorAttributes{RawSelector: "a"},
-			reason: " <> []", said: "spec.resourceAttributes.fieldSelector ignored: ",
+			reason: " <> []", message: "spec.resourceAttributes.fieldSelector ignored: ",
 		},
 		"partly known": {
 			labels: &authorizationv1.LabelSelectorAttributes{Requirements: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like", Values: []string{"b"}}, {Key: "c", Operator: "Exists"}}},
 			fields: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{{Key: "x", Operator: "Exists"}, {Key: "z", Operator: "In", Values: []string{"1"}}}},
-			reason: "<c> [{= z 1}]", said: "labelSelector partially ignored: ",
+			reason: "<c> [{= z 1}]", message: "labelSelector partially ignored: ",
 		},
 	}
 	for name, test := range tests {
@@ -148,8 +148,8 @@ func TestSelectors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.HasSuffix(got.Reason, test.reason) || !strings.Contains(got.EvaluationError, test.said) || (got.EvaluationError == "") != (test.said == "") {
-				t.Errorf("reason %q, error %q; want %q, %q", got.Reason, got.EvaluationError, test.reason, test.said)
+			if !strings.HasSuffix(got.Reason, test.reason) || !strings.Contains(got.EvaluationError, test.message) || (got.EvaluationError == "") != (test.message == "") {
+				t.Errorf("reason %q, error %q; want %q, %q", got.Reason, got.EvaluationError, test.reason, test.message)
 			}
 		})
 	}

@@ -22,8 +22,8 @@ import (
 // rules are those of one user in one namespace.
 type rules struct{}
 
-func (rules) RulesFor(_ context.Context, who user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
-	if who.GetName() != "alice" || namespace != "a" {
+func (rules) RulesFor(_ context.Context, caller user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	if caller.GetName() != "alice" || namespace != "a" {
 		return nil, nil, true, errors.New("cannot tell")
 	}
 	return []authorizer.ResourceRuleInfo{&authorizer.DefaultResourceRuleInfo{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"s"}}},

@@ -25,7 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
 
-// Not parallel: it sets a feature gate of the process.
+// Not parallel: it sets a feature gate.
 func TestLeases(t *testing.T) {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
@@ -58,7 +58,7 @@ func TestLeases(t *testing.T) {
 		return stored.(*coordinationv1.Lease), nil
 	}
 
-	t.Run("a holder renews what somebody deleted", func(t *testing.T) {
+	t.Run("renewal of a deleted Lease", func(t *testing.T) {
 		stored, err := put(t, coordinated("a"))
 		if err != nil {
 			t.Fatalf("putting a lease that does not exist: %v", err)
@@ -70,7 +70,7 @@ func TestLeases(t *testing.T) {
 			t.Error("the lease is not stored under /leases/ns/a")
 		}
 	})
-	t.Run("a holder must say what it read", func(t *testing.T) {
+	t.Run("update without resource version", func(t *testing.T) {
 		if _, err := put(t, coordinated("a")); !apierrors.IsInvalid(err) {
 			t.Errorf("update without a resource version: %v, want invalid", err)
 		}

@@ -166,7 +166,7 @@ func testDeleteWithoutFinalizers(t *testing.T, s *server) {
 	s.create(named("bare"))
 	s.update(s.Finalize, "bare", withoutFinalizers)
 	if !s.exists("bare") {
-		t.Fatal("finalizing a namespace that nobody deleted removed it")
+		t.Fatal("finalizing a namespace without deletion timestamp removed it")
 	}
 	if _, gone := s.delete("bare", nil); gone || !s.exists("bare") {
 		t.Fatal("the first delete removed the namespace")

@@ -65,11 +65,11 @@ func (strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string
 	var warnings []string
 	for _, name := range slices.Sorted(maps.Keys(quota.Spec.Hard)) {
 		if !countsObjects(name) {
-			warnings = append(warnings, fmt.Sprintf("spec.hard[%s]: annex has nothing that counts for this", name))
+			warnings = append(warnings, fmt.Sprintf("spec.hard[%s]: annex serves nothing that this counts", name))
 		}
 	}
 	if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
-		warnings = append(warnings, "spec.scopes, spec.scopeSelector: a quota with scopes counts pods and volume claims only, and annex has none")
+		warnings = append(warnings, "spec.scopes, spec.scopeSelector: a quota with scopes counts only pods and volume claims, which annex does not serve")
 	}
 	return warnings
 }
@@ -87,12 +87,12 @@ var tableConvertor = table.New(corev1.Resource("resourcequotas"),
 	table.Name[*corev1.ResourceQuota](),
 	table.Column[*corev1.ResourceQuota]{
 		Name:        "Request",
-		Description: "What is used and may be used, except the limits of containers.",
+		Description: "Used and hard quantities, except limits of containers.",
 		Value:       func(quota *corev1.ResourceQuota) any { return usage(quota, false) },
 	},
 	table.Column[*corev1.ResourceQuota]{
 		Name:        "Limit",
-		Description: "The limits of containers that are used and may be used.",
+		Description: "Used and hard limits of containers.",
 		Value:       func(quota *corev1.ResourceQuota) any { return usage(quota, true) },
 	},
 	table.Age[*corev1.ResourceQuota](),

@@ -80,8 +80,8 @@ func TestWarnings(t *testing.T) {
 	quota := stored()
 	quota.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
 	want := []string{
-		"spec.hard[limits.cpu]: annex has nothing that counts for this",
-		"spec.scopes, spec.scopeSelector: a quota with scopes counts pods and volume claims only, and annex has none",
+		"spec.hard[limits.cpu]: annex serves nothing that this counts",
+		"spec.scopes, spec.scopeSelector: a quota with scopes counts only pods and volume claims, which annex does not serve",
 	}
 	if diff := cmp.Diff(want, strategy{}.WarningsOnCreate(t.Context(), quota)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

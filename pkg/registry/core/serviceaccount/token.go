@@ -28,17 +28,17 @@ import (
 )
 
 const (
-	// minLifetime and maxLifetime are what a request may ask for, as in Kubernetes.
+	// minLifetime and maxLifetime are those of Kubernetes, in seconds.
 	minLifetime int64 = 10 * 60
 	maxLifetime int64 = 1 << 32
 )
 
-// errDeleting keeps a caller from a token that would be refused everywhere.
-var errDeleting = errors.New("it is being deleted, a token would not be good")
+// errDeleting: a token of a deleted object would be invalid.
+var errDeleting = errors.New("it is being deleted, a token would be invalid")
 
 var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
-// TokenREST makes tokens of service accounts. None is stored.
+// TokenREST issues tokens of service accounts.
 type TokenREST struct {
 	config          serviceaccount.TokenConfig
 	serviceAccounts rest.Getter
@@ -57,22 +57,22 @@ func NewTokenREST(config serviceaccount.TokenConfig, serviceAccounts, secrets re
 	return &TokenREST{config: config, serviceAccounts: serviceAccounts, secrets: secrets, now: time.Now}
 }
 
-// New returns what a request is decoded into.
+// New implements rest.Storage.
 func (r *TokenREST) New() runtime.Object { return &authenticationv1.TokenRequest{} }
 
-// Destroy has nothing to release.
+// Destroy implements rest.Storage.
 func (r *TokenREST) Destroy() {}
 
-// GroupVersionKind is of another group than the resource's.
+// GroupVersionKind implements rest.GroupVersionKindProvider.
 func (r *TokenREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 	return tokenRequestKind
 }
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the UID of a
-// request, which says which service account is meant.
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the UID of a request,
+// which is a precondition.
 func (r *TokenREST) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
-// Create answers a request with a token.
+// Create implements rest.NamedCreater.
 func (r *TokenREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	request := obj.(*authenticationv1.TokenRequest)
 	if err := checkNames(ctx, name, request); err != nil {
@@ -113,12 +113,12 @@ func (r *TokenREST) Create(ctx context.Context, name string, obj runtime.Object,
 		return nil, apierrors.NewInternalError(err)
 	}
 	audit.AddAuditAnnotation(ctx, apiserviceaccount.IssuedCredentialIDAuditAnnotationKey, token.CredentialID)
-	answer := request.DeepCopy()
-	answer.Status = authenticationv1.TokenRequestStatus{Token: token.Signed, ExpirationTimestamp: metav1.NewTime(expires)}
-	return answer, nil
+	issued := request.DeepCopy()
+	issued.Status = authenticationv1.TokenRequestStatus{Token: token.Signed, ExpirationTimestamp: metav1.NewTime(expires)}
+	return issued, nil
 }
 
-// checkNames refuses a request that is about another service account than its path.
+// checkNames rejects a request with a name different from its path.
 func checkNames(ctx context.Context, name string, request *authenticationv1.TokenRequest) error {
 	var errs field.ErrorList
 	path := field.NewPath("metadata")
@@ -134,7 +134,7 @@ func checkNames(ctx context.Context, name string, request *authenticationv1.Toke
 	return nil
 }
 
-// complete fills in what a request left out, and drops an answer that it came with.
+// complete sets the defaults of a request and clears its status.
 func (r *TokenREST) complete(request *authenticationv1.TokenRequest, serviceAccount *corev1.ServiceAccount, now time.Time) {
 	request.Name, request.Namespace, request.UID = serviceAccount.Name, serviceAccount.Namespace, serviceAccount.UID
 	request.CreationTimestamp = metav1.NewTime(now)
@@ -157,7 +157,7 @@ func validateLifetime(request *authenticationv1.TokenRequest) field.ErrorList {
 	return nil
 }
 
-// boundSecret is what the token is to end with, or nil.
+// boundSecret returns the Secret that the token is bound to, or nil.
 func (r *TokenREST) boundSecret(ctx context.Context, bound *authenticationv1.BoundObjectReference) (*corev1.Secret, error) {
 	if bound == nil {
 		return nil, nil
@@ -183,8 +183,7 @@ func (r *TokenREST) boundSecret(ctx context.Context, bound *authenticationv1.Bou
 	return secret, nil
 }
 
-// secretContext is that of a request for the Secret: errors and metrics of its
-// storage tell what was asked for.
+// secretContext returns the context of a request for the Secret, for errors and metrics.
 func secretContext(ctx context.Context, name string) context.Context {
 	return genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{
 		IsResourceRequest: true,
@@ -197,7 +196,7 @@ func secretContext(ctx context.Context, name string) context.Context {
 	})
 }
 
-// shorten keeps the lifetime below what the server allows, and tells the caller.
+// shorten limits the lifetime to the maximum of the server, with a warning.
 func (r *TokenREST) shorten(ctx context.Context, request *authenticationv1.TokenRequest) {
 	asked, allowed := *request.Spec.ExpirationSeconds, int64(r.config.MaxLifetime/time.Second)
 	if allowed > 0 && asked > allowed {
@@ -208,5 +207,5 @@ func (r *TokenREST) shorten(ctx context.Context, request *authenticationv1.Token
 
 func conflict(kind schema.GroupVersionKind, name, what string, asked, current types.UID) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name,
-		fmt.Errorf("the request is for the %s with UID %s, and this one has %s: it may have been deleted and made again", what, asked, current))
+		fmt.Errorf("the request is for the %s with UID %s, but its UID is %s: it may have been deleted and recreated", what, asked, current))
 }

@@ -79,7 +79,7 @@ func newTokenREST(t *testing.T, maxLifetime time.Duration) *TokenREST {
 	return r
 }
 
-// warnings collects what a caller is told.
+// warnings records the warnings to a caller.
 type warnings []string
 
 func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
@@ -199,7 +199,7 @@ func TestTokenCreateRefuses(t *testing.T) {
 		is            func(error) bool
 		want          string
 	}{
-		{"no such account", "nobody", nil, apierrors.IsNotFound, `serviceaccounts "nobody" not found`},
+		{"no such account", "missing", nil, apierrors.IsNotFound, `serviceaccounts "missing" not found`},
 		{"account in deletion", "ending", nil, apierrors.IsConflict, "being deleted"},
 		{"another name", "robot", func(r *authenticationv1.TokenRequest) { r.Name = "other" }, apierrors.IsInvalid, "metadata.name"},
 		{"another namespace", "robot", func(r *authenticationv1.TokenRequest) { r.Namespace = "other" }, apierrors.IsInvalid, "metadata.namespace"},
@@ -259,6 +259,6 @@ func TestTokenCreateIsTraceable(t *testing.T) {
 	}
 	id, _ := claimsOf(t, object.(*authenticationv1.TokenRequest).Status.Token)["jti"].(string)
 	if got, _ := event.GetEventAnnotation("authentication.kubernetes.io/issued-credential-id"); id == "" || got != "JTI="+id {
-		t.Errorf("the event says %q, the token %q", got, id)
+		t.Errorf("the audit event has %q, the token %q", got, id)
 	}
 }

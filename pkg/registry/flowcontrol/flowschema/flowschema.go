@@ -94,8 +94,7 @@ func missingLevel(schema *flowcontrolv1.FlowSchema) any {
 	return "?"
 }
 
-// inOrder lists schemas as requests are compared with them: the first that matches
-// decides.
+// inOrder sorts schemas by matching precedence.
 type inOrder struct {
 	rest.TableConvertor
 }

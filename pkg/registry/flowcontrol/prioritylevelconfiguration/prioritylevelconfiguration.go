@@ -90,7 +90,7 @@ func shares(level *flowcontrolv1.PriorityLevelConfiguration) any {
 	return int64(ptr.Deref(level.Spec.Limited.NominalConcurrencyShares, 0))
 }
 
-// ofQueuing is the cell of a number that only a level with queues has.
+// ofQueuing returns the cell of a number of a level with queues.
 func ofQueuing(number func(*flowcontrolv1.QueuingConfiguration) int32) func(*flowcontrolv1.PriorityLevelConfiguration) any {
 	return func(level *flowcontrolv1.PriorityLevelConfiguration) any {
 		if level.Spec.Limited == nil || level.Spec.Limited.LimitResponse.Queuing == nil {

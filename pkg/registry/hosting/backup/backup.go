@@ -20,21 +20,21 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
-// mediaType is that of a part.
+// mediaType is the media type of a part.
 const mediaType = "application/octet-stream"
 
-// Backend reaches the etcds of Stores. Its errors are for clients.
+// Backend accesses the etcds of Stores. Its errors are API errors.
 type Backend interface {
 	// Source reads backups of a Store.
 	Source(store string) (*backup.Source, error)
 	// Target restores to a Store.
 	Target(store string) (*backup.Target, error)
-	// Defined reports whether there is a CustomResourceDefinition of this name. It
-	// asks the etcd, not a cache.
+	// Defined reports whether a CustomResourceDefinition exists, according to etcd, not a
+	// cache.
 	Defined(ctx context.Context, name string) (bool, error)
 }
 
-// connecter is what the endpoints have in common.
+// connecter is the common part of the endpoints.
 type connecter struct {
 	new func() runtime.Object
 }
@@ -50,11 +50,11 @@ func (connecter) NewConnectOptions() (options runtime.Object, subpath bool, key 
 	return nil, false, ""
 }
 
-// ConnectMethods implements rest.Connecter. A backup is not read by GET: the right to
-// get everything, as many roles have it, is not to be one to read all values of a Store.
+// ConnectMethods implements rest.Connecter. Backups require POST: many roles allow to get
+// everything, and must not allow to read all values of a Store.
 func (connecter) ConnectMethods() []string { return []string{http.MethodPost} }
 
-// StoreREST is stores/backup.
+// StoreREST is the endpoint stores/backup.
 type StoreREST struct {
 	connecter
 	stores  rest.Getter
@@ -76,14 +76,14 @@ func (r *StoreREST) Connect(ctx context.Context, name string, _ runtime.Object, 
 	return sendPart(r.backend, name, nil, responder)
 }
 
-// ResourceREST is hostedresources/backup.
+// ResourceREST is the endpoint hostedresources/backup.
 type ResourceREST struct {
 	connecter
 	resources rest.Getter
 	backend   Backend
 }
 
-var errNotServed = errors.New("nothing defines the resource: only one that annex serves can be backed up")
+var errNotServed = errors.New("the resource is not defined: only served resources can be backed up")
 
 // NewResource returns hostedresources/backup.
 func NewResource(resources rest.Getter, backend Backend) *ResourceREST {
@@ -104,14 +104,15 @@ func (r *ResourceREST) Connect(ctx context.Context, name string, _ runtime.Objec
 	case store == "":
 		return nil, apierrors.NewConflict(hosting.Resource("hostedresources"), name, errors.New("it has no Store yet"))
 	case hosted.Status.DefinitionUID == "":
-		// Whoever makes HostedResources chooses their names, and so the keys.
+		// The name, and so the keys, could be chosen by the creator of the
+		// HostedResource.
 		return nil, apierrors.NewConflict(hosting.Resource("hostedresources"), name, errNotServed)
 	}
 	resource := schema.ParseGroupResource(name)
 	return sendPart(r.backend, store, &resource, responder)
 }
 
-// sendPart answers with the part that a request asks for.
+// sendPart responds with the requested part.
 func sendPart(backend Backend, store string, resource *schema.GroupResource, responder rest.Responder) (http.Handler, error) {
 	source, err := backend.Source(store)
 	if err != nil {
@@ -123,29 +124,29 @@ func sendPart(backend Backend, store string, resource *schema.GroupResource, res
 			responder.Error(err)
 			return
 		}
-		answer := &answer{ResponseWriter: w}
-		if err := source.Part(req.Context(), answer, at); err != nil && !answer.begun {
+		part := &partWriter{ResponseWriter: w}
+		if err := source.Part(req.Context(), part, at); err != nil && !part.begun {
 			responder.Error(explain(err))
 		}
-		// A part that is cut lacks its end, and the client asks for it again.
+		// The client detects a truncated part and retries.
 	}), nil
 }
 
-// answer sets the header once there is something to say.
-type answer struct {
+// partWriter sets the header at the first write.
+type partWriter struct {
 	http.ResponseWriter
 	begun bool
 }
 
-func (a *answer) Write(data []byte) (int, error) {
-	if !a.begun {
-		a.begun = true
-		a.Header().Set("Content-Type", mediaType)
+func (w *partWriter) Write(data []byte) (int, error) {
+	if !w.begun {
+		w.begun = true
+		w.Header().Set("Content-Type", mediaType)
 	}
-	return a.ResponseWriter.Write(data)
+	return w.ResponseWriter.Write(data)
 }
 
-// position reads which part is wanted.
+// position parses the position of the requested part.
 func position(req *http.Request, resource *schema.GroupResource) (backup.Position, error) {
 	query := req.URL.Query()
 	at := backup.Position{Resource: resource, After: query.Get("continue"), Data: query.Get("data")}
@@ -156,7 +157,7 @@ func position(req *http.Request, resource *schema.GroupResource) (backup.Positio
 		}
 	}
 	if first := at.After == ""; first != (at.Revision == 0) || first != (at.Data == "") {
-		return at, apierrors.NewBadRequest("revision, continue and data are given together, for a part that is not the first")
+		return at, apierrors.NewBadRequest("revision, continue and data must be set together, for all parts except the first")
 	}
 	return at, nil
 }

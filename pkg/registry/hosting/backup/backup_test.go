@@ -22,7 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/backup"
 )
 
-// objects answers reads of Stores and HostedResources.
+// objects serves Stores and HostedResources.
 type objects map[string]runtime.Object
 
 func (o objects) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
@@ -43,7 +43,7 @@ func hosted(store string, change ...func(*hosting.HostedResource)) *hosting.Host
 	return resource
 }
 
-// backend knows definitions and no etcd.
+// backend has definitions and no etcd.
 type backend struct {
 	defined map[string]bool
 	err     error
@@ -61,7 +61,7 @@ type responder struct{ err error }
 func (*responder) Object(int, runtime.Object) {}
 func (r *responder) Error(err error)          { r.err = err }
 
-// ask connects and returns what the client is told of a failure.
+// ask connects and returns the error that the client receives.
 func ask(t *testing.T, endpoint rest.Connecter, name, method, query, body string) error {
 	t.Helper()
 	answer := &responder{}
@@ -105,8 +105,8 @@ func TestRefusals(t *testing.T) {
 		"restore to one that is down":    {NewRestore(stores, resources, down), "fast", "resource=a.example.com", 503, "away"},
 		"restore of nothing":             {restore, "fast", "", 400, "PLURAL.GROUP"},
 		"restore of a core kind":         {restore, "fast", "resource=secrets", 400, "PLURAL.GROUP"},
-		"restore of annex's own":         {restore, "fast", "resource=stores.hosting.annex.dev", 400, "annex's own"},
-		"restore of CRDs":                {restore, "fast", "resource=customresourcedefinitions.apiextensions.k8s.io", 400, "annex's own"},
+		"restore of annex's own":         {restore, "fast", "resource=stores.hosting.annex.dev", 400, "belongs to annex itself"},
+		"restore of CRDs":                {restore, "fast", "resource=customresourcedefinitions.apiextensions.k8s.io", 400, "belongs to annex itself"},
 		"restore with half a check":      {restore, "fast", "resource=a.example.com&check=yes", 400, "check"},
 		"restore of what is defined":     {restore, "fast", "resource=defined.example.com", 409, "is served"},
 		"restore of what is served":      {restore, "fast", "resource=served.example.com", 409, "is served"},
@@ -123,7 +123,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// endless is a body that does not end.
+// endless is an infinite body.
 type endless struct{ begin io.Reader }
 
 func (e endless) Read(p []byte) (int, error) {

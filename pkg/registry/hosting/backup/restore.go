@@ -24,8 +24,8 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
 
-// maxPart bounds the memory of a request. Clients send parts of a few MiB, but one
-// object may be larger.
+// maxPart bounds the memory of a request. Parts have a few MiB, unless one object is
+// larger.
 const maxPart = 64 << 20
 
 // RestoreREST is stores/restore.
@@ -58,7 +58,7 @@ func (r *RestoreREST) Connect(ctx context.Context, name string, _ runtime.Object
 			return
 		}
 		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
-		_ = json.NewEncoder(w).Encode(result) // a client that is gone asks again
+		_ = json.NewEncoder(w).Encode(result)
 	}), nil
 }
 
@@ -69,7 +69,7 @@ func (r *RestoreREST) restore(ctx context.Context, store string, target *backup.
 		return backup.Result{}, err
 	}
 	resource := schema.ParseGroupResource(query.Get("resource"))
-	// A group without a dot would be a kind of Kubernetes', such as Secrets.
+	// A group without a dot would share keys with kinds of Kubernetes, such as Secrets.
 	if !strings.Contains(resource.Group, ".") || resource.Resource == "" {
 		return backup.Result{}, apierrors.NewBadRequest(fmt.Sprintf("resource %q must be PLURAL.GROUP, with a dot in GROUP", query.Get("resource")))
 	}
@@ -79,27 +79,27 @@ func (r *RestoreREST) restore(ctx context.Context, store string, target *backup.
 	return target.Restore(ctx, resource, http.MaxBytesReader(w, req.Body, maxPart), options)
 }
 
-// readOptions reads parameters. It is check and not dryRun, which the server refuses
-// for endpoints of this kind.
+// readOptions parses parameters. It is check, not dryRun, which the server refuses for
+// connect endpoints.
 func readOptions(query url.Values) (backup.Options, error) {
 	for _, name := range []string{"check", "skipUnreadable"} {
 		if given := query.Get(name); given != "" && given != "true" {
-			return backup.Options{}, apierrors.NewBadRequest(fmt.Sprintf("%s %q must be true, or not given", name, given))
+			return backup.Options{}, apierrors.NewBadRequest(fmt.Sprintf("%s %q must be true if set", name, given))
 		}
 	}
 	return backup.Options{Check: query.Get("check") == "true", SkipUnreadable: query.Get("skipUnreadable") == "true"}, nil
 }
 
-// ownGroups are those of annex itself that a key could be taken for.
+// ownGroups are groups of annex itself with keys of the same form.
 var ownGroups = sets.New(hosting.GroupName, "apiextensions.k8s.io", "apiregistration.k8s.io")
 
-var errServed = errors.New("the resource is served: what is there is not mixed with a backup, delete its CustomResourceDefinition first")
+var errServed = errors.New("the resource is served: delete its CustomResourceDefinition first, a backup is not merged with existing objects")
 
-// mayWrite makes sure that nobody serves the resource, and that it goes to no other
-// Store. It asks the storage, not a cache.
+// mayWrite checks that the resource is not served and not placed on another Store. It
+// reads the storage, not a cache.
 func (r *RestoreREST) mayWrite(ctx context.Context, name, store string) error {
 	if ownGroups.Has(schema.ParseGroupResource(name).Group) {
-		return apierrors.NewBadRequest(name + " is annex's own: it is restored with the whole of the Store default, while annex is stopped")
+		return apierrors.NewBadRequest(name + " belongs to annex itself: restore it with the whole Store default, while annex is stopped")
 	}
 	if defined, err := r.backend.Defined(ctx, name); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (r *RestoreREST) mayWrite(ctx context.Context, name, store string) error {
 	return nil
 }
 
-// explain gives an error of a backup the status that a client can act on.
+// explain converts an error to an API error that clients can handle.
 func explain(err error) error {
 	var status apierrors.APIStatus
 	var tooLarge *http.MaxBytesError

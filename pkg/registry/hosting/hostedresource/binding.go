@@ -20,16 +20,15 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// Reasons in the condition Scheduled that the server sets.
+// Reasons of the condition Scheduled that the server sets.
 const (
 	reasonBound       = "Bound"
 	reasonPreassigned = "Preassigned"
 )
 
-// errBeingDeleted keeps a scheduler from what is about to be gone.
 var errBeingDeleted = errors.New("it is being deleted")
 
-// BindingREST places HostedResources on Stores, each once.
+// BindingREST binds HostedResources to Stores, each once.
 type BindingREST struct {
 	hostedResources *typed.SubresourceREST
 	stores          rest.Getter
@@ -45,18 +44,17 @@ func NewBindingREST(typer runtime.ObjectTyper, hostedResources *typed.REST, stor
 	return &BindingREST{hostedResources: hostedResources.Subresource(newBindingStrategy(typer)), stores: stores}
 }
 
-// New returns what a request is decoded into.
+// New implements rest.Storage.
 func (r *BindingREST) New() runtime.Object { return &hosting.HostedResourceBinding{} }
 
-// Destroy has nothing to release.
+// Destroy implements rest.Storage.
 func (r *BindingREST) Destroy() {}
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the UID of a
-// request, which says which HostedResource of that name is meant.
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the UID of a request,
+// which is a precondition.
 func (r *BindingREST) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
-// Create places a HostedResource. Placing it where it is already changes nothing, so
-// that a scheduler which did not hear the answer may ask again.
+// Create implements rest.NamedCreater. It is idempotent, so that schedulers can retry.
 func (r *BindingREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	binding, ok := obj.(*hosting.HostedResourceBinding)
 	if !ok {
@@ -85,8 +83,7 @@ func (r *BindingREST) Create(ctx context.Context, name string, obj runtime.Objec
 	return answer, nil
 }
 
-// place returns a HostedResource as it is once it is placed. It may be called again if
-// that was changed meanwhile.
+// place returns the bound HostedResource. It is called again after a conflict.
 func (r *BindingREST) place(ctx context.Context, hosted *hosting.HostedResource, binding *hosting.HostedResourceBinding) (runtime.Object, error) {
 	conflict := func(err error) error {
 		return apierrors.NewConflict(hosting.Resource("hostedresources/binding"), hosted.Name, err)
@@ -111,7 +108,7 @@ func (r *BindingREST) place(ctx context.Context, hosted *hosting.HostedResource,
 	return placed, nil
 }
 
-// checkStore refuses a Store that does not exist, or not for long.
+// checkStore rejects a Store that does not exist or is being deleted.
 func (r *BindingREST) checkStore(ctx context.Context, name, storeName string) error {
 	found, err := r.stores.Get(ctx, storeName, &metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -127,7 +124,7 @@ func (r *BindingREST) checkStore(ctx context.Context, name, storeName string) er
 	return nil
 }
 
-// setScheduled says since when, and by whose word, a HostedResource has a Store.
+// setScheduled sets the condition Scheduled to True.
 func setScheduled(hosted *hosting.HostedResource, reason, message string) {
 	meta.SetStatusCondition(&hosted.Status.Conditions, metav1.Condition{
 		Type:               hosting.HostedResourceScheduled,
@@ -138,7 +135,7 @@ func setScheduled(hosted *hosting.HostedResource, reason, message string) {
 	})
 }
 
-// bindingStrategy is that of /binding. What it updates comes from place.
+// bindingStrategy is that of /binding, which updates what place returns.
 type bindingStrategy struct {
 	typed.BaseStrategy
 }
@@ -147,7 +144,7 @@ func newBindingStrategy(typer runtime.ObjectTyper) bindingStrategy {
 	return bindingStrategy{typed.ClusterScoped(typer)}
 }
 
-// PrepareForUpdate says in the status what place did.
+// PrepareForUpdate sets generation and condition.
 func (bindingStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	placed, before := obj.(*hosting.HostedResource), old.(*hosting.HostedResource)
 	if placed.Spec.StoreName != before.Spec.StoreName {

@@ -22,7 +22,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/hosting/hostedresource"
 )
 
-// stores are the Stores that there are; "leaving" is being deleted.
+// stores has the Stores; "leaving" is being deleted.
 type stores []string
 
 func (s stores) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
@@ -60,7 +60,7 @@ func TestBind(t *testing.T) {
 	for name, test := range map[string]struct {
 		resource string
 		binding  hosting.HostedResourceBinding
-		// is says which error is wanted, words what it says.
+		// is checks the type of the error, words are part of its message.
 		is    func(error) bool
 		words string
 	}{

@@ -18,7 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// Storage is the endpoints of HostedResources.
+// Storage has the endpoints of HostedResources.
 type Storage struct {
 	HostedResource *REST
 	Status         *typed.SubresourceREST
@@ -29,8 +29,7 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 	store, err := typed.NewREST(typed.Resource{
 		Resource: hosting.Resource("hostedresources"),
 		Singular: "hostedresource",
-		// Not "hr": that is what Flux users type for their HelmReleases, and this
-		// group stands beside whatever else a cluster serves.
+		// Not "hr", which is used for HelmReleases of Flux.
 		ShortNames: []string{"hres"},
 		Categories: []string{"annex"},
 		New:        func() runtime.Object { return &hosting.HostedResource{} },
@@ -62,9 +61,8 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	return r.REST.DeleteCollection(ctx, unlessInUse(validate), options, listOptions)
 }
 
-// unlessInUse refuses to delete a HostedResource that says where the objects of a
-// definition are: with it would go the only word on that. It is free once the
-// definition is gone, and its objects with it.
+// unlessInUse refuses to delete a HostedResource while its definition exists: it is the
+// only record of the Store of the objects.
 func unlessInUse(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		hosted, ok := obj.(*hosting.HostedResource)
@@ -75,6 +73,6 @@ func unlessInUse(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 			return validate(ctx, obj)
 		}
 		return apierrors.NewConflict(hosting.Resource("hostedresources"), hosted.Name, fmt.Errorf(
-			"it says in which Store the objects of the resource are: delete the CustomResourceDefinition %q first", hosted.Name))
+			"it records the Store of the objects of the resource: delete the CustomResourceDefinition %q first", hosted.Name))
 	}
 }

@@ -38,18 +38,17 @@ func newStrategy(typer runtime.ObjectTyper) strategy {
 	}}
 }
 
-// PrepareForCreate makes every HostedResource start as Pending: whether anything
-// defines the resource is for the controller to see.
+// PrepareForCreate sets the phase Pending; the controller finds the definition.
 func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	s.SpecStatusStrategy.PrepareForCreate(ctx, obj)
 	hosted := obj.(*hosting.HostedResource)
 	hosted.Status.Phase = hosting.HostedResourcePending
 	if name := hosted.Spec.StoreName; name != "" {
-		setScheduled(hosted, reasonPreassigned, fmt.Sprintf("Made with Store %q in its spec", name))
+		setScheduled(hosted, reasonPreassigned, fmt.Sprintf("Created with Store %q in its spec", name))
 	}
 }
 
-// attrs returns what selectors see of a HostedResource.
+// attrs returns what selectors match.
 func attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	hosted, ok := obj.(*hosting.HostedResource)
 	if !ok {

@@ -24,7 +24,7 @@ var tableConvertor = table.New(hosting.Resource("hostedresources"),
 	},
 	column{
 		Name:        "Phase",
-		Description: "Where the resource is in its life: Pending, Hosted or Terminating.",
+		Description: "The phase of the resource: Pending, Hosted or Terminating.",
 		Value:       func(hosted *hosting.HostedResource) any { return string(hosted.Status.Phase) },
 	},
 	column{
@@ -47,7 +47,7 @@ var tableConvertor = table.New(hosting.Resource("hostedresources"),
 	},
 	column{
 		Name:        "Limits",
-		Description: "How much is used of what there may be of the resource, or which limit is reached.",
+		Description: "Usage of the fullest limit in percent, or which limit is reached.",
 		Priority:    table.Wide,
 		Value:       limits,
 	},
@@ -65,14 +65,14 @@ var tableConvertor = table.New(hosting.Resource("hostedresources"),
 	},
 	column{
 		Name:        "Reason",
-		Description: "Why the resource is not ready, or why annex does not follow its definition in the main cluster.",
+		Description: "Why the resource is not ready, or why its definition is not synced from the main cluster.",
 		Priority:    table.Wide,
 		Value:       reason,
 	},
 )
 
-// limits is how full the fullest limit of the whole is. Of the limits in namespaces
-// only the condition knows.
+// limits returns the highest usage of the limits of all namespaces together. For limits
+// per namespace there is only the condition.
 func limits(hosted *hosting.HostedResource) any {
 	condition := meta.FindStatusCondition(hosted.Status.Conditions, hosting.HostedResourceWithinLimits)
 	most, limited := int64(0), false
@@ -111,8 +111,7 @@ func published(hosted *hosting.HostedResource) any {
 	return string(condition.Status)
 }
 
-// reason is the first of what is wrong. Without a main cluster nothing is said on
-// its definitions.
+// reason returns the reason of the first condition that is not True.
 func reason(hosted *hosting.HostedResource) any {
 	for _, kind := range []string{hosting.HostedResourceReady, hosting.HostedResourceDefinitionSynced} {
 		condition := meta.FindStatusCondition(hosted.Status.Conditions, kind)

@@ -87,7 +87,7 @@ func TestLimitsColumn(t *testing.T) {
 		want             any
 	}{
 		"none":               {want: "<none>"},
-		"not looked at":      {whole: objects, want: "<unknown>"},
+		"no condition":       {whole: objects, want: "<unknown>"},
 		"room":               {whole: objects, reason: "BelowLimits", want: "25%"},
 		"the fullest counts": {whole: both, reason: "BelowLimits", want: "50%"},
 		"in namespaces":      {namespace: objects, reason: "BelowLimits", want: "BelowLimits"},

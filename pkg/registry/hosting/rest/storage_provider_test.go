@@ -63,7 +63,7 @@ func TestNewRESTStorage(t *testing.T) {
 	}
 }
 
-// kinds returns the group's kinds, each with the name of its resource.
+// kinds returns the resource name of each kind.
 func kinds(scheme *runtime.Scheme) map[string]string {
 	found := map[string]string{}
 	known := scheme.KnownTypes(hosting.SchemeGroupVersion)

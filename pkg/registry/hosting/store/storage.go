@@ -23,7 +23,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed"
 )
 
-// Storage is the endpoints of Stores.
+// Storage has the endpoints of Stores.
 type Storage struct {
 	Store  *REST
 	Status *typed.SubresourceREST
@@ -50,12 +50,12 @@ func NewStorage(typer runtime.ObjectTyper, getter generic.RESTOptionsGetter) (*S
 // REST is the main endpoint of Stores.
 type REST struct {
 	*typed.REST
-	// resources lists HostedResources, which are placed on Stores.
+	// resources lists HostedResources.
 	resources rest.Lister
 }
 
-// HoldsResources has the deletion of a Store refused while one of these
-// HostedResources is placed on it.
+// HoldsResources makes the deletion of a Store fail while one of these HostedResources is
+// placed on it.
 func (r *REST) HoldsResources(resources rest.Lister) { r.resources = resources }
 
 var _ rest.StandardStorage = &REST{}
@@ -70,8 +70,7 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	return r.REST.DeleteCollection(ctx, r.unlessNeeded(validate), options, listOptions)
 }
 
-// unlessNeeded refuses to delete the Store that always exists and those that hold
-// resources, and leaves the others to validate.
+// unlessNeeded refuses to delete the Store "default" and Stores with HostedResources.
 func (r *REST) unlessNeeded(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		object, err := meta.Accessor(obj)
@@ -84,7 +83,7 @@ func (r *REST) unlessNeeded(validate rest.ValidateObjectFunc) rest.ValidateObjec
 		}
 		held, err := r.held(ctx, name)
 		if err != nil {
-			return fmt.Errorf("find out what the Store %s holds: %w", name, err)
+			return fmt.Errorf("list the HostedResources on Store %s: %w", name, err)
 		}
 		if len(held) > 0 {
 			return apierrors.NewConflict(hosting.Resource("stores"), name, fmt.Errorf(
@@ -94,7 +93,7 @@ func (r *REST) unlessNeeded(validate rest.ValidateObjectFunc) rest.ValidateObjec
 	}
 }
 
-// held are the names of the HostedResources that are placed on a Store.
+// held returns the names of the HostedResources on a Store.
 func (r *REST) held(ctx context.Context, store string) ([]string, error) {
 	if r.resources == nil {
 		return nil, nil
@@ -111,7 +110,7 @@ func (r *REST) held(ctx context.Context, store string) ([]string, error) {
 	return names, nil
 }
 
-// some names the first of many.
+// some joins the first names.
 func some(names []string) string {
 	const shown = 5
 	if len(names) <= shown {

@@ -26,8 +26,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
 
-// newStorage returns the endpoints of Stores over an etcd, with Stores of these
-// names in it.
+// newStorage returns the endpoints of Stores, with Stores of these names.
 func newStorage(t *testing.T, names ...string) (*store.Storage, *typedtest.Storage) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -88,7 +87,7 @@ func TestDefaultStoreCannotBeDeleted(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("delete all Stores: %v, want forbidden", err)
 	}
-	// The controller lets a Store go, which does not run here.
+	// The controller, which removes the finalizer, does not run here.
 	deleted, err := storage.Store.Get(ctx, "fast", &metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

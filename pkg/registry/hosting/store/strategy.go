@@ -35,8 +35,8 @@ func newStrategy(typer runtime.ObjectTyper) strategy {
 	}}
 }
 
-// PrepareForCreate keeps a Store from going while something is placed on it. The Store
-// that always exists needs nothing for that.
+// PrepareForCreate adds the finalizer, except to the Store "default", which cannot be
+// deleted.
 func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	s.SpecStatusStrategy.PrepareForCreate(ctx, obj)
 	store := obj.(*hosting.Store)

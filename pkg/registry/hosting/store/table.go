@@ -21,24 +21,24 @@ var tableConvertor = table.New(hosting.Resource("stores"),
 	table.Name[*hosting.Store](),
 	column{
 		Name:        "Ready",
-		Description: "Whether the store answers reads and writes.",
+		Description: "Whether the store serves reads and writes.",
 		Value:       ready,
 	},
 	column{
 		Name:        "Resources",
 		Type:        "integer",
-		Description: "The number of resources that are placed on the store.",
+		Description: "The number of resources on the store.",
 		Value:       func(store *hosting.Store) any { return int64(store.Status.Resources) },
 	},
 	column{
 		Name:        "Objects",
 		Type:        "integer",
-		Description: "The number of objects that annex keeps in the store.",
+		Description: "The number of objects of annex in the store.",
 		Value:       func(store *hosting.Store) any { return store.Status.Objects },
 	},
 	column{
 		Name:        "Size",
-		Description: "The space that the store's database takes on disk.",
+		Description: "The size of the database on disk.",
 		Value:       func(store *hosting.Store) any { return size(store.Status.Size) },
 	},
 	column{
@@ -48,18 +48,18 @@ var tableConvertor = table.New(hosting.Resource("stores"),
 	},
 	column{
 		Name:        "Quota",
-		Description: "The size at which the store stops taking writes.",
+		Description: "The size at which the store refuses writes.",
 		Value:       func(store *hosting.Store) any { return size(store.Status.Quota) },
 	},
 	column{
 		Name:        "Version",
-		Description: "The version of etcd that the store runs.",
+		Description: "The lowest etcd version of the members.",
 		Value:       func(store *hosting.Store) any { return store.Status.Version },
 	},
 	table.Age[*hosting.Store](),
 	column{
 		Name:        "Reason",
-		Description: "Why the store is ready or not, and what puts it under pressure.",
+		Description: "The reasons of the conditions Ready and UnderPressure.",
 		Priority:    table.Wide,
 		Value:       reason,
 	},
@@ -72,13 +72,13 @@ var tableConvertor = table.New(hosting.Resource("stores"),
 	},
 	column{
 		Name:        "Endpoints",
-		Description: "The endpoints of the etcd cluster, or embedded for the one inside annex.",
+		Description: "The endpoints of the etcd cluster, or \"embedded\".",
 		Priority:    table.Wide,
 		Value:       endpoints,
 	},
 	column{
 		Name:        "Taints",
-		Description: "The taints that keep resources off the store, and whether it is unschedulable.",
+		Description: "The taints, and whether the store is unschedulable.",
 		Priority:    table.Wide,
 		Value:       taints,
 	},
@@ -103,7 +103,7 @@ func reason(store *hosting.Store) any {
 	return table.OrNone(strings.Join(slices.Compact(cells), ","))
 }
 
-// size is the cell of a size that may not be known yet.
+// size returns the cell of a size that may be unknown.
 func size(quantity *resource.Quantity) string {
 	if quantity == nil {
 		return table.Unknown

@@ -25,7 +25,7 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/authorization/rbac"
 )
 
-// fixture is all roles and bindings that there are.
+// fixture has all roles and bindings.
 type fixture struct {
 	roles               []*rbacv1.Role
 	clusterRoles        []*rbacv1.ClusterRole
@@ -61,7 +61,7 @@ func (w *fixture) ClusterRoleBindings(context.Context, user.Info) ([]*rbacv1.Clu
 	return w.clusterRoleBindings, nil
 }
 
-// authorizer is annex's, over informers that know the fixture.
+// authorizer returns that of annex, with informers of the fixture.
 func (w *fixture) authorizer(t *testing.T) authorizer.Authorizer {
 	t.Helper()
 	kinds := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Rbac().V1()
@@ -116,7 +116,7 @@ func put[O metav1.Object](objects []O, object O) []O {
 	return append(objects, object)
 }
 
-// gather gives roles that gather by label what the others with it have.
+// gather evaluates aggregation rules.
 func (w *fixture) gather() {
 	for i, role := range w.clusterRoles {
 		if role.AggregationRule == nil {
@@ -133,7 +133,7 @@ func (w *fixture) gather() {
 	}
 }
 
-// dice make a fixture out of bytes. When there are no more they fall on zero.
+// dice create a fixture from bytes; without more bytes they roll zero.
 type dice struct{ bytes []byte }
 
 func (d *dice) roll(sides int) int {
@@ -240,8 +240,8 @@ func (d *dice) fixture() *fixture {
 	return w
 }
 
-// attempt is a write, and what would let the writer do it whatever he has: a verb
-// on a role.
+// attempt is a write, and the request that permits it regardless of other rights: a verb on
+// a role.
 type attempt struct {
 	object   runtime.Object
 	check    escalation.Check
@@ -251,7 +251,7 @@ type attempt struct {
 	dangling bool
 }
 
-// attempt makes a write, with what a request of that kind brings along.
+// attempt returns a random write.
 func (d *dice) attempt(w *fixture, guard escalation.Guard, namespace string) attempt {
 	switch d.roll(4) {
 	case 0:
@@ -300,10 +300,9 @@ func (w *fixture) dangling(ref rbacv1.RoleRef, namespace string) bool {
 	return err != nil
 }
 
-// FuzzNobodyGainsRights lets somebody write a role or a binding into a random fixture.
-// What is allowed gives nobody anything that the writer did not have, there or
-// everywhere; what is refused would have.
-func FuzzNobodyGainsRights(f *testing.F) {
+// FuzzNoPrivilegeEscalation writes a role or a binding to a random fixture. An allowed write
+// grants no user a right that the writer does not have; a refused one would.
+func FuzzNoPrivilegeEscalation(f *testing.F) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		seed := make([]byte, 160)
@@ -313,7 +312,7 @@ func FuzzNobodyGainsRights(f *testing.F) {
 		f.Add(seed)
 	}
 	actor := &user.DefaultInfo{Name: "actor", Groups: []string{"all", "few"}}
-	everybody := []user.Info{
+	users := []user.Info{
 		actor, &user.DefaultInfo{Name: "victim", Groups: []string{"all"}}, &user.DefaultInfo{Name: "system:serviceaccount:n0:robot", Groups: []string{"all"}},
 	}
 	f.Fuzz(func(t *testing.T, bytes []byte) {
@@ -334,44 +333,44 @@ func FuzzNobodyGainsRights(f *testing.F) {
 		case err != nil && lacks == nil && !a.dangling && (of == "" || !hasPaths(a.granted)):
 			t.Fatalf("%T was refused, though the writer has it all: %v", a.object, err)
 		case err != nil && entitled:
-			t.Fatalf("%T was refused to one who may %s: %v", a.object, a.instead.verb, err)
+			t.Fatalf("%T was refused to one subject may %s: %v", a.object, a.instead.verb, err)
 		}
 		if err != nil || entitled {
 			return
 		}
 		after := before.with(a.object)
-		for _, who := range everybody {
+		for _, subject := range users {
 			for _, r := range everything {
-				if after.naive(who, r) && !before.naive(who, r) && !before.naive(actor, r) {
-					t.Fatalf("by %T %s gains %+v, which the writer did not have", a.object, who.GetName(), r)
+				if after.naive(subject, r) && !before.naive(subject, r) && !before.naive(actor, r) {
+					t.Fatalf("by %T %s gains %+v, which the writer did not have", a.object, subject.GetName(), r)
 				}
 			}
 		}
 	})
 }
 
-// hasPaths reports whether there are rules about paths. To give them where they
-// allow nothing one must have them all the same.
+// hasPaths reports whether there are rules with paths. Granting them requires them, even in
+// a namespace, where they allow nothing.
 func hasPaths(rules []rbacv1.PolicyRule) bool {
 	return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return len(rule.NonResourceURLs) > 0 })
 }
 
-// lacks returns something that rules allow in a namespace, or everywhere, and who
-// may not do there.
-func (w *fixture) lacks(who user.Info, rules []rbacv1.PolicyRule, namespace string) *request {
+// lacks returns a request that rules allow in a namespace, or everywhere, and that subject
+// is not authorized for.
+func (w *fixture) lacks(subject user.Info, rules []rbacv1.PolicyRule, namespace string) *request {
 	for _, r := range everything {
-		// Within a namespace rules about paths allow nothing.
+		// In a namespace, rules with paths allow nothing.
 		if r.namespace != namespace || !naiveRules(rules, r) {
 			continue
 		}
-		if !w.naive(who, r) {
+		if !w.naive(subject, r) {
 			return &r
 		}
 	}
 	return nil
 }
 
-// FuzzAuthorizer compares what annex allows with what the bindings say.
+// FuzzAuthorizer compares the authorizer with a naive evaluation of the bindings.
 func FuzzAuthorizer(f *testing.F) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
@@ -384,16 +383,16 @@ func FuzzAuthorizer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, bytes []byte) {
 		w := (&dice{bytes}).fixture()
 		rights := w.authorizer(t)
-		for _, who := range []user.Info{
+		for _, subject := range []user.Info{
 			&user.DefaultInfo{Name: "victim", Groups: []string{"all"}}, &user.DefaultInfo{Name: "system:serviceaccount:n0:robot", Groups: []string{"few"}},
 		} {
 			for _, r := range everything {
 				decision, reason, err := rights.Authorize(t.Context(), authorizer.AttributesRecord{
-					User: who, Verb: r.verb, Path: r.path, ResourceRequest: r.path == "",
+					User: subject, Verb: r.verb, Path: r.path, ResourceRequest: r.path == "",
 					Namespace: r.namespace, APIGroup: r.group, Resource: r.resource, Subresource: r.part, Name: r.named,
 				})
-				if allowed := decision == authorizer.DecisionAllow; allowed != w.naive(who, r) || err != nil {
-					t.Fatalf("%s and %+v: %v (%s), %v; want allowed %t", who.GetName(), r, decision, reason, err, !allowed)
+				if allowed := decision == authorizer.DecisionAllow; allowed != w.naive(subject, r) || err != nil {
+					t.Fatalf("%s and %+v: %v (%s), %v; want allowed %t", subject.GetName(), r, decision, reason, err, !allowed)
 				}
 			}
 		}

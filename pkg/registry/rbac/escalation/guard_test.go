@@ -79,7 +79,7 @@ func TestGuard(t *testing.T) {
 
 	tests := []struct {
 		name        string
-		who         string
+		caller      string
 		groups      []string
 		namespace   string
 		path        string // the name in the request's path: that of a PUT or PATCH
@@ -87,90 +87,90 @@ func TestGuard(t *testing.T) {
 		object, old runtime.Object
 		want        string
 	}{
-		{name: "role with what one has", who: "local-getter", namespace: "ns", check: guard.Role, object: role(getConfigMaps)},
-		{name: "role with what one has everywhere", who: "getter", namespace: "ns", check: guard.Role, object: role(getConfigMaps)},
+		{name: "role with own rights", caller: "local-getter", namespace: "ns", check: guard.Role, object: role(getConfigMaps)},
+		{name: "role with own rights everywhere", caller: "getter", namespace: "ns", check: guard.Role, object: role(getConfigMaps)},
 		{
-			name: "role with what one has elsewhere", who: "local-secret-getter", namespace: "elsewhere", check: guard.Role, object: role(getSecrets),
+			name: "role with own rights elsewhere", caller: "local-secret-getter", namespace: "elsewhere", check: guard.Role, object: role(getSecrets),
 			want: `roles.rbac.authorization.k8s.io "x" is forbidden: user "local-secret-getter" (groups=[])` + lacksSecrets,
 		},
 		{
-			name: "role with more", who: "getter", groups: []string{"g"}, namespace: "ns", check: guard.Role, object: role(getConfigMaps, getSecrets),
+			name: "role with more", caller: "getter", groups: []string{"g"}, namespace: "ns", check: guard.Role, object: role(getConfigMaps, getSecrets),
 			want: `roles.rbac.authorization.k8s.io "x" is forbidden: user "getter" (groups=["g"])` + lacksSecrets,
 		},
 		{
-			name: "verbs are put together", who: "nobody", namespace: "ns", check: guard.Role,
+			name: "verbs are merged", caller: "alice", namespace: "ns", check: guard.Role,
 			object: role(rbacv1.PolicyRule{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"b", "a"}}),
-			want: `roles.rbac.authorization.k8s.io "x" is forbidden: user "nobody" (groups=[]) is attempting to grant RBAC permissions not currently held:` + "\n" +
+			want: `roles.rbac.authorization.k8s.io "x" is forbidden: user "alice" (groups=[]) is attempting to grant RBAC permissions not currently held:` + "\n" +
 				`{APIGroups:[""], Resources:["a"], Verbs:["get" "list"]}` + "\n" + `{APIGroups:[""], Resources:["b"], Verbs:["get" "list"]}`,
 		},
-		{name: "masters", who: "nobody", groups: []string{"system:masters"}, namespace: "ns", check: guard.Role, object: role(may("*", "*", "*"))},
-		{name: "escalate", who: "escalator", namespace: "ns", check: guard.Role, object: role(may("*", "*", "*"))},
-		{name: "escalate here", who: "local-escalator", namespace: "ns", check: guard.Role, object: role(may("*", "*", "*"))},
-		{name: "escalate elsewhere", who: "local-escalator", namespace: "elsewhere", check: guard.Role, object: role(getSecrets), want: "is forbidden"},
-		{name: "escalate something else", who: "escalator", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
-		{name: "escalate by name", who: "named-escalator", path: "x", check: guard.ClusterRole, object: clusterRole(getSecrets)},
-		{name: "escalate by another name", who: "named-escalator", path: "y", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
-		{name: "escalate a new one by name", who: "named-escalator", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
+		{name: "masters", caller: "alice", groups: []string{"system:masters"}, namespace: "ns", check: guard.Role, object: role(may("*", "*", "*"))},
+		{name: "escalate", caller: "escalator", namespace: "ns", check: guard.Role, object: role(may("*", "*", "*"))},
+		{name: "escalate here", caller: "local-escalator", namespace: "ns", check: guard.Role, object: role(may("*", "*", "*"))},
+		{name: "escalate elsewhere", caller: "local-escalator", namespace: "elsewhere", check: guard.Role, object: role(getSecrets), want: "is forbidden"},
+		{name: "escalate something else", caller: "escalator", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
+		{name: "escalate by name", caller: "named-escalator", path: "x", check: guard.ClusterRole, object: clusterRole(getSecrets)},
+		{name: "escalate by another name", caller: "named-escalator", path: "y", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
+		{name: "escalate a new one by name", caller: "named-escalator", check: guard.ClusterRole, object: clusterRole(getSecrets), want: "is forbidden"},
 
-		{name: "cluster role with what one has", who: "getter", check: guard.ClusterRole, object: clusterRole(getConfigMaps)},
+		{name: "cluster role with own rights", caller: "getter", check: guard.ClusterRole, object: clusterRole(getConfigMaps)},
 		{
-			name: "cluster role with what one has in a namespace", who: "local-secret-getter", namespace: "ns", check: guard.ClusterRole, object: clusterRole(getSecrets),
+			name: "cluster role with own rights in a namespace", caller: "local-secret-getter", namespace: "ns", check: guard.ClusterRole, object: clusterRole(getSecrets),
 			want: `clusterroles.rbac.authorization.k8s.io "x" is forbidden: user "local-secret-getter" (groups=[])` + lacksSecrets,
 		},
-		{name: "aggregation", who: "cluster-admin", check: guard.ClusterRole, object: aggregating},
+		{name: "aggregation", caller: "cluster-admin", check: guard.ClusterRole, object: aggregating},
 		{
-			name: "aggregation by one who has less", who: "almost-root", check: guard.ClusterRole, object: aggregating,
+			name: "aggregation with fewer rights", caller: "almost-root", check: guard.ClusterRole, object: aggregating,
 			want: `clusterroles.rbac.authorization.k8s.io "x" is forbidden: must have cluster-admin privileges to use the aggregationRule`,
 		},
-		{name: "aggregation that ends", who: "almost-root", check: guard.ClusterRole, object: clusterRole(), old: aggregating, want: "must have cluster-admin privileges"},
-		{name: "aggregation by one who may escalate", who: "named-escalator", path: "x", check: guard.ClusterRole, object: aggregating, old: clusterRole()},
+		{name: "aggregation removed", caller: "almost-root", check: guard.ClusterRole, object: clusterRole(), old: aggregating, want: "must have cluster-admin privileges"},
+		{name: "aggregation with escalate", caller: "named-escalator", path: "x", check: guard.ClusterRole, object: aggregating, old: clusterRole()},
 
-		{name: "binding to what one has", who: "secret-getter", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "secret-getter")},
-		{name: "binding to what one has here", who: "local-secret-getter", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "secret-getter")},
+		{name: "binding to own rights", caller: "secret-getter", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "secret-getter")},
+		{name: "binding to own rights here", caller: "local-secret-getter", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "secret-getter")},
 		{
-			name: "binding to more", who: "getter", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "secret-getter"),
+			name: "binding to more", caller: "getter", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "secret-getter"),
 			want: `rolebindings.rbac.authorization.k8s.io "x" is forbidden: user "getter" (groups=[])` + lacksSecrets,
 		},
 		{
-			name: "binding everywhere to what one has here", who: "local-secret-getter", check: guard.ClusterRoleBinding, object: clusterBinding("secret-getter"),
+			name: "binding everywhere to own rights here", caller: "local-secret-getter", check: guard.ClusterRoleBinding, object: clusterBinding("secret-getter"),
 			want: `clusterrolebindings.rbac.authorization.k8s.io "x" is forbidden: user "local-secret-getter" (groups=[])` + lacksSecrets,
 		},
-		{name: "bind", who: "binder", check: guard.ClusterRoleBinding, object: clusterBinding("secret-getter")},
-		{name: "bind here", who: "local-binder", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "secret-getter")},
-		{name: "bind elsewhere", who: "local-binder", check: guard.ClusterRoleBinding, object: clusterBinding("secret-getter"), want: "is forbidden"},
-		{name: "bind another", who: "binder", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "getter"), want: "is forbidden"},
-		{name: "bind a role", who: "role-binder", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "secret-getter")},
-		{name: "bind a cluster role instead", who: "role-binder", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "secret-getter"), want: "is forbidden"},
-		{name: "bind what is not there", who: "role-binder", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "gone")},
+		{name: "bind", caller: "binder", check: guard.ClusterRoleBinding, object: clusterBinding("secret-getter")},
+		{name: "bind here", caller: "local-binder", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "secret-getter")},
+		{name: "bind elsewhere", caller: "local-binder", check: guard.ClusterRoleBinding, object: clusterBinding("secret-getter"), want: "is forbidden"},
+		{name: "bind another", caller: "binder", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "getter"), want: "is forbidden"},
+		{name: "bind a role", caller: "role-binder", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "secret-getter")},
+		{name: "bind a cluster role instead", caller: "role-binder", namespace: "ns", check: guard.RoleBinding, object: binding("ClusterRole", "secret-getter"), want: "is forbidden"},
+		{name: "bind missing role", caller: "role-binder", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "gone")},
 		{
-			name: "binding to what is not there", who: "root", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "gone"),
+			name: "binding to missing role", caller: "root", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "gone"),
 		},
 		{
-			name: "binding to what is not there", who: "getter", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "gone"),
+			name: "binding to missing role", caller: "getter", namespace: "ns", check: guard.RoleBinding, object: binding("Role", "gone"),
 			want: `roles.rbac.authorization.k8s.io "gone" not found`,
 		},
 		{
-			name: "binding to no role", who: "getter", namespace: "ns", check: guard.RoleBinding, object: binding("Frog", "x"),
+			name: "binding to unsupported kind", caller: "getter", namespace: "ns", check: guard.RoleBinding, object: binding("Frog", "x"),
 			want: `RoleBinding.rbac.authorization.k8s.io "x" is invalid: roleRef.kind: Unsupported value: "Frog": supported values: "Role", "ClusterRole"`,
 		},
-		{name: "binding nowhere", who: "getter", check: guard.RoleBinding, object: binding("Role", "x"), want: "namespace is required"},
+		{name: "binding without namespace", caller: "getter", check: guard.RoleBinding, object: binding("Role", "x"), want: "namespace is required"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			ctx := genericapirequest.WithNamespace(t.Context(), test.namespace)
-			ctx = genericapirequest.WithUser(ctx, &user.DefaultInfo{Name: test.who, Groups: test.groups})
+			ctx = genericapirequest.WithUser(ctx, &user.DefaultInfo{Name: test.caller, Groups: test.groups})
 			ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{Name: test.path})
 			err := test.check(ctx, test.object, test.old)
 			switch {
 			case test.want == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("unexpected error: %v", err)
 			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 				t.Errorf("error %v, want %s", err, test.want)
 			}
 		})
 	}
-	t.Run("nobody", func(t *testing.T) {
+	t.Run("no user", func(t *testing.T) {
 		t.Parallel()
 		if err := guard.ClusterRole(t.Context(), clusterRole(getConfigMaps), nil); !apierrors.IsForbidden(err) {
 			t.Errorf("error %v, want forbidden", err)

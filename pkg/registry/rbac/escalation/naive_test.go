@@ -11,15 +11,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// request is something that somebody may do, or not. It is for a path if there is
-// one, else for an object, in a namespace or not.
+// request is a request for a path, or for an object, namespaced or not.
 type request struct {
 	verb, path                              string
 	namespace, group, resource, part, named string
 }
 
-// everything is one request of each kind that the rules of a fixture can tell apart:
-// for each place where a rule may have a wildcard there is a value that no rule has.
+// everything has a request of each kind that the rules of a fixture distinguish: for each
+// wildcard in a rule there is a value that no rule has.
 var everything = func() []request {
 	var all []request
 	verbs := []string{"get", "escalate", "bind", "other"}
@@ -42,16 +41,16 @@ var everything = func() []request {
 	return all
 }()
 
-// naive reports whether somebody may do something, by reading every binding word
-// for word. It shares nothing with what it is there to test.
-func (w *fixture) naive(who user.Info, r request) bool {
+// naive reports whether a user is authorized, by evaluating every binding independently of
+// the code under test.
+func (w *fixture) naive(subject user.Info, r request) bool {
 	for _, b := range w.clusterRoleBindings {
-		if naiveSubject(who, b.Subjects, "") && naiveRules(w.naiveRole(b.RoleRef, ""), r) {
+		if naiveSubject(subject, b.Subjects, "") && naiveRules(w.naiveRole(b.RoleRef, ""), r) {
 			return true
 		}
 	}
 	for _, b := range w.roleBindings {
-		if r.path == "" && r.namespace == b.Namespace && naiveSubject(who, b.Subjects, b.Namespace) && naiveRules(w.naiveRole(b.RoleRef, b.Namespace), r) {
+		if r.path == "" && r.namespace == b.Namespace && naiveSubject(subject, b.Subjects, b.Namespace) && naiveRules(w.naiveRole(b.RoleRef, b.Namespace), r) {
 			return true
 		}
 	}
@@ -75,15 +74,15 @@ func (w *fixture) naiveRole(ref rbacv1.RoleRef, namespace string) []rbacv1.Polic
 	return nil
 }
 
-func naiveSubject(who user.Info, subjects []rbacv1.Subject, namespace string) bool {
+func naiveSubject(subject user.Info, subjects []rbacv1.Subject, namespace string) bool {
 	for _, s := range subjects {
 		switch s.Kind {
 		case "User":
-			if s.Name == who.GetName() {
+			if s.Name == subject.GetName() {
 				return true
 			}
 		case "Group":
-			for _, group := range who.GetGroups() {
+			for _, group := range subject.GetGroups() {
 				if s.Name == group {
 					return true
 				}
@@ -92,7 +91,7 @@ func naiveSubject(who user.Info, subjects []rbacv1.Subject, namespace string) bo
 			if s.Namespace != "" {
 				namespace = s.Namespace
 			}
-			if who.GetName() == "system:serviceaccount:"+namespace+":"+s.Name {
+			if subject.GetName() == "system:serviceaccount:"+namespace+":"+s.Name {
 				return true
 			}
 		}

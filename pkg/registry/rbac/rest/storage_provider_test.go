@@ -27,7 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 )
 
-// served is the group over an etcd of the test's own.
+// served returns the storage of the group in an etcd of the test.
 func served(t *testing.T) (map[string]rest.StandardStorage, *typedtest.Storage) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -48,7 +48,7 @@ func served(t *testing.T) (map[string]rest.StandardStorage, *typedtest.Storage) 
 	return storage, etcd
 }
 
-// as is the context of somebody's request.
+// as returns the context of a user's request.
 func as(t *testing.T, name, namespace string, groups ...string) context.Context {
 	t.Helper()
 	ctx := genericapirequest.WithNamespace(t.Context(), namespace)
@@ -60,7 +60,7 @@ func create(ctx context.Context, storage rest.StandardStorage, object runtime.Ob
 	return err
 }
 
-// put creates or updates, as PUT does and server-side apply.
+// put creates or updates, as PUT and server-side apply do.
 func put(ctx context.Context, storage rest.StandardStorage, object runtime.Object) error {
 	name := object.(metav1.Object).GetName()
 	_, _, err := storage.Update(ctx, name, rest.DefaultUpdatedObjectInfo(object), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
@@ -112,7 +112,7 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// TestEveryWriteIsChecked has somebody with one right try each way to have more.
+// TestEveryWriteIsChecked tries all ways to gain rights.
 func TestEveryWriteIsChecked(t *testing.T) {
 	t.Parallel()
 	storage, _ := served(t)
@@ -164,19 +164,19 @@ func TestEveryWriteIsChecked(t *testing.T) {
 				t.Errorf("%s in %s with more: %v, want forbidden", how, a.resource, err)
 			}
 			if err := write(a.ctx, endpoint, a.object("own-"+how, "little", rules("configmaps"))); err != nil {
-				t.Errorf("%s in %s with what one has: %v", how, a.resource, err)
+				t.Errorf("%s in %s with own rights: %v", how, a.resource, err)
 			}
 		}
 		if err := put(a.ctx, endpoint, a.object("own-create", "much", rules("configmaps", "secrets"))); !apierrors.IsForbidden(err) {
 			t.Errorf("update in %s to more: %v, want forbidden", a.resource, err)
 		}
 	}
-	// What alice cannot bind she cannot give to more people either.
+	// Adding subjects requires the rights too.
 	much := &rbacv1.ClusterRoleBinding{ObjectMeta: meta("much"), RoleRef: ref("much"), Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"}}}
 	if err := put(alice, storage["clusterrolebindings"], much); !apierrors.IsForbidden(err) {
-		t.Errorf("adding oneself to a binding: %v, want forbidden", err)
+		t.Errorf("add oneself to a binding: %v, want forbidden", err)
 	}
-	// A garbage collector changes owners and finalizers of what it could not grant.
+	// The garbage collector may change owners and finalizers.
 	owned, err := storage["clusterroles"].Get(root, "much", &metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -184,20 +184,20 @@ func TestEveryWriteIsChecked(t *testing.T) {
 	collected := owned.DeepCopyObject().(*rbacv1.ClusterRole)
 	collected.Finalizers = []string{"example.com/wait"}
 	if err := put(alice, storage["clusterroles"], collected); err != nil {
-		t.Errorf("changing finalizers only: %v", err)
+		t.Errorf("change only finalizers: %v", err)
 	}
 	relabelled := owned.DeepCopyObject().(*rbacv1.ClusterRole)
 	relabelled.ResourceVersion = ""
 	relabelled.Labels = map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}
 	if err := put(alice, storage["clusterroles"], relabelled); !apierrors.IsForbidden(err) {
-		t.Errorf("have a role gathered: %v, want forbidden", err)
+		t.Errorf("add a role to an aggregation: %v, want forbidden", err)
 	}
 
-	// Rights that are taken away are gone for the next request.
+	// Revoked rights are unavailable in the next request.
 	if _, _, err := storage["clusterrolebindings"].Delete(root, "little", rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := create(here, storage["roles"], &rbacv1.Role{ObjectMeta: local("late"), Rules: rules("configmaps")}); !apierrors.IsForbidden(err) {
-		t.Errorf("with rights that were taken away: %v, want forbidden", err)
+		t.Errorf("with revoked rights: %v, want forbidden", err)
 	}
 }

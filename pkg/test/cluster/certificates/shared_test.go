@@ -9,8 +9,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +21,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
 	"github.com/annex-dev/annex/pkg/pki"
-	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
+	"github.com/annex-dev/annex/pkg/storage/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -35,17 +33,7 @@ var shortLives = []string{"--serving-ca-lifetime=24s", "--serving-certificate-li
 // TestRotation: two replicas replace their CA during requests.
 func TestRotation(t *testing.T) {
 	deleteCA(t)
-	dir := filepath.Join(t.TempDir(), "etcd")
-	expect.NoError(t, os.Mkdir(dir, 0o700))
-	etcd, err := embeddedetcd.Start(t.Context(), embeddedetcd.Config{
-		Dir: filepath.Join(dir, "data"), SocketPath: filepath.Join(dir, "etcd.sock"), UnsafeNoFsync: true,
-	})
-	expect.NoError(t, err)
-	t.Cleanup(func() {
-		if err := etcd.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	etcd := etcdtest.Start(t, nil)
 	flags := append([]string{"--etcd-servers=" + etcd.Endpoint(), "--shutdown-delay-duration=0s"}, shortLives...)
 	annex := annextest.Start(t, mainCluster, flags...)
 	second, err := annex.Launch(t.TempDir(), flags...)

@@ -25,8 +25,8 @@ type Source interface {
 	Run(ctx context.Context)
 }
 
-// publication holds what a Source makes known. Keys are kept in memory only.
-type publication struct {
+// dynamicServingCert holds what a Source makes known. Keys are kept in memory only.
+type dynamicServingCert struct {
 	mu        sync.RWMutex
 	bundle    []byte
 	cert, key []byte
@@ -36,23 +36,25 @@ type publication struct {
 }
 
 // CABundle is what the main cluster verifies annex with, in PEM.
-func (p *publication) CABundle() []byte {
+func (p *dynamicServingCert) CABundle() []byte {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return bytes.Clone(p.bundle)
 }
 
 // AddListener has listener called whenever CABundle changes.
-func (p *publication) AddListener(listener func()) {
+func (p *dynamicServingCert) AddListener(listener func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.bundleListeners = append(p.bundleListeners, listener)
 }
 
 // ServingCert is the certificate and key that annex serves with.
-func (p *publication) ServingCert() dynamiccertificates.CertKeyContentProvider { return servingCert{p} }
+func (p *dynamicServingCert) ServingCert() dynamiccertificates.CertKeyContentProvider {
+	return servingCert{p}
+}
 
-func (p *publication) setBundle(bundle []byte) {
+func (p *dynamicServingCert) setBundle(bundle []byte) {
 	p.mu.Lock()
 	changed := !bytes.Equal(p.bundle, bundle)
 	p.bundle = bundle
@@ -65,7 +67,7 @@ func (p *publication) setBundle(bundle []byte) {
 	}
 }
 
-func (p *publication) setCert(cert, key []byte) {
+func (p *dynamicServingCert) setCert(cert, key []byte) {
 	p.mu.Lock()
 	p.cert, p.key = cert, key
 	listeners := p.certListeners
@@ -76,7 +78,7 @@ func (p *publication) setCert(cert, key []byte) {
 }
 
 // servingCert is how upstream's server asks for the certificate.
-type servingCert struct{ of *publication }
+type servingCert struct{ of *dynamicServingCert }
 
 func (servingCert) Name() string { return "published-serving-cert" }
 

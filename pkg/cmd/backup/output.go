@@ -72,3 +72,30 @@ func inBytes(size int64) string {
 	}
 	return fmt.Sprintf("%.1f %ciB", scaled, units[0])
 }
+
+// maxNamed is how many objects a warning names.
+const maxNamed = 10
+
+// unreadable are objects whose values cannot be read.
+type unreadable struct {
+	count int64
+	named []string
+}
+
+func (u *unreadable) add(keys ...string) {
+	u.count += int64(len(keys))
+	u.named = append(u.named, keys[:min(len(keys), maxNamed-len(u.named))]...)
+}
+
+// warn prints a warning that names the objects and their fate, if there are any.
+func (u *unreadable) warn(errOut io.Writer, fate string) error {
+	if u.count == 0 {
+		return nil
+	}
+	names := strings.Join(u.named, ", ")
+	if others := u.count - int64(len(u.named)); others > 0 {
+		names += fmt.Sprintf(" and %d others", others)
+	}
+	_, err := fmt.Fprintf(errOut, "annex: warning: %s cannot be read, %s: %s\n", objects(u.count), fate, names)
+	return err
+}

@@ -17,10 +17,10 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// carried reports whether every APIService of this annex that leads to a Service
+// caBundlePropagated reports whether every APIService of this annex that leads to a Service
 // is verified with all of these authorities. The main cluster is asked, not a
 // cache: the answer decides what annex serves with.
-func carried(ctx context.Context, mainAPIServices apiregistrationclient.APIServiceInterface, namespace, name string, authorities []*x509.Certificate) (bool, error) {
+func caBundlePropagated(ctx context.Context, mainAPIServices apiregistrationclient.APIServiceInterface, namespace, name string, authorities []*x509.Certificate) (bool, error) {
 	ours := labels.Set{hostingv1alpha1.PublishedByLabel: hostingv1alpha1.PublishedBy(namespace, name)}
 	found, err := mainAPIServices.List(ctx, metav1.ListOptions{LabelSelector: ours.String()})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package heavywrites
+package requestbody
 
 import (
 	"context"
@@ -26,8 +26,8 @@ import (
 // smallBytes is upstream's limit for a request, for kinds that are compiled in.
 const smallBytes = 3 << 20
 
-// Limits are those of request bodies.
-type Limits struct {
+// BodyLimits are those of request bodies.
+type BodyLimits struct {
 	// MaxBodyBytes is the size of the largest body.
 	MaxBodyBytes int64
 	// Small reports whether requests for a group are small.
@@ -44,7 +44,7 @@ type limit struct {
 	flag  string
 }
 
-func (l Limits) of(info *request.RequestInfo) limit {
+func (l BodyLimits) of(info *request.RequestInfo) limit {
 	if !info.IsResourceRequest || l.Small(info.APIGroup) {
 		return limit{bytes: min(smallBytes, l.MaxBodyBytes)}
 	}
@@ -57,9 +57,9 @@ func (l limit) exceeded(size string) error {
 
 type bodyKey struct{}
 
-// WithBodies lets FlowControl and WithLimits receive the bodies of requests. It
+// WithBody lets FlowControl and WithBodyLimits receive the bodies of requests. It
 // belongs outside of all other filters.
-func WithBodies(handler http.Handler, limits Limits) http.Handler {
+func WithBody(handler http.Handler, limits BodyLimits) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.ContentLength == 0 {
 			handler.ServeHTTP(w, req)
@@ -79,13 +79,13 @@ func WithBodies(handler http.Handler, limits Limits) http.Handler {
 }
 
 // FlowControl receives the body of a request before the request waits for its seat.
-func FlowControl(inner utilflowcontrol.Interface, limits Limits) utilflowcontrol.Interface {
+func FlowControl(inner utilflowcontrol.Interface, limits BodyLimits) utilflowcontrol.Interface {
 	return &flowControl{inner, limits}
 }
 
 type flowControl struct {
 	utilflowcontrol.Interface
-	limits Limits
+	limits BodyLimits
 }
 
 // Handle implements utilflowcontrol.Interface.
@@ -108,9 +108,9 @@ func (f *flowControl) Handle(ctx context.Context, digest utilflowcontrol.Request
 	f.Interface.Handle(ctx, digest, note, estimate, noteQueued, execute)
 }
 
-// WithLimits refuses requests whose body was not received. It belongs inside of all
+// WithBodyLimits refuses requests whose body was not received. It belongs inside of all
 // other filters, and receives bodies itself where there is no flow control.
-func WithLimits(handler http.Handler, limits Limits, serializer runtime.NegotiatedSerializer) http.Handler {
+func WithBodyLimits(handler http.Handler, limits BodyLimits, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		b, ok := req.Context().Value(bodyKey{}).(*body)
 		info, found := request.RequestInfoFrom(req.Context())

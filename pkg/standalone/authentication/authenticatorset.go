@@ -16,23 +16,23 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 )
 
-// generation is one configuration in force, or about to be.
-type generation struct {
+// authenticatorSet is one configuration in force, or about to be.
+type authenticatorSet struct {
 	jwt       authenticator.Token
 	anonymous authenticator.Request // nil where nobody may be
 
 	issuers sets.Set[string]
 	// checks say which issuers were not reached yet.
 	checks []func() error
-	// end stops asking the issuers for keys.
-	end context.CancelFunc
+	// cancel stops asking the issuers for keys.
+	cancel context.CancelFunc
 }
 
-// newGeneration starts to ask the issuers for their keys, until ctx is done or the
-// generation is ended.
-func (s *Structured) newGeneration(ctx context.Context, config *apiserver.AuthenticationConfiguration) (*generation, error) {
+// newAuthenticatorSet starts to ask the issuers for their keys, until ctx is done or the
+// authenticatorSet is ended.
+func (s *Structured) newAuthenticatorSet(ctx context.Context, config *apiserver.AuthenticationConfiguration) (*authenticatorSet, error) {
 	ctx, end := context.WithCancel(ctx)
-	g := &generation{anonymous: s.anonymous(config), issuers: sets.New[string](), end: end}
+	g := &authenticatorSet{anonymous: s.anonymous(config), issuers: sets.New[string](), cancel: end}
 	var all []authenticator.Token
 	for _, jwt := range config.JWT {
 		issuer, err := s.newIssuer(ctx, jwt)
@@ -66,8 +66,8 @@ func (s *Structured) newIssuer(ctx context.Context, jwt apiserver.JWTAuthenticat
 	return oidc.New(ctx, options)
 }
 
-// reached is nil when every issuer was.
-func (g *generation) reached() error {
+// checkIssuers is nil when every issuer was.
+func (g *authenticatorSet) checkIssuers() error {
 	var errs []error
 	for _, check := range g.checks {
 		errs = append(errs, check())

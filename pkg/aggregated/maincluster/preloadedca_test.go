@@ -43,8 +43,8 @@ func TestAuthoritiesAreKnownFromTheStart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			authorities := &knownAuthorities{following: follower}
-			err = authorities.read(&corev1.ConfigMap{Data: map[string]string{clientCAKey: test.content}}, clientCAKey)
+			authorities := &preloadedCA{dynamicCA: follower}
+			err = authorities.load(&corev1.ConfigMap{Data: map[string]string{clientCAKey: test.content}}, clientCAKey)
 			if (err == nil) != test.ok {
 				t.Fatalf("reading: %v", err)
 			}

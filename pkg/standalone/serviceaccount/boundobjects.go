@@ -14,17 +14,17 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 )
 
-// bearers knows whether what tokens name still exists.
-type bearers struct {
+// boundObjectValidator knows whether what tokens name still exists.
+type boundObjectValidator struct {
 	serviceAccounts corev1listers.ServiceAccountLister
 	secrets         corev1listers.SecretLister
 	live            corev1client.CoreV1Interface
 }
 
-// check returns an error unless the service account, and the Secret if the token is
+// validate returns an error unless the service account, and the Secret if the token is
 // bound to one, are those that the token was made for.
-func (b bearers) check(ctx context.Context, token *kubernetesClaims) error {
-	err := current(ctx, token.ServiceAccount, finder{
+func (b boundObjectValidator) validate(ctx context.Context, token *kubernetesClaims) error {
+	err := checkReference(ctx, token.ServiceAccount, objectReader{
 		cached: func(name string) (metav1.Object, error) {
 			return b.serviceAccounts.ServiceAccounts(token.Namespace).Get(name)
 		},
@@ -38,7 +38,7 @@ func (b bearers) check(ctx context.Context, token *kubernetesClaims) error {
 	if token.Secret == nil {
 		return nil
 	}
-	err = current(ctx, *token.Secret, finder{
+	err = checkReference(ctx, *token.Secret, objectReader{
 		cached: func(name string) (metav1.Object, error) { return b.secrets.Secrets(token.Namespace).Get(name) },
 		live: func(ctx context.Context, name string) (metav1.Object, error) {
 			return b.live.Secrets(token.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -50,17 +50,17 @@ func (b bearers) check(ctx context.Context, token *kubernetesClaims) error {
 	return nil
 }
 
-// finder reads objects of one resource.
-type finder struct {
+// objectReader reads objects of one resource.
+type objectReader struct {
 	cached func(name string) (metav1.Object, error)
 	live   func(ctx context.Context, name string) (metav1.Object, error)
 }
 
-// current returns nil if the object exists and is the one that wanted means. A cache
+// checkReference returns nil if the object exists and is the one that wanted means. A cache
 // that says so is believed. One that does not may be behind, because the object was
 // made just now, and the store is asked.
-func current(ctx context.Context, wanted reference, find finder) error {
-	if object, err := find.cached(wanted.Name); err == nil && isCurrent(wanted, object) == nil {
+func checkReference(ctx context.Context, wanted reference, find objectReader) error {
+	if object, err := find.cached(wanted.Name); err == nil && matches(wanted, object) == nil {
 		return nil
 	}
 	object, err := find.live(ctx, wanted.Name)
@@ -70,29 +70,29 @@ func current(ctx context.Context, wanted reference, find finder) error {
 	if err != nil {
 		return fmt.Errorf("cannot be read: %w", err)
 	}
-	return isCurrent(wanted, object)
+	return matches(wanted, object)
 }
 
-// bearerError says what became of an object. It is the end of a sentence.
-type bearerError string
+// boundObjectError says what became of an object. It is the end of a sentence.
+type boundObjectError string
 
-func (e bearerError) Error() string { return string(e) }
+func (e boundObjectError) Error() string { return string(e) }
 
 const (
-	errDeleted   = bearerError("does not exist any more")
-	errRecreated = bearerError("is another one of that name")
+	errDeleted   = boundObjectError("does not exist any more")
+	errRecreated = boundObjectError("is another one of that name")
 )
 
 // isFinal reports whether nothing can make it good again: no object gets the UID of
 // one before.
 func isFinal(err error) bool {
-	var gone bearerError
+	var gone boundObjectError
 	return errors.As(err, &gone)
 }
 
-// isCurrent takes an object that is being deleted for deleted: finalizers may keep it
+// matches takes an object that is being deleted for deleted: finalizers may keep it
 // for as long as they like.
-func isCurrent(wanted reference, object metav1.Object) error {
+func matches(wanted reference, object metav1.Object) error {
 	switch {
 	case string(object.GetUID()) != wanted.UID:
 		return errRecreated

@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heavywrites receives the bodies of requests. A body has to arrive without
+// Package requestbody receives the bodies of requests. A body has to arrive without
 // long pauses, is limited in size, and reserves a part of a budget if it is large. It
 // is received after login and before the request waits for a seat, so clients that
 // send slowly keep no seat from others.
-package heavywrites
+package requestbody

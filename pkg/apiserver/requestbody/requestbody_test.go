@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package heavywrites
+package requestbody
 
 import (
 	"context"
@@ -29,8 +29,8 @@ import (
 
 const mib = 1 << 20
 
-func newLimits(largest int64) Limits {
-	return Limits{
+func newLimits(largest int64) BodyLimits {
+	return BodyLimits{
 		MaxBodyBytes: largest, Timeout: time.Minute,
 		Small:  func(group string) bool { return group == "authorization.k8s.io" },
 		Budget: objectsize.NewBudget(largest, 10*time.Millisecond),
@@ -118,7 +118,7 @@ func TestLimits(t *testing.T) {
 				}
 				recorder := httptest.NewRecorder()
 				req := newRequest(t, test.group, strings.NewReader(strings.Repeat("x", test.size)), length)
-				WithBodies(WithLimits(reads, limits, codecs()), limits).ServeHTTP(recorder, req)
+				WithBody(WithBodyLimits(reads, limits, codecs()), limits).ServeHTTP(recorder, req)
 				if recorder.Code != test.want || !strings.Contains(recorder.Body.String(), test.message) {
 					t.Errorf("got %d %q, want %d with %q", recorder.Code, recorder.Body, test.want, test.message)
 				}
@@ -180,7 +180,7 @@ func TestBodyBeforeSeat(t *testing.T) {
 			defer cancel()
 			flow.Handle(ctx, utilflowcontrol.RequestDigest{RequestInfo: info, User: who}, nil, nil, nil, func() {})
 		})
-		WithBodies(handler, limits).ServeHTTP(httptest.NewRecorder(), req)
+		WithBody(handler, limits).ServeHTTP(httptest.NewRecorder(), req)
 		if !asked {
 			t.Error("the request never asked for a seat")
 		}
@@ -198,5 +198,5 @@ func TestSlowReader(t *testing.T) {
 		hold(t, limits.Budget, "eve", 2, 4*mib)
 	})
 	req := newRequest(t, "example.com", strings.NewReader(strings.Repeat("x", 4*mib)), 4*mib)
-	WithBodies(WithLimits(writes, limits, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
+	WithBody(WithBodyLimits(writes, limits, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
 }

@@ -11,23 +11,23 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// following is upstream's follower of a bundle in the ConfigMap.
-type following interface {
+// dynamicCA is upstream's follower of a bundle in the ConfigMap.
+type dynamicCA interface {
 	dynamiccertificates.CAContentProvider
 	dynamiccertificates.ControllerRunner
 }
 
-// knownAuthorities is a bundle that is known from the first request on. Upstream's
+// preloadedCA is a bundle that is known from the first request on. Upstream's
 // follower knows nothing until its informer has run, which it does only while
 // annex serves already: whom the main cluster sent in that moment would be refused
 // with a 401.
-type knownAuthorities struct {
-	following
-	first dynamiccertificates.CAContentProvider // nil if there was none
+type preloadedCA struct {
+	dynamicCA
+	initial dynamiccertificates.CAContentProvider // nil if there was none
 }
 
-// read takes the bundle from the ConfigMap; one without it is fine.
-func (k *knownAuthorities) read(trust *corev1.ConfigMap, key string) error {
+// load takes the bundle from the ConfigMap; one without it is fine.
+func (k *preloadedCA) load(trust *corev1.ConfigMap, key string) error {
 	content := trust.Data[key]
 	if content == "" {
 		return nil
@@ -36,22 +36,22 @@ func (k *knownAuthorities) read(trust *corev1.ConfigMap, key string) error {
 	if err != nil {
 		return fmt.Errorf("%s of ConfigMap %s/%s: %w", key, trust.Namespace, trust.Name, err)
 	}
-	k.first = first
+	k.initial = first
 	return nil
 }
 
 // CurrentCABundleContent implements dynamiccertificates.CAContentProvider.
-func (k *knownAuthorities) CurrentCABundleContent() []byte {
-	if content := k.following.CurrentCABundleContent(); content != nil || k.first == nil {
+func (k *preloadedCA) CurrentCABundleContent() []byte {
+	if content := k.dynamicCA.CurrentCABundleContent(); content != nil || k.initial == nil {
 		return content
 	}
-	return k.first.CurrentCABundleContent()
+	return k.initial.CurrentCABundleContent()
 }
 
 // VerifyOptions implements dynamiccertificates.CAContentProvider.
-func (k *knownAuthorities) VerifyOptions() (x509.VerifyOptions, bool) {
-	if options, ok := k.following.VerifyOptions(); ok || k.first == nil {
+func (k *preloadedCA) VerifyOptions() (x509.VerifyOptions, bool) {
+	if options, ok := k.dynamicCA.VerifyOptions(); ok || k.initial == nil {
 		return options, ok
 	}
-	return k.first.VerifyOptions()
+	return k.initial.VerifyOptions()
 }
