@@ -63,7 +63,7 @@ test-fast: ## Run the fast tests: unit and in-process integration.
 	@go run ./hack/testrun unit integration
 
 .PHONY: test-unit
-test-unit: ## Run the unit tests and the import rules.
+test-unit: ## Run the unit tests and check the conventions.
 	@go run ./hack/testrun unit
 
 .PHONY: test-race

@@ -22,8 +22,8 @@ import (
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
 )
 
-// priority places a group in discovery: clients see groups, and versions in a
-// group, from the highest number down.
+// priority orders groups in discovery, and versions in a group, from the highest number
+// down.
 type priority struct{ group, version int32 }
 
 // crdPriority is lower than that of any compiled-in group, and the same for
@@ -38,7 +38,7 @@ const autoRegisterWorkers = 5
 func registerAPIServices(aggregator *aggregatorapiserver.APIAggregator, delegate genericapiserver.DelegationTarget, crds crdinformers.CustomResourceDefinitionInformer) error {
 	annexClient, err := apiregistrationclient.NewForConfig(aggregator.GenericAPIServer.LoopbackClientConfig)
 	if err != nil {
-		return fmt.Errorf("make a client for APIServices: %w", err)
+		return fmt.Errorf("create a client for APIServices: %w", err)
 	}
 	apiServices := aggregator.APIRegistrationInformers.Apiregistration().V1().APIServices()
 	registration := autoregister.NewAutoRegisterController(apiServices, annexClient)
@@ -62,8 +62,8 @@ func registerAPIServices(aggregator *aggregatorapiserver.APIAggregator, delegate
 	err = aggregator.GenericAPIServer.AddPostStartHook("annex-apiservice-registration", func(hook genericapiserver.PostStartHookContext) error {
 		go fromCRDs.Run(hook)
 		go func() {
-			// Otherwise the first pass would take the APIServices of CRDs that
-			// are not known yet for leftovers and delete them.
+			// Otherwise the first pass would delete the APIServices of CRDs that are
+			// not known yet.
 			if fromCRDs.WaitForInitialSync(hook) {
 				registration.Run(autoRegisterWorkers, hook.Done())
 			}
@@ -76,7 +76,7 @@ func registerAPIServices(aggregator *aggregatorapiserver.APIAggregator, delegate
 	return aggregator.GenericAPIServer.AddBootSequenceHealthChecks(allAvailableOnce("autoregister-completion", names, apiServices.Lister()))
 }
 
-// groupVersionsFromPaths picks the group versions out of a server's paths.
+// groupVersionsFromPaths returns the group versions in a server's paths.
 func groupVersionsFromPaths(paths []string) ([]schema.GroupVersion, error) {
 	var groupVersions []schema.GroupVersion
 	for _, path := range paths {
@@ -111,7 +111,7 @@ func newAPIService(groupVersion schema.GroupVersion, p priority) *apiregistratio
 }
 
 // allAvailableOnce is unhealthy until all the named APIServices were available
-// together; what becomes of them later does not matter to it.
+// together. Later changes do not affect it.
 func allAvailableOnce(check string, names []string, lister apiserviceslisters.APIServiceLister) healthz.HealthChecker {
 	var done atomic.Bool
 	return healthz.NamedCheck(check, func(*http.Request) error {

@@ -72,12 +72,12 @@ func TestAllAvailableOnce(t *testing.T) {
 		{"one is missing", func() { set("v1.a.com", apiregistrationv1.ConditionTrue) }, false},
 		{"one is not available", func() { set("v1.b.com", apiregistrationv1.ConditionFalse) }, false},
 		{"all are available", func() { set("v1.b.com", apiregistrationv1.ConditionTrue) }, true},
-		{"one goes away later", func() { set("v1.a.com", apiregistrationv1.ConditionFalse) }, true},
+		{"one becomes unavailable later", func() { set("v1.a.com", apiregistrationv1.ConditionFalse) }, true},
 	}
 	for _, step := range steps {
 		step.do()
 		if err := check.Check(nil); (err == nil) != step.healthy {
-			t.Errorf("when %s, the check says %v", step.name, err)
+			t.Errorf("when %s, the check returns %v", step.name, err)
 		}
 	}
 }

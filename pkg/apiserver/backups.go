@@ -23,11 +23,11 @@ import (
 	"github.com/annex-dev/annex/pkg/version"
 )
 
-// backups reaches the etcds that backups are read from and restored to.
+// backups provides the etcds that backups are read from and restored to.
 type backups struct {
 	store        func(name string) (routing.Store, error)
 	transformers storagevalue.ResourceTransformers
-	// compress has what is restored compressed.
+	// compress compresses restored values.
 	compress bool
 }
 
@@ -94,7 +94,8 @@ func (b backups) Defined(ctx context.Context, name string) (bool, error) {
 	return found.Count > 0, nil
 }
 
-// available is a Store that answers. The errors are API statuses that name it.
+// available returns a Store that is available. The errors are API statuses that name
+// it.
 func (b backups) available(name string) (routing.Store, error) {
 	store, err := b.store(name)
 	if err != nil {
@@ -106,15 +107,15 @@ func (b backups) available(name string) (routing.Store, error) {
 	return store, nil
 }
 
-// stored is what values of a resource in a Store go through.
+// stored returns the transformer of stored values.
 func (b backups) stored(name string, store routing.Store, resource schema.GroupResource) storagevalue.Transformer {
 	return b.transformer(compression.Resource{
 		GroupResource: resource, Store: name, Prefix: store.Prefix(), KV: store.Client().KV,
 	})
 }
 
-// transformer is what values of a resource go through. It is made for one request:
-// nobody serves the resource yet.
+// transformer returns the transformer of restored values. It is created for one
+// request: the resource is not served yet.
 func (b backups) transformer(resource compression.Resource) storagevalue.Transformer {
 	resource.Encryption = b.encryption(resource.GroupResource)
 	resource.Enabled = func() bool { return b.compress }
@@ -122,7 +123,7 @@ func (b backups) transformer(resource compression.Resource) storagevalue.Transfo
 	return transformer
 }
 
-// encryption is what values of a resource are encrypted with.
+// encryption returns the transformer that encrypts values of a resource.
 func (b backups) encryption(resource schema.GroupResource) storagevalue.Transformer {
 	if b.transformers != nil {
 		if found := b.transformers.TransformerForResource(resource); found != nil {

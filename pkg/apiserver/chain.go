@@ -14,8 +14,8 @@ import (
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 )
 
-// Chain is annex's chain of API servers. A request enters at the aggregator;
-// what a server does not know it hands to the next.
+// Chain is annex's chain of API servers. A request enters at the aggregator; each
+// server passes unknown paths to the next.
 type Chain struct {
 	Aggregator *aggregatorapiserver.APIAggregator
 	Core       *genericapiserver.GenericAPIServer
@@ -24,8 +24,8 @@ type Chain struct {
 
 // NewChain builds the chain, the innermost server first.
 func (c CompletedConfig) NewChain() (*Chain, error) {
-	// 1. Not found: 404, but 503 as long as paths are still being added, so that
-	//    nobody takes a server that is starting for one that has no such resource.
+	// 1. Not found: 404, but 503 as long as paths are still being added, so that a starting
+	//    server does not look like one without the resource.
 	notFound := genericapiserver.NewEmptyDelegateWithCustomHandler(
 		notfoundhandler.New(c.generic.Serializer, filters.NoMuxAndDiscoveryIncompleteKey))
 
@@ -55,14 +55,14 @@ func (c *Chain) AddPostStartHook(name string, hook genericapiserver.PostStartHoo
 	return c.Aggregator.GenericAPIServer.AddPostStartHook(name, hook)
 }
 
-// AddPreShutdownHook adds a hook that runs when the chain is told to stop, while
-// it still answers. Requests are refused only after it returned.
+// AddPreShutdownHook adds a hook that runs when shutdown begins, while the chain still
+// serves. Requests are rejected only after it returned.
 func (c *Chain) AddPreShutdownHook(name string, hook genericapiserver.PreShutdownHookFunc) error {
 	return c.Aggregator.GenericAPIServer.AddPreShutdownHook(name, hook)
 }
 
-// Run serves until ctx is done and requests in flight are answered. Only the
-// outermost server runs; it takes the others' hooks and checks along.
+// Run serves until ctx is done and requests in flight have ended. Only the outermost
+// server runs, with the hooks and checks of the others.
 func (c *Chain) Run(ctx context.Context) error {
 	prepared, err := c.Aggregator.PrepareRun()
 	if err != nil {

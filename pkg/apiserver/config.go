@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver wires the chain of API servers that annex is made of:
-// aggregator, core, extensions, not found. chain.go has the order; each server
-// has a file of its own.
+// Package apiserver wires annex's chain of API servers: aggregator, core, extensions,
+// not found. chain.go has their order, handlers.go the HTTP handlers in front of them,
+// and groups.go the compiled-in groups; each server has a file of its own.
 package apiserver
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/annex-dev/annex/pkg/version"
 )
 
-// Config is what the chain is built from.
+// Config configures the chain.
 type Config struct {
 	// Generic is applied in full: serving, authentication, authorization,
 	// admission, audit. The servers of the chain share it through copies, so
@@ -43,14 +43,14 @@ type Config struct {
 	Extra   ExtraConfig
 }
 
-// ExtraConfig is what upstream's generic configuration has no place for.
+// ExtraConfig holds what upstream's generic configuration has no field for.
 type ExtraConfig struct {
-	// Etcd names the etcd that objects are kept in. Its codec and tracing are
-	// set for each server.
+	// Etcd configures the etcd of the Store default. Its codec and tracing are set for
+	// each server.
 	Etcd genericoptions.EtcdOptions
-	// EtcdShared says that other replicas may serve from the same etcd.
+	// EtcdShared reports that other replicas may use the same etcd.
 	EtcdShared bool
-	// APIEnablement says which of the versions are served.
+	// APIEnablement selects the versions that are served.
 	APIEnablement *genericoptions.APIEnablementOptions
 	// Groups are the compiled-in groups that the core server serves.
 	Groups []Group
@@ -72,15 +72,16 @@ type ExtraConfig struct {
 	WrapAPIs func(http.Handler, crdinformers.CustomResourceDefinitionInformer) http.Handler
 	// PostStartHooks are further hooks, by their names.
 	PostStartHooks map[string]genericapiserver.PostStartHookFunc
-	// StorageLayers configures the layers of the storage stack. The caller runs what they need.
+	// StorageLayers configures the layers of the storage stack. The caller runs their
+	// background work.
 	StorageLayers routing.Layers
 	// EventTTL is how long events are kept.
 	EventTTL time.Duration
-	// Tokens says which tokens service accounts get.
+	// Tokens configures the tokens of service accounts.
 	Tokens serviceaccount.TokenConfig
 	// Discovery publishes the keys that verify these tokens; nil if annex issues none.
 	Discovery *serviceaccount.Discovery
-	// Store finds the etcd that has a name among Stores.
+	// Store returns the connection to a Store by its name.
 	Store func(name string) (routing.Store, error)
 	// AnnexHosting is a client of annex's own kinds, and HostingInformers watch them.
 	// The chain starts these.
@@ -91,9 +92,9 @@ type ExtraConfig struct {
 	Runnables []func(context.Context)
 }
 
-// servers is what upstream asks for as the number of API servers on one etcd. With
-// more than one it waits for five seconds between accepting a CRD and Established, so
-// that all of them serve its resource by then. It makes no difference how many there are.
+// servers is the number of API servers on one etcd, for upstream. With more than one,
+// upstream waits five seconds between accepting a CRD and Established, so that all of
+// them serve the resource by then. Any number above one is equal.
 func (e *ExtraConfig) servers() int {
 	if e.EtcdShared {
 		return 2
@@ -108,12 +109,12 @@ type completedConfig struct {
 	router         *routing.Router
 }
 
-// CompletedConfig can be built from. Only Complete makes one.
+// CompletedConfig builds the chain. Only Complete creates one.
 type CompletedConfig struct {
 	*completedConfig
 }
 
-// Complete settles which versions are served and how they are stored.
+// Complete determines which versions are served and how they are stored.
 func (c *Config) Complete() (CompletedConfig, error) {
 	if err := version.AssertEmulated(c.Generic.EffectiveVersion); err != nil {
 		return CompletedConfig{}, err
@@ -141,10 +142,10 @@ func (c *Config) Complete() (CompletedConfig, error) {
 	return CompletedConfig{&completedConfig{generic: c.Generic, extra: &c.Extra, storageFactory: factory, router: router}}, nil
 }
 
-// newStorageFactory says how the core server's kinds are stored: protobuf
-// where the kind has it, in the version that the scheme prefers.
+// newStorageFactory configures how the kinds of the core server are stored: as protobuf
+// where the kind supports it, in the version that the scheme prefers.
 func newStorageFactory(generic *genericapiserver.Config, etcd genericoptions.EtcdOptions) *serverstorage.DefaultStorageFactory {
-	// Without the tracker flow control cannot tell what a list costs.
+	// Flow control estimates the cost of a list with the tracker.
 	etcd.StorageConfig.StorageObjectCountTracker = generic.StorageObjectCountTracker
 	factory := serverstorage.NewDefaultStorageFactory(
 		etcd.StorageConfig,
@@ -159,12 +160,12 @@ func newStorageFactory(generic *genericapiserver.Config, etcd genericoptions.Etc
 	return factory
 }
 
-// resourcePrefixes puts annex's own kinds under their group, as custom
-// resources are. Kubernetes' kinds keep the plain names that upstream gives
-// them; a group of custom resources always has a dot, so they cannot meet.
+// resourcePrefixes stores annex's own kinds under their group, as custom resources are.
+// Kubernetes' kinds keep upstream's plain names; a group of custom resources always
+// contains a dot, so they cannot collide.
 func resourcePrefixes() map[schema.GroupResource]string {
 	prefixes := map[schema.GroupResource]string{}
-	// Some of these types are no resources; upstream never asks for their prefix.
+	// Some of these types are not resources; upstream never requests their prefix.
 	for kind := range scheme.Scheme.KnownTypes(hostingv1alpha1.SchemeGroupVersion) {
 		plural, _ := meta.UnsafeGuessKindToResource(hostingv1alpha1.SchemeGroupVersion.WithKind(kind))
 		prefixes[plural.GroupResource()] = plural.Group + "/" + plural.Resource

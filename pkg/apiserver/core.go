@@ -62,7 +62,7 @@ func (c CompletedConfig) apiGroups() (legacy *genericapiserver.APIGroupInfo, gro
 	return legacy, groups, nil
 }
 
-// dropDisabled removes what --runtime-config switched off.
+// dropDisabled removes the resources that --runtime-config disables.
 func dropDisabled(info *genericapiserver.APIGroupInfo, config serverstorage.APIResourceConfigSource) {
 	group := info.PrioritizedVersions[0].Group
 	for version, storage := range info.VersionedResourcesStorageMap {

@@ -20,8 +20,8 @@ import (
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
 )
 
-// crdRegistration registers an APIService for every group version that some
-// CRD serves, and removes it when none does any more.
+// crdRegistration registers an APIService for every group version that a CRD serves,
+// and removes it with the last such CRD.
 type crdRegistration struct {
 	crds         crdlisters.CustomResourceDefinitionLister
 	crdsSynced   cache.InformerSynced
@@ -42,7 +42,7 @@ func newCRDRegistration(crds crdinformers.CustomResourceDefinitionInformer, regi
 	handler, err := crds.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: c.enqueue,
 		UpdateFunc: func(old, updated any) {
-			// A version may have gone, so the old ones need a look too.
+			// An update may remove a version, so the old ones are checked too.
 			c.enqueue(old)
 			c.enqueue(updated)
 		},
@@ -61,8 +61,8 @@ func (c *crdRegistration) enqueue(obj any) {
 	}
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok || c.compiledIn.Has(crd.Spec.Group) {
-		// Admission refuses the second. One that is there already must not replace the
-		// APIService of the group, nor take it along when it is deleted.
+		// Admission rejects the second. One that was stored before must not replace the
+		// APIService of the group, nor remove it when it is deleted.
 		return
 	}
 	for _, version := range crd.Spec.Versions {
@@ -70,14 +70,14 @@ func (c *crdRegistration) enqueue(obj any) {
 	}
 }
 
-// Run keeps the registrations until ctx is done.
+// Run maintains the registrations until ctx is done.
 func (c *crdRegistration) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.crdsSynced) {
 		return
 	}
-	// All CRDs there are at start are queued by now; working the queue empty
-	// is the initial sync.
+	// All CRDs that exist at the start are queued by now; the initial sync ends when
+	// the queue is empty.
 	for c.queue.Len() > 0 {
 		c.processNext(ctx)
 	}
@@ -90,7 +90,7 @@ func (c *crdRegistration) Run(ctx context.Context) {
 	}
 }
 
-// WaitForInitialSync returns true when every CRD that was there at start is
+// WaitForInitialSync returns true when every CRD that existed at the start is
 // registered, and false when ctx is done first.
 func (c *crdRegistration) WaitForInitialSync(ctx context.Context) bool {
 	select {
@@ -114,7 +114,7 @@ func (c *crdRegistration) processNext(ctx context.Context) bool {
 func (c *crdRegistration) sync(ctx context.Context, groupVersion schema.GroupVersion) {
 	crds, err := c.crds.List(labels.Everything())
 	if err != nil {
-		// A lister reads memory; it has no way to fail.
+		// A lister reads memory and cannot fail.
 		klog.FromContext(ctx).Error(err, "List CRDs from the cache")
 		return
 	}

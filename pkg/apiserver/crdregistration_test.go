@@ -20,8 +20,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// registered stands in for upstream's controller, which writes APIServices; it
-// only remembers what it is told.
+// registered replaces upstream's controller, which writes APIServices; it only records
+// calls.
 type registered struct {
 	mu    sync.Mutex
 	names sets.Set[string]

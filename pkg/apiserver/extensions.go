@@ -21,7 +21,7 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	generic := c.copyForDelegate()
 	etcd := c.extra.Etcd
 	etcd.SkipHealthEndpoints = true
-	// Upstream's recipe stores CRDs as v1beta1 for clusters of old; annex has none.
+	// Upstream stores CRDs as v1beta1 for old clusters; annex has none.
 	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
 	etcd.StorageConfig.EncodeVersioner = apiextensionsv1.SchemeGroupVersion
 	if err := etcd.ApplyTo(&generic); err != nil {
@@ -31,7 +31,8 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	if err := c.extra.APIEnablement.ApplyTo(&generic, apiextensionsapiserver.DefaultAPIResourceConfigSource(), apiextensionsapiserver.Scheme); err != nil {
 		return nil, fmt.Errorf("--runtime-config: %w", err)
 	}
-	// It is the server's own, which is made below and asked only by its requests.
+	// The lister belongs to the server that is created below, and only its requests use
+	// it.
 	var definitions definitionlisters.CustomResourceDefinitionLister
 	definition := func(name string) (types.UID, bool, error) {
 		served, err := definitions.Get(name)
@@ -58,9 +59,9 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	return server, nil
 }
 
-// copyForDelegate returns a copy of the generic configuration for one of the
-// outer or inner servers. Hooks belong to one server only and would be refused
-// as duplicates; each server has its own storage.
+// copyForDelegate returns a copy of the generic configuration for one of the outer or
+// inner servers. Hooks belong to one server only and would be rejected as duplicates;
+// each server has its own storage.
 func (c CompletedConfig) copyForDelegate() genericapiserver.Config {
 	generic := *c.generic
 	generic.PostStartHooks = map[string]genericapiserver.PostStartHookConfigEntry{}

@@ -35,7 +35,8 @@ import (
 
 // StorageProvider builds the storage of one API group.
 type StorageProvider interface {
-	// NewRESTStorage takes from getter where and how objects are stored.
+	// NewRESTStorage creates the storage of the group; getter provides the options of
+	// each resource.
 	NewRESTStorage(getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error)
 }
 

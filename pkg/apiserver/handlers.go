@@ -49,7 +49,7 @@ func (c CompletedConfig) buildHandlerChain(definitions crdinformers.CustomResour
 	}
 }
 
-// limitBodies puts the reading of bodies before the wait for a seat.
+// limitBodies reads bodies before a request waits for a seat.
 func (c *Config) limitBodies() {
 	if c.Generic.FlowControl != nil {
 		c.Generic.FlowControl = requestbody.FlowControl(c.Generic.FlowControl, c.Extra.BodyLimits)

@@ -19,9 +19,8 @@ import (
 	generatedopenapi "github.com/annex-dev/annex/pkg/generated/openapi"
 )
 
-// ConfigureOpenAPI sets the definitions of all compiled-in kinds, those of
-// every server in the chain, for both versions of OpenAPI. Server-side apply
-// needs them as much as readers do.
+// ConfigureOpenAPI sets the definitions of all compiled-in kinds of every server in the
+// chain, for both versions of OpenAPI. Server-side apply uses them too.
 func ConfigureOpenAPI(generic *genericapiserver.Config) {
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
 	namer := openapinamer.NewDefinitionNamer(scheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme)
@@ -36,11 +35,11 @@ func ConfigureOpenAPI(generic *genericapiserver.Config) {
 // groupVersionKinds is the extension that names the kinds a definition is of.
 const groupVersionKinds = "x-kubernetes-group-version-kind"
 
-// definitionName is what upstream asks for a definition's name and extensions.
+// definitionName returns a definition's name and extensions, for upstream.
 type definitionName = func(name string) (string, spec.Extensions)
 
-// servedKindsOnly leaves internal versions out of the documents. Kubernetes'
-// kinds have one Go type for both, which upstream does not expect.
+// servedKindsOnly drops internal versions from the documents. Kubernetes' kinds have
+// one Go type for both, which upstream does not expect.
 func servedKindsOnly(name definitionName) definitionName {
 	return func(definition string) (string, spec.Extensions) {
 		named, extensions := name(definition)

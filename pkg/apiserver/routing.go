@@ -17,7 +17,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/routing"
 )
 
-// newRouter makes what leads every resource to its Store.
+// newRouter creates the router, which assigns each resource to its Store.
 func newRouter(extra *ExtraConfig) (*routing.Router, error) {
 	cached, err := cachedResources(extra.Etcd)
 	if err != nil {
@@ -46,8 +46,8 @@ func cachedResources(etcd genericoptions.EtcdOptions) (func(schema.GroupResource
 	}, nil
 }
 
-// startRouting starts the informers that routes are read from. Readiness waits until
-// they know them: before, every custom resource would answer that it has no Store.
+// startRouting starts the informers that routes are read from. Readiness waits for
+// them: before, every custom resource would return that it has no Store.
 func (c CompletedConfig) startRouting(hook genericapiserver.PostStartHookContext) error {
 	c.extra.HostingInformers.StartWithContext(hook)
 	cache.WaitFor(hook, "routes", c.router.HasSyncedChecker())

@@ -81,7 +81,7 @@ type Config struct {
 	// DefaultStore is the spec that the Store "default" is created with.
 	DefaultStore hostingv1alpha1.StoreSpec
 
-	// events records events in the cluster that users look at: annex itself, or the
+	// events records events in the cluster that users inspect: annex itself, or the
 	// main cluster. It exists for one leadership.
 	events events.EventBroadcaster
 }

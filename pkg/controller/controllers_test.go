@@ -268,7 +268,7 @@ func TestEndOfLeadershipRemovesCABundleListeners(t *testing.T) {
 	led.end()
 	source[0]()
 	if told != 1 {
-		t.Errorf("the listener was told %d times, want once, before the end", told)
+		t.Errorf("the listener was called %d times, want once, before the end", told)
 	}
 }
 

@@ -45,13 +45,13 @@ func TestAggregatorDiscoversAllThatIsDefined(t *testing.T) {
 		user       string
 		starting   bool
 		code       int
-		asked      int64 // how often annex was asked at the least
+		asked      int64 // how often annex was queried at least
 	}{
-		"all is there":              {now: []string{"widgets", "gadgets"}, user: discoveryUser, code: http.StatusOK, asked: 2},
-		"one comes a moment later":  {now: []string{"widgets"}, later: []string{"widgets", "gadgets"}, user: discoveryUser, code: http.StatusOK, asked: 3},
-		"one never comes":           {now: []string{"widgets"}, user: discoveryUser, code: http.StatusOK, asked: 3},
-		"the old one is to come":    {now: []string{"gadgets"}, user: discoveryUser, starting: true, code: http.StatusServiceUnavailable, asked: 2},
-		"somebody else is not held": {now: nil, user: "admin", starting: true, code: http.StatusOK, asked: 1},
+		"all is there":               {now: []string{"widgets", "gadgets"}, user: discoveryUser, code: http.StatusOK, asked: 2},
+		"one comes a moment later":   {now: []string{"widgets"}, later: []string{"widgets", "gadgets"}, user: discoveryUser, code: http.StatusOK, asked: 3},
+		"one never comes":            {now: []string{"widgets"}, user: discoveryUser, code: http.StatusOK, asked: 3},
+		"the old one is to come":     {now: []string{"gadgets"}, user: discoveryUser, starting: true, code: http.StatusServiceUnavailable, asked: 2},
+		"another user does not wait": {now: nil, user: "admin", starting: true, code: http.StatusOK, asked: 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

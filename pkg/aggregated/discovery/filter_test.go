@@ -30,7 +30,7 @@ import (
 	"k8s.io/kube-openapi/pkg/handler3"
 )
 
-// knownMain is a main cluster that serves what it says.
+// knownMain is a main cluster with fixed APIs.
 type knownMain struct {
 	unknown   bool
 	defines   map[schema.GroupVersion]sets.Set[string]

@@ -64,7 +64,7 @@ func annexDocument() swagger {
 			"Groups": part("groups"), "Resources": part("resources"), "CRD": part("a CRD"), "Version": part("version"), "Foreign": part("foreign"),
 			"Store": part("a store", "definitions/"+objectMeta, "definitions/StoreSpec"), "StoreSpec": part("its spec", "definitions/StoreSpec"),
 			"WatchEvent": part("an event"), "Widget": part("a widget", "definitions/"+objectMeta), "Widgets": part("widgets, otherwise", "definitions/"+objectMeta),
-			objectMeta: part("metadata, as told in 1.37"), "Unused": part("nobody refers to it"),
+			objectMeta: part("metadata, as described in 1.37"), "Unused": part("unreferenced"),
 		},
 		Parameters: map[string]json.RawMessage{"pretty": json.RawMessage(`{"name":"pretty","in":"query","type":"string"}`), "unused": json.RawMessage(`{"name":"unused","in":"query","type":"string"}`)},
 	}

@@ -19,17 +19,16 @@ import (
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 )
 
-// APIs follows what the main cluster serves itself: its definitions and its
-// APIServices, no more of them than that takes. Every replica has one, since
-// every replica describes itself to the main cluster.
+// APIs watches the APIs that the main cluster serves itself, reduced to the parts of
+// definitions and APIServices that are used. Each replica has one, since each describes
+// itself to the main cluster.
 type APIs struct {
 	service      Service
 	definitions  apiextensionsinformers.SharedInformerFactory
 	registration aggregatorinformers.SharedInformerFactory
 }
 
-// APIs follows the main cluster once it runs. APIServices that lead to the Service
-// are annex's.
+// APIs creates the informers. APIServices that point to the Service are annex's.
 func (c *Cluster) APIs(service Service) (*APIs, error) {
 	a := &APIs{
 		service:      service,
@@ -37,10 +36,10 @@ func (c *Cluster) APIs(service Service) (*APIs, error) {
 		registration: aggregatorinformers.NewSharedInformerFactory(c.APIRegistration, informerResync),
 	}
 	if err := a.definitionInformer().SetTransform(bareDefinition); err != nil {
-		return nil, fmt.Errorf("follow the main cluster's definitions: %w", err)
+		return nil, fmt.Errorf("watch the main cluster's definitions: %w", err)
 	}
 	if err := a.apiServiceInformer().SetTransform(bareAPIService); err != nil {
-		return nil, fmt.Errorf("follow the main cluster's APIServices: %w", err)
+		return nil, fmt.Errorf("watch the main cluster's APIServices: %w", err)
 	}
 	return a, nil
 }
@@ -53,7 +52,7 @@ func (a *APIs) apiServiceInformer() cache.SharedIndexInformer {
 	return a.registration.Apiregistration().V1().APIServices().Informer()
 }
 
-// Run follows the main cluster until ctx is done.
+// Run runs the informers until ctx is done.
 func (a *APIs) Run(ctx context.Context) {
 	a.definitions.StartWithContext(ctx)
 	a.registration.StartWithContext(ctx)
@@ -62,7 +61,7 @@ func (a *APIs) Run(ctx context.Context) {
 	a.registration.Shutdown()
 }
 
-// HasSynced reports whether it is known what the main cluster serves.
+// HasSynced reports whether the APIs of the main cluster are known.
 func (a *APIs) HasSynced() bool {
 	return a.definitionInformer().HasSynced() && a.apiServiceInformer().HasSynced()
 }
@@ -71,7 +70,7 @@ func (a *APIs) HasSynced() bool {
 // serve, by their plural names.
 func (a *APIs) Defines(version schema.GroupVersion) sets.Set[string] {
 	defined := sets.New[string]()
-	// A lister reads memory; it has no way to fail.
+	// A lister reads memory and cannot fail.
 	all, _ := a.definitions.Apiextensions().V1().CustomResourceDefinitions().Lister().List(labels.Everything())
 	for _, definition := range all {
 		if definition.Spec.Group == version.Group && apiextensionshelpers.HasServedCRDVersion(definition, version.Version) &&
@@ -82,19 +81,19 @@ func (a *APIs) Defines(version schema.GroupVersion) sets.Set[string] {
 	return defined
 }
 
-// PublishedElsewhere reports whether the main cluster sends requests for a version
-// to somebody other than annex, itself included.
+// PublishedElsewhere reports whether the main cluster sends requests for a version to a
+// server other than annex, itself included.
 func (a *APIs) PublishedElsewhere(version schema.GroupVersion) bool {
 	apiService, err := a.registration.Apiregistration().V1().APIServices().Lister().Get(version.Version + "." + version.Group)
 	if err != nil {
-		// There is none: a lister reads memory and fails for no other reason.
+		// It does not exist: a lister reads memory and fails for no other reason.
 		return false
 	}
 	service := apiService.Spec.Service
 	return service == nil || service.Namespace != a.service.Namespace || service.Name != a.service.Name
 }
 
-// bareDefinition leaves out what is large: the schemas.
+// bareDefinition drops the schemas, which are large.
 func bareDefinition(obj any) (any, error) {
 	definition, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {
@@ -109,7 +108,7 @@ func bareDefinition(obj any) (any, error) {
 	return bare, nil
 }
 
-// bareAPIService leaves out the authorities, which all have.
+// bareAPIService drops the CA bundle, which all APIServices have.
 func bareAPIService(obj any) (any, error) {
 	apiService, ok := obj.(*apiregistrationv1.APIService)
 	if !ok {

@@ -20,13 +20,14 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// AuthenticationOptions tune how callers are recognised.
+// AuthenticationOptions tune the authentication of callers.
 type AuthenticationOptions struct {
-	// TokenCacheTTL is how long an answer about a token is remembered.
+	// TokenCacheTTL is how long the response of a TokenReview is cached.
 	TokenCacheTTL time.Duration
-	// TokenTimeout bounds one question about a token.
+	// TokenTimeout bounds one TokenReview.
 	TokenTimeout time.Duration
-	// QPS and Burst bound the questions; what is over waits. Anybody can cause one.
+	// QPS and Burst limit TokenReviews; those above the limit wait. An unauthenticated
+	// request can cause one.
 	QPS   float32
 	Burst int
 }
@@ -37,10 +38,10 @@ func DefaultAuthenticationOptions() AuthenticationOptions {
 	return AuthenticationOptions{TokenCacheTTL: upstream.CacheTTL, TokenTimeout: upstream.TokenRequestTimeout, QPS: reviewQPS, Burst: reviewBurst}
 }
 
-// Authenticator recognises callers as the main cluster says: by the headers of
-// its front proxy, its client certificates and its tokens. What it trusts is
-// followed while generic serves. Nobody is taken for anonymous, which upstream's
-// options would do to every caller that nothing recognises.
+// Authenticator authenticates callers by the headers of the main cluster's front proxy,
+// its client certificates and its tokens. Trusted authorities are reloaded while
+// generic serves. No caller is anonymous; upstream's options would make each
+// unauthenticated one so.
 func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.Config, o AuthenticationOptions) (authenticator.Request, error) {
 	clientCA, err := c.authority("main-client-ca", clientCAKey)
 	if err != nil {
@@ -51,15 +52,15 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 		return nil, err
 	}
 	knownClientCA, knownFrontProxy := &preloadedCA{dynamicCA: clientCA}, &preloadedCA{dynamicCA: frontProxy}
-	// Both are read once before annex serves: with nothing to trust yet, a caller
-	// would be refused for want of knowing better.
+	// Both are read once before annex serves: without them the first callers would get
+	// 401.
 	err = retry(ctx, c.Config.Host, func(ctx context.Context) error {
 		if err := frontProxy.RunOnce(ctx); err != nil {
-			return fmt.Errorf("read whom the main cluster trusts as a proxy: %w", explain(err))
+			return fmt.Errorf("read the main cluster's front proxy CA: %w", explain(err))
 		}
 		trust, err := c.Kube.CoreV1().ConfigMaps(AuthenticationNamespace).Get(ctx, AuthenticationConfigMap, metav1.GetOptions{})
 		if err != nil {
-			return fmt.Errorf("read whom the main cluster trusts: %w", explain(err))
+			return fmt.Errorf("read the main cluster's trusted CAs: %w", explain(err))
 		}
 		return errors.Join(knownFrontProxy.load(trust, requestHeaderCAKey), knownClientCA.load(trust, clientCAKey))
 	})
@@ -68,7 +69,7 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 	}
 	for _, trusted := range []dynamiccertificates.CAContentProvider{knownClientCA, knownFrontProxy} {
 		if err := generic.Authentication.ApplyClientCert(trusted, generic.SecureServing); err != nil {
-			return nil, fmt.Errorf("ask clients for certificates: %w", err)
+			return nil, fmt.Errorf("request client certificates: %w", err)
 		}
 	}
 	mainReviews, err := c.tokenReviewClient(o)
@@ -93,22 +94,23 @@ func (c *Cluster) Authenticator(ctx context.Context, generic *genericapiserver.C
 	generic.Authentication.RequestHeaderConfig = config.RequestHeaderConfig
 	delegated, definitions, err := config.New()
 	if err != nil {
-		return nil, fmt.Errorf("recognise callers as the main cluster does: %w", err)
+		return nil, fmt.Errorf("create the delegating authenticator: %w", err)
 	}
 	generic.OpenAPIConfig.SecurityDefinitions = definitions
 	return markingAuthenticator(delegated), nil
 }
 
-// authority follows one bundle of certificate authorities in the ConfigMap.
+// authority watches one bundle of certificate authorities in the ConfigMap.
 func (c *Cluster) authority(purpose, key string) (*dynamiccertificates.ConfigMapCAController, error) {
 	authority, err := dynamiccertificates.NewDynamicCAFromConfigMapController(purpose, AuthenticationNamespace, AuthenticationConfigMap, key, c.Kube)
 	if err != nil {
-		return nil, fmt.Errorf("follow %s of ConfigMap %s/%s: %w", key, AuthenticationNamespace, AuthenticationConfigMap, err)
+		return nil, fmt.Errorf("watch %s of ConfigMap %s/%s: %w", key, AuthenticationNamespace, AuthenticationConfigMap, err)
 	}
 	return authority, nil
 }
 
-// frontProxy follows who may say on whose behalf a request is, and in which headers.
+// frontProxy watches which client certificates may set the user in headers, and in
+// which.
 func (c *Cluster) frontProxy() (*genericoptions.DynamicRequestHeaderController, error) {
 	authority, err := c.authority("main-front-proxy", requestHeaderCAKey)
 	if err != nil {
@@ -127,7 +129,8 @@ func (c *Cluster) frontProxy() (*genericoptions.DynamicRequestHeaderController, 
 	}, nil
 }
 
-// tokenReviewClient is a client of its own: logins must not wait behind informers.
+// tokenReviewClient creates a separate client: authentication must not wait behind
+// informers.
 func (c *Cluster) tokenReviewClient(o AuthenticationOptions) (authenticationclient.AuthenticationV1Interface, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.TokenTimeout
@@ -135,7 +138,7 @@ func (c *Cluster) tokenReviewClient(o AuthenticationOptions) (authenticationclie
 	config.Wrap(newReviewTransport)
 	mainReviews, err := authenticationclient.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for TokenReviews: %w", err)
+		return nil, fmt.Errorf("create a client for TokenReviews: %w", err)
 	}
 	return newTokenReviews(mainReviews), nil
 }

@@ -14,14 +14,14 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// AuthorizationOptions tune the questions about who may act.
+// AuthorizationOptions tune SubjectAccessReviews.
 type AuthorizationOptions struct {
-	// AllowCacheTTL and DenyCacheTTL are how long an answer is remembered.
+	// AllowCacheTTL and DenyCacheTTL are how long responses are cached.
 	AllowCacheTTL, DenyCacheTTL time.Duration
-	// QPS and Burst bound the questions; what is over waits.
+	// QPS and Burst limit the reviews; those above the limit wait.
 	QPS   float32
 	Burst int
-	// Timeout bounds one question.
+	// Timeout bounds one review.
 	Timeout time.Duration
 }
 
@@ -37,7 +37,7 @@ func DefaultAuthorizationOptions() AuthorizationOptions {
 	}
 }
 
-// Authorizer asks the main cluster, by SubjectAccessReview, who may act.
+// Authorizer delegates authorization to the main cluster by SubjectAccessReviews.
 func (c *Cluster) Authorizer(o AuthorizationOptions) (authorizer.Authorizer, error) {
 	config := restclient.CopyConfig(c.Config)
 	config.Timeout = o.Timeout
@@ -45,7 +45,7 @@ func (c *Cluster) Authorizer(o AuthorizationOptions) (authorizer.Authorizer, err
 	config.Wrap(newReviewTransport)
 	mainReviews, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for SubjectAccessReviews: %w", err)
+		return nil, fmt.Errorf("create a client for SubjectAccessReviews: %w", err)
 	}
 	delegating, err := authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: mainReviews.AuthorizationV1(),
@@ -54,7 +54,7 @@ func (c *Cluster) Authorizer(o AuthorizationOptions) (authorizer.Authorizer, err
 		WebhookRetryBackoff:       genericoptions.DefaultAuthWebhookRetryBackoff(),
 	}.New()
 	if err != nil {
-		return nil, fmt.Errorf("authorize by SubjectAccessReview: %w", err)
+		return nil, fmt.Errorf("create the delegating authorizer: %w", err)
 	}
 	return markingAuthorizer(delegating), nil
 }

@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maincluster is the connection to the cluster that annex stands
-// behind: how to reach it, clients of it, and whom it lets log in and act.
+// Package maincluster connects to the main cluster: it holds clients of it, and
+// delegates authentication and authorization to it.
 package maincluster
 
 import (
@@ -22,20 +22,19 @@ import (
 )
 
 const (
-	// informerResync is how often informers hand out again what they have, as
-	// kube-apiserver's do.
+	// informerResync is how often informers deliver all objects again, as in
+	// kube-apiserver.
 	informerResync = 10 * time.Minute
 
-	// clientQPS and clientBurst bound what annex's informers and controllers ask
-	// of the main cluster. Logins and reviews have limits of their own.
+	// clientQPS and clientBurst limit the requests of annex's informers and controllers
+	// to the main cluster. Reviews have limits of their own.
 	clientQPS, clientBurst = 50, 100
 
 	// firstContactTimeout bounds one attempt to reach the main cluster at start.
 	firstContactTimeout = 10 * time.Second
 )
 
-// The ConfigMap in which a cluster tells aggregated servers whose certificates
-// and headers to trust.
+// The ConfigMap that tells aggregated servers which certificates and headers to trust.
 const (
 	AuthenticationNamespace = metav1.NamespaceSystem
 	AuthenticationConfigMap = "extension-apiserver-authentication"
@@ -43,14 +42,14 @@ const (
 	clientCAKey             = "client-ca-file"
 )
 
-// Location says how to reach the main cluster.
+// Location is how the main cluster is reached.
 type Location struct {
 	// Kubeconfig is the path of a kubeconfig; empty means the service account of
-	// the pod that annex runs in.
+	// annex's pod.
 	Kubeconfig string
 }
 
-// Config loads what the location names.
+// Config loads the client configuration of the location.
 func (l Location) Config() (*restclient.Config, error) {
 	if l.Kubeconfig == "" {
 		config, err := restclient.InClusterConfig()
@@ -69,7 +68,7 @@ func (l Location) Config() (*restclient.Config, error) {
 // Cluster holds clients of the main cluster.
 type Cluster struct {
 	Location Location
-	// Config has no limit on requests; clients that are made from it set their own.
+	// Config has no rate limit; clients that are created from it set their own.
 	Config *restclient.Config
 
 	Kube            kubernetes.Interface
@@ -77,11 +76,11 @@ type Cluster struct {
 	APIExtensions   apiextensionsclient.Interface
 	APIRegistration aggregatorclient.Interface
 
-	// Informers are for the server: admission plugins, flow control, Services.
+	// Informers are those of the server: admission plugins, flow control, Services.
 	Informers informers.SharedInformerFactory
 }
 
-// Open makes clients and talks to nobody yet.
+// Open creates the clients. It sends no request.
 func Open(location Location) (*Cluster, error) {
 	config, err := location.Config()
 	if err != nil {
@@ -98,20 +97,20 @@ func Open(location Location) (*Cluster, error) {
 	c.APIExtensions, errs[2] = apiextensionsclient.NewForConfig(limited)
 	c.APIRegistration, errs[3] = aggregatorclient.NewForConfig(limited)
 	if err := errors.Join(errs[:]...); err != nil {
-		return nil, fmt.Errorf("make clients of the main cluster: %w", err)
+		return nil, fmt.Errorf("create clients of the main cluster: %w", err)
 	}
 	c.Informers = informers.NewSharedInformerFactory(c.Kube, informerResync)
 	return c, nil
 }
 
-// Wait returns once the main cluster answers and lets annex read whom to trust,
-// or when ctx is done. Until then it says what it waits for.
+// Wait returns once the main cluster responds and annex can read the trusted
+// certificates, or when ctx is done. Meanwhile it logs the reason.
 func (c *Cluster) Wait(ctx context.Context) error {
 	return retry(ctx, c.Config.Host, c.firstContact)
 }
 
-// firstContact proves more than that the main cluster is up: annex has the right
-// to read the ConfigMap, and the cluster proxies to aggregated servers at all.
+// firstContact checks that the main cluster responds, that annex may read the
+// ConfigMap, and that the cluster proxies to aggregated servers at all.
 func (c *Cluster) firstContact(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, firstContactTimeout)
 	defer cancel()

@@ -11,22 +11,21 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// dynamicCA is upstream's follower of a bundle in the ConfigMap.
+// dynamicCA is upstream's watched bundle of the ConfigMap.
 type dynamicCA interface {
 	dynamiccertificates.CAContentProvider
 	dynamiccertificates.ControllerRunner
 }
 
-// preloadedCA is a bundle that is known from the first request on. Upstream's
-// follower knows nothing until its informer has run, which it does only while
-// annex serves already: whom the main cluster sent in that moment would be refused
-// with a 401.
+// preloadedCA is a bundle that is known from the first request on. Upstream's is empty
+// until its informer has synced, which runs only while annex serves already: requests
+// from the main cluster would get 401 meanwhile.
 type preloadedCA struct {
 	dynamicCA
 	initial dynamiccertificates.CAContentProvider // nil if there was none
 }
 
-// load takes the bundle from the ConfigMap; one without it is fine.
+// load reads the bundle from the ConfigMap; it may be missing.
 func (k *preloadedCA) load(trust *corev1.ConfigMap, key string) error {
 	content := trust.Data[key]
 	if content == "" {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// TestAuthoritiesAreKnownFromTheStart has a follower whose informer never runs.
+// TestAuthoritiesAreKnownFromTheStart uses a bundle whose informer never runs.
 func TestAuthoritiesAreKnownFromTheStart(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

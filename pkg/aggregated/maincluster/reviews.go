@@ -16,11 +16,11 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// reviewQPS and reviewBurst are what upstream's aggregated servers ask at most.
+// reviewQPS and reviewBurst are the limits of upstream's aggregated servers.
 const reviewQPS, reviewBurst = 200, 400
 
-// limitReviews bounds how many reviews a client asks for. Reviews of tokens that were
-// valid before have a limit of their own: a flood of others does not delay them.
+// limitReviews limits the reviews of a client. Reviews of tokens that were valid before
+// have a separate limit: a flood of others does not delay them.
 func limitReviews(config *restclient.Config, qps float32, burst int) {
 	config.RateLimiter = reviewLimiter{
 		RateLimiter: flowcontrol.NewTokenBucketRateLimiter(qps, burst),
@@ -48,10 +48,10 @@ func (l reviewLimiter) Wait(ctx context.Context) error {
 	return nil
 }
 
-// maxKnownTokens is how many tokens are remembered as valid before.
+// maxKnownTokens bounds the number of tokens that are remembered as valid.
 const maxKnownTokens = 10000
 
-// tokenReviews remembers which tokens were valid.
+// tokenReviews records which tokens were valid.
 type tokenReviews struct {
 	authenticationclient.AuthenticationV1Interface
 	known *lru.Cache // by the SHA-256 of the token

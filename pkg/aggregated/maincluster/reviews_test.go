@@ -19,8 +19,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// TestReviewsAreLimited asks about more tokens than the main cluster is to be asked
-// about in that time, and then about one that was valid before.
+// TestReviewsAreLimited sends more TokenReviews than the limit allows in that time, and
+// then one for a token that was valid before.
 func TestReviewsAreLimited(t *testing.T) {
 	t.Parallel()
 	const burst = 20

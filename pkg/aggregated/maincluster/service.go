@@ -55,10 +55,9 @@ func (s *Service) Set(value string) error {
 	return nil
 }
 
-// Lease is the name of the Lease, beside the Service, that the replica with the
-// controllers holds. Two annexes in one namespace have two.
+// Lease is the name of the Lease, in the namespace of the Service, that the replica
+// with the controllers holds. Two annexes in one namespace have two.
 func (s *Service) Lease() string { return s.Name + "-controllers" }
 
-// ServerName is the name that the main cluster asks a server behind the Service
-// for, and its certificate must be good for.
+// ServerName is the server name that the main cluster verifies behind the Service.
 func (s *Service) ServerName() string { return s.Name + "." + s.Namespace + ".svc" }

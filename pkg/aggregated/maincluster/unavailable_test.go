@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// respond is a main cluster that gives one answer, or none.
+// respond is a main cluster that returns one response, or none.
 type respond struct {
 	status int
 	err    error

@@ -1,12 +1,11 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servingca is what annex shows to the main cluster that proxies
-// requests to it, and what that cluster is told to verify it with.
+// Package servingca provides the certificate that annex serves to the main cluster,
+// and the CA bundle that the main cluster verifies it with.
 //
-// Shared is a CA of annex's own. It lives in a Secret of the main cluster, so
-// that all replicas sign with the same one, and is replaced in time without a
-// failed request:
+// Shared is a CA of annex's own. It is stored in a Secret of the main cluster, so
+// that all replicas sign with the same one, and is rotated without a failed request:
 //
 //	stable ── a third of its life is left ──▶ the next CA joins the bundle
 //	  ▲                                            │
@@ -16,9 +15,9 @@
 //	  │                                            ▼
 //	  └── its last certificate has expired ── replicas sign with the next CA
 //
-// Every replica drives this; the resource version of the Secret decides whose
-// step it is, and the losers read. What can tell two states apart is in the
-// Secret, so that any replica goes on where another one stopped.
+// Every replica takes these steps; the resource version of the Secret decides which
+// replica's write wins, and the others read it. All state is in the Secret, so that
+// any replica continues where another stopped.
 //
-// Provided is a certificate that somebody else made, with a file of authorities.
+// Provided is a certificate that another tool issues, with a file of authorities.
 package servingca

@@ -11,21 +11,21 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// Source is what annex serves with behind a main cluster. A *Shared and a
-// *Provided are one.
+// Source provides the serving certificate behind a main cluster. *Shared and *Provided
+// implement it.
 type Source interface {
-	// CABundle is what the main cluster verifies annex with, in PEM.
+	// CABundle verifies the serving certificate, in PEM.
 	CABundle() []byte
-	// AddListener has listener called whenever CABundle changes.
+	// AddListener registers a function that is called after each change of CABundle.
 	AddListener(listener func())
-	// ServingCert is the certificate and key that annex serves with. The server
-	// takes up a new one while it runs.
+	// ServingCert is the serving certificate and key. The server reloads it.
 	ServingCert() dynamiccertificates.CertKeyContentProvider
-	// Run keeps all that right until ctx is done.
+	// Run renews the certificate until ctx is done.
 	Run(ctx context.Context)
 }
 
-// dynamicServingCert holds what a Source makes known. Keys are kept in memory only.
+// dynamicServingCert holds the current certificate, key and bundle. Keys are kept in
+// memory only.
 type dynamicServingCert struct {
 	mu        sync.RWMutex
 	bundle    []byte
@@ -35,21 +35,21 @@ type dynamicServingCert struct {
 	certListeners   []dynamiccertificates.Listener
 }
 
-// CABundle is what the main cluster verifies annex with, in PEM.
+// CABundle verifies the serving certificate, in PEM.
 func (p *dynamicServingCert) CABundle() []byte {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return bytes.Clone(p.bundle)
 }
 
-// AddListener has listener called whenever CABundle changes.
+// AddListener registers a function that is called after each change of CABundle.
 func (p *dynamicServingCert) AddListener(listener func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.bundleListeners = append(p.bundleListeners, listener)
 }
 
-// ServingCert is the certificate and key that annex serves with.
+// ServingCert is the serving certificate and key.
 func (p *dynamicServingCert) ServingCert() dynamiccertificates.CertKeyContentProvider {
 	return servingCert{p}
 }
@@ -77,7 +77,7 @@ func (p *dynamicServingCert) setCert(cert, key []byte) {
 	}
 }
 
-// servingCert is how upstream's server asks for the certificate.
+// servingCert implements upstream's interface of a serving certificate.
 type servingCert struct{ of *dynamicServingCert }
 
 func (servingCert) Name() string { return "published-serving-cert" }

@@ -13,7 +13,7 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// The names that certificates have in the metrics of package pki.
+// The names of certificates in the metrics of package pki.
 const (
 	servingMetric    = "published-serving"
 	caMetric         = "published-ca"
@@ -25,8 +25,8 @@ var refused = metrics.NewGauge(&metrics.GaugeOpts{
 	Namespace: "annex",
 	Subsystem: "published_certificate",
 	Name:      "refused",
-	Help: "1 while what the Secret or the files of the published certificate contain is refused " +
-		"and annex goes on with what it had, 0 otherwise.",
+	Help: "1 while the Secret or the files of the published certificate are invalid " +
+		"and annex keeps the previous content, 0 otherwise.",
 	StabilityLevel: metrics.ALPHA,
 })
 
@@ -41,7 +41,7 @@ func observeRefused(is bool) {
 	refused.Set(value)
 }
 
-// observe tells of a certificate, or of none.
+// observe sets the metrics of a certificate, or removes them.
 func observe(name string, certificate *x509.Certificate) {
 	if certificate == nil {
 		pki.Forget(name)

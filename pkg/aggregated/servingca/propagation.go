@@ -17,9 +17,9 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// caBundlePropagated reports whether every APIService of this annex that leads to a Service
-// is verified with all of these authorities. The main cluster is asked, not a
-// cache: the answer decides what annex serves with.
+// caBundlePropagated reports whether each of annex's APIServices that points to a
+// Service has all of these authorities in its CA bundle. It reads from the main cluster
+// and not from a cache, because the result decides which certificate annex serves.
 func caBundlePropagated(ctx context.Context, mainAPIServices apiregistrationclient.APIServiceInterface, namespace, name string, authorities []*x509.Certificate) (bool, error) {
 	ours := labels.Set{hostingv1alpha1.PublishedByLabel: hostingv1alpha1.PublishedBy(namespace, name)}
 	found, err := mainAPIServices.List(ctx, metav1.ListOptions{LabelSelector: ours.String()})
@@ -35,7 +35,7 @@ func caBundlePropagated(ctx context.Context, mainAPIServices apiregistrationclie
 	return true, nil
 }
 
-// contains is false for a bundle that nobody can read, too.
+// contains returns false for an unreadable bundle.
 func contains(bundle []byte, authorities []*x509.Certificate) bool {
 	has, err := pki.ParseBundle(bundle)
 	if err != nil {

@@ -21,44 +21,43 @@ import (
 )
 
 // pollInterval is how often the files are read. A mounted Secret changes through
-// links that file notifications miss.
+// symlinks that file notifications miss.
 const pollInterval = 5 * time.Second
 
-// ProvidedConfig is what a Provided needs.
+// ProvidedConfig is the configuration of a Provided.
 type ProvidedConfig struct {
 	// CertFile and KeyFile are --tls-cert-file and --tls-private-key-file.
 	CertFile, KeyFile string
 	// CAFile is --publish-ca-file.
 	CAFile string
-	// MainAPIServices tell what the main cluster verifies annex with.
+	// MainAPIServices are read for their CA bundles.
 	MainAPIServices apiregistrationclient.APIServiceInterface
-	// Namespace and Name are those of the Service that leads to annex.
+	// Namespace and Name are those of annex's Service.
 	Namespace, Name string
-	// Lifetimes must be valid; only the propagation time counts.
+	// Lifetimes must be valid; only the propagation time is used.
 	Lifetimes Lifetimes
-	// Clock is the real one when it is nil.
+	// Clock is the real one if nil.
 	Clock clock.Clock
 }
 
-// Provided is a certificate that somebody else makes and renews, with the
-// authorities that it is verified with.
+// Provided is a certificate that another tool issues and renews, with the authorities
+// that verify it.
 //
-// Renewed by an authority that was published before, it is served at once. By a
-// new one, it is served only after every APIService has carried that one for the
-// propagation time: also whoever replaces all files in one go, as cert-manager
-// does, loses no request.
+// A certificate of an authority that was published before is served at once, one of a
+// new authority only after every APIService has had it for the propagation time: no
+// request fails, even if all files are replaced together, as cert-manager does.
 type Provided struct {
 	dynamicServingCert
 
 	config ProvidedConfig
 
-	// What follows is Run's, once Open is done.
+	// These fields belong to Run after Open.
 	read     [3][]byte // the files as last read
 	wanted   provided  // what they have in them, when that is good
 	served   provided  // what annex serves
 	servedAt time.Time
-	// published is the bundle, settled the part of it that the main cluster has
-	// had for the propagation time; carriedSince is since when it has had all.
+	// published is the bundle, settled the part of it that the main cluster has had for
+	// the propagation time; propagatedSince is since when all of it was propagated.
 	published, settled []*x509.Certificate
 	propagatedSince    time.Time
 }
@@ -72,8 +71,7 @@ type provided struct {
 
 var _ Source = &Provided{}
 
-// OpenProvided reads the files and makes sure that they fit together and to the
-// Service.
+// OpenProvided reads the files and checks that they match each other and the Service.
 func OpenProvided(config ProvidedConfig) (*Provided, error) {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -89,8 +87,8 @@ func OpenProvided(config ProvidedConfig) (*Provided, error) {
 	return p, nil
 }
 
-// Run reads the files again and again until ctx is done. What is not good is
-// logged once, and annex goes on with what it had.
+// Run reads the files periodically until ctx is done. An invalid file is logged once,
+// and annex keeps its previous content.
 func (p *Provided) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	var told string
@@ -108,7 +106,7 @@ func (p *Provided) Run(ctx context.Context) {
 			told = ""
 		case ctx.Err() == nil && err.Error() != told:
 			told = err.Error()
-			logger.Error(err, "Could not take up the provided certificate, goes on with the one before")
+			logger.Error(err, "Could not use the provided certificate, keeping the previous one")
 		}
 		timer.Reset(min(pollInterval, p.config.Lifetimes.interval()))
 	}
@@ -117,11 +115,11 @@ func (p *Provided) Run(ctx context.Context) {
 func (p *Provided) sync(ctx context.Context) error {
 	refused := p.reload()
 	observeRefused(refused != nil)
-	// What was good before is still to be published and served.
+	// The previous content is still published and served.
 	return errors.Join(refused, p.settle(ctx))
 }
 
-// reload reads the files. Only what is good in itself becomes wanted.
+// reload reads the files. Only valid content becomes wanted.
 func (p *Provided) reload() error {
 	var read [3][]byte
 	for i, file := range []struct{ flag, path string }{
@@ -164,9 +162,9 @@ func (p *Provided) parse(read [3][]byte) (provided, error) {
 	return wanted, nil
 }
 
-// settle publishes and serves what is wanted, as far as that is safe already.
-// The old authorities stay in the bundle until every replica has had the time to
-// serve with the new certificate.
+// settle publishes and serves the wanted content as far as that is safe. The previous
+// authorities stay in the bundle until every replica has had the time to serve the new
+// certificate.
 func (p *Provided) settle(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	if merged := union(p.published, p.wanted.bundle); len(merged) > len(p.published) {
@@ -186,7 +184,8 @@ func (p *Provided) settle(ctx context.Context) error {
 	return err
 }
 
-// waitForPropagation looks whether the main cluster has all of the bundle, and for how long.
+// waitForPropagation checks whether, and since when, the main cluster has the whole
+// bundle.
 func (p *Provided) waitForPropagation(ctx context.Context) error {
 	if len(p.settled) == len(p.published) {
 		return nil
@@ -210,7 +209,7 @@ func (p *Provided) publish(logger klog.Logger, bundle []*x509.Certificate) {
 	p.published, p.propagatedSince = bundle, time.Time{}
 	p.setBundle(pki.EncodeBundle(bundle))
 	observe(caMetric, first(bundle))
-	logger.V(2).Info("Publishes authorities", "count", len(bundle), "file", p.config.CAFile)
+	logger.V(2).Info("Publishing authorities", "count", len(bundle), "file", p.config.CAFile)
 }
 
 func (p *Provided) serve(logger klog.Logger) {
@@ -220,7 +219,7 @@ func (p *Provided) serve(logger klog.Logger) {
 	p.served, p.servedAt = p.wanted, p.config.Clock.Now()
 	p.setCert(p.served.cert, p.served.key)
 	observe(servingMetric, p.served.chain[0])
-	logger.V(2).Info("Serves with the provided certificate", "expires", p.served.chain[0].NotAfter, "file", p.config.CertFile)
+	logger.V(2).Info("Serving the provided certificate", "expires", p.served.chain[0].NotAfter, "file", p.config.CertFile)
 }
 
 func (p *Provided) verify(chain, authorities []*x509.Certificate) error {

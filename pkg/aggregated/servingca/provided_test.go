@@ -19,7 +19,7 @@ import (
 
 const serviceName = "annex.annex-system.svc"
 
-// brought are files that somebody else keeps.
+// brought are files that another tool maintains.
 type brought struct {
 	t     *testing.T
 	dir   string
@@ -218,7 +218,7 @@ func TestProvidedIsRenewed(t *testing.T) {
 	b.cert(ca, serviceName)
 	b.check(p, "renewed by the same CA", time.Second, ca, ca)
 	if after, _ := p.ServingCert().CurrentCertKeyContent(); string(after) == string(before) || served.n != 1 {
-		t.Errorf("a certificate of the same CA is not served at once; the server was told %d times", served.n)
+		t.Errorf("a certificate of the same CA is not served at once; the server was notified %d times", served.n)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestProvidedMovesToAnotherCAInSteps(t *testing.T) {
 	b.check(p, "carried", time.Hour, first, first, second)
 	b.cert(second, serviceName)
 	b.check(p, "the certificate follows at once", time.Second, second, first, second)
-	b.check(p, "both stay as the file says", 5*time.Hour, second, first, second)
+	b.check(p, "both stay, as in the file", 5*time.Hour, second, first, second)
 	b.bundle(second)
 	b.check(p, "the first is taken out", time.Second, second, second)
 }
@@ -285,7 +285,7 @@ func TestProvidedDoesNotLetTheOldOneExpire(t *testing.T) {
 	b.clock.Step(98 * time.Hour)
 	b.cert(second, serviceName)
 	b.bundle(second)
-	b.check(p, "nobody carries it", time.Second, first, first, second)
+	b.check(p, "no APIService has it", time.Second, first, first, second)
 	b.check(p, "but the old one expires within the propagation time", time.Hour, second, first, second)
 }
 

@@ -10,19 +10,19 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// step says what a state needs, for the log. The empty one is nothing.
+// step is a log message about a change of state; the empty one means no change.
 type step string
 
 const (
 	stepDropPrevious step = "The previous serving CA left the bundle: no certificate of it can be in use"
 	stepAddNext      step = "The next serving CA joined the bundle"
-	stepCarried      step = "Every APIService carries the next serving CA"
+	stepCarried      step = "Every APIService has the next serving CA"
 	stepNotCarried   step = "An APIService lost the next serving CA"
-	stepPromote      step = "Serving certificates are signed by the next CA from now on"
-	stepReplace      step = "The serving CA had expired and was replaced; requests fail until the APIServices carry the new one"
+	stepPromote      step = "The next CA signs serving certificates"
+	stepReplace      step = "The serving CA had expired and was replaced; requests fail until the APIServices have the new one"
 )
 
-// newState is for when there is nothing yet.
+// newState is the first state.
 func newState(now time.Time, l Lifetimes) (*State, error) {
 	signing, err := newCA(now.Add(-time.Hour), now, l)
 	if err != nil {
@@ -39,9 +39,8 @@ func newCA(notBefore, now time.Time, l Lifetimes) (*pki.Authority, error) {
 	return made, nil
 }
 
-// advance returns the state that follows, and why, or the same state when there
-// is nothing to do. carried says whether every APIService that leads to annex
-// carries all of the state's bundle.
+// advance returns the next state and its step, or the same state if no step is due.
+// carried reports whether every APIService of annex has the whole bundle of the state.
 func advance(s *State, carried bool, now time.Time, l Lifetimes) (*State, step, error) {
 	if len(s.Previous) > 0 && !now.Before(s.PreviousUntil) {
 		next := *s
@@ -54,7 +53,7 @@ func advance(s *State, carried bool, now time.Time, l Lifetimes) (*State, step, 
 	return finish(s, carried, now, l)
 }
 
-// begin decides whether it is time for a next CA.
+// begin decides whether a next CA is due.
 func begin(s *State, now time.Time, l Lifetimes) (*State, step, error) {
 	expires := s.Signing.Certificate().NotAfter
 	switch {
@@ -65,7 +64,7 @@ func begin(s *State, now time.Time, l Lifetimes) (*State, step, error) {
 	case len(s.Previous) > 0 || now.Before(expires.Add(-l.CA/3)):
 		return s, "", nil
 	}
-	// It is as good in the past as the CA before it, for a replica or a main
+	// It is valid from the same time as the previous CA, for a replica or a main
 	// cluster whose clock is behind.
 	made, err := newCA(s.Signing.Certificate().NotBefore, now, l)
 	if err != nil {
@@ -82,8 +81,8 @@ func finish(s *State, carried bool, now time.Time, l Lifetimes) (*State, step, e
 		replaced, err := newState(now, l)
 		return replaced, stepReplace, err
 	}
-	// An APIService that cannot be put right must not take the others with it
-	// when the CA expires: those that carry the bundle go on.
+	// An APIService that cannot be updated must not break the others when the CA
+	// expires: those with the bundle keep working.
 	overdue := !now.Before(s.Signing.Certificate().NotAfter.Add(-l.Propagation))
 	waited := carried && !s.CarriedSince.IsZero() && now.Sub(s.CarriedSince) >= l.Propagation
 	next := *s

@@ -42,14 +42,14 @@ func TestAdvance(t *testing.T) {
 		at      time.Duration
 		want    step
 	}{
-		"young":                             {stable, true, 199 * hour, ""},
+		"new":                               {stable, true, 199 * hour, ""},
 		"a third is left":                   {stable, true, 200 * hour, stepAddNext},
 		"nothing is published":              {stable, false, 200 * hour, stepAddNext},
 		"clock is behind":                   {stable, true, -1000 * hour, ""},
 		"asked for":                         {asked(stable), true, hour, stepAddNext},
 		"asked for while rotating":          {asked(rotating), true, 202 * hour, stepCarried},
 		"asked for again soon":              {asked(promoted), true, 204 * hour, stepAddNext},
-		"expired while nobody ran":          {stable, true, 300 * hour, stepReplace},
+		"expired without replicas":          {stable, true, 300 * hour, stepReplace},
 		"next is not carried yet":           {rotating, false, 202 * hour, ""},
 		"next is carried now":               {rotating, true, 202 * hour, stepCarried},
 		"next is carried for too short":     {carriedSince(202 * hour), true, 202*hour + 59*time.Minute, ""},
@@ -58,7 +58,7 @@ func TestAdvance(t *testing.T) {
 		"next was lost at the last moment":  {carriedSince(202 * hour), false, 203 * hour, stepNotCarried},
 		"next is never carried, CA lives":   {rotating, false, 298 * hour, ""},
 		"next is never carried, CA expires": {rotating, false, 299 * hour, stepPromote},
-		"both expired while nobody ran":     {rotating, true, 501 * hour, stepReplace},
+		"both expired without replicas":     {rotating, true, 501 * hour, stepReplace},
 		"previous may be in use":            {promoted, true, 233*hour + 59*time.Minute, ""},
 		"previous cannot be in use":         {promoted, true, 234 * hour, stepDropPrevious},
 		"previous before the next rotation": {promoted, true, 450 * hour, stepDropPrevious},
@@ -88,10 +88,10 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestRotationKeepsWhatIsInUse goes through three lives of a CA in steps and looks
-// at each that whoever read any earlier bundle long enough ago, or the one of now,
-// verifies every certificate that can be in use.
-func TestRotationKeepsWhatIsInUse(t *testing.T) {
+// TestRotationKeepsCertificatesInUse goes through three lifetimes of a CA in steps. At
+// each, the current bundle and every earlier one that was read long enough ago must
+// verify every certificate that can be in use.
+func TestRotationKeepsCertificatesInUse(t *testing.T) {
 	t.Parallel()
 	state := mustState(t, epoch)
 	inUse := map[string]*pki.Pair{} // the last one of each CA
@@ -106,7 +106,7 @@ func TestRotationKeepsWhatIsInUse(t *testing.T) {
 		if due != "" {
 			steps = append(steps, due)
 		}
-		// A replica that did not hear of this step yet signs with the CA before.
+		// A replica that has not read this step yet signs with the previous CA.
 		for _, signer := range []*State{state, next} {
 			pair, err := signer.Signing.Issue(pki.ServingTemplate(nil, "annex.annex-system.svc"), now, lifetimes.Certificate)
 			if err != nil {

@@ -26,31 +26,31 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// errConflict is a write that another replica was ahead of.
+// errConflict is returned if another replica wrote first.
 var errConflict = errors.New("another replica changed the Secret at the same time")
 
 const (
-	// retryInterval is how soon to try again after the first failure; the
-	// interval of the lifetimes is the longest.
+	// retryInterval is the delay after the first failure; the interval of the lifetimes
+	// is the longest.
 	retryInterval = 250 * time.Millisecond
-	// conflictInterval is how soon to read what another replica wrote.
+	// conflictInterval is the delay before reading what another replica wrote.
 	conflictInterval = 10 * time.Millisecond
 )
 
-// SharedConfig is what a Shared needs.
+// SharedConfig is the configuration of a Shared.
 type SharedConfig struct {
 	// Main reads and writes the Secret.
 	Main kubernetes.Interface
-	// MainAPIServices tell what the main cluster verifies annex with.
+	// MainAPIServices are read for their CA bundles.
 	MainAPIServices apiregistrationclient.APIServiceInterface
-	// Namespace and Name are those of the Service that leads to annex.
+	// Namespace and Name are those of annex's Service.
 	Namespace, Name string
-	// BindAddress and ExtraNames go into the certificate beside the Service's names.
+	// BindAddress and ExtraNames are added to the Service's names in the certificate.
 	BindAddress net.IP
 	ExtraNames  []string
 	// Lifetimes must be valid.
 	Lifetimes Lifetimes
-	// Clock is the real one when it is nil.
+	// Clock is the real one if nil.
 	Clock clock.Clock
 }
 
@@ -61,7 +61,7 @@ type Shared struct {
 	config    SharedConfig
 	triggered chan struct{}
 
-	// syncing guards what follows; only Open and Run sync.
+	// syncing guards the following fields; only Open and Run sync.
 	syncing sync.Mutex
 	state   *State // as last read or written
 	leaf    *pki.Pair
@@ -69,7 +69,7 @@ type Shared struct {
 
 var _ Source = &Shared{}
 
-// NewShared returns a Shared that knows nothing yet: Open it before anything else.
+// NewShared returns a Shared that has to be opened.
 func NewShared(config SharedConfig) *Shared {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -77,9 +77,9 @@ func NewShared(config SharedConfig) *Shared {
 	return &Shared{config: config, triggered: make(chan struct{}, 1)}
 }
 
-// Open reads the CA, or makes it if this replica is the first, and signs the
-// serving certificate. It may be called again after an error, unless that is an
-// ErrUnusable, which only a person can mend.
+// Open reads the CA, or creates it if this replica is the first, and signs the serving
+// certificate. It may be called again after an error, except an ErrUnusable, which
+// needs an operator.
 func (s *Shared) Open(ctx context.Context) error {
 	for {
 		err := s.sync(ctx)
@@ -89,8 +89,8 @@ func (s *Shared) Open(ctx context.Context) error {
 	}
 }
 
-// Run takes its part in rotating the CA and renews the certificate until ctx is
-// done. What fails is tried again, with what annex has in use until then.
+// Run rotates the CA together with other replicas and renews the certificate until ctx
+// is done. It retries failed steps and keeps using the current CA meanwhile.
 func (s *Shared) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -110,7 +110,7 @@ func (s *Shared) Run(ctx context.Context) {
 		case ctx.Err() == nil:
 			if err.Error() != told {
 				told = err.Error()
-				logger.Error(err, "Could not check the serving CA, will try again and goes on with the one in use")
+				logger.Error(err, "Could not check the serving CA, retrying with the current one in use")
 			}
 			delay = min(backoff, delay)
 			backoff *= 2
@@ -128,8 +128,8 @@ func (s *Shared) Run(ctx context.Context) {
 	}
 }
 
-// watch looks at the Secret as soon as it changes. The content of the event does
-// not count: what is decided is decided on a fresh read.
+// watch triggers a sync when the Secret changes. The sync reads the Secret again and
+// ignores the content of the event.
 func (s *Shared) watch(ctx context.Context) {
 	factory := informers.NewSharedInformerFactoryWithOptions(s.config.Main, 0,
 		informers.WithNamespace(s.config.Namespace),
@@ -146,7 +146,7 @@ func (s *Shared) watch(ctx context.Context) {
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: trigger, UpdateFunc: func(_, changed any) { trigger(changed) }, DeleteFunc: trigger,
 	}); err != nil {
-		klog.FromContext(ctx).Error(err, "Could not watch the Secret of the serving CA, looks at it from time to time")
+		klog.FromContext(ctx).Error(err, "Could not watch the Secret of the serving CA, polling it")
 		return
 	}
 	informer.RunWithContext(ctx)
@@ -164,7 +164,7 @@ func (s *Shared) sync(ctx context.Context) error {
 	observeRefused(err != nil)
 	if err != nil {
 		if s.state != nil {
-			// Nobody rotates a CA that nobody can read: renewing with it is safe.
+			// No replica rotates an unreadable CA: renewing with the last one is safe.
 			err = errors.Join(err, s.use(ctx, s.state))
 		}
 		return err
@@ -200,8 +200,8 @@ func (s *Shared) advance(ctx context.Context, state *State) (*State, step, error
 	return advance(state, everywhere, s.config.Clock.Now(), s.config.Lifetimes)
 }
 
-// read gets the Secret, or makes it: from what is in memory if somebody deleted
-// it while annex runs, for what was signed must stay good.
+// read gets the Secret, or creates it: from memory if it was deleted while annex runs,
+// because the certificates it signed must stay valid.
 func (s *Shared) read(ctx context.Context) (*corev1.Secret, error) {
 	mainSecrets := s.config.Main.CoreV1().Secrets(s.config.Namespace)
 	secret, err := mainSecrets.Get(ctx, SecretName(s.config.Name), metav1.GetOptions{})
@@ -211,9 +211,9 @@ func (s *Shared) read(ctx context.Context) (*corev1.Secret, error) {
 	if !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("read the serving CA in the main cluster: %w", err)
 	}
-	state, message := s.state, "The Secret of the serving CA was deleted, put it back"
+	state, message := s.state, "The Secret of the serving CA was deleted, restored it"
 	if state == nil {
-		message = "Made the serving CA"
+		message = "Created the serving CA"
 		if state, err = newState(s.config.Clock.Now(), s.config.Lifetimes); err != nil {
 			return nil, err
 		}
@@ -231,16 +231,16 @@ func (s *Shared) read(ctx context.Context) (*corev1.Secret, error) {
 		return nil, errConflict
 	}
 	if apierrors.IsNotFound(err) {
-		err = fmt.Errorf("%w; make the namespace of --publish-service, as artifacts/deploy does", err)
+		err = fmt.Errorf("%w; create the namespace of --publish-service, as artifacts/deploy does", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("keep the serving CA in the main cluster: %w", err)
+		return nil, fmt.Errorf("create the serving CA in the main cluster: %w", err)
 	}
 	klog.FromContext(ctx).Info(message, "secret", klog.KObj(secret))
 	return secret, nil
 }
 
-// write succeeds only if nobody wrote since the Secret was read.
+// write fails if the Secret was written since it was read.
 func (s *Shared) write(ctx context.Context, secret *corev1.Secret, state *State) (*corev1.Secret, error) {
 	secret = secret.DeepCopy()
 	if err := state.Write(secret); err != nil {
@@ -256,12 +256,11 @@ func (s *Shared) write(ctx context.Context, secret *corev1.Secret, state *State)
 	return written, nil
 }
 
-// use makes a state the one in use: the bundle first, then a certificate that it
-// verifies.
+// use applies a state: the bundle first, then a certificate that it verifies.
 func (s *Shared) use(ctx context.Context, state *State) error {
 	logger := klog.FromContext(ctx)
 	if s.state != nil && !contains(s.state.Bundle(), []*x509.Certificate{state.Signing.Certificate()}) {
-		logger.Error(nil, "The serving CA was replaced without overlap; requests fail until the APIServices carry the new one")
+		logger.Error(nil, "The serving CA was replaced without overlap; requests fail until the APIServices have the new one")
 	}
 	s.state = state
 	s.setBundle(state.Bundle())
@@ -282,7 +281,7 @@ func (s *Shared) use(ctx context.Context, state *State) error {
 	s.leaf = leaf
 	s.setCert(leaf.CertPEM, leaf.KeyPEM)
 	observe(servingMetric, leaf.Cert)
-	logger.V(2).Info("Serves with a new certificate", "expires", leaf.Cert.NotAfter, "ca", state.Signing.Certificate().Subject)
+	logger.V(2).Info("Serving a new certificate", "expires", leaf.Cert.NotAfter, "ca", state.Signing.Certificate().Subject)
 	return nil
 }
 

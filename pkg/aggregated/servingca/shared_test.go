@@ -24,13 +24,13 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// counter counts the certificates that a server was told of.
+// counter counts the certificates that a server was notified of.
 type counter struct{ n int }
 
 func (c *counter) Enqueue() { c.n++ }
 
-// mainFake is a main cluster for replicas of one process. It does not know
-// conflicts; the tests on a real one do.
+// mainFake is a main cluster for replicas of one process. It returns no conflicts; the
+// tests on a real one cover those.
 type mainFake struct {
 	kube       *fake.Clientset
 	aggregator *aggregatorfake.Clientset
@@ -135,7 +135,7 @@ func TestSharedRotates(t *testing.T) {
 	phase := func(what string, at time.Duration, wantTold, wantServed, wantBundle int) {
 		t.Helper()
 		main.clock.SetTime(epoch.Add(at))
-		// b sees what a did, or the other way round.
+		// b reads what a wrote, and a what b wrote.
 		mustOpen(t, b, a)
 		bundle, err := pki.ParseBundle(a.CABundle())
 		if err != nil {
@@ -152,7 +152,7 @@ func TestSharedRotates(t *testing.T) {
 			}
 		}
 	}
-	phase("young", time.Hour, 0, 0, 1)
+	phase("new", time.Hour, 0, 0, 1)
 	phase("renewed", 21*time.Hour, 0, 1, 1)
 	phase("next is there", 200*time.Hour, 1, 2, 2)
 	carry("v1.a")
@@ -163,7 +163,7 @@ func TestSharedRotates(t *testing.T) {
 	phase("the old one may be in use", 204*time.Hour+30*time.Hour, 1, 4, 2)
 	phase("the old one is gone", 204*time.Hour+31*time.Hour, 2, 4, 1)
 	if string(a.CABundle()) == old {
-		t.Error("the bundle is the one of before")
+		t.Error("the bundle has not changed")
 	}
 }
 
@@ -203,7 +203,7 @@ func TestUnusableSecretIsNotTouched(t *testing.T) {
 			bundle := string(running.CABundle())
 			main.change(t, damage)
 			before := main.secret(t)
-			// Time to renew the certificate, and to rotate.
+			// The certificate is due for renewal, and the CA for rotation.
 			main.clock.Step(250 * time.Hour)
 			for what, replica := range map[string]*Shared{"running": running, "starting": main.replica()} {
 				if err := replica.Open(t.Context()); !errors.Is(err, ErrUnusable) {
@@ -228,7 +228,7 @@ func TestMainClusterThatRefuses(t *testing.T) {
 	t.Parallel()
 	for verb, want := range map[string]string{
 		"get":    "read the serving CA in the main cluster",
-		"create": "keep the serving CA in the main cluster",
+		"create": "create the serving CA in the main cluster",
 	} {
 		main := newMainFake()
 		main.kube.PrependReactor(verb, "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -242,9 +242,9 @@ func TestMainClusterThatRefuses(t *testing.T) {
 	}
 }
 
-// TestRotationWaitsForAnAnswer keeps the old CA while nobody knows what the
-// APIServices carry.
-func TestRotationWaitsForAnAnswer(t *testing.T) {
+// TestRotationWaitsForAResponse keeps the previous CA while the APIServices cannot be
+// read.
+func TestRotationWaitsForAResponse(t *testing.T) {
 	t.Parallel()
 	main := newMainFake()
 	a := main.replica()
@@ -257,13 +257,13 @@ func TestRotationWaitsForAnAnswer(t *testing.T) {
 		wantError(t, a.Open(t.Context()), "list the APIServices of annex", "away")
 	}
 	if state := mustParse(t, main.secret(t)); state.Next == nil || !state.CarriedSince.IsZero() || len(state.Previous) > 0 {
-		t.Errorf("the rotation went on: %v", subjects(state.Certificates()))
+		t.Errorf("the rotation continued: %v", subjects(state.Certificates()))
 	}
 }
 
-// TestRunFollowsTheSecret has a running replica take up what another one wrote
-// without waiting for the next look.
-func TestRunFollowsTheSecret(t *testing.T) {
+// TestRunWatchesTheSecret checks that a running replica uses what another one wrote
+// without waiting for the next interval.
+func TestRunWatchesTheSecret(t *testing.T) {
 	t.Parallel()
 	main := newMainFake()
 	a := main.replica()

@@ -18,60 +18,59 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// SecretName is the Secret in which replicas share their CA, beside the Service
-// that leads to them. Two annexes in one namespace have two.
+// SecretName is the Secret in which replicas share their CA, in the namespace of their
+// Service. Two annexes in one namespace have two.
 func SecretName(service string) string { return service + "-serving-ca" }
 
 const (
-	// SecretType keeps others from taking it for one of theirs, and annex from
-	// taking one of theirs for its own.
+	// SecretType distinguishes the Secret from those of other tools.
 	SecretType corev1.SecretType = "annex.dev/serving-ca"
 
 	// CertKey is the CA that signs.
 	CertKey = "ca.crt"
 	// PrivateKey is its key.
 	PrivateKey = "ca.key"
-	// NextCertKey is the CA that will sign next, if any.
+	// NextCertKey is the CA that signs next, if any.
 	NextCertKey = "next.crt"
 	// NextPrivateKey is its key.
 	NextPrivateKey = "next.key"
-	// BundleKey holds every CA that serving certificates are verified with, the
-	// oldest first. One that is neither of those above signs no more.
+	// BundleKey holds every CA that verifies serving certificates, the oldest first.
+	// One that is neither of those above has stopped signing.
 	BundleKey = "ca-bundle.crt"
 
-	// CarriedSinceAnnotation is since when every APIService of annex's has been
-	// seen with a bundle that has the next CA in it.
+	// CarriedSinceAnnotation is since when every APIService of annex has had a bundle
+	// with the next CA.
 	CarriedSinceAnnotation = "annex.dev/bundle-carried-since"
-	// RotateAnnotation asks for a next CA now, whatever its value. annex takes it
-	// off when it begins.
+	// RotateAnnotation requests a next CA now, with any value. annex removes it when
+	// the rotation begins.
 	RotateAnnotation = "annex.dev/rotate-ca"
-	// PreviousUntilAnnotation is when a CA that signs no more leaves the bundle.
+	// PreviousUntilAnnotation is when a CA that stopped signing leaves the bundle.
 	PreviousUntilAnnotation = "annex.dev/previous-ca-until"
 )
 
-// ErrUnusable is a Secret that annex did not make, or that was damaged. annex
-// does not write to it.
-var ErrUnusable = errors.New("annex does not touch it: restore it, or delete it and running replicas put theirs back; " +
-	"if none runs, a new CA is made")
+// ErrUnusable is returned for a Secret that annex did not create, or that was damaged.
+// annex does not write to it.
+var ErrUnusable = errors.New("annex does not change it: restore it, or delete it, and running replicas restore theirs; " +
+	"if none runs, a new CA is created")
 
 // State is the content of the Secret.
 type State struct {
 	// Signing signs serving certificates.
 	Signing *pki.Authority
-	// Next is in the bundle and will sign, nil outside of a rotation.
+	// Next is in the bundle and signs next; nil outside of a rotation.
 	Next *pki.Authority
-	// CarriedSince is since when every APIService carries Next, or zero.
+	// CarriedSince is since when every APIService has Next, or zero.
 	CarriedSince time.Time
-	// Previous sign no more.
+	// Previous have stopped signing.
 	Previous []*x509.Certificate
 	// PreviousUntil is when Previous leave the bundle.
 	PreviousUntil time.Time
-	// Rotate asks for a Next, however young Signing is.
+	// Rotate requests a Next at any age of Signing.
 	Rotate bool
 }
 
-// Certificates are all that serving certificates are verified with, the oldest
-// first, so that the bundle stays the same when Next takes over.
+// Certificates are all that verify serving certificates, the oldest first, so that the
+// bundle stays the same when Next takes over.
 func (s *State) Certificates() []*x509.Certificate {
 	all := append(slices.Clone(s.Previous), s.Signing.Certificate())
 	if s.Next != nil {
@@ -80,7 +79,7 @@ func (s *State) Certificates() []*x509.Certificate {
 	return all
 }
 
-// Bundle is Certificates as an APIService carries it.
+// Bundle encodes Certificates for an APIService.
 func (s *State) Bundle() []byte { return pki.EncodeBundle(s.Certificates()) }
 
 // Parse reads the Secret. An error is an ErrUnusable.
@@ -94,7 +93,7 @@ func Parse(secret *corev1.Secret) (*State, error) {
 
 func parse(secret *corev1.Secret) (*State, error) {
 	if secret.Type != SecretType {
-		return nil, fmt.Errorf("it has the type %s, not %s: somebody else made it", secret.Type, SecretType)
+		return nil, fmt.Errorf("it has the type %s, not %s: annex did not create it", secret.Type, SecretType)
 	}
 	state := &State{}
 	var err error
@@ -131,7 +130,7 @@ func parse(secret *corev1.Secret) (*State, error) {
 	return state, nil
 }
 
-// Write puts the state into a Secret and leaves alone what it does not know.
+// Write writes the state into a Secret and keeps unknown keys.
 func (s *State) Write(secret *corev1.Secret) error {
 	secret.Type = SecretType
 	data := maps.Clone(secret.Data)

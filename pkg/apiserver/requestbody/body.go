@@ -22,24 +22,24 @@ import (
 )
 
 const (
-	// windowBytes of a body, and the first objectsize.HeavyBytes, have to arrive
-	// within windowTime.
+	// windowBytes of a body, and the first objectsize.HeavyBytes, have to arrive within
+	// windowTime.
 	windowBytes = 1 << 20
 	windowTime  = 10 * time.Second
-	// unreadTime is how long the rest of a body is read that nobody wants.
+	// unreadTime is how long net/http may read the unused rest of a body.
 	unreadTime = time.Second
 )
 
-// body is what a request brings. receive reads it into memory, Read returns it.
+// body is a request body. receive reads it into memory, Read returns it.
 type body struct {
 	// Closer is that of the connection.
 	io.Closer
 	connection io.Reader
 	control    *http.ResponseController
 	budget     *objectsize.Budget
-	// ctx ends when the client is gone or the time of the request is over.
+	// ctx ends when the client disconnects or the request times out.
 	ctx context.Context
-	// length is -1 if it is not known.
+	// length is -1 if unknown.
 	length int64
 
 	received bool
@@ -54,7 +54,7 @@ type body struct {
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) { return b.content.Read(p) }
 
-// receive reads the body once. What went wrong is in err.
+// receive reads the body once and stores an error in err.
 func (b *body) receive(who user.Info, limit limit) {
 	if b.received {
 		return
@@ -90,10 +90,10 @@ func (b *body) read(who user.Info, limit limit) error {
 	return b.reservation.Work(b.ctx)
 }
 
-// window reads the next bytes of the body. Without a deadline outside of it, the
-// connection also lives while the request waits.
+// window reads the next bytes of the body. The deadline applies only to this read, so
+// that the connection survives while the request waits.
 func (b *body) window(size int64) (more bool, err error) {
-	// A connection without deadlines is one of a test.
+	// Only connections of tests have no deadlines.
 	_ = b.control.SetReadDeadline(time.Now().Add(windowTime))
 	chunk, err := io.ReadAll(io.LimitReader(b.connection, size))
 	b.content, b.size = append(b.content, chunk), b.size+int64(len(chunk))
@@ -110,14 +110,14 @@ func (b *body) window(size int64) (more bool, err error) {
 	return int64(len(chunk)) == size, nil
 }
 
-// release gives the budget back.
+// release returns the reservation to the budget.
 func (b *body) release() {
 	if b.reservation != nil {
 		b.reservation.Release()
 	}
 }
 
-// end bounds how long net/http reads what was not received.
+// end bounds how long net/http reads the rest of an incomplete body.
 func (b *body) end() {
 	if !b.complete.Load() {
 		_ = b.control.SetReadDeadline(time.Now().Add(unreadTime))

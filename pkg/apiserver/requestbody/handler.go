@@ -23,7 +23,7 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/objectsize"
 )
 
-// smallBytes is upstream's limit for a request, for kinds that are compiled in.
+// smallBytes is upstream's limit for a request, for compiled-in kinds.
 const smallBytes = 3 << 20
 
 // BodyLimits are those of request bodies.
@@ -32,9 +32,9 @@ type BodyLimits struct {
 	MaxBodyBytes int64
 	// Small reports whether requests for a group are small.
 	Small func(group string) bool
-	// Budget is what large bodies share.
+	// Budget is shared by large bodies.
 	Budget *objectsize.Budget
-	// Timeout is that of a request.
+	// Timeout is the timeout of a request.
 	Timeout time.Duration
 }
 
@@ -57,8 +57,8 @@ func (l limit) exceeded(size string) error {
 
 type bodyKey struct{}
 
-// WithBody lets FlowControl and WithBodyLimits receive the bodies of requests. It
-// belongs outside of all other filters.
+// WithBody lets FlowControl and WithBodyLimits receive the bodies of requests. It wraps
+// all other filters.
 func WithBody(handler http.Handler, limits BodyLimits) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.ContentLength == 0 {
@@ -93,7 +93,8 @@ func (f *flowControl) Handle(ctx context.Context, digest utilflowcontrol.Request
 	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
 	estimate func() fcrequest.WorkEstimate, noteQueued fairqueuing.QueueNoteFn, execute func()) {
 	if b, ok := ctx.Value(bodyKey{}).(*body); ok {
-		// The context bounds the wait for a seat, which begins when the body is there.
+		// The context bounds the wait for a seat, which begins after the body was
+		// received.
 		deadline, bounded := ctx.Deadline()
 		patience := time.Until(deadline)
 		b.receive(digest.User, f.limits.of(digest.RequestInfo))
@@ -108,8 +109,8 @@ func (f *flowControl) Handle(ctx context.Context, digest utilflowcontrol.Request
 	f.Interface.Handle(ctx, digest, note, estimate, noteQueued, execute)
 }
 
-// WithBodyLimits refuses requests whose body was not received. It belongs inside of all
-// other filters, and receives bodies itself where there is no flow control.
+// WithBodyLimits rejects requests whose body was not received. It is inside all other
+// filters, and receives bodies itself without flow control.
 func WithBodyLimits(handler http.Handler, limits BodyLimits, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		b, ok := req.Context().Value(bodyKey{}).(*body)
@@ -133,7 +134,7 @@ func WithBodyLimits(handler http.Handler, limits BodyLimits, serializer runtime.
 	})
 }
 
-// answer notes that a request was worked on: clients may read the answer slowly.
+// answer records the start of a response: clients may read it slowly.
 type answer struct {
 	http.ResponseWriter
 	reservation *objectsize.Reservation

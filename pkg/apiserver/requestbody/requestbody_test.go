@@ -37,7 +37,7 @@ func newLimits(largest int64) BodyLimits {
 	}
 }
 
-// hold takes parts of the budget for objects that are worked on.
+// hold reserves parts of the budget for objects in processing.
 func hold(t *testing.T, budget *objectsize.Budget, who string, parts int, bytes int64) {
 	t.Helper()
 	ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: who})
@@ -71,7 +71,7 @@ func TestLimits(t *testing.T) {
 	tests := map[string]struct {
 		group string
 		size  int
-		// busy has all objects worked on that may be, share those of the user.
+		// busy fills the budget, shares of it with requests of the user.
 		busy, share bool
 		want        int
 		message     string
@@ -133,7 +133,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// seats is flow control that looks at a request when it asks for a seat.
+// seats is flow control that inspects a request when it requests a seat.
 type seats struct {
 	utilflowcontrol.Interface
 	seat func(ctx context.Context)
@@ -157,8 +157,8 @@ func (p *pausing) Read(data []byte) (int, error) {
 	return p.Reader.Read(data)
 }
 
-// TestBodyBeforeSeat makes sure that a request waits for its seat only once its body
-// has arrived, and then as long as any other.
+// TestBodyBeforeSeat checks that a request waits for its seat only after its body has
+// arrived, and then as long as any other.
 func TestBodyBeforeSeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestBodyBeforeSeat(t *testing.T) {
 	})
 }
 
-// TestSlowReader gives back what working on a request takes when its answer begins.
+// TestSlowReader checks that the reservation is released when the response begins.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	limits := newLimits(4 * mib)

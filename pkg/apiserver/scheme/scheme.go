@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	// Scheme knows every compiled-in kind that annex serves.
+	// Scheme contains every compiled-in kind that annex serves.
 	Scheme = runtime.NewScheme()
 
 	// Codecs encode and decode the kinds in Scheme.
@@ -38,8 +38,8 @@ func init() {
 	install(Scheme)
 }
 
-// install adds every group to scheme, and the kinds that belong to none: the
-// server answers with them whatever group was asked for.
+// install adds every group to scheme, and the kinds without a group: the server returns
+// them for any requested group.
 func install(scheme *runtime.Scheme) {
 	coreinstall.Install(scheme)
 	authenticationinstall.Install(scheme)

@@ -1,9 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server is the command `annex serve`: flags to options to
-// configuration to a running chain, with its storage, certificates and
-// controllers. It is the only package that sees all of them.
+// Package server is the command `annex serve`. It turns flags into options, options
+// into a configuration, and that into a running chain, with its storage, certificates
+// and controllers. It is the only package that imports all of them.
 package server
 
 import (
@@ -56,7 +56,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-// printReady prints the one line that a person needs next.
+// printReady prints how to use the server, in one line.
 func printReady(out io.Writer, ready Ready) {
 	_, _ = fmt.Fprintf(out, "annex %s is ready at %s, use it with: export KUBECONFIG=%s\n", version.Annex(), ready.URL, shellQuote(ready.Kubeconfig))
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/annex-dev/annex/pkg/serving"
 )
 
-// migrationPeriod is how long clients have to leave: up to a second until they are
-// asked at a moment that harms none of their requests, and two for what crosses
-// that on its way.
+// migrationPeriod is how long clients have to reconnect elsewhere: up to a second until
+// a moment without requests on the connection, and two for requests that cross the
+// GOAWAY.
 const migrationPeriod = 3 * time.Second
 
-// addDrain has the chain served by a server whose clients can be asked to leave,
-// and adds the hook that does so once serving is done. Readiness fails from then
-// on; requests are refused only after the hook returned.
+// addDrain replaces upstream's HTTP server by one that can send clients elsewhere, and
+// adds the hook that does so when shutdown begins. /readyz fails from then on; requests
+// are rejected only after the hook returned.
 func (s *server) addDrain(serving context.Context) error {
 	http, err := s.replaceHTTPServer()
 	if err != nil {
@@ -30,8 +30,8 @@ func (s *server) addDrain(serving context.Context) error {
 	return s.chain.AddPreShutdownHook("annex-drain", func() error {
 		var draining sync.WaitGroup
 		defer draining.Wait()
-		// First: another replica takes over while this one still serves, and a
-		// lease that is kept in annex itself can still be written.
+		// The controllers stop first: another replica takes over while this one still
+		// serves, and a Lease that is stored in annex itself can still be written.
 		draining.Go(s.stopControllers)
 		if errors.Is(context.Cause(serving), context.Canceled) {
 			draining.Go(func() { s.migrateClients(http) })
@@ -49,16 +49,16 @@ func (s *server) replaceHTTPServer() (*serving.Server, error) {
 	})
 }
 
-// migrateClients goes on serving until clients use other replicas.
+// migrateClients serves until clients use other replicas.
 func (s *server) migrateClients(http *serving.Server) {
 	delay := s.options.Generic.ShutdownDelayDuration
 	if delay <= 0 {
 		return
 	}
 	logger := klog.Background()
-	logger.V(1).Info("Going on until nobody opens new connections", "duration", delay)
+	logger.V(1).Info("Serving until clients open no new connections", "duration", delay)
 	time.Sleep(delay)
-	logger.V(1).Info("Asking clients to leave", "duration", migrationPeriod)
+	logger.V(1).Info("Moving clients to other replicas", "duration", migrationPeriod)
 	ctx, cancel := context.WithTimeout(context.Background(), migrationPeriod)
 	defer cancel()
 	http.Leave(ctx)

@@ -50,9 +50,8 @@ func (i *identity) ensure() (err error) {
 // CAFile is the certificate of annex's own authority.
 func (i *identity) CAFile() string { return i.files.CACert }
 
-// WriteKubeconfig writes the administrator's kubeconfig for the given URL, once
-// there is nothing left that could keep annex from serving there, and from then
-// on with every renewal.
+// WriteKubeconfig writes the administrator's kubeconfig for the given URL, now and with
+// every renewal. It is called when nothing can keep annex from serving there.
 func (i *identity) WriteKubeconfig(path, url string) error {
 	i.wanted.KubeconfigFile, i.wanted.ServerURL = path, url
 	return i.ensure()

@@ -19,8 +19,8 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 )
 
-// applyLogs applies upstream's logging flags, once in a process. Without a
-// verbosity only errors are shown: upstream's libraries tell a lot at level 0.
+// applyLogs applies upstream's logging flags, once in a process. Without a verbosity
+// only errors are logged: upstream's libraries are verbose at level 0.
 func applyLogs(o options.CompletedOptions) error {
 	streams := &logsapi.LoggingOptions{ErrorStream: os.Stderr, InfoStream: os.Stderr}
 	if o.Logs.Verbosity == 0 && o.Logs.Format == logsapi.DefaultLogFormat {
@@ -32,23 +32,23 @@ func applyLogs(o options.CompletedOptions) error {
 	return nil
 }
 
-// quietUntilApplied keeps what upstream logs while flags are completed from
-// standing around the one line that says what is wrong with them.
+// quietUntilApplied hides what upstream logs while flags are completed, so that an
+// error about them is the only line.
 func quietUntilApplied(errOut io.Writer) {
 	klog.LogToStderr(false)
 	klog.SetOutput(errorsOnly{errOut})
 }
 
-// errorsOnly passes on error entries of klog's text format, whose first byte is
-// the severity, but for those that only say that somebody left.
+// errorsOnly passes on error entries of klog's text format, whose first byte is the
+// severity, except those in departures.
 type errorsOnly struct{ out io.Writer }
 
-// departures are no errors: they were wanted, by whoever stopped annex or closed a
-// connection. Upstream's informers call a watch that a stop cut short while it was
-// being opened a failure, and its watches an event for a client that is gone.
+// departures are not failures: a shutdown or a closed connection causes them.
+// Upstream's informers log a watch that a shutdown interrupted, and its watches an
+// event for a client that disconnected.
 var departures = [][]byte{[]byte(context.Canceled.Error()), []byte("http2: stream closed")}
 
-// Write drops p unless it is an error, and never reports that it did.
+// Write drops p unless it is an error, and always reports success.
 func (w errorsOnly) Write(p []byte) (int, error) {
 	if len(p) > 0 && (p[0] == 'I' || p[0] == 'W' || p[0] == 'E' && isDeparture(p)) {
 		return len(p), nil

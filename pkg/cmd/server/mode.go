@@ -23,7 +23,7 @@ type mode interface {
 	// verify. It is called after annex's own certificates exist.
 	prepareServing(context.Context, options.CompletedOptions, *identity) error
 	// adminServerName is the server name in admin.kubeconfig, or empty if the
-	// administrator verifies the same certificate as everybody.
+	// administrator verifies the same certificate as other clients.
 	adminServerName(options.CompletedOptions) string
 	// kubernetes returns the cluster that serves the Kubernetes kinds.
 	kubernetes(*apiserver.Config) (*kubernetesCluster, error)

@@ -20,22 +20,21 @@ import (
 	"github.com/annex-dev/annex/pkg/datadir"
 )
 
-// readyPollInterval is short, because start-up takes about a second in all.
+// readyPollInterval is short, because a start takes about a second.
 const readyPollInterval = 10 * time.Millisecond
 
-// startGracePeriod is how long a stop waits for a start that is under way.
+// startGracePeriod is how long a shutdown waits for a start in progress.
 const startGracePeriod = 10 * time.Second
 
-// minServingPeriod is how long annex serves at the least once it is ready. Some of
-// upstream's controllers look only every 100 ms whether their caches are filled,
-// readiness does not wait for them, and a stop before they have looked is an error to
-// them.
+// minServingPeriod is how long annex serves at least after it became ready. Some of
+// upstream's controllers check only every 100 ms whether their caches have synced,
+// readiness does not wait for them, and they log an error if shutdown comes before.
 const minServingPeriod = 300 * time.Millisecond
 
-// startDuration is how long after it is ready annex has done all that belongs to a start.
+// startDuration is how long after readiness all work of the start is done.
 const startDuration = 5 * time.Second
 
-// Ready is what a caller needs to use a server that has become ready.
+// Ready describes a server that has become ready.
 type Ready struct {
 	// URL is the address of the server.
 	URL string
@@ -43,9 +42,9 @@ type Ready struct {
 	Kubeconfig string
 }
 
-// Run serves until ctx is done, drains, and stops the embedded etcd last. It
-// calls onReady once, when the server answers for everything it has. Errors
-// name the flag or file that has to change.
+// Run serves until ctx is done, drains, and stops the embedded etcd last. It calls
+// onReady once, when the server is ready. Errors name the flag or file that has to
+// change.
 func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (err error) {
 	dir, err := datadir.Open(o.Data.Dir)
 	if err != nil {
@@ -61,7 +60,8 @@ func Run(ctx context.Context, o options.CompletedOptions, onReady func(Ready)) (
 	if err := o.Serving.Listen(ctx); err != nil {
 		return err
 	}
-	// A taken over listener is closed by the HTTP server; closing it twice is harmless.
+	// The HTTP server closes a listener that it took over; closing it twice is
+	// harmless.
 	defer o.Serving.Close()
 
 	// Errors in files and flags are found before storage is touched.
@@ -113,7 +113,7 @@ func ignoreShutdown(ctx context.Context, err error) error {
 	return err
 }
 
-// server is the chain and all that runs beside it.
+// server is the chain and everything that runs beside it.
 type server struct {
 	options  options.CompletedOptions
 	config   *apiserver.Config
@@ -133,7 +133,7 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop(nil)
-	// Requests that are answered while annex drains are decided as any other.
+	// Requests during the drain are authenticated and authorized like all others.
 	deciding, stopDeciding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopDeciding()
 
@@ -172,9 +172,9 @@ func (s *server) run(ctx context.Context, onReady func()) error {
 	return nil
 }
 
-// shutDownWhenDone stops serving when ctx is done or the embedded etcd fails. A stop
-// that is asked for while annex starts waits for the start: upstream's hooks take
-// a context that ends before they do for an error, and end the process.
+// shutDownWhenDone stops serving when ctx is done or the embedded etcd fails. A
+// shutdown during the start waits for the start: upstream's hooks treat a canceled
+// context as an error, and end the process.
 func (s *server) shutDownWhenDone(ctx, serving context.Context, settled <-chan struct{}, stop context.CancelCauseFunc) {
 	select {
 	case <-serving.Done():
@@ -192,9 +192,9 @@ func (s *server) shutDownWhenDone(ctx, serving context.Context, settled <-chan s
 	stop(context.Cause(ctx))
 }
 
-// returnMemory gives back to the system what only the start needed. By itself that would
-// happen after the next garbage collection, which a server with little to do has two
-// minutes later, and then slowly.
+// returnMemory returns memory that only the start needed to the system. An idle server
+// would run the next garbage collection only after two minutes, and then return it
+// slowly.
 func returnMemory(serving context.Context) {
 	sleep(serving, startDuration)
 	if serving.Err() == nil {
@@ -214,7 +214,7 @@ func sleep(ctx context.Context, d time.Duration) {
 func waitReady(ctx context.Context, loopback *restclient.Config) bool {
 	annexClient, err := kubernetes.NewForConfig(loopback)
 	if err != nil {
-		// The chain made the same client from the same configuration already.
+		// The chain created the same client from the same configuration before.
 		return false
 	}
 	err = wait.PollUntilContextCancel(ctx, readyPollInterval, true, func(ctx context.Context) (bool, error) {

@@ -94,7 +94,7 @@ func (m *standalone) applyTo(_ context.Context, o options.CompletedOptions, conf
 	if err != nil {
 		return err
 	}
-	// Readiness waits for its informers, as for all.
+	// Readiness waits for its informers, as for all others.
 	roles, err := rbac.New(kinds.informers.Rbac().V1())
 	if err != nil {
 		return fmt.Errorf("watch roles and bindings: %w", err)

@@ -24,11 +24,11 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/usage"
 )
 
-// storage is the etcd that objects are kept in, annex's own or another.
+// storage is the etcd that holds the objects, the embedded one or an external one.
 type storage struct {
-	// Stores has this etcd as the Store `default`, and those that Store objects name.
+	// Stores has this etcd as the Store `default`, and the etcds of Store objects.
 	Stores *stores.Pool
-	// Usage knows how many objects and bytes each resource has in all Stores.
+	// Usage counts the objects and bytes of each resource in all Stores.
 	Usage *usage.Aggregator
 
 	endpoints []string
@@ -38,9 +38,9 @@ type storage struct {
 	embedded  *embeddedetcd.Server // nil when the etcd is another's
 }
 
-// startStorage starts the embedded etcd, or makes sure that the one that
-// --etcd-servers names can be used. ctx must outlive the servers that use it. The
-// certificates of other Stores are read with readSecret.
+// startStorage starts the embedded etcd, or checks the external one of --etcd-servers.
+// ctx must outlive the servers that use it. readSecret reads the certificates of other
+// Stores.
 func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir, traces trace.TracerProvider, readSecret stores.ReadSecret) (*storage, error) {
 	s := &storage{prefix: o.StorageConfig.Prefix, Usage: usage.NewAggregator()}
 	var err error
@@ -61,8 +61,8 @@ func startStorage(ctx context.Context, o *options.Etcd, dir *datadir.Dir, traces
 	return s, nil
 }
 
-// openStores makes the Store `default` of the etcd, with a client for everything that
-// is kept there. The embedded etcd is used as any other is, through its socket.
+// openStores opens the Store `default` of the etcd, with a shared client. The embedded
+// etcd is used like an external one, through its socket.
 func (s *storage) openStores(ctx context.Context, o *options.Etcd, traces trace.TracerProvider, readSecret stores.ReadSecret) error {
 	transport := o.Served(s.endpoints).StorageConfig.Transport
 	transport.TracerProvider = traces
@@ -87,7 +87,7 @@ func (s *storage) openStores(ctx context.Context, o *options.Etcd, traces trace.
 	return err
 }
 
-// Store finds a Store by its name.
+// Store returns a Store by its name.
 func (s *storage) Store(name string) (routing.Store, error) { return s.Stores.Get(name) }
 
 func (s *storage) startEmbedded(ctx context.Context, o *options.Etcd, dir *datadir.Dir) error {
@@ -126,7 +126,7 @@ func (s *storage) openExternal(ctx context.Context, o *options.Etcd) error {
 	return nil
 }
 
-// checkRestored refuses an etcd that has only a part of a backup.
+// checkRestored returns an error for an etcd that has only a part of a backup.
 func (s *storage) checkRestored(ctx context.Context) error {
 	unfinished, err := backup.Unfinished(ctx, s.client, s.prefix)
 	if err == nil && unfinished != "" {
@@ -149,8 +149,8 @@ func (s *storage) Spec() hostingv1alpha1.StoreSpec {
 	return hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: s.endpoints, KeyPrefix: s.prefix}}
 }
 
-// Failed delivers an error when the embedded etcd stops by itself. An etcd that
-// is another's never fails for good: its clients try again.
+// Failed receives an error when the embedded etcd stops by itself. An external etcd
+// never fails for good: its clients retry.
 func (s *storage) Failed() <-chan error {
 	if s.embedded == nil {
 		return nil
@@ -158,8 +158,8 @@ func (s *storage) Failed() <-chan error {
 	return s.embedded.Err()
 }
 
-// Close stops the embedded etcd or leaves the other one alone. Everything that
-// uses it must have stopped.
+// Close stops the embedded etcd, or closes the client of the external one. Everything
+// that uses it must have stopped.
 func (s *storage) Close() error {
 	if s.Stores != nil {
 		s.Stores.Close()

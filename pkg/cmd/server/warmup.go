@@ -26,21 +26,21 @@ import (
 )
 
 const (
-	// warmUpTimeout bounds how long readiness waits for the caches of custom
-	// resources, as upstream bounds it for those of compiled-in ones.
+	// warmUpTimeout bounds how long readiness waits for the watch caches of custom
+	// resources, as upstream bounds it for compiled-in ones.
 	warmUpTimeout  = time.Minute
 	warmUpInterval = 20 * time.Millisecond
-	// warmUpsAtOnce keeps etcd and memory from serving all caches at the same time.
+	// warmUpsAtOnce bounds how many caches are filled concurrently, for etcd and for
+	// memory.
 	warmUpsAtOnce = 8
 )
 
-// addWarmUp has readiness wait until lists and watches of all custom resources are
-// answered. Upstream begins to read a resource when it is first asked for, and
-// refuses until it is done: clients that come from another replica must not be
-// refused what that one answered.
+// addWarmUp makes readiness wait until all custom resources can be listed and watched.
+// Upstream fills a watch cache at the first request, and rejects requests meanwhile:
+// clients that move here from another replica must not be rejected.
 func (s *server) addWarmUp() error {
 	if !s.store.Shared() {
-		return nil // nobody comes from another
+		return nil // there is no other replica
 	}
 	loopback, err := kubernetes.NewForConfig(s.config.Generic.LoopbackClientConfig)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *server) addWarmUp() error {
 		}
 		warmUp(ctx, loopback.RESTClient(), all)
 		if ctx.Err() != nil {
-			logger.Info("Not all custom resources can be listed yet, going on all the same", "timeout", warmUpTimeout)
+			logger.Info("Not all custom resources can be listed yet, becoming ready without them", "timeout", warmUpTimeout)
 		}
 		logger.V(2).Info("Custom resources can be listed and watched", "definitions", len(all), "duration", time.Since(started))
 		return nil
@@ -97,8 +97,7 @@ func warmUp(ctx context.Context, annexREST restclient.Interface, definitions []*
 	}
 }
 
-// waitListed waits until the cache of a resource answers, or it is known that this
-// is not a matter of time.
+// waitListed waits until the watch cache of a resource is ready, or cannot become so.
 func waitListed(ctx context.Context, annexREST restclient.Interface, resource string) {
 	// It fails only when ctx is done.
 	_ = wait.PollUntilContextCancel(ctx, warmUpInterval, true, func(ctx context.Context) (bool, error) {
@@ -107,8 +106,8 @@ func waitListed(ctx context.Context, annexREST restclient.Interface, resource st
 	})
 }
 
-// isOfStore reports whether a resource is not served because it has no Store or that
-// is down. Readiness waits for no Store but the default one.
+// isOfStore reports whether a resource is not served because it has no Store or that is
+// unavailable. Readiness waits for no Store except the default one.
 func isOfStore(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

@@ -16,20 +16,20 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 )
 
-// authenticatorSet is one configuration in force, or about to be.
+// authenticatorSet are the authenticators of one configuration, current or pending.
 type authenticatorSet struct {
 	jwt       authenticator.Token
-	anonymous authenticator.Request // nil where nobody may be
+	anonymous authenticator.Request // nil if off
 
 	issuers sets.Set[string]
-	// checks say which issuers were not reached yet.
+	// checks return an error for issuers that were not reached yet.
 	checks []func() error
-	// cancel stops asking the issuers for keys.
+	// cancel stops fetching the issuers' keys.
 	cancel context.CancelFunc
 }
 
-// newAuthenticatorSet starts to ask the issuers for their keys, until ctx is done or the
-// authenticatorSet is ended.
+// newAuthenticatorSet starts fetching the issuers' keys, until ctx is done or the set
+// is canceled.
 func (s *Structured) newAuthenticatorSet(ctx context.Context, config *apiserver.AuthenticationConfiguration) (*authenticatorSet, error) {
 	ctx, end := context.WithCancel(ctx)
 	g := &authenticatorSet{anonymous: s.anonymous(config), issuers: sets.New[string](), cancel: end}
@@ -44,7 +44,7 @@ func (s *Structured) newAuthenticatorSet(ctx context.Context, config *apiserver.
 		g.checks = append(g.checks, issuer.HealthCheck)
 		g.issuers.Insert(jwt.Issuer.URL)
 	}
-	// An issuer that recognises its token and refuses it has the last word.
+	// The issuer of a token decides, also with an error.
 	g.jwt = tokenunion.NewFailOnError(all...)
 	return g, nil
 }
@@ -66,7 +66,7 @@ func (s *Structured) newIssuer(ctx context.Context, jwt apiserver.JWTAuthenticat
 	return oidc.New(ctx, options)
 }
 
-// checkIssuers is nil when every issuer was.
+// checkIssuers returns nil when every issuer was reached.
 func (g *authenticatorSet) checkIssuers() error {
 	var errs []error
 	for _, check := range g.checks {

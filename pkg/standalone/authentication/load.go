@@ -15,7 +15,7 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 )
 
-// codecs are strict: a field that is misspelt is an error.
+// codecs are strict: a misspelled field is an error.
 var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
@@ -36,7 +36,7 @@ func (s *Structured) load(data []byte) (*apiserver.AuthenticationConfiguration, 
 	return config, append(errs, validateOwn(config)...).ToAggregate()
 }
 
-// validateOwn refuses what kube-apiserver accepts and annex does not.
+// validateOwn rejects what kube-apiserver accepts and annex does not.
 func validateOwn(config *apiserver.AuthenticationConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	for i, jwt := range config.JWT {
@@ -44,8 +44,8 @@ func validateOwn(config *apiserver.AuthenticationConfiguration) field.ErrorList 
 			errs = append(errs, field.Invalid(field.NewPath("jwt").Index(i).Child("issuer", "egressSelectorType"), egress, "annex has no egress selector"))
 		}
 	}
-	// Without conditions every path would be open to everybody, and what the caller may
-	// do there left to authorization alone.
+	// Without conditions every path would be open to anonymous requests, and only
+	// authorization would restrict them.
 	if anonymous := config.Anonymous; anonymous != nil && anonymous.Enabled {
 		conditions := field.NewPath("anonymous", "conditions")
 		if len(anonymous.Conditions) == 0 {

@@ -58,7 +58,7 @@ func TestConfigurationRefused(t *testing.T) {
 			}
 			for _, want := range test.want {
 				if want = strings.ReplaceAll(want, "FILE", path); !strings.Contains(err.Error(), want) {
-					t.Errorf("error does not say %q: %v", want, err)
+					t.Errorf("error does not contain %q: %v", want, err)
 				}
 			}
 		})

@@ -17,17 +17,16 @@ import (
 )
 
 const (
-	// reachTimeout is how long the issuers of a changed file have to answer before it
-	// is given up for now. Upstream's client gives up a question after that time.
+	// reachTimeout is how long the issuers of a changed file have to respond.
+	// Upstream's client ends a request after that time.
 	reachTimeout = 30 * time.Second
-	// reachInterval is how often it is looked whether they have.
+	// reachInterval is how often the issuers are checked meanwhile.
 	reachInterval = 100 * time.Millisecond
-	// retirement is how long a replaced generation answers requests that have it
-	// already.
+	// retirement is how long a replaced set serves requests that hold it already.
 	retirement = time.Minute
 )
 
-// Run asks the issuers for their keys and follows the file until ctx is done.
+// Run fetches the issuers' keys and reloads the file until ctx is done.
 func (s *Structured) Run(ctx context.Context) {
 	if !s.hasFile() {
 		return
@@ -35,19 +34,19 @@ func (s *Structured) Run(ctx context.Context) {
 	defer s.retiring.Wait()
 	metrics.RegisterMetrics()
 	metrics.RecordAuthenticationConfigLastConfigInfo(s.options.APIServerID, string(s.data))
-	// The issuers may come later than annex: it does not wait for them.
+	// annex does not wait for the issuers, which may start later.
 	first, err := s.newAuthenticatorSet(ctx, s.started)
 	if err != nil {
-		// The same was checked when annex started.
-		klog.FromContext(ctx).Error(err, "Nobody can log in with a JWT before the file changes", "file", s.options.Path)
+		// It was validated when annex started.
+		klog.FromContext(ctx).Error(err, "JWTs are rejected until the file changes", "file", s.options.Path)
 	} else {
 		s.current.Store(first)
 	}
 	configfile.Watch(ctx, configfile.File{Path: s.options.Path, Loaded: s.data, Apply: s.apply, Record: s.record})
 }
 
-// apply puts a changed file in force once all its issuers have answered. Until then,
-// and for good if it is wrong, what was in force stays so.
+// apply uses a changed file once all its issuers have responded. Until then, and if it
+// is invalid, the current configuration stays in use.
 func (s *Structured) apply(ctx context.Context, data []byte) error {
 	config, err := s.load(data)
 	if err != nil {
@@ -65,7 +64,7 @@ func (s *Structured) apply(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// awaitIssuers returns when all issuers were reached, or why they were not.
+// awaitIssuers returns nil when all issuers were reached, or the reason why not.
 func (g *authenticatorSet) awaitIssuers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
@@ -80,8 +79,8 @@ func (g *authenticatorSet) awaitIssuers(ctx context.Context) error {
 	return err
 }
 
-// retire ends a generation that was replaced, and the metrics of its issuers, but for
-// those that are in force then.
+// retire cancels a replaced set and removes the metrics of its issuers, except those of
+// the current set.
 func (s *Structured) retire(ctx context.Context, old *authenticatorSet) {
 	s.retiring.Go(func() {
 		select {

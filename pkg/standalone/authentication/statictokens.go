@@ -19,7 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/configfile"
 )
 
-// The columns of a token file. Groups may be left out.
+// The columns of a token file. Groups are optional.
 const (
 	tokenColumn = iota
 	userColumn
@@ -28,8 +28,8 @@ const (
 	columns
 )
 
-// LoadStaticTokens reads a file of tokens as kube-apiserver does, but refuses what that
-// skips or misreads. Errors name the line, and never a token.
+// LoadStaticTokens reads a file of tokens as kube-apiserver does, but rejects lines
+// that kube-apiserver skips or misreads. Errors name the line, and never a token.
 func LoadStaticTokens(path string) (authenticator.Token, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -37,7 +37,7 @@ func LoadStaticTokens(path string) (authenticator.Token, error) {
 	}
 	defer file.Close()
 	reader := csv.NewReader(file)
-	reader.FieldsPerRecord = -1 // readToken says it better
+	reader.FieldsPerRecord = -1 // readToken returns a better error
 	tokens := map[string]*user.DefaultInfo{}
 	var errs []error
 	for {
@@ -63,7 +63,7 @@ func LoadStaticTokens(path string) (authenticator.Token, error) {
 	return tokenfile.New(tokens), nil
 }
 
-// addToken returns what is wrong with a line.
+// addToken returns the error of a line.
 func addToken(tokens map[string]*user.DefaultInfo, record []string) *configfile.Error {
 	switch {
 	case len(record) <= uidColumn:

@@ -18,7 +18,7 @@ func TestStaticTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	for token, want := range map[string]string{
-		"secret-1": "alice [a b] uid 1", "secret-2": "bob [] uid 2", "secret-3": "carol []", "secret-4": "nobody", "": "nobody",
+		"secret-1": "alice [a b] uid 1", "secret-2": "bob [] uid 2", "secret-3": "carol []", "secret-4": "no user", "": "no user",
 	} {
 		if got := askFor(t, tokens, token); got != want {
 			t.Errorf("%q is of %s, want %s", token, got, want)
@@ -47,7 +47,7 @@ func TestStaticTokensRefused(t *testing.T) {
 				t.Fatal("it is accepted")
 			}
 			if want := strings.ReplaceAll(test.want, "FILE", path); !strings.Contains(err.Error(), want) {
-				t.Errorf("error does not say %q: %v", want, err)
+				t.Errorf("error does not contain %q: %v", want, err)
 			}
 			if strings.Contains(err.Error(), "secret") {
 				t.Errorf("error has a token: %v", err)

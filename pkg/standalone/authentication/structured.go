@@ -19,37 +19,36 @@ import (
 	"github.com/annex-dev/annex/pkg/configfile"
 )
 
-// errNotRunning is what a token meets before Run.
+// errNotRunning is returned for a token before Run.
 var errNotRunning = errors.New("no issuer of JWTs was asked for its keys yet")
 
-// Structured recognises callers as an AuthenticationConfiguration says: those whose
-// JWT an issuer of it signed, and, on the paths that it names, those who show nothing.
-// The configuration may change while annex serves.
+// Structured authenticates callers by an AuthenticationConfiguration: by the JWTs of
+// its issuers and, on the paths that it names, anonymously. The configuration may
+// change while annex serves.
 type Structured struct {
 	options StructuredOptions
-	// started is what the file said when annex started. Run puts it in force.
+	// started is the configuration at the start of annex. Run applies it.
 	started *apiserver.AuthenticationConfiguration
 	data    []byte
 
 	current atomic.Pointer[authenticatorSet]
-	// retiring are generations that were replaced and still answer.
+	// retiring are replaced sets that still serve requests.
 	retiring sync.WaitGroup
 }
 
-// StructuredOptions say where a configuration is and what it is for.
+// StructuredOptions configure a Structured.
 type StructuredOptions struct {
-	// Path is the file. Empty means that there is none.
+	// Path is the file; empty means none.
 	Path string
-	// OpenPaths are those of anonymous callers where the file does not say.
+	// OpenPaths allow anonymous requests unless the file configures them.
 	OpenPaths []string
-	// OwnIssuers sign tokens that are recognised in another way: the file must not
-	// name them.
+	// OwnIssuers are issuers of annex's own tokens: the file must not name them.
 	OwnIssuers []string
-	// APIServerID tells this server from others in metrics.
+	// APIServerID identifies this server in metrics.
 	APIServerID string
 }
 
-// NewStructured reads and checks the file. Nobody is asked for keys before Run.
+// NewStructured reads and validates the file. It fetches no keys before Run.
 func NewStructured(o StructuredOptions) (*Structured, error) {
 	s := &Structured{options: o, started: &apiserver.AuthenticationConfiguration{}}
 	if o.Path != "" {
@@ -71,13 +70,13 @@ func NewStructured(o StructuredOptions) (*Structured, error) {
 	return s, nil
 }
 
-// AuthenticateToken asks the issuers in force.
+// AuthenticateToken authenticates with the current issuers.
 func (s *Structured) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	return s.current.Load().jwt.AuthenticateToken(ctx, token)
 }
 
-// AuthenticateAnonymous lets callers in who showed nothing, where the configuration
-// in force names the path.
+// AuthenticateAnonymous authenticates requests without credentials as anonymous on the
+// paths that the current configuration names.
 func (s *Structured) AuthenticateAnonymous(req *http.Request) (*authenticator.Response, bool, error) {
 	allowed := s.current.Load().anonymous
 	if allowed == nil {
@@ -86,7 +85,7 @@ func (s *Structured) AuthenticateAnonymous(req *http.Request) (*authenticator.Re
 	return allowed.AuthenticateRequest(req)
 }
 
-// anonymous is nil where nobody may be.
+// anonymous returns nil if no request may be anonymous.
 func (s *Structured) anonymous(config *apiserver.AuthenticationConfiguration) authenticator.Request {
 	switch {
 	case config.Anonymous == nil:
@@ -101,5 +100,5 @@ func (s *Structured) anonymous(config *apiserver.AuthenticationConfiguration) au
 	return anonymous.NewAuthenticator(config.Anonymous.Conditions)
 }
 
-// hasFile is false where there is no issuer, nor will be.
+// hasFile reports whether there is a file, which may add issuers later.
 func (s *Structured) hasFile() bool { return s != nil && s.options.Path != "" }

@@ -56,8 +56,7 @@ func writeConfig(t *testing.T, path, content string) {
 	}
 }
 
-// structured runs what the configuration says, on a file of its own, until the test
-// ends.
+// structured runs a configuration, in a file of its own, until the test ends.
 func structured(t *testing.T, config string) *Structured {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "authentication.yaml")
@@ -81,14 +80,14 @@ func structured(t *testing.T, config string) *Structured {
 	return s
 }
 
-// login is whose a token is, or why it is nobody's.
+// login returns the user of a token, or the error.
 func (s *Structured) login(token string) string {
 	found, ok, err := s.AuthenticateToken(context.Background(), token)
 	switch {
 	case err != nil:
 		return "error: " + err.Error()
 	case !ok:
-		return "nobody"
+		return "no user"
 	}
 	return described(found.User)
 }
@@ -124,7 +123,8 @@ func TestTokensOfAnIssuer(t *testing.T) {
 	s.waitLogin(t, issuer.Token(t, map[string]any{"groups": []string{"a", "b"}}), "oidc:alice [oidc:a oidc:b]")
 
 	forged := func() string {
-		// The foreign issuer's key has the same id, and it says that it is this one.
+		// The foreign issuer's key has the same ID, and the token claims to be of this
+		// issuer.
 		return foreign.Token(t, map[string]any{"iss": issuer.URL})
 	}
 	tampered := func() string {
@@ -132,20 +132,20 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		return parts[0] + "." + strings.Split(issuer.Token(t, map[string]any{"sub": "root"}), ".")[1] + "." + parts[2]
 	}
 	for name, test := range map[string]struct{ token, want string }{
-		"one group":              {issuer.Token(t, map[string]any{"groups": "a"}), "oidc:alice [oidc:a]"},
-		"several audiences":      {issuer.Token(t, map[string]any{"aud": []string{"other", "annex"}}), "oidc:alice []"},
-		"another audience":       {issuer.Token(t, map[string]any{"aud": "other"}), `error: oidc: verify token: oidc: expected audience "annex" got ["other"]`},
-		"no audience":            {issuer.Token(t, map[string]any{"aud": nil}), `error: oidc: verify token: oidc: expected audience "annex" got []`},
-		"expired":                {issuer.Token(t, map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}), "error: oidc: verify token: oidc: token is expired"},
-		"not valid yet":          {issuer.Token(t, map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}), "error: oidc: verify token: oidc: current time"},
-		"without an expiry":      {issuer.Token(t, map[string]any{"exp": nil}), "error: oidc: verify token: oidc: token is expired"},
-		"a foreign key":          {forged(), "error: oidc: verify token: failed to verify signature"},
-		"tampered with":          {tampered(), "error: oidc: verify token: failed to verify signature"},
-		"nobody's signature":     {issuer.Unsigned(t), "error: oidc: verify token: "},
-		"without a name":         {issuer.Token(t, map[string]any{"sub": nil}), "error: oidc: parse username claims"},
-		"an issuer of no matter": {foreign.Token(t, nil), "nobody"},
-		"no JWT":                 {"6f1ed002ab559585", "nobody"},
-		"nothing":                {"", "nobody"},
+		"one group":         {issuer.Token(t, map[string]any{"groups": "a"}), "oidc:alice [oidc:a]"},
+		"several audiences": {issuer.Token(t, map[string]any{"aud": []string{"other", "annex"}}), "oidc:alice []"},
+		"another audience":  {issuer.Token(t, map[string]any{"aud": "other"}), `error: oidc: verify token: oidc: expected audience "annex" got ["other"]`},
+		"no audience":       {issuer.Token(t, map[string]any{"aud": nil}), `error: oidc: verify token: oidc: expected audience "annex" got []`},
+		"expired":           {issuer.Token(t, map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}), "error: oidc: verify token: oidc: token is expired"},
+		"not valid yet":     {issuer.Token(t, map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}), "error: oidc: verify token: oidc: current time"},
+		"without an expiry": {issuer.Token(t, map[string]any{"exp": nil}), "error: oidc: verify token: oidc: token is expired"},
+		"a foreign key":     {forged(), "error: oidc: verify token: failed to verify signature"},
+		"tampered with":     {tampered(), "error: oidc: verify token: failed to verify signature"},
+		"no signature":      {issuer.Unsigned(t), "error: oidc: verify token: "},
+		"without a name":    {issuer.Token(t, map[string]any{"sub": nil}), "error: oidc: parse username claims"},
+		"an unknown issuer": {foreign.Token(t, nil), "no user"},
+		"no JWT":            {"6f1ed002ab559585", "no user"},
+		"nothing":           {"", "no user"},
 	} {
 		if got := s.login(test.token); !strings.HasPrefix(got, test.want) {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
@@ -173,7 +173,8 @@ func TestKeysOfAnIssuerRotate(t *testing.T) {
 	}
 }
 
-// An issuer that is down keeps annex from nothing, and tokens from nobody else.
+// An unavailable issuer keeps neither annex from starting nor tokens of others from
+// being accepted.
 func TestIssuerThatIsDown(t *testing.T) {
 	t.Parallel()
 	up, down := oidcissuer.New(t), oidcissuer.New(t)
@@ -223,7 +224,7 @@ func TestExpressions(t *testing.T) {
 		"claim that is missing": {claims(map[string]any{"roles": nil}), "no such key: roles"},
 	} {
 		if got := s.login(issuer.Token(t, test.claims)); !strings.HasPrefix(got, "error: ") || !strings.Contains(got, test.want) {
-			t.Errorf("%s: %s, want an error that says %q", name, got, test.want)
+			t.Errorf("%s: %s, want an error with %q", name, got, test.want)
 		}
 	}
 }
@@ -234,14 +235,14 @@ func TestReload(t *testing.T) {
 	s := structured(t, plain(first))
 	ofFirst, ofSecond := first.Token(t, nil), second.Token(t, nil)
 	s.waitLogin(t, ofFirst, "oidc:alice []")
-	if got := s.login(ofSecond); got != "nobody" {
+	if got := s.login(ofSecond); got != "no user" {
 		t.Fatalf("before it is in the file: %s", got)
 	}
 	path := s.options.Path
 
 	writeConfig(t, path, plain(second))
 	s.waitLogin(t, ofSecond, "oidc:alice []")
-	if got := s.login(ofFirst); got != "nobody" {
+	if got := s.login(ofFirst); got != "no user" {
 		t.Errorf("an issuer that is no longer in the file: %s", got)
 	}
 	waitReloads(t, 1, 0)
@@ -274,8 +275,8 @@ func TestReloadWaitsForIssuers(t *testing.T) {
 	s := structured(t, plain(first))
 	s.waitLogin(t, first.Token(t, nil), "oidc:alice []")
 	writeConfig(t, s.options.Path, plain(first, late))
-	if got := s.login(late.Token(t, nil)); got != "nobody" {
-		t.Errorf("an issuer that nobody reached yet: %s", got)
+	if got := s.login(late.Token(t, nil)); got != "no user" {
+		t.Errorf("an issuer that was not reached yet: %s", got)
 	}
 	late.SetDown(false)
 	s.waitLogin(t, late.Token(t, nil), "oidc:alice []")
@@ -287,9 +288,9 @@ func TestAnonymous(t *testing.T) {
 		config string
 		open   []string
 	}{
-		"nothing said": {"", []string{"/livez"}},
-		"paths":        {"anonymous: {enabled: true, conditions: [{path: /readyz}, {path: /version}]}\n", []string{"/readyz", "/version"}},
-		"off":          {"anonymous: {enabled: false}\n", nil},
+		"not set": {"", []string{"/livez"}},
+		"paths":   {"anonymous: {enabled: true, conditions: [{path: /readyz}, {path: /version}]}\n", []string{"/readyz", "/version"}},
+		"off":     {"anonymous: {enabled: false}\n", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,8 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authentication recognises callers where annex stands alone. Each way to
-// log in is an authenticator of its own; this package puts them in order.
+// Package authentication authenticates callers. Each method is an authenticator of its
+// own; union.go has their order. Behind a main cluster only client certificates of
+// annex's own authority and the delegated authenticator are configured.
 package authentication
 
 import (
@@ -18,34 +19,35 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// Config is every way to log in. What is nil is off.
+// Config holds an authenticator for each method. Nil fields are off.
 type Config struct {
-	// Audiences are the names that annex has to issuers of tokens.
+	// Audiences are those of annex.
 	Audiences authenticator.Audiences
 
-	// FrontProxy says whose headers are believed, and which.
+	// FrontProxy configures which proxies are trusted, and which headers.
 	FrontProxy *authenticatorfactory.RequestHeaderConfig
-	// ClientCA are the authorities whose client certificates log in.
+	// ClientCA verifies client certificates.
 	ClientCA dynamiccertificates.CAContentProvider
-	// StaticTokens knows the tokens of a file. They are good for any audience.
+	// StaticTokens authenticates the tokens of a file, for any audience.
 	StaticTokens authenticator.Token
-	// ServiceAccounts knows the tokens that annex signs. It minds audiences itself.
+	// ServiceAccounts authenticates the tokens that annex signs. It checks audiences
+	// itself.
 	ServiceAccounts authenticator.Token
-	// BootstrapTokens knows those in Secrets. They are good for any audience.
+	// BootstrapTokens authenticates those in Secrets, for any audience.
 	BootstrapTokens authenticator.Token
-	// Structured knows the JWTs of other issuers, and who may stay anonymous. They are
-	// good for any audience, beside those that the configuration asks for.
+	// Structured authenticates the JWTs of other issuers, and anonymous requests, for
+	// any audience besides those that its configuration requires.
 	Structured *Structured
-	// Webhook asks somebody else about tokens. It minds audiences itself.
+	// Webhook delegates to a webhook. It checks audiences itself.
 	Webhook authenticator.Token
 	// Delegated delegates to another cluster.
 	Delegated authenticator.Request
 }
 
-// New puts the authenticators in kube-apiserver's order: what is decided without
-// asking anybody comes first. The first that recognises a caller decides. Where none
-// does, and none found fault with what the caller showed, the caller is anonymous
-// where the configuration allows that, and otherwise refused.
+// New combines the authenticators in kube-apiserver's order: those without network
+// requests come first. The first that accepts a caller decides. If none does, and none
+// returned an error, the caller is anonymous if the configuration allows that, and
+// otherwise rejected.
 func (c Config) New() authenticator.Request {
 	var requests []authenticator.Request
 	if c.FrontProxy != nil {
@@ -68,11 +70,12 @@ func (c Config) New() authenticator.Request {
 	return union.NewFailOnError(known, authenticator.RequestFunc(c.Structured.AuthenticateAnonymous))
 }
 
-// KnowsTokens is false where no bearer token logs in but the main cluster's.
+// KnowsTokens reports whether there is an authenticator of bearer tokens, besides the
+// delegated one.
 func (c Config) KnowsTokens() bool { return len(c.tokens()) > 0 }
 
-// tokens are asked in this order. There is no cache around them: a service account
-// that is gone is gone at once.
+// tokens are tried in this order. There is no cache around them: tokens of a deleted
+// service account are rejected at once.
 func (c Config) tokens() []authenticator.Token {
 	var tokens []authenticator.Token
 	if c.StaticTokens != nil {
@@ -84,8 +87,8 @@ func (c Config) tokens() []authenticator.Token {
 	if c.BootstrapTokens != nil {
 		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(c.Audiences, c.BootstrapTokens))
 	}
-	// After the service accounts: a key that they do not know may send these to their
-	// issuer, to look for a new one.
+	// After the service accounts: an unknown key ID makes these fetch the keys of their
+	// issuer again.
 	if c.Structured.hasFile() {
 		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(c.Audiences, c.Structured))
 	}
@@ -95,7 +98,7 @@ func (c Config) tokens() []authenticator.Token {
 	return tokens
 }
 
-// frontProxy believes nobody who does not prove to be the proxy.
+// frontProxy accepts the headers only with a client certificate of the proxy.
 func (c Config) frontProxy() authenticator.Request {
 	return headerrequest.NewDynamicVerifyOptionsSecure(
 		c.FrontProxy.CAContentProvider.VerifyOptions,

@@ -23,8 +23,8 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// knows recognises the tokens that begin with its name, finds fault with those that
-// begin with "bad-" and its name, and notes that it was asked.
+// knows accepts the tokens that begin with its name, returns an error for those that
+// begin with "bad-" and its name, and records calls.
 type knows struct {
 	name  string
 	asked *[]string
@@ -59,19 +59,19 @@ func TestFirstThatRecognisesDecides(t *testing.T) {
 	for name, test := range map[string]struct {
 		token string
 		path  string
-		want  string // the user, "nobody", or what the error says
+		want  string // the user, "no user", or a part of the error
 		asked string
 	}{
-		"the first":               {"static", "/api", "static [system:authenticated]", "static"},
-		"the last":                {"webhook", "/api", "webhook [system:authenticated]", "static account bootstrap webhook"},
-		"two would":               {"webhook-and-account", "/api", "account [system:authenticated]", "static account"},
-		"a fault ends no search":  {"bad-account-but-webhook", "/api", "webhook [system:authenticated]", "static account bootstrap webhook"},
-		"two faults":              {"bad-account", "/api", "account finds fault", "static account bootstrap webhook main"},
-		"nobody":                  {"unheard-of", "/api", "invalid bearer token", "static account bootstrap webhook main"},
-		"nobody, on an open path": {"unheard-of", "/livez", "invalid bearer token", "static account bootstrap webhook main"},
-		"the main cluster":        {"main", "/api", "main [system:authenticated]", "static account bootstrap webhook main"},
-		"no token":                {"", "/api", "nobody", "main"},
-		"no token, open path":     {"", "/livez", "system:anonymous [system:unauthenticated]", "main"},
+		"the first":                {"static", "/api", "static [system:authenticated]", "static"},
+		"the last":                 {"webhook", "/api", "webhook [system:authenticated]", "static account bootstrap webhook"},
+		"two would":                {"webhook-and-account", "/api", "account [system:authenticated]", "static account"},
+		"a fault ends no search":   {"bad-account-but-webhook", "/api", "webhook [system:authenticated]", "static account bootstrap webhook"},
+		"two faults":               {"bad-account", "/api", "account finds fault", "static account bootstrap webhook main"},
+		"unknown":                  {"unheard-of", "/api", "invalid bearer token", "static account bootstrap webhook main"},
+		"unknown, on an open path": {"unheard-of", "/livez", "invalid bearer token", "static account bootstrap webhook main"},
+		"the main cluster":         {"main", "/api", "main [system:authenticated]", "static account bootstrap webhook main"},
+		"no token":                 {"", "/api", "no user", "main"},
+		"no token, open path":      {"", "/livez", "system:anonymous [system:unauthenticated]", "main"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,13 +100,12 @@ func loginOf(logins authenticator.Request, req *http.Request) string {
 	case err != nil:
 		return err.Error()
 	case !ok:
-		return "nobody"
+		return "no user"
 	}
 	return found.User.GetName() + " [" + strings.Join(found.User.GetGroups(), " ") + "]"
 }
 
-// A token that is good for any audience is good for the one that is asked about, and
-// one that is not is not.
+// A token for any audience is valid for the requested one; a token for another is not.
 func TestAudiences(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -118,7 +117,7 @@ func TestAudiences(t *testing.T) {
 	}{
 		"good for any, asked about annex":   {"static", "annex", "static"},
 		"good for any, asked about another": {"static", "vault", "invalid bearer token"},
-		"minds audiences itself":            {"account", "vault", "account"},
+		"checks audiences itself":           {"account", "vault", "account"},
 	} {
 		ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{test.audience})
 		req := (&http.Request{URL: &url.URL{}, Header: http.Header{"Authorization": {"Bearer " + test.token}}}).WithContext(ctx)
@@ -176,13 +175,13 @@ func TestFrontProxy(t *testing.T) {
 		want        string
 	}{
 		"the proxy":                     {proxies.issue(t, "proxy", time.Hour), "carol", "carol [a b system:authenticated]"},
-		"the proxy for nobody":          {proxies.issue(t, "proxy", time.Hour), "", "certificate signed by unknown authority"},
+		"the proxy without a user":      {proxies.issue(t, "proxy", time.Hour), "", "certificate signed by unknown authority"},
 		"the proxy's authority, a user": {proxies.issue(t, "mallory", time.Hour), "carol", "mallory"},
 		"a proxy that expired":          {proxies.issue(t, "proxy", -time.Minute), "carol", "expired"},
 		"a user with headers":           {users.issue(t, "bob", time.Hour, "c"), "carol", "bob [c system:authenticated]"},
 		"a user called as the proxy":    {users.issue(t, "proxy", time.Hour), "carol", "proxy [system:authenticated]"},
 		"a foreign authority":           {strangers.issue(t, "proxy", time.Hour), "carol", "unknown authority"},
-		"no certificate":                {nil, "carol", "nobody"},
+		"no certificate":                {nil, "carol", "no user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

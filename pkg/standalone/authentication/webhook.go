@@ -14,20 +14,20 @@ import (
 	"github.com/annex-dev/annex/pkg/configfile/kubeconfig"
 )
 
-// WebhookOptions say who is asked about tokens that annex does not know.
+// WebhookOptions configure the webhook for tokens that annex does not issue.
 type WebhookOptions struct {
-	// ConfigFile is a kubeconfig that leads to it.
+	// ConfigFile is the webhook's kubeconfig.
 	ConfigFile string
-	// Version is that of the TokenReviews it gets.
+	// Version is that of the TokenReviews.
 	Version string
-	// CacheTTL is how long an answer holds.
+	// CacheTTL is how long a response is cached.
 	CacheTTL time.Duration
 }
 
-// questionTimeout is how long a webhook may take to answer, as upstream has it.
+// questionTimeout bounds one request, as upstream's timeout does.
 const questionTimeout = 30 * time.Second
 
-// NewWebhook makes the client; nobody is asked yet.
+// NewWebhook creates the client. It sends no request.
 func NewWebhook(o WebhookOptions, audiences authenticator.Audiences) (authenticator.Token, error) {
 	config, err := kubeconfig.Load(o.ConfigFile)
 	if err != nil {
@@ -38,6 +38,6 @@ func NewWebhook(o WebhookOptions, audiences authenticator.Audiences) (authentica
 	if err != nil {
 		return nil, err
 	}
-	// Errors are not cached: the next request finds out whether it is back.
+	// Errors are not cached: the next request retries.
 	return cache.New(reviews, false, o.CacheTTL, o.CacheTTL), nil
 }

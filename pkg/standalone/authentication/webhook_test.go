@@ -27,7 +27,7 @@ type reviewer struct {
 	kubeconfig string
 	asked      atomic.Int64
 	down       atomic.Bool
-	liar       atomic.Bool // says that the token is for another
+	liar       atomic.Bool // returns a wrong audience
 }
 
 func newReviewer(t *testing.T) *reviewer {
@@ -83,7 +83,7 @@ func askFor(t *testing.T, webhook authenticator.Token, token string) string {
 	case err != nil:
 		return "error: " + err.Error()
 	case !ok:
-		return "nobody"
+		return "no user"
 	}
 	return described(found.User)
 }
@@ -97,7 +97,7 @@ func TestWebhook(t *testing.T) {
 		if got := askFor(t, webhook, "sesame"); got != known {
 			t.Errorf("a token that it knows: %s", got)
 		}
-		if got := askFor(t, webhook, "barley"); got != "nobody" {
+		if got := askFor(t, webhook, "barley"); got != "no user" {
 			t.Errorf("a token that it does not know: %s", got)
 		}
 	}
@@ -110,7 +110,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// Nothing that a webhook fails to say lets anybody in, or is remembered.
+// No failure of a webhook authenticates a caller, or is cached.
 func TestWebhookThatFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*reviewer) *atomic.Bool{
@@ -141,7 +141,7 @@ func TestWebhookConfigurationRefused(t *testing.T) {
 	for name, test := range map[string]struct{ content, want string }{
 		"no YAML":            {"{{", "FILE:1: "},
 		"clusters of no use": {"clusters: yes\n", "FILE:1: "},
-		"nobody":             {"apiVersion: v1\nkind: Config\n", "FILE"},
+		"no cluster":         {"apiVersion: v1\nkind: Config\n", "FILE"},
 		"without TLS":        {config("{server: 'http://127.0.0.1:1'}"), "FILE:5: clusters[0].cluster.server: "},
 		"not verified":       {config("{server: 'https://127.0.0.1:1', insecure-skip-tls-verify: true}"), "FILE:5: clusters[0].cluster.insecure-skip-tls-verify: "},
 		"no authority":       {config("{server: 'https://127.0.0.1:1', certificate-authority: /no/ca.crt}"), "/no/ca.crt"},
@@ -155,7 +155,7 @@ func TestWebhookConfigurationRefused(t *testing.T) {
 				t.Fatal("it is accepted")
 			}
 			if want := strings.ReplaceAll(test.want, "FILE", path); !strings.Contains(err.Error(), want) {
-				t.Errorf("error does not say %q: %v", want, err)
+				t.Errorf("error does not contain %q: %v", want, err)
 			}
 		})
 	}

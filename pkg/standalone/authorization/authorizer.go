@@ -1,10 +1,9 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authorization decides who may do what where annex stands alone: the
-// group system:masters may do everything, the health endpoints are open, and for
-// the rest the configured authorizers are asked in their order. What none of them
-// allows is refused.
+// Package authorization authorizes requests in a standalone annex: the group
+// system:masters may do everything, the health endpoints are open, and the configured
+// authorizers decide on the rest in their order. A request that none allows is denied.
 package authorization
 
 import (
@@ -23,31 +22,31 @@ import (
 	"github.com/annex-dev/annex/pkg/configfile"
 )
 
-// RuleAuthorizer decides, and can tell what somebody may do.
+// RuleAuthorizer is an authorizer that can list a user's rules.
 type RuleAuthorizer interface {
 	authorizer.Authorizer
 	authorizer.RuleResolver
 }
 
-// Config says which authorizers there are: either those of Modes or those of File.
+// Config configures the authorizers: either those of Modes or those of File.
 type Config struct {
-	// Modes are asked in their order.
+	// Modes are tried in their order.
 	Modes []string
-	// Webhook is asked for the mode Webhook.
+	// Webhook configures the mode Webhook.
 	Webhook Webhook
-	// File is the path of an AuthorizationConfiguration, followed by Run.
+	// File is the path of an AuthorizationConfiguration. Run reloads it.
 	File string
 
-	// RBAC decides by roles and bindings.
+	// RBAC authorizes by roles and bindings.
 	RBAC RuleAuthorizer
-	// OpenPaths are paths that everybody may read.
+	// OpenPaths may be read by all callers.
 	OpenPaths []string
-	// ServerID tells replicas apart in the metrics of reloads.
+	// ServerID identifies the replica in the metrics of reloads.
 	ServerID string
 }
 
-// Authorizer asks the authorizers that are in force. Another set comes into force
-// as a whole.
+// Authorizer authorizes with the current set of authorizers, which is replaced as a
+// whole.
 type Authorizer struct {
 	config   Config
 	compiler authorizationcel.Compiler
@@ -56,8 +55,7 @@ type Authorizer struct {
 	current atomic.Pointer[authorizers]
 }
 
-// New makes the authorizers. A file that is wrong is refused with the lines and
-// fields that are.
+// New creates the authorizers. The error for an invalid file names lines and fields.
 func New(config Config) (*Authorizer, error) {
 	a := &Authorizer{config: config, compiler: authorizationcel.NewDefaultCompiler()}
 	registerMetrics()
@@ -79,7 +77,7 @@ func New(config Config) (*Authorizer, error) {
 	return a, nil
 }
 
-// Run follows the file until ctx is done. A broken one changes nothing.
+// Run reloads the file until ctx is done. An invalid file changes nothing.
 func (a *Authorizer) Run(ctx context.Context) {
 	if a.config.File == "" {
 		return
@@ -98,7 +96,7 @@ func (a *Authorizer) Run(ctx context.Context) {
 	})
 }
 
-// Authorize asks the authorizers that are in force.
+// Authorize authorizes with the current authorizers.
 func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
 	return a.current.Load().authorizer.Authorize(ctx, attributes)
 }
@@ -109,18 +107,18 @@ func (a *Authorizer) ConditionsAwareAuthorize(ctx context.Context, attributes au
 }
 
 // EvaluateConditions evaluates conditions that ConditionsAwareAuthorize returned.
-// Those of an authorizer that is no longer in force are not met.
+// Conditions of an authorizer that was replaced are not met.
 func (a *Authorizer) EvaluateConditions(ctx context.Context, decision authorizer.ConditionsAwareDecision, data authorizer.ConditionsData) (authorizer.Decision, string, error) {
 	return a.current.Load().authorizer.EvaluateConditions(ctx, decision, data)
 }
 
-// RulesFor tells what somebody may do in a namespace, as far as the authorizers can
-// tell: a webhook cannot.
+// RulesFor lists a user's rules in a namespace, as far as the authorizers can: a
+// webhook cannot.
 func (a *Authorizer) RulesFor(ctx context.Context, who user.Info, namespace string) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool, err error) {
 	return a.current.Load().rules.RulesFor(ctx, who, namespace)
 }
 
-// load puts the content of the file into force.
+// load applies the content of the file.
 func (a *Authorizer) load(data []byte) error {
 	configuration, err := decode(a.compiler, data)
 	if err == nil {
@@ -129,7 +127,7 @@ func (a *Authorizer) load(data []byte) error {
 	return configfile.Explain(a.config.File, data, err)
 }
 
-// withoutField drops the field that is at fault: who sets flags has no fields.
+// withoutField drops the field from an error about flags, which have no fields.
 func withoutField(err error) error {
 	var invalid *field.Error
 	if errors.As(err, &invalid) {
@@ -138,6 +136,6 @@ func withoutField(err error) error {
 	return err
 }
 
-// errNone keeps a server from starting that would refuse everything for want of
-// anybody to ask.
+// errNone keeps a server from starting that would deny everything because it has no
+// authorizer.
 var errNone = errors.New("there is no authorizer")

@@ -39,9 +39,9 @@ func TestModes(t *testing.T) {
 			t.Parallel()
 			a := newAuthorizer(t, authorization.Config{Modes: test.modes, Webhook: asked})
 			wants(t, a, listing("bob"), test.bob, test.reason)
-			for who, want := range map[string]authorizer.Decision{"alice": test.alice, "walter": test.walter} {
-				if decision, _, err := a.Authorize(t.Context(), listing(who)); err != nil || decision != want {
-					t.Errorf("%s: %v, %v; want %v", who, decision, err, want)
+			for user, want := range map[string]authorizer.Decision{"alice": test.alice, "walter": test.walter} {
+				if decision, _, err := a.Authorize(t.Context(), listing(user)); err != nil || decision != want {
+					t.Errorf("%s: %v, %v; want %v", user, decision, err, want)
 				}
 			}
 			// Whatever the modes are.
@@ -85,10 +85,10 @@ func TestWebhookWithoutOpinionWhenItFails(t *testing.T) {
 	webhook.answerWith(http.StatusForbidden)
 	a := newAuthorizer(t, authorization.Config{File: writeFile(t, withWebhook(webhook.kubeconfig(t), "NoOpinion", "true"))})
 	if decision, _, err := a.Authorize(t.Context(), listing("alice")); decision != authorizer.DecisionAllow || err != nil {
-		t.Errorf("who RBAC allows: %v, %v", decision, err)
+		t.Errorf("a user that RBAC allows: %v, %v", decision, err)
 	}
 	if decision, _, err := a.Authorize(t.Context(), listing("walter")); decision != authorizer.DecisionNoOpinion || err == nil {
-		t.Errorf("who nothing else allows: %v, %v", decision, err)
+		t.Errorf("a user that nothing else allows: %v, %v", decision, err)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestWebhookThatCannotBeTrusted(t *testing.T) {
 			}
 			for _, part := range test.want {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("does not say %q: %v", part, err)
+					t.Errorf("does not contain %q: %v", part, err)
 				}
 			}
 			file := writeFile(t, withWebhook(test.kubeconfig, "Deny", "true"))

@@ -16,19 +16,19 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 )
 
-// authorizers are a set that is in force together.
+// authorizers are a set that is used together.
 type authorizers struct {
 	authorizer authorizer.Authorizer
 	rules      authorizer.RuleResolver
 }
 
-// use makes the authorizers of a valid configuration and puts them into force.
+// use creates the authorizers of a valid configuration and replaces the current set.
 func (a *Authorizer) use(configuration *apiserver.AuthorizationConfiguration) error {
 	open, err := path.NewAuthorizer(a.config.OpenPaths)
 	if err != nil {
-		return fmt.Errorf("open the paths %q to everybody: %w", a.config.OpenPaths, err)
+		return fmt.Errorf("allow the paths %q to all callers: %w", a.config.OpenPaths, err)
 	}
-	// Configured names are in lower case: these two cannot be among them.
+	// Configured names are in lower case and cannot collide with these two.
 	chain := []union.NamedAuthorizer{
 		{AuthorizerName: "PrivilegedGroup", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
 		{AuthorizerName: "OpenPaths", Authorizer: open},
@@ -56,7 +56,7 @@ func (a *Authorizer) use(configuration *apiserver.AuthorizationConfiguration) er
 	return nil
 }
 
-// newAuthorizer makes one of the authorizers that fldPath configures.
+// newAuthorizer creates the authorizer that fldPath configures.
 func (a *Authorizer) newAuthorizer(fldPath *field.Path, configured apiserver.AuthorizerConfiguration) (RuleAuthorizer, error) {
 	switch configured.Type {
 	case ModeRBAC:

@@ -18,19 +18,19 @@ import (
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
 )
 
-// The modes, which are the types of authorizers in a file as well.
+// The modes, which are also the types of authorizers in a file.
 const (
-	// ModeRBAC decides by roles and bindings.
+	// ModeRBAC authorizes by roles and bindings.
 	ModeRBAC = "RBAC"
-	// ModeWebhook asks a server, by SubjectAccessReview.
+	// ModeWebhook sends SubjectAccessReviews to a server.
 	ModeWebhook = "Webhook"
-	// ModeAlwaysAllow lets everybody who is logged in do everything.
+	// ModeAlwaysAllow allows everything to authenticated callers.
 	ModeAlwaysAllow = "AlwaysAllow"
 	// ModeAlwaysDeny allows nothing.
 	ModeAlwaysDeny = "AlwaysDeny"
 )
 
-// Modes returns the modes there are.
+// Modes returns all modes.
 func Modes() []string { return []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeRBAC, ModeWebhook} }
 
 // ValidateModes checks the value of --authorization-mode.
@@ -52,20 +52,20 @@ func ValidateModes(modes []string) []error {
 	return errs
 }
 
-// Webhook is the server that the mode Webhook asks.
+// Webhook configures the server of the mode Webhook.
 type Webhook struct {
-	// KubeconfigFile says how to reach it.
+	// KubeconfigFile is its kubeconfig.
 	KubeconfigFile string
-	// Version is that of the SubjectAccessReviews it gets.
+	// Version is that of the SubjectAccessReviews.
 	Version string
-	// AllowTTL and DenyTTL are how long its answers are remembered.
+	// AllowTTL and DenyTTL are how long responses are cached.
 	AllowTTL, DenyTTL time.Duration
 }
 
-// webhookTimeout bounds a question in the mode Webhook, as upstream does.
+// webhookTimeout bounds a request in the mode Webhook, as upstream's does.
 const webhookTimeout = 30 * time.Second
 
-// fromModes is the configuration that the modes abbreviate.
+// fromModes returns the configuration that modes are short for.
 func fromModes(modes []string, webhook Webhook) *apiserver.AuthorizationConfiguration {
 	configuration := &apiserver.AuthorizationConfiguration{}
 	for _, mode := range modes {
@@ -90,11 +90,10 @@ func fromModes(modes []string, webhook Webhook) *apiserver.AuthorizationConfigur
 	return configuration
 }
 
-// nameOf is what an authorizer that there can be only one of is called in metrics
-// and in reasons.
+// nameOf is the name, in metrics and reasons, of an authorizer that exists only once.
 func nameOf(mode string) string { return strings.ToLower(mode) }
 
-// decode reads and checks the content of a file.
+// decode reads and validates the content of a file.
 func decode(compiler authorizationcel.Compiler, data []byte) (*apiserver.AuthorizationConfiguration, error) {
 	configuration, err := load.LoadFromData(data)
 	if err != nil {
@@ -110,8 +109,8 @@ func decode(compiler authorizationcel.Compiler, data []byte) (*apiserver.Authori
 	return configuration, errs.ToAggregate()
 }
 
-// withWebhook puts the step back into a path that upstream's validation leaves out:
-// it says authorizers[0].timeout for authorizers[0].webhook.timeout.
+// withWebhook restores the step of a path that upstream's validation omits: it reports
+// authorizers[0].timeout for authorizers[0].webhook.timeout.
 func withWebhook(path string) string {
 	authorizer, name, ok := strings.Cut(path, "].")
 	first, _, _ := strings.Cut(name, ".")
@@ -121,12 +120,12 @@ func withWebhook(path string) string {
 	return authorizer + "].webhook." + name
 }
 
-// validateAuthorizer checks what is particular to annex.
+// validateAuthorizer checks annex's own restrictions.
 func validateAuthorizer(fldPath *field.Path, configured apiserver.AuthorizerConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	mode := string(configured.Type)
 	if mode != ModeWebhook && slices.Contains(Modes(), mode) && configured.Name != "" && configured.Name != nameOf(mode) {
-		// As in kube-apiserver: a file for one is good for the other.
+		// The same as in kube-apiserver, so that one file works for both.
 		errs = append(errs, field.Invalid(fldPath.Child("name"), configured.Name, fmt.Sprintf("must be %q for the type %s", nameOf(mode), mode)))
 	}
 	if webhook := configured.Webhook; webhook != nil && webhook.ConnectionInfo.Type == apiserver.AuthorizationWebhookConnectionInfoTypeInCluster {

@@ -26,7 +26,7 @@ import (
 	"github.com/annex-dev/annex/pkg/standalone/authorization"
 )
 
-// roles stands for RBAC: it allows one user and gives a reason to the others.
+// roles replaces RBAC: it allows one user and returns a reason for the others.
 type roles struct{ allowed string }
 
 var _ authorization.RuleAuthorizer = roles{}
@@ -50,7 +50,8 @@ func (r roles) RulesFor(ctx context.Context, who user.Info, namespace string) ([
 	return authorizerfactory.NewAlwaysAllowAuthorizer().RulesFor(ctx, who, namespace)
 }
 
-// webhook is a server that allows one user, denies another and has no opinion else.
+// webhook is a server that allows one user, denies another, and has no opinion on
+// others.
 type webhook struct {
 	*httptest.Server
 
@@ -126,7 +127,7 @@ func writeFile(t *testing.T, content string) string {
 	return path
 }
 
-// replaceFile changes a file at once: nobody sees half of it.
+// replaceFile replaces a file atomically.
 func replaceFile(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
@@ -170,7 +171,7 @@ func newAuthorizer(t *testing.T, config authorization.Config) *authorization.Aut
 	return a
 }
 
-// listing is a question whether somebody may list secrets.
+// listing are the attributes of listing Secrets.
 func listing(name string, groups ...string) authorizer.Attributes {
 	return authorizer.AttributesRecord{
 		User: &user.DefaultInfo{Name: name, Groups: groups}, Verb: "list", APIVersion: "v1", Resource: "secrets",
@@ -178,7 +179,7 @@ func listing(name string, groups ...string) authorizer.Attributes {
 	}
 }
 
-// reading is a question whether somebody may read a path.
+// reading are the attributes of reading a path.
 func reading(name, path string) authorizer.Attributes {
 	return authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: "get", Path: path}
 }

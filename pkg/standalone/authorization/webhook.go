@@ -17,21 +17,21 @@ import (
 	"github.com/annex-dev/annex/pkg/configfile/kubeconfig"
 )
 
-// registerMetrics fills upstream's registry, of which a process has one.
+// registerMetrics adds the metrics to upstream's registry, which is global.
 var registerMetrics = sync.OnceFunc(func() {
 	metrics.RegisterMetrics()
 	webhookmetrics.RegisterWebhookMetrics()
 	authorizationcel.RegisterMetrics()
 })
 
-// webhookMetrics are those that kube-apiserver has of its webhooks.
+// webhookMetrics are kube-apiserver's metrics of authorization webhooks.
 type webhookMetrics struct {
 	webhookmetrics.NoopRequestMetrics
 	webhookmetrics.WebhookMetrics
 	authorizationcel.MatcherMetrics
 }
 
-// newWebhook makes an authorizer that asks a server. The server is not asked now.
+// newWebhook creates an authorizer that calls a server. It sends no request.
 func newWebhook(fldPath *field.Path, name string, c *apiserver.WebhookConfiguration, compiler authorizationcel.Compiler) (RuleAuthorizer, error) {
 	file := *c.ConnectionInfo.KubeConfigFile
 	fldPath = fldPath.Child("connectionInfo", "kubeConfigFile")
@@ -54,7 +54,8 @@ func newWebhook(fldPath *field.Path, name string, c *apiserver.WebhookConfigurat
 	asking, err := webhook.New(config, c.SubjectAccessReviewVersion, allowTTL, denyTTL, *webhook.DefaultRetryBackoff(), onError, c.MatchConditions, name,
 		webhookMetrics{WebhookMetrics: webhookmetrics.NewWebhookMetrics(), MatcherMetrics: authorizationcel.NewMatcherMetrics()}, compiler)
 	if err != nil {
-		// The rest was checked before: what is left are the files that the kubeconfig names.
+		// The rest was validated before; only the files that the kubeconfig names can
+		// fail.
 		return nil, field.Invalid(fldPath, file, err.Error())
 	}
 	return asking, nil

@@ -1,8 +1,8 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstraptoken recognises bootstrap tokens: short passwords that stand in
-// Secrets of kube-system, for callers that have no other credentials yet.
+// Package bootstraptoken authenticates bootstrap tokens: short passwords in Secrets of
+// kube-system, for callers without other credentials.
 package bootstraptoken
 
 import (
@@ -27,18 +27,18 @@ type tokenAuthenticator struct {
 	clock   clock.PassiveClock
 }
 
-// NewAuthenticator returns what recognises bootstrap tokens. The lister must be that
-// of kube-system.
+// NewAuthenticator returns an authenticator of bootstrap tokens. The lister must be
+// that of kube-system.
 func NewAuthenticator(secrets corev1listers.SecretNamespaceLister) authenticator.Token {
 	return &tokenAuthenticator{secrets: secrets, clock: clock.RealClock{}}
 }
 
-// AuthenticateToken returns whose token it is. Why a token is not good is for the log
-// only, and at a level that nobody sees who is not looking: anybody may try tokens.
+// AuthenticateToken returns the user of a token. The reason of a rejection is only
+// logged, and at a high verbosity: any caller may try tokens.
 func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	id, password, _ := bootstraptokens.ParseToken(token)
 	if id == "" {
-		// It is not of this kind.
+		// It is not a bootstrap token.
 		return nil, false, nil
 	}
 	secret, err := a.secrets.Get(bootstrapapi.BootstrapTokenSecretPrefix + id)
@@ -60,8 +60,8 @@ func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string
 	return &authenticator.Response{User: &user.DefaultInfo{Name: bootstrapapi.BootstrapUserPrefix + id, Groups: groups}}, true, nil
 }
 
-// refuse returns why the token is not good, or "". The password comes first, so that
-// nobody learns anything else by trying.
+// refuse returns why the token is invalid, or "". The password is checked first, so
+// that attempts reveal nothing else.
 func (a *tokenAuthenticator) refuse(secret *corev1.Secret, id, password string) string {
 	wanted := bootstrapsecrets.GetData(secret, bootstrapapi.BootstrapTokenSecretKey)
 	switch {

@@ -86,7 +86,7 @@ func TestAuthenticateToken(t *testing.T) {
 		{name: "unknown id", token: "abcdeg.0123456789abcdef"},
 		{name: "another id in the Secret", change: set("token-id", "abcdeg")},
 		{name: "no login", change: set("usage-bootstrap-authentication", "True")},
-		{name: "usage not said", change: func(secret *corev1.Secret) { delete(secret.Data, "usage-bootstrap-authentication") }},
+		{name: "usage not set", change: func(secret *corev1.Secret) { delete(secret.Data, "usage-bootstrap-authentication") }},
 		{name: "another type", change: func(secret *corev1.Secret) { secret.Type = corev1.SecretTypeOpaque }},
 		{name: "being deleted", change: func(secret *corev1.Secret) { secret.DeletionTimestamp = &metav1.Time{Time: now} }},
 		{name: "no data", change: func(secret *corev1.Secret) { secret.Data = nil }},

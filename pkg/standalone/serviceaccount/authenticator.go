@@ -25,29 +25,29 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// verifiedTokens bounds the memory for tokens whose signature was verified. One
+// verifiedTokens bounds the number of tokens whose signature is cached as verified. One
 // takes about 1 KiB.
 const verifiedTokens = 4096
 
 // AuthenticatorConfig holds what an authenticator depends on.
 type AuthenticatorConfig struct {
-	// Issuers are in whose name tokens may be.
+	// Issuers are the accepted issuers of tokens.
 	Issuers []string
-	// Keys are what they may be signed with.
+	// Keys verify the signatures.
 	Keys *Keys
-	// Audiences are who the server is, for requests that do not say for whom they ask.
+	// Audiences are the server's, for requests that do not name any.
 	Audiences authenticator.Audiences
-	// ServiceAccounts and Secrets are asked on each request.
+	// ServiceAccounts and Secrets are read on each request.
 	ServiceAccounts corev1listers.ServiceAccountLister
 	Secrets         corev1listers.SecretLister
-	// Live is asked where these do not have what a token names: they may be behind.
-	// It must not log in with a token of a service account.
+	// Live is read if these listers, which may be behind, lack the object of a token.
+	// It must not authenticate with a token of a service account.
 	Live corev1client.CoreV1Interface
-	// Clock is the real one when it is nil.
+	// Clock is the real one if nil.
 	Clock clock.PassiveClock
 }
 
-// tokenAuthenticator recognises the tokens of service accounts.
+// tokenAuthenticator authenticates the tokens of service accounts.
 type tokenAuthenticator struct {
 	issuers   sets.Set[string]
 	keys      *Keys
@@ -55,23 +55,23 @@ type tokenAuthenticator struct {
 	bearers   boundObjectValidator
 	clock     clock.PassiveClock
 
-	// verified has what tokens say whose signature was found good, by their hash:
-	// that takes most of the time, and never changes. All else is looked up each
-	// time, so that what is revoked is refused at once.
+	// verified caches the claims of tokens with a verified signature, by their hash:
+	// verifying takes most of the time, and its result never changes. All else is
+	// checked each time, so that a revoked token is rejected at once.
 	verified *lru.Cache
 }
 
-// verified is what a token with a good signature says.
+// verified holds the claims of a token with a verified signature.
 type verified struct {
 	claims
 	user user.Info
-	// revoked is why the token is not good any more, once that is known for ever: a
-	// program that goes on with it must not cost a read of the store each time.
+	// revoked is why the token is permanently invalid: a program that keeps using it
+	// must not cost a read of the store each time.
 	revoked atomic.Pointer[error]
 }
 
-// NewAuthenticator returns what recognises the tokens of service accounts. It must
-// not be cached: it caches by itself what may be.
+// NewAuthenticator returns an authenticator of the tokens of service accounts. It
+// caches what may be cached, and must not be wrapped by a cache.
 func NewAuthenticator(config AuthenticatorConfig) authenticator.Token {
 	a := &tokenAuthenticator{
 		issuers:   sets.New(config.Issuers...),
@@ -87,8 +87,8 @@ func NewAuthenticator(config AuthenticatorConfig) authenticator.Token {
 	return a
 }
 
-// AuthenticateToken returns whose token it is. A token of somebody else's is none of
-// its business and no error; one in annex's name that is not good is an error.
+// AuthenticateToken returns the user of a token. A token of another issuer is ignored;
+// an invalid one of annex's issuers is an error.
 func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	if strings.Count(token, ".") != 2 {
 		return nil, false, nil
@@ -122,8 +122,7 @@ func (a *tokenAuthenticator) AuthenticateToken(ctx context.Context, token string
 	return &authenticator.Response{User: content.user, Audiences: audiences}, true, nil
 }
 
-// read returns what a token says, once its signature and its claims are found good,
-// or nil where it is not in the name of an issuer of ours.
+// read returns the verified claims of a token, or nil if another issuer issued it.
 func (a *tokenAuthenticator) read(token string, hash [sha256.Size]byte) (*verified, error) {
 	if known, ok := a.verified.Get(hash); ok {
 		return known.(*verified), nil
@@ -139,7 +138,7 @@ func (a *tokenAuthenticator) read(token string, hash [sha256.Size]byte) (*verifi
 	if err := json.Unmarshal(payload, &content.claims); err != nil {
 		return nil, fmt.Errorf("read the claims of a token: %w", err)
 	}
-	// What was read before the signature was verified could have been something else.
+	// The issuer that was read before the verification may differ.
 	if !a.issuers.Has(content.Issuer) {
 		return nil, fmt.Errorf("the token was issued by %q", content.Issuer)
 	}
@@ -156,8 +155,8 @@ func (a *tokenAuthenticator) read(token string, hash [sha256.Size]byte) (*verifi
 	return content, nil
 }
 
-// verify returns the payload of a token that one of the keys signed, with the
-// algorithm of that key.
+// verify returns the payload of a token that one of the keys signed, with the algorithm
+// of that key.
 func (a *tokenAuthenticator) verify(token string) ([]byte, error) {
 	parsed, err := jose.ParseSigned(token)
 	if err != nil {
@@ -182,8 +181,8 @@ func (a *tokenAuthenticator) verify(token string) ([]byte, error) {
 	return nil, errors.New("the signature of the token is wrong")
 }
 
-// claimedIssuer is the issuer that a token names, whoever made it, or "" where it
-// is no JWT.
+// claimedIssuer is the issuer that a token names, before verification, or "" if it is
+// no JWT.
 func claimedIssuer(token string) string {
 	header, rest, _ := strings.Cut(token, ".")
 	payload, _, _ := strings.Cut(rest, ".")

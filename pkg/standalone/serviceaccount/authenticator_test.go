@@ -148,8 +148,8 @@ func TestAuthenticateTokenRefuses(t *testing.T) {
 	}
 }
 
-// hs256 signs with the server's public key as if that was a password, which fools
-// servers that let the token choose the algorithm.
+// hs256 signs with the server's public key as a shared secret, which fools servers that
+// let the token choose the algorithm.
 func hs256(t *testing.T, w *fixture) func([]byte) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(w.key.Public())
@@ -187,7 +187,7 @@ func TestAuthenticateTokenAccepts(t *testing.T) {
 	}
 }
 
-// TestAuthenticateTokenLater has time pass over a token that is remembered.
+// TestAuthenticateTokenLater advances the clock after a token was cached.
 func TestAuthenticateTokenLater(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, robot)
@@ -232,7 +232,7 @@ func TestAuthenticateTokenForAudiences(t *testing.T) {
 	}
 }
 
-// TestKeyRotation goes through a change of keys as an administrator does it.
+// TestKeyRotation rotates keys as an administrator does.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, robot)
@@ -267,8 +267,8 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// FuzzAuthenticateToken looks for a token that is recognised though annex did not sign
-// it, and for panics.
+// FuzzAuthenticateToken searches for an accepted token that annex did not sign, and for
+// panics.
 func FuzzAuthenticateToken(f *testing.F) {
 	w := newFixture(f, robot, vault)
 	signed := sets.New[string]()
@@ -291,14 +291,14 @@ func FuzzAuthenticateToken(f *testing.F) {
 	})
 }
 
-// content is what the signature of a token is for. JOSE lets it have white space.
+// content is the signed part of a token. JOSE allows white space in it.
 func content(token string) string {
 	token = strings.Join(strings.Fields(token), "")
 	return token[:max(0, strings.LastIndex(token, "."))]
 }
 
-// BenchmarkAuthenticateToken is what each request with a token costs; first is what
-// the first one with it does.
+// BenchmarkAuthenticateToken measures each request with a token; first is the first one
+// with it.
 func BenchmarkAuthenticateToken(b *testing.B) {
 	w := newFixture(b, robot, vault)
 	for name, token := range map[string]string{"cached": w.issue(b, nil, "annex"), "cached and bound": w.issue(b, vault, "annex")} {

@@ -14,15 +14,15 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 )
 
-// boundObjectValidator knows whether what tokens name still exists.
+// boundObjectValidator checks that the objects named by tokens still exist.
 type boundObjectValidator struct {
 	serviceAccounts corev1listers.ServiceAccountLister
 	secrets         corev1listers.SecretLister
 	live            corev1client.CoreV1Interface
 }
 
-// validate returns an error unless the service account, and the Secret if the token is
-// bound to one, are those that the token was made for.
+// validate returns an error unless the service account, and the Secret of a token that
+// is bound to one, are those that the token was issued for.
 func (b boundObjectValidator) validate(ctx context.Context, token *kubernetesClaims) error {
 	err := checkReference(ctx, token.ServiceAccount, objectReader{
 		cached: func(name string) (metav1.Object, error) {
@@ -56,9 +56,8 @@ type objectReader struct {
 	live   func(ctx context.Context, name string) (metav1.Object, error)
 }
 
-// checkReference returns nil if the object exists and is the one that wanted means. A cache
-// that says so is believed. One that does not may be behind, because the object was
-// made just now, and the store is asked.
+// checkReference returns nil if the referenced object exists. If the cache lacks it,
+// the cache may be behind, and the live object is read.
 func checkReference(ctx context.Context, wanted reference, find objectReader) error {
 	if object, err := find.cached(wanted.Name); err == nil && matches(wanted, object) == nil {
 		return nil
@@ -73,7 +72,7 @@ func checkReference(ctx context.Context, wanted reference, find objectReader) er
 	return matches(wanted, object)
 }
 
-// boundObjectError says what became of an object. It is the end of a sentence.
+// boundObjectError says what happened to an object. It ends a sentence.
 type boundObjectError string
 
 func (e boundObjectError) Error() string { return string(e) }
@@ -83,15 +82,15 @@ const (
 	errRecreated = boundObjectError("is another one of that name")
 )
 
-// isFinal reports whether nothing can make it good again: no object gets the UID of
-// one before.
+// isFinal reports whether the token is permanently invalid: no object gets the UID of a
+// previous one.
 func isFinal(err error) bool {
 	var gone boundObjectError
 	return errors.As(err, &gone)
 }
 
-// matches takes an object that is being deleted for deleted: finalizers may keep it
-// for as long as they like.
+// matches treats an object that is being deleted as deleted: finalizers may keep it
+// indefinitely.
 func matches(wanted reference, object metav1.Object) error {
 	switch {
 	case string(object.GetUID()) != wanted.UID:

@@ -14,8 +14,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestRevocation changes what a token depends on after the token was recognised and is
-// remembered.
+// TestRevocation changes the objects of a token after the token was cached.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	ending := metav1.NewTime(epoch)
@@ -66,8 +65,7 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// store replaces all that there is, in the informers' caches too if they are to be
-// filled.
+// store replaces all objects, in the informers' caches too if cached is set.
 func (w *fixture) store(t *testing.T, account *corev1.ServiceAccount, secret *corev1.Secret, fill bool) {
 	t.Helper()
 	for _, change := range []error{
@@ -99,9 +97,9 @@ func (w *fixture) store(t *testing.T, account *corev1.ServiceAccount, secret *co
 	}
 }
 
-// TestRecreatedBeforeTheCacheKnows has a token made for a service account that the
-// cache still knows as the one before.
-func TestRecreatedBeforeTheCacheKnows(t *testing.T) {
+// TestRecreatedBeforeTheCacheUpdates uses a token of a service account whose previous
+// instance is still in the cache.
+func TestRecreatedBeforeTheCacheUpdates(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, robot)
 	token := w.issue(t, nil, "annex")

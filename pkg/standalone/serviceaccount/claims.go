@@ -12,8 +12,8 @@ import (
 	apiserviceaccount "k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
-// clockSkew is how far the clock of a replica that made a token may be ahead. An
-// expiry is taken literally.
+// clockSkew is how far the clock of a replica that issued a token may be ahead. An
+// expiry is exact.
 const clockSkew = time.Minute
 
 // claims are the payload of a token, with the names that Kubernetes gives them.
@@ -23,18 +23,18 @@ type claims struct {
 	Kubernetes *kubernetesClaims `json:"kubernetes.io,omitempty"`
 }
 
-// kubernetesClaims say whose token it is, and what else has to exist for as long as
-// it is good.
+// kubernetesClaims name the service account, and the objects that must exist while the
+// token is valid.
 type kubernetesClaims struct {
 	Namespace      string     `json:"namespace,omitempty"`
 	ServiceAccount reference  `json:"serviceaccount"`
 	Secret         *reference `json:"secret,omitempty"`
-	// Pod and Node are never in a token of annex's. One that has them is refused.
+	// annex never sets Pod and Node. A token that has them is rejected.
 	Pod  *reference `json:"pod,omitempty"`
 	Node *reference `json:"node,omitempty"`
 }
 
-// reference is one object and not another that later had its name.
+// reference is one object, and not a later one of the same name.
 type reference struct {
 	Name string `json:"name,omitempty"`
 	UID  string `json:"uid,omitempty"`
@@ -42,12 +42,12 @@ type reference struct {
 
 func (r *reference) complete() bool { return r.Name != "" && r.UID != "" }
 
-// validate checks all that does not change while the token is good.
+// validate checks the claims that are independent of time.
 func (c *claims) validate() error {
 	k := c.Kubernetes
 	switch {
 	case k == nil || k.Namespace == "" || !k.ServiceAccount.complete():
-		return errors.New("the token does not say which service account it is of")
+		return errors.New("the token does not name its service account")
 	case c.Subject != apiserviceaccount.MakeUsername(k.Namespace, k.ServiceAccount.Name):
 		return fmt.Errorf("the token's subject %q is not its service account %s/%s", c.Subject, k.Namespace, k.ServiceAccount.Name)
 	case c.Expiry == nil:
@@ -57,12 +57,12 @@ func (c *claims) validate() error {
 	case k.Pod != nil || k.Node != nil:
 		return errors.New("the token is bound to a Pod or a Node, and annex has neither")
 	case k.Secret != nil && !k.Secret.complete():
-		return errors.New("the token does not say which Secret it is bound to")
+		return errors.New("the token does not name the Secret it is bound to")
 	}
 	return nil
 }
 
-// validateTime checks what the time changes.
+// validateTime checks the claims that depend on time.
 func (c *claims) validateTime(now time.Time) error {
 	switch {
 	case !now.Before(c.Expiry.Time()):

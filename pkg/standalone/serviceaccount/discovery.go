@@ -13,22 +13,23 @@ import (
 )
 
 const (
-	// ConfigurationPath is where OpenID Connect has the description of an issuer.
+	// ConfigurationPath is the path of the OpenID Connect discovery document.
 	ConfigurationPath = "/.well-known/openid-configuration"
-	// KeysPath is where Kubernetes has the keys of its tokens.
+	// KeysPath is the path of the keys, as in Kubernetes.
 	KeysPath = "/openid/v1/jwks"
 
-	// cacheControl lets relying parties keep what they read for an hour, as
-	// Kubernetes does: a new key must be published for that long before it signs.
+	// cacheControl lets relying parties cache the documents for an hour, as Kubernetes
+	// does: a new key must be published for that long before it signs.
 	cacheControl = "public, max-age=3600"
 )
 
-// Discovery is what relying parties verify tokens with.
+// Discovery serves the documents with which relying parties verify tokens.
 type Discovery struct {
 	configuration, keys []byte
 }
 
-// metadata is what OpenID Connect Discovery requires and Kubernetes publishes.
+// metadata are the fields that OpenID Connect Discovery requires and Kubernetes
+// publishes.
 type metadata struct {
 	Issuer        string   `json:"issuer"`
 	KeysURI       string   `json:"jwks_uri"`
@@ -37,7 +38,7 @@ type metadata struct {
 	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 }
 
-// NewDiscovery returns the documents about an issuer, whose keys are at keysURI.
+// NewDiscovery returns the documents of an issuer, whose keys are at keysURI.
 func NewDiscovery(issuer, keysURI string, keys *Keys) (*Discovery, error) {
 	if !Discoverable(issuer) {
 		return nil, fmt.Errorf("%q is not an https URL without query and fragment, which OpenID Connect wants of an issuer", issuer)
@@ -73,7 +74,7 @@ func (d *Discovery) Install(mux interface {
 	mux.Handle(KeysPath, document(d.keys, "application/jwk-set+json"))
 }
 
-// document serves one document to those that read it.
+// document serves one document.
 func document(content []byte, contentType string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodGet && req.Method != http.MethodHead {
@@ -83,7 +84,7 @@ func document(content []byte, contentType string) http.Handler {
 		}
 		w.Header().Set("Content-Type", contentType)
 		w.Header().Set("Cache-Control", cacheControl)
-		// A reader that is gone needs no answer.
+		// It fails only if the client disconnected.
 		_, _ = w.Write(content)
 	})
 }

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serviceaccount makes and recognises the tokens of service accounts, and
-// publishes the keys that others verify them with. Tokens are JWTs with the claims
-// that Kubernetes gives them, so that what reads those reads these.
+// Package serviceaccount issues and authenticates the tokens of service accounts, and
+// publishes the keys that verify them. Tokens are JWTs with Kubernetes' claims, so that
+// programs which read those read these.
 package serviceaccount

@@ -48,7 +48,7 @@ type fixture struct {
 	keyID  string
 	issuer *Issuer
 	clock  *clocktesting.FakePassiveClock
-	// cachedAccounts and cachedSecrets are what informers know, live what is stored.
+	// cachedAccounts and cachedSecrets are in the informers' caches, live is stored.
 	cachedAccounts, cachedSecrets cache.Indexer
 	live                          *fake.Clientset
 	authenticator                 *tokenAuthenticator
@@ -104,7 +104,7 @@ func (w *fixture) issue(t testing.TB, secret *corev1.Secret, audiences ...string
 	return token.Signed
 }
 
-// header and payload are those of a good token, with changes; nil removes a field.
+// header and payload are those of a valid token, with changes; nil removes a field.
 func (w *fixture) header(changes map[string]any) map[string]any {
 	return changed(map[string]any{"alg": "ES256", "kid": w.keyID}, changes)
 }

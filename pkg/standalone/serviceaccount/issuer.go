@@ -17,19 +17,19 @@ import (
 	tokenjwt "k8s.io/apiserver/pkg/authentication/token/jwt"
 )
 
-// Issuer signs tokens in one name with one key.
+// Issuer signs tokens as one issuer with one key.
 type Issuer struct {
 	name   string
 	signer jose.Signer
 }
 
-// NewIssuer returns an issuer whose tokens say that name issued them.
+// NewIssuer returns an issuer of the given name.
 func NewIssuer(name string, key crypto.Signer) (*Issuer, error) {
 	web, err := newWebKey(key, key.Public())
 	if err != nil {
 		return nil, err
 	}
-	// The web key has the signer put its ID into each token.
+	// With a web key the signer adds the key's ID to each token.
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(web.Algorithm), Key: web}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("prepare to sign tokens: %w", err)
@@ -37,20 +37,20 @@ func NewIssuer(name string, key crypto.Signer) (*Issuer, error) {
 	return &Issuer{name: name, signer: signer}, nil
 }
 
-// TokenConfig says which tokens are made for those who ask.
+// TokenConfig configures TokenRequests.
 type TokenConfig struct {
 	Issuer *Issuer
 	// Audiences are those of a token whose request names none.
 	Audiences []string
-	// MaxLifetime shortens what is asked for, unless it is 0.
+	// MaxLifetime limits the requested lifetime, unless it is 0.
 	MaxLifetime time.Duration
 }
 
-// Grant is what a token says.
+// Grant is the content of a token.
 type Grant struct {
-	// ServiceAccount is whose token it is.
+	// ServiceAccount is the subject of the token.
 	ServiceAccount *corev1.ServiceAccount
-	// Secret, if any, is what the token is bound to: it ends with it.
+	// Secret, if any, is what the token is bound to: the token is invalid without it.
 	Secret    *corev1.Secret
 	Audiences []string
 	// IssuedAt and Expires are rounded down to seconds.
@@ -59,13 +59,13 @@ type Grant struct {
 
 // Token is a signed token.
 type Token struct {
-	// Signed is what the bearer shows.
+	// Signed is the encoded token.
 	Signed string
-	// CredentialID tells tokens apart in audit logs.
+	// CredentialID identifies the token in audit logs.
 	CredentialID string
 }
 
-// Issue makes a token.
+// Issue signs a token.
 func (i *Issuer) Issue(grant Grant) (Token, error) {
 	if grant.ServiceAccount.UID == "" {
 		return Token{}, errors.New("a service account without a UID cannot have a token")

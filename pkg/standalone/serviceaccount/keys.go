@@ -21,17 +21,17 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// minRSABits is what NIST asks for since 2014.
+// minRSABits is NIST's minimum since 2014.
 const minRSABits = 2048
 
-// Keys are the public keys that tokens are verified with.
+// Keys are the public keys that verify tokens.
 type Keys struct {
-	// published is in the order of the flags, without repetitions.
+	// published is in the order of the flags, without duplicates.
 	published []jose.JSONWebKey
 	byID      map[string]*jose.JSONWebKey
 }
 
-// NewKeys returns a set of public keys. A key that is named twice counts once.
+// NewKeys returns a set of public keys without duplicates.
 func NewKeys(public ...crypto.PublicKey) (*Keys, error) {
 	keys := &Keys{byID: map[string]*jose.JSONWebKey{}}
 	for _, key := range public {
@@ -50,8 +50,8 @@ func NewKeys(public ...crypto.PublicKey) (*Keys, error) {
 	return keys, nil
 }
 
-// candidates are the keys that may have signed a token whose header names the key
-// id, or no key.
+// candidates are the keys that may have signed a token whose header names the key id,
+// or no key.
 func (k *Keys) candidates(id string) []*jose.JSONWebKey {
 	if id != "" {
 		if key := k.byID[id]; key != nil {
@@ -76,8 +76,8 @@ func (k *Keys) algorithms() []string {
 	return slices.Compact(all)
 }
 
-// newWebKey describes a private or public key as JOSE does. Its ID is a hash of the
-// public key, as in Kubernetes: two servers with one key agree about its name.
+// newWebKey encodes a private or public key for JOSE. Its ID is a hash of the public
+// key, as in Kubernetes, so that two servers with one key use the same ID.
 func newWebKey(key any, public crypto.PublicKey) (*jose.JSONWebKey, error) {
 	algorithm, err := algorithmOf(public)
 	if err != nil {
@@ -96,7 +96,7 @@ func newWebKey(key any, public crypto.PublicKey) (*jose.JSONWebKey, error) {
 	}, nil
 }
 
-// algorithmOf is the one algorithm that a key is used with. A token cannot choose.
+// algorithmOf is the only algorithm that a key is used with. A token cannot choose.
 func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	switch key := public.(type) {
 	case *rsa.PublicKey:
@@ -136,8 +136,8 @@ func LoadSigningKey(path string) (crypto.Signer, error) {
 }
 
 // LoadPublicKeys reads the RSA and ECDSA keys of a file in PEM, also those of
-// certificates. Of private keys it takes the public half. It refuses what it does not
-// know: a key that was left out would have its tokens refused.
+// certificates and the public halves of private keys. It rejects unknown blocks: tokens
+// of a key that was skipped would be rejected.
 func LoadPublicKeys(path string) ([]crypto.PublicKey, error) {
 	rest, err := os.ReadFile(path)
 	if err != nil {
@@ -150,7 +150,7 @@ func LoadPublicKeys(path string) ([]crypto.PublicKey, error) {
 			break
 		}
 		if block.Type == "EC PARAMETERS" {
-			// openssl puts the name of the curve before a key.
+			// openssl writes the name of the curve before a key.
 			continue
 		}
 		key, err := parsePublicKey(block)

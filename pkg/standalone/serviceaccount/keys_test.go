@@ -39,8 +39,7 @@ func newRSA(t *testing.T, bits int) *rsa.PrivateKey {
 	return key
 }
 
-// writePEM writes keys into a file; private ones in the form that openssl makes by
-// default.
+// writePEM writes keys into a file; private ones in openssl's default form.
 func writePEM(t *testing.T, keys ...any) string {
 	t.Helper()
 	var raw []byte

@@ -19,7 +19,7 @@ import (
 
 const module = "github.com/annex-dev/annex"
 
-// goPackage is what `go list` says of a package.
+// goPackage is the output of `go list` for a package.
 type goPackage struct {
 	ImportPath, Dir, Doc, Name                   string
 	GoFiles, TestGoFiles, XTestGoFiles, CgoFiles []string
@@ -38,7 +38,7 @@ func (p goPackage) files() []string {
 	return slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles, p.CgoFiles)
 }
 
-// packages lists the packages of the module, those behind build tags included.
+// packages lists the packages of the module, including those with build tags.
 var packages = sync.OnceValues(func() ([]goPackage, error) {
 	output, err := exec.Command("go", "list", "-e", "-tags=e2e,cluster", "-json=ImportPath,Dir,Doc,Name,GoFiles,TestGoFiles,XTestGoFiles,CgoFiles,Imports,TestImports,XTestImports", module+"/...").Output()
 	if err != nil {
@@ -73,7 +73,7 @@ func TestLayers(t *testing.T) {
 	for _, p := range listPackages(t) {
 		rule, group, ok := ruleFor(p.path())
 		if !ok {
-			t.Errorf("%s has no rule: add one to rules_test.go that says what it is for and what it may import", p.path())
+			t.Errorf("%s has no rule: add one with its purpose and imports to rules_test.go", p.path())
 			continue
 		}
 		for _, imported := range p.Imports {
@@ -144,7 +144,7 @@ func TestGoMod(t *testing.T) {
 			t.Fatalf("read %s/go.mod: %v", dir, err)
 		}
 		for _, replaced := range mod.Replace {
-			t.Errorf("%s/go.mod replaces %s: nobody who imports the module would get that", dir, replaced.Old.Path)
+			t.Errorf("%s/go.mod replaces %s: modules that import this one ignore that", dir, replaced.Old.Path)
 		}
 		for _, required := range mod.Require {
 			if required.Path == "k8s.io/kubernetes" {
@@ -154,7 +154,7 @@ func TestGoMod(t *testing.T) {
 	}
 }
 
-// ruleFor finds the rule of a package, and what the pattern's braces stand for.
+// ruleFor returns the rule of a package, and the values of its pattern's braces.
 func ruleFor(path string) (rule, map[string]string, bool) {
 	for _, rule := range rules {
 		if bindings, ok := match(rule.packages, path); ok {
@@ -164,7 +164,7 @@ func ruleFor(path string) (rule, map[string]string, bool) {
 	return rule{}, nil, false
 }
 
-// allows tells whether the rule lets a package import another.
+// allows reports whether the rule allows an import.
 func (r rule) allows(imported string, bindings map[string]string) bool {
 	patterns := r.others
 	if imported == module || strings.HasPrefix(imported, module+"/") {
@@ -181,7 +181,7 @@ func (r rule) allows(imported string, bindings map[string]string) bool {
 
 var braces = regexp.MustCompile(`\{[a-z]+\}`)
 
-// match compares a path with a pattern and returns what the braces matched.
+// match matches a path with a pattern, and returns the values of its braces.
 func match(pattern, path string) (map[string]string, bool) {
 	pattern, below := strings.CutSuffix(pattern, "/...")
 	names := braces.FindAllString(pattern, -1)
@@ -204,8 +204,8 @@ func match(pattern, path string) (map[string]string, bool) {
 	return bindings, true
 }
 
-// standard tells whether a package is part of the standard library: only those
-// have no dot in the first element of their path.
+// standard reports whether a package is in the standard library: only those paths have no dot
+// in their first element.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")

@@ -18,7 +18,7 @@ var (
 	notAnchor = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// TestLinks follows every link from one of our pages to another file or heading.
+// TestLinks checks the links of the documentation to files and headings.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	root := moduleRoot(t)

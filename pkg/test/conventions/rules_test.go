@@ -3,17 +3,16 @@
 
 package conventions
 
-// rule says what the packages that match a pattern may import. Beside that every
-// package may import the standard library.
+// rule defines what the packages that match a pattern may import. The standard library is
+// always allowed.
 //
 // Patterns are paths below the module's root, or paths of other modules. An
 // element in braces matches any one element and stands for the same one in ours;
 // `...` at the end matches the path before it and everything below.
 type rule struct {
-	// packages are the packages the rule is about. The first rule that matches
-	// a package holds for it.
+	// packages is a pattern. The first matching rule applies to a package.
 	packages string
-	// duty is what these packages are for, in one sentence.
+	// duty is the purpose of these packages, in one sentence.
 	duty string
 	// ours are packages of this module that may be imported.
 	ours []string
@@ -21,7 +20,7 @@ type rule struct {
 	others []string
 }
 
-// What several rules allow.
+// Imports of several rules.
 var (
 	machinery = []string{"k8s.io/apimachinery/...", "k8s.io/utils/...", "k8s.io/klog/v2/..."}
 	apiTypes  = append([]string{"k8s.io/api/...", "k8s.io/apiextensions-apiserver/pkg/apis/...", "k8s.io/kube-aggregator/pkg/apis/..."}, machinery...)
@@ -29,8 +28,7 @@ var (
 	flags     = []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "k8s.io/component-base/..."}
 )
 
-// rules is the whole architecture: the rows go from what knows nothing to what
-// knows everything.
+// rules is the architecture, from packages without dependencies to those that depend on all.
 var rules = []rule{
 	{
 		packages: "pkg/apis/{group}/fuzzer",
@@ -40,19 +38,19 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/apis/admissionregistration/validation",
-		duty:     "Checks of policies and webhooks, expressions among them: those are compiled as the plugins do it.",
+		duty:     "Validation of policies and webhooks, including expressions, which it compiles like the plugins.",
 		others: append([]string{
 			"k8s.io/apiserver/pkg/admission/plugin/...", "k8s.io/apiserver/pkg/cel/...", "k8s.io/apiserver/pkg/util/webhook", "k8s.io/client-go/util/jsonpath",
 		}, apiTypes...),
 	},
 	{
 		packages: "pkg/apis/meta/validation",
-		duty:     "Checks of metadata that groups share.",
+		duty:     "Validation of metadata, shared by the groups.",
 		others:   apiTypes,
 	},
 	{
 		packages: "pkg/apis/{group}/validation",
-		duty:     "Checks that need nothing but the object, old and new.",
+		duty:     "Validation that needs only the object, old and new.",
 		ours:     []string{"pkg/apis/{group}", "pkg/apis/meta/validation"},
 		others:   append([]string{"k8s.io/apiserver/pkg/apis/...", "k8s.io/apiserver/pkg/util/shufflesharding", "k8s.io/component-helpers/..."}, apiTypes...),
 	},
@@ -64,56 +62,56 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/generated/openapi",
-		duty:     "The schemas of everything that is compiled in; machine-written.",
+		duty:     "The schemas of all compiled-in types; generated.",
 		others:   append([]string{"k8s.io/kube-openapi/..."}, apiTypes...),
 		ours:     []string{"pkg/apis/..."},
 	},
 	{
 		packages: "pkg/generated/...",
-		duty:     "Clients, informers, listers and apply configurations; machine-written.",
+		duty:     "Clients, informers, listers and apply configurations; generated.",
 		ours:     []string{"pkg/apis/...", "pkg/generated/..."},
 		others:   append([]string{"sigs.k8s.io/structured-merge-diff/...", "k8s.io/kube-openapi/..."}, clients...),
 	},
 	{
 		packages: "pkg/version",
-		duty:     "annex's own version and that of the Kubernetes it is built from.",
+		duty:     "The versions of annex and of the Kubernetes it is built from.",
 		others:   append([]string{"k8s.io/component-base/..."}, machinery...),
 	},
 	{
 		packages: "pkg/configfile",
-		duty:     "What configuration files have in common: being followed, and saying in which line they are wrong.",
+		duty:     "Reloads configuration files, and reports the line of an error.",
 		others:   append([]string{"go.yaml.in/yaml/v3", "k8s.io/apiserver/pkg/util/filesystem"}, machinery...),
 	},
 	{
 		packages: "pkg/configfile/kubeconfig",
-		duty:     "How a kubeconfig leads to a webhook, and if it does not, in which line.",
+		duty:     "Reads the kubeconfig of a webhook, and reports the line of an error.",
 		ours:     []string{"pkg/configfile"},
 		others:   append([]string{"k8s.io/client-go/rest", "k8s.io/client-go/tools/clientcmd/..."}, machinery...),
 	},
 	{
 		packages: "pkg/datadir",
-		duty:     "The data directory: its layout, its lock and whose it is.",
+		duty:     "The data directory: layout, lock and owner.",
 		others:   append([]string{"golang.org/x/sys/..."}, machinery...),
 	},
 	{
 		packages: "pkg/pki",
-		duty:     "The certificates and the kubeconfig that annex makes for itself.",
+		duty:     "The certificates and the kubeconfig that annex creates.",
 		ours:     []string{"pkg/datadir"},
 		others:   append([]string{"k8s.io/client-go/...", "k8s.io/component-base/..."}, machinery...),
 	},
 	{
 		packages: "pkg/standalone/serviceaccount",
-		duty:     "Tokens of service accounts: how they are made and recognised, and what others verify them with.",
+		duty:     "Service account tokens: issuing, authentication, and the keys for their verification.",
 		others:   append([]string{"gopkg.in/go-jose/go-jose.v2/...", "k8s.io/apiserver/pkg/authentication/..."}, clients...),
 	},
 	{
 		packages: "pkg/standalone/bootstraptoken",
-		duty:     "How bootstrap tokens are recognised.",
+		duty:     "Authentication by bootstrap tokens.",
 		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/cluster-bootstrap/..."}, clients...),
 	},
 	{
 		packages: "pkg/aggregated/servingca",
-		duty:     "What annex shows to the main cluster, and what that verifies it with.",
+		duty:     "The serving certificate for the main cluster, and the CA bundle that verifies it.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/pki"},
 		others:   append([]string{"k8s.io/apiserver/pkg/server/dynamiccertificates", "k8s.io/component-base/metrics/..."}, clients...),
 	},
@@ -138,7 +136,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/usage",
-		duty:     "How many objects and bytes each resource has in etcd.",
+		duty:     "Counts the objects and bytes of each resource in etcd.",
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/component-base/metrics/..."}, machinery...),
 	},
 	{
@@ -166,13 +164,13 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/encryption",
-		duty:     "What encrypts objects before etcd gets them, and the file that says so.",
+		duty:     "Encryption at rest, and its configuration file.",
 		ours:     []string{"pkg/configfile"},
 		others:   append([]string{"k8s.io/apiserver/..."}, machinery...),
 	},
 	{
 		packages: "pkg/storage/backup",
-		duty:     "Backups: their format, reading an etcd into one and writing one into an etcd; knows no server.",
+		duty:     "Backups: their format, writing them from an etcd and restoring them to one; never the server.",
 		ours:     []string{"pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "k8s.io/apiserver/pkg/storage/value"}, machinery...),
 	},
@@ -207,7 +205,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/corruption",
-		duty:     "Which objects cannot be read: that errors name them, and that they are counted.",
+		duty:     "Counts unreadable objects, and names them in errors.",
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/grpc/...",
 			"k8s.io/apiserver/...", "k8s.io/component-base/metrics/...",
@@ -215,7 +213,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/objectsize",
-		duty:     "How large objects may be, and how many large ones are written at the same time.",
+		duty:     "Limits the size of objects, and concurrent writes of large ones.",
 		ours:     []string{"pkg/storage/writeinfo"},
 		others: append([]string{
 			"go.etcd.io/etcd/api/v3/...", "golang.org/x/sync/semaphore", "google.golang.org/grpc/...",
@@ -225,7 +223,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/compression",
-		duty:     "What compresses objects before they are encrypted, and the dictionaries that it does so with.",
+		duty:     "Compression of objects before encryption, and its dictionaries.",
 		ours:     []string{"pkg/storage/keys", "pkg/storage/writeinfo"},
 		others:   append([]string{"github.com/klauspost/compress/zstd", "go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/value/..."}, machinery...),
 	},
@@ -236,13 +234,13 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/storage/...",
-		duty:     "How objects are kept in etcd.",
+		duty:     "Storage of objects in etcd.",
 		ours:     []string{"pkg/storage/..."},
 		others:   append([]string{"go.etcd.io/etcd/client/v3/...", "k8s.io/apiserver/..."}, machinery...),
 	},
 	{
 		packages: "pkg/standalone/authorization/rbac",
-		duty:     "Who may do what by roles and bindings; knows no server.",
+		duty:     "Authorization by roles and bindings; never the server.",
 		others:   append([]string{"k8s.io/apiserver/pkg/authentication/...", "k8s.io/apiserver/pkg/authorization/..."}, clients...),
 	},
 	{
@@ -343,7 +341,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/aggregated/maincluster",
-		duty:     "The connection to the cluster that annex stands behind: clients of it, and whom it lets log in and act.",
+		duty:     "The connection to the main cluster: clients, authentication and authorization.",
 		others:   append([]string{"go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/kube-aggregator/..."}, clients...),
 	},
 	{
@@ -354,59 +352,59 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/standalone/authentication",
-		duty:     "Who is recognised where annex stands alone, in which order; makes no token itself.",
+		duty:     "Authentication in standalone mode, in its order; issues no tokens.",
 		ours:     []string{"pkg/configfile/..."},
 		others:   append([]string{"k8s.io/apiserver/...", "k8s.io/client-go/rest"}, machinery...),
 	},
 	{
 		packages: "pkg/standalone/authorization",
-		duty:     "Who may do what where annex stands alone: the authorizers, their order and their configuration.",
+		duty:     "Authorization in standalone mode: the authorizers, their order and configuration.",
 		ours:     []string{"pkg/configfile/..."},
 		others:   append([]string{"k8s.io/apiserver/..."}, clients...),
 	},
 	{
 		packages: "pkg/serving",
-		duty:     "HTTPS whose clients can be asked to go elsewhere without losing a request.",
+		duty:     "The HTTPS server, which can move clients to other replicas without losing a request.",
 		others:   append([]string{"golang.org/x/net/http2", "k8s.io/apiserver/pkg/server/..."}, machinery...),
 	},
 	{
 		packages: "pkg/leader",
-		duty:     "Which one of several replicas does what only one may do.",
+		duty:     "Leader election among replicas.",
 		others:   append([]string{"github.com/spf13/pflag", "k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/scheduler/framework",
-		duty:     "What plugins of the scheduler see and answer, and how that becomes a decision; asks nobody.",
+		duty:     "The interfaces of scheduler plugins, and the decision from their results; no clients.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1"},
 		others:   machinery,
 	},
 	{
 		packages: "pkg/scheduler/plugins",
-		duty:     "The filters and scores, one in each file: pure functions.",
+		duty:     "The filters and scores, one per file: pure functions.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/scheduler/framework", "pkg/storage/externaletcd"},
 		others:   machinery,
 	},
 	{
 		packages: "pkg/scheduler",
-		duty:     "Which Store each resource is placed on; a client of the API that sees no server, no etcd and no flag.",
+		duty:     "Places resources on Stores; a client of the API, without server, etcd and flags.",
 		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/generated/...", "pkg/scheduler/..."},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller/framework/...",
-		duty:     "What controllers share.",
+		duty:     "Helpers of controllers.",
 		ours:     []string{"pkg/controller/framework/...", "pkg/apis/hosting/...", "pkg/generated/..."},
 		others:   clients,
 	},
 	{
 		packages: "pkg/controller/store",
-		duty:     "The controller of Stores: their status, whose etcd cluster is whose, and when one may go.",
+		duty:     "The controller of Stores: status, ownership of etcd clusters, and deletion.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/stores"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3/..."}, clients...),
 	},
 	{
 		packages: "pkg/standalone/controller/flowcontrol",
-		duty:     "The controller of flow control; the objects that every server has are upstream's.",
+		duty:     "The controller of flow control; the default objects are upstream's.",
 		ours:     []string{"pkg/controller/framework/..."},
 		others:   append([]string{"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"}, clients...),
 	},
@@ -454,13 +452,13 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/controller/{name}",
-		duty:     "One controller: watches, compares, writes; sees no server and no flag.",
+		duty:     "One controller: watches, compares, writes; never the server or flags.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/generated/...", "pkg/controller/framework/...", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   append([]string{"k8s.io/component-base/metrics/..."}, clients...),
 	},
 	{
 		packages: "pkg/controller",
-		duty:     "The table of controllers, which names for each in which of the two modes it runs.",
+		duty:     "The table of controllers, with the modes in which each runs.",
 		ours:     []string{"pkg/controller/...", "pkg/aggregated/controller/...", "pkg/standalone/controller/...", "pkg/apis/hosting/...", "pkg/generated/...", "pkg/scheduler", "pkg/storage/corruption", "pkg/storage/freeze", "pkg/storage/stores", "pkg/storage/usage"},
 		others:   clients,
 	},
@@ -474,7 +472,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/cmd/server",
-		duty:     "`annex serve`: the only package that sees both the chain and the controllers, and starts etcd first.",
+		duty:     "`annex serve`: the only package that imports both the chain and the controllers; starts etcd first.",
 		ours:     []string{"pkg/admission/...", "pkg/apis/...", "pkg/apiserver/...", "pkg/standalone/authorization/rbac", "pkg/cmd/server/...", "pkg/controller", "pkg/datadir", "pkg/generated/...", "pkg/leader", "pkg/aggregated/discovery", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca", "pkg/serving", "pkg/storage/...", "pkg/version"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3/...", "go.opentelemetry.io/otel/trace", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...", "k8s.io/kube-openapi/...",
@@ -482,37 +480,37 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/cmd/kubeconfig",
-		duty:     "`annex kubeconfig`: signs with the authority in the data directory; never the server.",
+		duty:     "`annex kubeconfig`: signs with the CA in the data directory; never the server.",
 		ours:     []string{"pkg/datadir", "pkg/pki"},
 		others:   append(flags, clients...),
 	},
 	{
 		packages: "pkg/cmd/login",
-		duty:     "How commands that are clients find their server and log in.",
+		duty:     "Flags and login of client commands.",
 		ours:     []string{"pkg/generated/..."},
 		others:   append(flags, clients...),
 	},
 	{
 		packages: "pkg/cmd/etcdflags",
-		duty:     "How commands that go to an etcd themselves are told which.",
+		duty:     "Flags of commands that use an etcd directly.",
 		ours:     []string{"pkg/storage/externaletcd"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, flags...),
 	},
 	{
 		packages: "pkg/cmd/backup",
-		duty:     "`annex backup` and `annex restore`: clients of a running annex, and what fills an etcd that nobody uses.",
+		duty:     "`annex backup` and `annex restore`: clients of a running annex, and the offline restore into an unused etcd.",
 		ours:     []string{"pkg/apis/hosting/...", "pkg/cmd/etcdflags", "pkg/cmd/login", "pkg/datadir", "pkg/generated/...", "pkg/storage/backup", "pkg/storage/compression", "pkg/storage/embeddedetcd", "pkg/storage/revision"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3"}, append(flags, clients...)...),
 	},
 	{
 		packages: "pkg/cmd/decode",
-		duty:     "`annex decode`: turns a value of etcd back without annex; reads dictionaries and nothing else.",
+		duty:     "`annex decode`: decodes a value of etcd without annex; reads only dictionaries.",
 		ours:     []string{"pkg/cmd/etcdflags", "pkg/datadir", "pkg/storage/compression", "pkg/storage/externaletcd", "pkg/storage/keys"},
 		others:   append([]string{"go.etcd.io/etcd/client/v3", "k8s.io/apiserver/pkg/storage/storagebackend"}, append(flags, machinery...)...),
 	},
 	{
 		packages: "artifacts/deploy",
-		duty:     "The manifests that programs need too; files and no code.",
+		duty:     "The manifests, also for programs; no code.",
 	},
 	{
 		packages: "pkg/cmd/scheduler",
@@ -522,7 +520,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/cmd/doctor",
-		duty:     "`annex doctor`: a client of the main cluster that looks, explains and changes nothing; never the server.",
+		duty:     "`annex doctor`: a read-only client of the main cluster that reports faults; never the server.",
 		ours:     []string{"artifacts/deploy", "pkg/apis/hosting/...", "pkg/cmd/login", "pkg/generated/clientset/...", "pkg/aggregated/maincluster", "pkg/pki", "pkg/aggregated/servingca"},
 		others:   append(flags, clients...),
 	},
@@ -540,7 +538,7 @@ var rules = []rule{
 	},
 	{
 		packages: "pkg/test/testserver",
-		duty:     "Starts the whole chain inside a test, through the real flags.",
+		duty:     "Starts the whole chain inside a test, with the real flags.",
 		ours:     []string{"pkg/cmd/...", "pkg/apis/...", "pkg/generated/...", "pkg/apiserver/..."},
 		others:   append(flags, clients...),
 	},
@@ -569,7 +567,7 @@ var rules = []rule{
 
 	{
 		packages: "pkg/test/upstream/testing",
-		duty:     "Starts annex as a process for tests of upstream, in place of upstream's own server.",
+		duty:     "Starts annex as a process for upstream's tests, in place of upstream's server.",
 		ours:     []string{"pkg/test/faultproxy", "pkg/test/process"},
 		others: append([]string{
 			"k8s.io/apiextensions-apiserver/pkg/apiserver", "k8s.io/apiextensions-apiserver/pkg/cmd/server/options",

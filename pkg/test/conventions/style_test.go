@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// The budget of a file and of a function. What outgrows it does more than one
-// thing and is split, not exempted. Test functions may be long: tables are.
+// Limits of files and functions. Split what exceeds them. Test functions are not limited, because
+// they contain tables.
 const (
 	maxFileLines     = 500
 	maxTestFileLines = 1000
@@ -153,7 +153,7 @@ func undocumented(declaration ast.Decl) []string {
 	return names
 }
 
-// receiverIsExported is true for functions, and for methods that others can see.
+// receiverIsExported reports whether a function or method is visible to other packages.
 func receiverIsExported(function *ast.FuncDecl) bool {
 	if function.Recv == nil {
 		return true

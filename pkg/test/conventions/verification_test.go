@@ -15,20 +15,18 @@ import (
 	"testing"
 )
 
-// switchedOff is how a manifest, a script or a page would have somebody's
-// certificate not verified.
+// switchedOff matches disabled verification of certificates in manifests, scripts and pages.
 var switchedOff = regexp.MustCompile(`(?i)insecure-?skip-?(tls-?)?verify["']?\s*[:=]\s*["']?true|--insecure-skip-tls-verify(\s|$)|\bcurl\s([^|\n]*\s)?(-k|--insecure)\b`)
 
-// verificationFields are the fields of Go types that switch verification off.
-// Tests may set those of an APIService, which annex has to put right.
+// verificationFields are the fields of Go types that disable verification. The value is whether
+// tests may set them: annex corrects such APIServices.
 var verificationFields = map[string]bool{"InsecureSkipVerify": false, "Insecure": false, "InsecureSkipTLSVerify": true}
 
-// TestVerificationIsNeverSwitchedOff looks at every file that is ours, also in
-// other modules of the repository.
+// TestVerificationIsNeverSwitchedOff checks every file of the repository, other modules included.
 func TestVerificationIsNeverSwitchedOff(t *testing.T) {
 	t.Parallel()
 	root := moduleRoot(t)
-	looked := 0
+	checked := 0
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -51,7 +49,7 @@ func TestVerificationIsNeverSwitchedOff(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		looked++
+		checked++
 		if filepath.Ext(name) == ".go" {
 			for _, found := range switchedOffInGo(t, relative, content) {
 				t.Error(found)
@@ -66,8 +64,8 @@ func TestVerificationIsNeverSwitchedOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if looked < 100 {
-		t.Errorf("only %d files were looked at", looked)
+	if checked < 100 {
+		t.Errorf("only %d files were checked", checked)
 	}
 }
 

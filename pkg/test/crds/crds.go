@@ -1,14 +1,12 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crds reads the CustomResourceDefinitions of other projects out of the
-// Go modules that hack/crds pins, so that annex is tested with schemas nobody
-// wrote for it.
+// Package crds reads the CustomResourceDefinitions of other projects from the Go modules that
+// hack/crds pins, so that annex is tested with real schemas.
 //
-// The files are read from the module archives that the go command downloads and
-// checks against go.sum. Nothing is unpacked, because the go command unpacks no
-// module that asks for a newer Go than the one installed, and needs none to hand
-// over the archive.
+// The files are read from the module archives that the go command downloads and verifies with
+// go.sum. The go command does not unpack modules that require a newer Go than the installed one,
+// but provides their archives.
 package crds
 
 import (
@@ -34,16 +32,16 @@ import (
 
 // Source is a folder of CRDs in a module that hack/crds pins.
 type Source struct {
-	// Name is what tests call the source.
+	// Name of the source in tests.
 	Name string
-	// Module is the path of the module, without a version: go.mod has that.
+	// Module is the path of the module. Its version is in go.mod.
 	Module string
-	// Dir is the folder in the module; its sub-folders count.
+	// Dir is the folder in the module, including its sub-folders.
 	Dir string
 }
 
-// Sources are all sources. The experimental channel of the Gateway API has
-// newer definitions of CRDs that the standard channel has too.
+// Sources returns all sources. The experimental channel of the Gateway API has newer versions of
+// the CRDs of the standard channel.
 func Sources() []Source {
 	const gatewayAPI = "sigs.k8s.io/gateway-api"
 	return []Source{
@@ -57,14 +55,13 @@ func Sources() []Source {
 
 // Manifest is one CRD as its project publishes it.
 type Manifest struct {
-	// CRD is the decoded definition.
+	// CRD is the decoded CRD.
 	CRD *apiextensionsv1.CustomResourceDefinition
-	// YAML is the document it was decoded from.
+	// YAML is its source.
 	YAML []byte
 }
 
-// Load returns the CRDs of a source in the order of their file names. Other
-// objects that lie beside them are left out.
+// Load returns the CRDs of a source in the order of their file names, without other objects.
 func Load(ctx context.Context, source Source) ([]Manifest, error) {
 	archive, err := archiveOf(ctx, source.Module)
 	if err != nil {
@@ -121,7 +118,7 @@ func readManifests(file *zip.File) ([]Manifest, error) {
 	}
 }
 
-// archive is what `go mod download -json` says of a module.
+// archive is the output of `go mod download -json` for a module.
 type archive struct {
 	Path, Version, Zip, Sum, Error string
 }
@@ -152,15 +149,15 @@ func archiveOf(ctx context.Context, module string) (archive, error) {
 		return archive{}, err
 	}
 
-	// The command fails for a module that needs a newer Go, after it has
-	// downloaded and verified the archive, so its report decides, not its status.
+	// The command fails for a module that requires a newer Go, after it has downloaded and verified
+	// the archive, so only its output matters.
 	var downloaded archive
 	output, runErr := goCommand(ctx, dir, "mod", "download", "-json", module+"@"+version)
 	if err := json.Unmarshal(output, &downloaded); err != nil || downloaded.Zip == "" {
 		return archive{}, fmt.Errorf("download %s@%s: %w %s", module, version, errors.Join(runErr, err), downloaded.Error)
 	}
-	// A module that go.sum does not name is verified by the checksum database
-	// only; content that tests depend on has to be pinned here.
+	// Modules that are not in go.sum are verified only by the checksum database, but tests need
+	// pinned content.
 	if pin := fmt.Sprintf("%s %s %s\n", module, version, downloaded.Sum); !bytes.Contains(sums, []byte(pin)) {
 		return archive{}, fmt.Errorf("%s/go.sum lacks the line %q", dir, pin)
 	}
@@ -196,8 +193,8 @@ func pinnedVersion(ctx context.Context, dir, module string) (string, error) {
 	return "", fmt.Errorf("%s/go.mod does not require %s", dir, module)
 }
 
-// goCommand runs the go command with the installed toolchain: a pinned module
-// that asks for a newer one must not make it download that.
+// goCommand runs the go command with the installed toolchain, and does not download the one that
+// a pinned module requires.
 func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	var stderr bytes.Buffer
 	command := exec.CommandContext(ctx, "go", args...)

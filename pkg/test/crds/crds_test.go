@@ -59,10 +59,10 @@ func TestObjects(t *testing.T) {
 	t.Error("there is no CRD of routes")
 }
 
-func TestLoadRefusesWhatIsNotPinned(t *testing.T) {
+func TestLoadRefusesUnpinnedModules(t *testing.T) {
 	t.Parallel()
 	_, err := Load(t.Context(), Source{Module: "example.com/unknown", Dir: "."})
 	if err == nil || !strings.Contains(err.Error(), "does not require example.com/unknown") {
-		t.Errorf("got error %v, want one that says the module is not required", err)
+		t.Errorf("got error %v, want one for a module that is not required", err)
 	}
 }

@@ -16,9 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Objects returns objects of a CRD that its project wrote, for its tests and as
-// examples, wherever they lie in the module of the source. Some are wrong on purpose,
-// and many have the same name.
+// Objects returns the objects of a CRD in the module of the source: its examples and test data.
+// Some are invalid on purpose, and many have the same name.
 func Objects(ctx context.Context, source Source, manifest Manifest) ([]*unstructured.Unstructured, error) {
 	archive, err := archiveOf(ctx, source.Module)
 	if err != nil {
@@ -54,7 +53,7 @@ func Objects(ctx context.Context, source Source, manifest Manifest) ([]*unstruct
 	return objects, nil
 }
 
-// readObjects returns what can be read; templates, among others, cannot.
+// readObjects skips what it cannot parse, such as templates.
 func readObjects(content io.Reader) []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(content))

@@ -1,13 +1,12 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crgen makes objects of any CRD out of its schema, so that tests can
-// use every kind of other projects without hand-written manifests.
+// Package crgen generates custom resources from the schema of a CRD, so that tests can use the
+// kinds of other projects without manifests.
 //
-// What a schema says in its own terms (required fields, enumerations, bounds,
-// patterns, formats) is satisfied by construction. What it says in CEL is tried:
-// upstream's own validation decides which optional fields may be added. The few
-// kinds whose smallest object breaks a CEL rule are helped by the overrides table.
+// Required fields, enumerations, bounds, patterns and formats are satisfied by construction.
+// Upstream's validation, CEL rules included, decides which optional fields can be added. A table
+// of overrides contains the fields that CEL rules require.
 package crgen
 
 import (
@@ -20,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// growth is the number of levels below the root at which optional fields are
-// added, and attempts how many are tried: large schemas have thousands.
+// growth is the number of levels at which optional fields are added, and attempts the number of
+// fields that are tried: large schemas have thousands.
 const (
 	growth   = 3
 	attempts = 48
@@ -29,14 +28,14 @@ const (
 
 // Pair is a small and a larger object of one kind, with the same name.
 type Pair struct {
-	// Minimal has the fields that the kind asks for.
+	// Minimal has only the required fields.
 	Minimal *unstructured.Unstructured
-	// Full has optional fields as well; its metadata is that of Minimal.
+	// Full has also optional fields, and the metadata of Minimal.
 	Full *unstructured.Unstructured
 }
 
-// New returns valid objects of one version of crd. namespace is ignored for a
-// cluster-scoped kind.
+// New returns valid objects of one version of a CRD. namespace is ignored for cluster-scoped
+// kinds.
 func New(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, version, namespace, name string) (*Pair, error) {
 	properties, err := schemaOf(crd, version)
 	if err != nil {
@@ -63,8 +62,8 @@ func New(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, ver
 	return &Pair{Minimal: minimal, Full: full}, nil
 }
 
-// sections are the fields of the root that belong to the kind, not to every
-// object. Status is left out: with a status subresource a create drops it.
+// sections returns the root fields that are specific to the kind, except status: with a status
+// subresource a create drops it.
 func sections(properties *apiextensionsv1.JSONSchemaProps) []string {
 	var names []string
 	for _, name := range sortedNames(properties.Properties) {
@@ -101,7 +100,7 @@ func build(crd *apiextensionsv1.CustomResourceDefinition, properties *apiextensi
 	return object, nil
 }
 
-// overlay writes the values of over into object; nil removes a field.
+// overlay merges over into object; nil removes a field.
 func overlay(object, over map[string]any) {
 	for name, replacement := range over {
 		inner, isMap := replacement.(map[string]any)
@@ -119,14 +118,14 @@ func overlay(object, over map[string]any) {
 	}
 }
 
-// grower adds optional fields to an object for as long as it stays valid.
+// grower adds optional fields to an object while it is valid.
 type grower struct {
 	object *unstructured.Unstructured
 	left   int
 	valid  func() bool
 }
 
-// grow adds the field to parent if it is missing, then fields to the field.
+// grow adds a missing field to parent, then fields below it.
 func (g *grower) grow(parent map[string]any, name string, schema *apiextensionsv1.JSONSchemaProps, levels int) {
 	if _, ok := parent[name]; !ok && !g.add(parent, name, schema) {
 		return
@@ -154,7 +153,7 @@ func (g *grower) add(parent map[string]any, name string, schema *apiextensionsv1
 	}
 	candidate := schema
 	if schema.Type == "array" && schema.MinItems == nil {
-		// An empty list says nothing: try it with one item.
+		// Try a list with one item instead of an empty one.
 		one := int64(1)
 		candidate = schema.DeepCopy()
 		candidate.MinItems = &one

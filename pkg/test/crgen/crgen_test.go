@@ -10,8 +10,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestEveryPublishedKind makes objects of every kind that the pinned projects
-// publish, in each version that they serve.
+// TestEveryPublishedKind generates objects of every kind and served version of the pinned
+// projects.
 func TestEveryPublishedKind(t *testing.T) {
 	t.Parallel()
 	for _, source := range crds.Sources() {

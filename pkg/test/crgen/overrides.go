@@ -3,10 +3,9 @@
 
 package crgen
 
-// overrides has, by kind and group, the fields that a CEL rule asks for where
-// the schema's own terms do not. Everything else comes from the schema.
+// overrides has the fields that CEL rules require, by kind and group.
 var overrides = map[string]map[string]any{
-	// Exactly one source of trust.
+	// Exactly one trust source.
 	"BackendTLSPolicy.gateway.networking.k8s.io": {"spec": map[string]any{
 		"validation": map[string]any{"wellKnownCACertificates": "System"},
 	}},
@@ -14,7 +13,7 @@ var overrides = map[string]map[string]any{
 	"TCPRoute.gateway.networking.k8s.io": {"spec": map[string]any{"rules": routeRules()}},
 	"TLSRoute.gateway.networking.k8s.io": {"spec": map[string]any{"rules": routeRules()}},
 	"UDPRoute.gateway.networking.k8s.io": {"spec": map[string]any{"rules": routeRules()}},
-	// A type that wants its own field.
+	// The type requires a field of its name.
 	"XBackend.gateway.networking.x-k8s.io": {"spec": map[string]any{
 		"externalHostname": map[string]any{"hostname": "sample.example.com"},
 	}},

@@ -13,7 +13,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// formats has a value for each string format that apiextensions checks.
+// formats has a valid string for each format that apiextensions validates.
 var formats = map[string]string{
 	"bsonobjectid": "507f1f77bcf86cd799439011",
 	"byte":         "YW5uZXg=",
@@ -42,12 +42,10 @@ var formats = map[string]string{
 	"uuid5":        "886313e1-3b8a-5372-9b90-0c9aee199e5d",
 }
 
-// words are tried where a pattern is too lax or too odd to build a value from:
-// whoever wrote the pattern had one of these in mind.
+// words are tried for patterns from which no value can be built.
 var words = []string{"sample", "example.com", "sample.example.com", "1", "10m", "90s", "/sample", "1Gi", "https://example.com/", "192.0.2.1", "Sample"}
 
-// text returns a string that schema admits. n makes the strings of one list
-// differ where the schema leaves room for it.
+// text returns a valid string of a schema. n makes the strings of a list differ if possible.
 func text(schema *apiextensionsv1.JSONSchemaProps, n int) (string, error) {
 	if schema.Pattern == "" {
 		if value, ok := formats[schema.Format]; ok {
@@ -94,7 +92,7 @@ func fit(schema *apiextensionsv1.JSONSchemaProps, value string) string {
 	return value
 }
 
-// matching builds the shortest string that a regular expression describes.
+// matching returns the shortest match of a regular expression.
 func matching(pattern string) (string, error) {
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -126,10 +124,10 @@ func write(built *strings.Builder, node *syntax.Regexp) {
 			write(built, node.Sub[0])
 		}
 	}
-	// What is left matches the empty string or nothing at all.
+	// The rest matches the empty string or nothing.
 }
 
-// readable picks a letter or a digit out of a character class, if it has one.
+// readable returns a letter or a digit of a character class, if it has one.
 func readable(ranges []rune) rune {
 	for _, want := range "a1A" {
 		for i := 0; i+1 < len(ranges); i += 2 {

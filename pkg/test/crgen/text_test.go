@@ -14,7 +14,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-func TestTextKeepsToItsSchema(t *testing.T) {
+func TestTextMatchesItsSchema(t *testing.T) {
 	t.Parallel()
 	tests := map[string]apiextensionsv1.JSONSchemaProps{
 		"anything":           {},
@@ -44,7 +44,7 @@ func TestTextKeepsToItsSchema(t *testing.T) {
 	}
 }
 
-func TestTextReportsWhatItCannotMake(t *testing.T) {
+func TestTextOfUnsatisfiableSchema(t *testing.T) {
 	t.Parallel()
 	// No string is both one character long and ten.
 	schema := &apiextensionsv1.JSONSchemaProps{Pattern: `^a{10}$`, MaxLength: ptr.To[int64](1)}

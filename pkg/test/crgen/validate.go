@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validator checks objects of one version of a CRD as the API server does when
-// they are created: defaults, unknown fields, schema, list types and CEL rules.
+// Validator validates objects of one version of a CRD like a create in the API server: defaults,
+// unknown fields, schema, list types and CEL rules.
 type Validator struct {
 	structural *structuralschema.Structural
 	strategy   interface {
@@ -55,8 +55,7 @@ func NewValidator(crd *apiextensionsv1.CustomResourceDefinition, version string)
 	}, nil
 }
 
-// Validate returns what the API server would find wrong with object, which it
-// does not change.
+// Validate returns the errors of the API server for object, which it does not change.
 func (v *Validator) Validate(ctx context.Context, object *unstructured.Unstructured) error {
 	object = object.DeepCopy()
 	defaulting.PruneNonNullableNullsWithoutDefaults(object.Object, v.structural)

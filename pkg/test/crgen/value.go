@@ -11,8 +11,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// value returns the smallest value that schema admits: required fields, the
-// least number of items and nothing else. Rules in CEL are not looked at.
+// value returns the smallest valid value of a schema, with required fields and the minimum number
+// of items. It ignores CEL rules.
 func value(schema *apiextensionsv1.JSONSchemaProps, path string, n int) (any, error) {
 	if len(schema.Enum) > 0 {
 		return enumerated(schema, n)
@@ -47,10 +47,10 @@ func value(schema *apiextensionsv1.JSONSchemaProps, path string, n int) (any, er
 	case "":
 		return map[string]any{}, nil
 	}
-	return nil, fmt.Errorf("%s: type %q is not known", path, schema.Type)
+	return nil, fmt.Errorf("%s: unknown type %q", path, schema.Type)
 }
 
-// enumerated picks a value of an enumeration, another one for another n.
+// enumerated returns value n of an enumeration.
 func enumerated(schema *apiextensionsv1.JSONSchemaProps, n int) (any, error) {
 	options := make([]any, 0, len(schema.Enum))
 	for _, option := range schema.Enum {
@@ -111,8 +111,7 @@ func object(schema *apiextensionsv1.JSONSchemaProps, path string, n int) (any, e
 	return result, nil
 }
 
-// required names the fields that an object must have; of alternatives, those
-// that the first one asks for.
+// required returns the names of required fields, for alternatives those of the first.
 func required(schema *apiextensionsv1.JSONSchemaProps) []string {
 	names := slices.Clone(schema.Required)
 	for _, alternatives := range [][]apiextensionsv1.JSONSchemaProps{schema.OneOf, schema.AnyOf} {
@@ -167,8 +166,8 @@ func integer(schema *apiextensionsv1.JSONSchemaProps, n int) int64 {
 	return result
 }
 
-// merged is the schema of a string with what its alternatives add: of anyOf and
-// oneOf the first, of allOf everything.
+// merged returns the schema of a string merged with all of allOf, and the first of anyOf and
+// oneOf.
 func merged(schema *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.JSONSchemaProps {
 	result := schema.DeepCopy()
 	parts := slices.Clone(schema.AllOf)

@@ -17,31 +17,31 @@ var (
 	anything = "…"
 )
 
-// Fails reports whether the page shows the step failing.
+// Fails reports whether the page shows a failure of the step.
 func (s Step) Fails() bool { return s.Compared && failure.MatchString(s.Output) }
 
-// Reads reports whether the step can be typed again without doing harm.
+// Reads reports whether the step is read-only, so that it can be repeated.
 func (s Step) Reads() bool { return s.Compared && reading.MatchString(s.Text) }
 
-// Printed reports whether a step printed what the page shows.
+// Printed reports whether the output of a step matches the page.
 func (s Step) Printed(output string) bool {
 	if !s.Compared {
 		return true
 	}
 	var pattern strings.Builder
 	pattern.WriteString(`(?s)\A`)
-	for i, part := range strings.Split(normal(s.Output), anything) {
+	for i, part := range strings.Split(normalize(s.Output), anything) {
 		if i > 0 {
 			pattern.WriteString(`.*?`)
 		}
 		pattern.WriteString(regexp.QuoteMeta(part))
 	}
 	pattern.WriteString(`\z`)
-	return regexp.MustCompile(pattern.String()).MatchString(normal(output))
+	return regexp.MustCompile(pattern.String()).MatchString(normalize(output))
 }
 
-// normal leaves out what is another at each time.
-func normal(output string) string {
+// normalize removes what differs between runs.
+func normalize(output string) string {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	for i, line := range lines {
 		line = times.ReplaceAllString(line, "TIME")

@@ -1,24 +1,23 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctest follows a page of the documentation as a reader would: it types the
-// commands word for word, in order, in one shell, and compares what they print.
+// Package doctest tests a page of the documentation: it types the commands word for word, in
+// order, in one shell, and compares their output.
 //
-// What counts are fenced blocks; indented ones are for what cannot be run.
+// It uses fenced blocks. Indented blocks are not run.
 //
-//   - A block of `sh` holds commands that succeed.
-//   - A block of `console` holds commands after `$ ` (more lines of one after `> `,
-//     or in a here-document) and what they print. A command that prints a line that
-//     begins with `Error`, `error` or `annex: `, or says that an object is invalid, fails, the others succeed. `…` stands for
-//     anything, a line of it for any lines; ages, times and the width of columns do
-//     not matter. What only reads (`kubectl get`, `kubectl auth`, `grep` and so on) is
-//     typed again until it prints that: things take a moment to come about.
-//   - A block of any other language is written to the file that the paragraph above
-//     it names last, in backquotes; without one it is not looked at.
-//   - `annex serve` runs as in a terminal of its own: the next command is typed when
+//   - A block of `sh` contains commands that succeed.
+//   - A block of `console` contains commands after `$ ` (continued after `> ` or in a
+//     here-document) with their output. A command fails if its output has a line that begins with
+//     `Error`, `error` or `annex: `, or reports an object as invalid; the others succeed. `…`
+//     matches any text, and alone on a line any lines; ages, times and column widths are ignored.
+//     Read-only commands (`kubectl get`, `kubectl auth`, `grep` and others) are repeated until
+//     the output matches.
+//   - A block of any other language is written to the file that the paragraph above names last,
+//     in backquotes. Without a file name it is ignored.
+//   - `annex serve` runs in the background, as in another terminal: the next command is typed when
 //     annex is ready. A second `annex serve` stops the first, as Ctrl-C does.
 //
-// The shell starts in an empty folder that is its home. annex gets a port that is
-// free, and where the page says 127.0.0.1:7443 that port is meant; so for any other
-// port of 127.0.0.1 above 999 that the page names.
+// The shell starts in an empty folder that is its home. 127.0.0.1:7443, and every other port of
+// 127.0.0.1 above 999, is replaced by a free port.
 package doctest

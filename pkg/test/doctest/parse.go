@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// Step is one thing that a reader does.
+// Step is one command or file of a page.
 type Step struct {
-	// Line is where it is on the page, from 1.
+	// Line is its line number on the page.
 	Line int
-	// File is the file that is written with Text, or empty if Text is typed.
+	// File is the file to write Text to, or empty for a command.
 	File string
-	// Text is what is typed, or the content of a file.
+	// Text is the command, or the content of the file.
 	Text string
-	// Output is what Text prints, if Compared.
+	// Output is the expected output, if Compared.
 	Output   string
 	Compared bool
 }
 
-// Serves reports whether the step starts annex, and not only to see it refuse.
+// Serves reports whether the step starts annex successfully.
 func (s Step) Serves() bool { return s.startsAnnex() && !s.Fails() }
 
 func (s Step) startsAnnex() bool {
@@ -36,12 +36,12 @@ var (
 	hereDoc  = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
 )
 
-// Parse finds the steps of a page.
+// Parse returns the steps of a page.
 func Parse(page string) ([]Step, error) {
 	var steps []Step
 	var block []string
 	language, begin, inside := "", 0, false
-	var above, last []string // the paragraph, and the one before
+	var above, last []string // the current and the previous paragraph
 	for i, line := range strings.Split(page, "\n") {
 		opening := fence.FindStringSubmatch(line)
 		switch {
@@ -72,7 +72,7 @@ func Parse(page string) ([]Step, error) {
 	return steps, nil
 }
 
-// blockSteps returns the steps of one block, whose first line has a number.
+// blockSteps returns the steps of one block. number is its first line.
 func blockSteps(language string, number int, lines, paragraph []string) ([]Step, error) {
 	switch language {
 	case "sh":
@@ -87,7 +87,7 @@ func blockSteps(language string, number int, lines, paragraph []string) ([]Step,
 	return []Step{{Line: number, File: names[len(names)-1][1], Text: strings.Join(lines, "\n") + "\n"}}, nil
 }
 
-// consoleSteps tells commands from what they print.
+// consoleSteps separates commands from output.
 func consoleSteps(number int, lines []string) ([]Step, error) {
 	var steps []Step
 	var output []string
@@ -120,7 +120,7 @@ func consoleSteps(number int, lines []string) ([]Step, error) {
 	return finish(steps, output), nil
 }
 
-// finish gives the last step its output.
+// finish sets the output of the last step.
 func finish(steps []Step, output []string) []Step {
 	if len(steps) > 0 {
 		steps[len(steps)-1].Output = strings.Join(output, "\n")
@@ -128,8 +128,8 @@ func finish(steps []Step, output []string) []Step {
 	return steps
 }
 
-// Followable reports whether a page has commands to type.
-func Followable(page string) bool {
+// HasCommands reports whether a page has commands.
+func HasCommands(page string) bool {
 	steps, err := Parse(page)
 	return err != nil || slices.ContainsFunc(steps, func(s Step) bool { return s.File == "" })
 }

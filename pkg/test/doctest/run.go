@@ -19,22 +19,21 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// patience is how long a step may take.
-const patience = 60 * time.Second
+// timeout of a step.
+const timeout = 60 * time.Second
 
-// address is where something listens that the page starts: annex, by default at
-// 127.0.0.1:7443, or an etcd.
+// address matches the addresses of annex, by default 127.0.0.1:7443, and of etcds.
 var address = regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`)
 
 const annexAddress = "127.0.0.1:7443"
 
-// Run follows the page in a folder of its own and fails the test where it cannot.
-// Programs are looked for in the given folders first.
+// Run types the commands of a page in a folder of its own, and fails the test on differences.
+// The given folders come first in PATH.
 func Run(t *testing.T, page string, path ...string) {
 	t.Helper()
 	steps, err := Parse(page)
 	expect.NoError(t, err)
-	// Sockets of annex are below it; their paths are short, names of tests are not.
+	// The path is short because annex creates sockets below it.
 	dir, err := os.MkdirTemp("", "page-")
 	expect.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -48,8 +47,8 @@ func Run(t *testing.T, page string, path ...string) {
 	r.stop(t)
 }
 
-// freeAddress is one that nobody listens at. annex needs the same after a restart,
-// because kubeconfigs name it.
+// freeAddress returns an unused address. annex needs the same after a restart, because it is in
+// kubeconfigs.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	var config net.ListenConfig
@@ -59,15 +58,15 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// reader does what the page says.
+// reader runs the steps of a page.
 type reader struct {
 	shell *shell
-	// addresses are free ones in place of those that the page names.
+	// addresses maps addresses of the page to free ones.
 	addresses map[string]string
 	serves    bool
 }
 
-// address is the free one in place of one that the page names.
+// address returns the free address for an address of the page.
 func (r *reader) address(t *testing.T, named string) string {
 	t.Helper()
 	if r.addresses[named] == "" {
@@ -106,7 +105,7 @@ func (r *reader) write(t *testing.T, step Step) {
 // run types a command and waits for its end.
 func (r *reader) run(t *testing.T, text string) (output string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	output, code, err := r.shell.run(ctx, text)
 	if err != nil {
@@ -115,16 +114,15 @@ func (r *reader) run(t *testing.T, text string) (output string, code int) {
 	return output, code
 }
 
-// try returns how the step differs from what the page shows.
+// try returns the difference between the output of a step and the page.
 func (r *reader) try(t *testing.T, step Step) (problem string) {
 	t.Helper()
 	text := step.Text
 	if step.startsAnnex() {
-		text += " --secure-port=0" // it is refused, but perhaps not before it listens
+		text += " --secure-port=0" // it fails, but perhaps after it listens
 	}
 	if !step.Compared {
-		// Each of its commands has to succeed; in a shell of its own they would leave
-		// nothing behind.
+		// Each of its commands must succeed, in the same shell so that variables stay.
 		text = "trap 'return 1' ERR\n" + text + "\ntrap - ERR"
 	}
 	output, code := r.run(t, text)
@@ -137,16 +135,15 @@ func (r *reader) try(t *testing.T, step Step) (problem string) {
 	return ""
 }
 
-// ready is what annex prints when it is.
+// ready matches the line that annex prints when it is ready.
 var ready = regexp.MustCompile(`(?m)^annex .* is ready at .*$`)
 
 // serve starts annex and waits until it is ready.
 func (r *reader) serve(t *testing.T, step Step) {
 	t.Helper()
-	_, port, _ := net.SplitHostPort(r.address(t, annexAddress)) // a listener gave it
+	_, port, _ := net.SplitHostPort(r.address(t, annexAddress)) // it was returned by a listener
 	out := filepath.Join(r.shell.own, "annex.out")
-	// The shell empties it only after it has gone on: it may say that the annex before
-	// is ready.
+	// Before the shell truncates it, it contains the ready line of the previous annex.
 	if err := os.Remove(out); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -174,6 +171,6 @@ func (r *reader) stop(t *testing.T) {
 	}
 	r.serves = false
 	if output, code := r.run(t, "kill -TERM $annex_of_the_page && wait $annex_of_the_page"); code != 0 {
-		t.Errorf("annex stopped with code %d: %s", code, output)
+		t.Errorf("annex exited with code %d: %s", code, output)
 	}
 }

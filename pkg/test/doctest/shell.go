@@ -17,23 +17,21 @@ import (
 	"syscall"
 )
 
-// shell is one bash in which commands are typed one after the other, so that they
-// share variables and the working directory.
+// shell is a bash for consecutive commands, which share variables and the working directory.
 type shell struct {
-	dir      string // its home and where it starts
-	own      string // where the shell's own files are, out of sight
+	dir      string // its home and start folder
+	own      string // for the shell's own files
 	command  *exec.Cmd
 	input    io.WriteCloser
 	statuses *bufio.Scanner
 	results  *os.File
 }
 
-// startShell starts a shell in dir with nothing of the caller's environment but
-// PATH, which begins with the given folders.
+// startShell starts a shell in dir. It inherits only PATH, after the given folders.
 func startShell(dir, own string, path []string) (*shell, error) {
 	results, resultsWriter, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("make a pipe for a shell: %w", err)
+		return nil, fmt.Errorf("create a pipe for a shell: %w", err)
 	}
 	defer resultsWriter.Close()
 	//nolint:noctx // it ends with close
@@ -44,11 +42,11 @@ func startShell(dir, own string, path []string) (*shell, error) {
 		"PATH=" + strings.Join(append(path, os.Getenv("PATH")), ":"),
 	}
 	command.ExtraFiles = []*os.File{resultsWriter}
-	// A group, so that what it left running ends with it.
+	// With its process group close also ends background processes.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	input, err := command.StdinPipe()
 	if err != nil {
-		return nil, fmt.Errorf("make the input of a shell: %w", err)
+		return nil, fmt.Errorf("create the input of a shell: %w", err)
 	}
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("start a shell: %w", err)
@@ -56,16 +54,14 @@ func startShell(dir, own string, path []string) (*shell, error) {
 	return &shell{dir: dir, own: own, command: command, input: input, results: results, statuses: bufio.NewScanner(results)}, nil
 }
 
-// run types a command and returns what it printed and its exit code. Until ctx is
-// done it may take.
+// run types a command and returns its output and exit code. ctx bounds it.
 func (s *shell) run(ctx context.Context, text string) (output string, code int, err error) {
 	file := filepath.Join(s.own, "output")
 	script := filepath.Join(s.own, "script")
 	if err := os.WriteFile(script, []byte(text+"\n"), 0o600); err != nil {
-		return "", 0, fmt.Errorf("write what is typed: %w", err)
+		return "", 0, fmt.Errorf("write the command: %w", err)
 	}
-	// Sourced, so that what it sets stays, and none of its commands reads what is
-	// typed next.
+	// Sourced, so that variables stay and no command reads the next one from stdin.
 	if _, err := fmt.Fprintf(s.input, ". %s >%s 2>&1 </dev/null; echo $? >&3\n", script, file); err != nil {
 		return "", 0, fmt.Errorf("type into the shell: %w", err)
 	}
@@ -87,14 +83,14 @@ func (s *shell) run(ctx context.Context, text string) (output string, code int, 
 		return string(printed), 0, fmt.Errorf("run a command: %w", err)
 	}
 	if code, err = strconv.Atoi(status); err != nil {
-		return string(printed), 0, errors.New("the shell has ended")
+		return string(printed), 0, errors.New("the shell has exited")
 	}
 	return string(printed), code, nil
 }
 
-// close ends the shell and everything that was started in it.
+// close kills the shell and its processes.
 func (s *shell) close() {
-	_ = syscall.Kill(-s.command.Process.Pid, syscall.SIGKILL) // it may have ended
+	_ = syscall.Kill(-s.command.Process.Pid, syscall.SIGKILL) // it may have exited
 	_ = s.input.Close()
 	_ = s.command.Wait() // it was killed
 	_ = s.results.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestAuthenticationKubeconfig gives a second user access with what annex prints,
+// TestAuthenticationKubeconfig gives a second user access with the output of `annex kubeconfig`,
 // while annex runs.
 func TestAuthenticationKubeconfig(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestAuthenticationKubeconfig(t *testing.T) {
 	contains(t, alice.feed(t, review, "create", "-o", "jsonpath={.status}", "-f", "-"), "invalid bearer token")
 }
 
-// printKubeconfig has a shell's file, as users have.
+// printKubeconfig runs `annex kubeconfig` with its output redirected to a file.
 func printKubeconfig(t *testing.T, path string, args ...string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)

@@ -35,11 +35,11 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// refusalTime is how long annex may take to say that it cannot start.
+// refusalTime bounds the time until annex reports that it cannot start.
 const refusalTime = 10 * time.Second
 
-// TestRefusesToStart gives annex everything that can be wrong at a start. Each
-// time it must end soon, with code 1 and one line that names what to change.
+// TestRefusesToStart starts annex with invalid configurations. It must exit promptly, with code 1
+// and one line that names what to change.
 func TestRefusesToStart(t *testing.T) {
 	t.Parallel()
 	running := sharedServer(t)
@@ -62,44 +62,44 @@ func TestRefusesToStart(t *testing.T) {
 
 	tests := map[string]struct {
 		flags []string
-		// names is what the line has to mention.
+		// names are the words that the line must contain.
 		names []string
 	}{
-		"data dir is a file":          {flags: []string{"--data-dir=" + notADir}, names: []string{"--data-dir", notADir}},
-		"data dir is empty":           {flags: []string{"--data-dir="}, names: []string{"--data-dir"}},
-		"data dir cannot be made":     {flags: []string{"--data-dir=/proc/annex"}, names: []string{"--data-dir", "/proc/annex"}},
-		"data dir is another's":       {flags: []string{"--data-dir=" + foreign}, names: []string{"--data-dir", foreign, "thesis.txt"}},
-		"data dir is in use":          {flags: []string{"--data-dir=" + running.dataDir}, names: []string{"--data-dir", running.dataDir, "in use"}},
-		"port in use":                 {flags: []string{"--secure-port=" + takenPort}, names: []string{"--secure-port", takenPort, "in use"}},
-		"port out of range":           {flags: []string{"--secure-port=70000"}, names: []string{"--secure-port"}},
-		"address of another machine":  {flags: []string{"--bind-address=192.0.2.1"}, names: []string{"--bind-address", "192.0.2.1"}},
-		"unknown flag":                {flags: []string{"--no-such-flag"}, names: []string{"--no-such-flag"}},
-		"flag without sense":          {flags: []string{"--secure-port=many"}, names: []string{"--secure-port", "many"}},
-		"argument":                    {flags: []string{"now"}, names: []string{"now"}},
-		"unknown feature gate":        {flags: []string{"--feature-gates=NoSuchGate=true"}, names: []string{"feature", "NoSuchGate"}},
-		"unknown admission plugin":    {flags: []string{"--enable-admission-plugins=NoSuchPlugin"}, names: []string{"enable-admission-plugins", "NoSuchPlugin"}},
-		"emulation of the far past":   {flags: []string{"--emulated-version=1.20"}, names: []string{"1.20"}},
-		"emulation of the future":     {flags: []string{"--emulated-version=9.9"}, names: []string{"9.9"}},
-		"certificate without key":     {flags: []string{"--tls-cert-file=" + valid.cert}, names: []string{"--tls-private-key-file"}},
-		"certificate is not there":    {flags: []string{"--tls-cert-file=/nowhere.crt", "--tls-private-key-file=/nowhere.key"}, names: []string{"--tls-cert-file", "/nowhere.crt"}},
-		"certificate has expired":     {flags: []string{"--tls-cert-file=" + expired.cert, "--tls-private-key-file=" + expired.key}, names: []string{"--tls-cert-file", expired.cert, "expired"}},
-		"certificate of another key":  {flags: []string{"--tls-cert-file=" + valid.cert, "--tls-private-key-file=" + expired.key}, names: []string{"--tls-private-key-file", expired.key}},
-		"certificate is junk":         {flags: []string{"--tls-cert-file=" + junk, "--tls-private-key-file=" + valid.key}, names: []string{"--tls-cert-file", junk}},
-		"client CA is not there":      {flags: []string{"--client-ca-file=/nowhere.crt"}, names: []string{"--client-ca-file", "/nowhere.crt"}},
-		"client CA is junk":           {flags: []string{"--client-ca-file=" + junk}, names: []string{"--client-ca-file", junk}},
-		"tokens are not there":        {flags: []string{"--token-auth-file=/nowhere.csv"}, names: []string{"--token-auth-file", "/nowhere.csv"}},
-		"tokens are junk":             {flags: []string{"--token-auth-file=" + file("only-a-token\n")}, names: []string{"--token-auth-file"}},
-		"audit policy is not there":   {flags: []string{"--audit-policy-file=/nowhere.yaml", "--audit-log-path=-"}, names: []string{"audit", "/nowhere.yaml"}},
-		"encryption config is junk":   {flags: []string{"--encryption-provider-config=" + junk}, names: []string{"--encryption-provider-config", junk}},
-		"admission config is junk":    {flags: []string{"--admission-control-config-file=" + junk}, names: []string{"--admission-control-config-file"}},
-		"authorizer is unknown":       {flags: []string{"--authorization-config=" + authorizers}, names: []string{"--authorization-config: " + authorizers + ":5: authorizers[1].type", "ABAC"}},
-		"modes beside authorizers":    {flags: []string{"--authorization-mode=RBAC", "--authorization-config=" + authorizers}, names: []string{"--authorization-mode", "--authorization-config"}},
-		"tracing config is not there": {flags: []string{"--tracing-config-file=/nowhere.yaml"}, names: []string{"tracing-config-file", "/nowhere.yaml"}},
-		"etcd is down":                {flags: []string{"--etcd-servers=" + down}, names: []string{"--etcd-servers", down, "refused"}},
-		"etcd is too old":             {flags: []string{"--etcd-servers=" + tooOld}, names: []string{"--etcd-servers", tooOld, "3.4.0", "too old"}},
-		"etcd is something else":      {flags: []string{"--etcd-servers=" + web.URL}, names: []string{"--etcd-servers", web.URL}},
-		"etcd is not a URL":           {flags: []string{"--etcd-servers=::"}, names: []string{"--etcd-servers"}},
-		"etcd CA is not there":        {flags: []string{"--etcd-servers=https://127.0.0.1:1", "--etcd-cafile=/nowhere.crt"}, names: []string{"--etcd-cafile", "/nowhere.crt"}},
+		"data dir is a file":           {flags: []string{"--data-dir=" + notADir}, names: []string{"--data-dir", notADir}},
+		"data dir is empty":            {flags: []string{"--data-dir="}, names: []string{"--data-dir"}},
+		"data dir cannot be created":   {flags: []string{"--data-dir=/proc/annex"}, names: []string{"--data-dir", "/proc/annex"}},
+		"data dir is foreign":          {flags: []string{"--data-dir=" + foreign}, names: []string{"--data-dir", foreign, "thesis.txt"}},
+		"data dir is in use":           {flags: []string{"--data-dir=" + running.dataDir}, names: []string{"--data-dir", running.dataDir, "in use"}},
+		"port in use":                  {flags: []string{"--secure-port=" + takenPort}, names: []string{"--secure-port", takenPort, "in use"}},
+		"port out of range":            {flags: []string{"--secure-port=70000"}, names: []string{"--secure-port"}},
+		"address of another machine":   {flags: []string{"--bind-address=192.0.2.1"}, names: []string{"--bind-address", "192.0.2.1"}},
+		"unknown flag":                 {flags: []string{"--no-such-flag"}, names: []string{"--no-such-flag"}},
+		"invalid flag value":           {flags: []string{"--secure-port=many"}, names: []string{"--secure-port", "many"}},
+		"argument":                     {flags: []string{"now"}, names: []string{"now"}},
+		"unknown feature gate":         {flags: []string{"--feature-gates=NoSuchGate=true"}, names: []string{"feature", "NoSuchGate"}},
+		"unknown admission plugin":     {flags: []string{"--enable-admission-plugins=NoSuchPlugin"}, names: []string{"enable-admission-plugins", "NoSuchPlugin"}},
+		"emulation of an old version":  {flags: []string{"--emulated-version=1.20"}, names: []string{"1.20"}},
+		"emulation of a newer version": {flags: []string{"--emulated-version=9.9"}, names: []string{"9.9"}},
+		"certificate without key":      {flags: []string{"--tls-cert-file=" + valid.cert}, names: []string{"--tls-private-key-file"}},
+		"certificate is missing":       {flags: []string{"--tls-cert-file=/nowhere.crt", "--tls-private-key-file=/nowhere.key"}, names: []string{"--tls-cert-file", "/nowhere.crt"}},
+		"certificate has expired":      {flags: []string{"--tls-cert-file=" + expired.cert, "--tls-private-key-file=" + expired.key}, names: []string{"--tls-cert-file", expired.cert, "expired"}},
+		"certificate of another key":   {flags: []string{"--tls-cert-file=" + valid.cert, "--tls-private-key-file=" + expired.key}, names: []string{"--tls-private-key-file", expired.key}},
+		"certificate is junk":          {flags: []string{"--tls-cert-file=" + junk, "--tls-private-key-file=" + valid.key}, names: []string{"--tls-cert-file", junk}},
+		"client CA is missing":         {flags: []string{"--client-ca-file=/nowhere.crt"}, names: []string{"--client-ca-file", "/nowhere.crt"}},
+		"client CA is junk":            {flags: []string{"--client-ca-file=" + junk}, names: []string{"--client-ca-file", junk}},
+		"tokens are not there":         {flags: []string{"--token-auth-file=/nowhere.csv"}, names: []string{"--token-auth-file", "/nowhere.csv"}},
+		"tokens are junk":              {flags: []string{"--token-auth-file=" + file("only-a-token\n")}, names: []string{"--token-auth-file"}},
+		"audit policy is missing":      {flags: []string{"--audit-policy-file=/nowhere.yaml", "--audit-log-path=-"}, names: []string{"audit", "/nowhere.yaml"}},
+		"encryption config is junk":    {flags: []string{"--encryption-provider-config=" + junk}, names: []string{"--encryption-provider-config", junk}},
+		"admission config is junk":     {flags: []string{"--admission-control-config-file=" + junk}, names: []string{"--admission-control-config-file"}},
+		"authorizer is unknown":        {flags: []string{"--authorization-config=" + authorizers}, names: []string{"--authorization-config: " + authorizers + ":5: authorizers[1].type", "ABAC"}},
+		"modes beside authorizers":     {flags: []string{"--authorization-mode=RBAC", "--authorization-config=" + authorizers}, names: []string{"--authorization-mode", "--authorization-config"}},
+		"tracing config is missing":    {flags: []string{"--tracing-config-file=/nowhere.yaml"}, names: []string{"tracing-config-file", "/nowhere.yaml"}},
+		"etcd is down":                 {flags: []string{"--etcd-servers=" + down}, names: []string{"--etcd-servers", down, "refused"}},
+		"etcd is too old":              {flags: []string{"--etcd-servers=" + tooOld}, names: []string{"--etcd-servers", tooOld, "3.4.0", "too old"}},
+		"etcd is a web server":         {flags: []string{"--etcd-servers=" + web.URL}, names: []string{"--etcd-servers", web.URL}},
+		"etcd is not a URL":            {flags: []string{"--etcd-servers=::"}, names: []string{"--etcd-servers"}},
+		"etcd CA is missing":           {flags: []string{"--etcd-servers=https://127.0.0.1:1", "--etcd-cafile=/nowhere.crt"}, names: []string{"--etcd-cafile", "/nowhere.crt"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -108,19 +108,19 @@ func TestRefusesToStart(t *testing.T) {
 			flags := append([]string{"serve", "--data-dir=" + filepath.Join(t.TempDir(), "data"), "--secure-port=0"}, test.flags...)
 			refuses(t, exec.Command(programs.annex, flags...), test.names...)
 			if diff := cmp.Diff(before, snapshot(t, foreign)); diff != "" {
-				t.Errorf("another's folder changed:\n%s", diff)
+				t.Errorf("the foreign folder changed:\n%s", diff)
 			}
 		})
 	}
 	t.Cleanup(func() {
 		if code, err := running.Wait(canceled(t)); err == nil {
-			t.Errorf("the annex that uses the data directory ended with code %d", code)
+			t.Errorf("the annex that uses the data directory exited with code %d", code)
 		}
 	})
 }
 
-// TestRefusesADamagedDataDir starts annex on its own data directory after
-// something in it was replaced, expired, damaged or hidden.
+// TestRefusesADamagedDataDir starts annex on its own data directory with files that are replaced,
+// expired, damaged or missing.
 func TestRefusesADamagedDataDir(t *testing.T) {
 	t.Parallel()
 	dataDir := filepath.Join(t.TempDir(), "data")
@@ -138,7 +138,7 @@ func TestRefusesADamagedDataDir(t *testing.T) {
 	expect.NoError(t, err)
 	oldKey, err := os.ReadFile(expiredCA.key)
 	expect.NoError(t, err)
-	tests := map[string]map[string][]byte{ // by the file to blame: what is replaced, nil to remove it
+	tests := map[string]map[string][]byte{ // by the file in the message: replaced files, nil to remove one
 		"pki/serving.pem": {"pki/serving.pem": append(certificate, key...)},
 		"pki/admin.pem":   {"pki/admin.pem": []byte("junk")},
 		"pki/ca.key":      {"pki/ca.key": key},
@@ -147,7 +147,7 @@ func TestRefusesADamagedDataDir(t *testing.T) {
 		"annex-data.json": {"annex-data.json": []byte("junk")},
 		"etcd":            {"etcd/member/snap/db": []byte("junk")},
 	}
-	// One after the other: they share the folder.
+	// Sequential, because they share the folder.
 	for blamed, replacements := range tests {
 		t.Run(strings.ReplaceAll(blamed, "/", "-"), func(t *testing.T) {
 			for name, content := range replacements {
@@ -162,13 +162,12 @@ func TestRefusesADamagedDataDir(t *testing.T) {
 		})
 	}
 
-	// Put back, everything is as it was.
+	// With all files restored annex starts.
 	again := startServerIn(t, dataDir)
 	again.kubectl.run(t, "get", "configmap", "kept", "-n", "default")
 }
 
-// TestRefusesAnUnreadableDataDir runs annex as somebody who may not look into
-// the data directory.
+// TestRefusesAnUnreadableDataDir runs annex as a user without access to the data directory.
 func TestRefusesAnUnreadableDataDir(t *testing.T) {
 	t.Parallel()
 	home, err := os.MkdirTemp("", "annex-e2e-")
@@ -178,9 +177,9 @@ func TestRefusesAnUnreadableDataDir(t *testing.T) {
 	expect.NoError(t, os.Mkdir(dataDir, 0o700))
 	command := exec.Command(programs.annex, "serve", "--data-dir="+dataDir, "--secure-port=0")
 	if os.Geteuid() == 0 {
-		// Nothing is hidden from root, so somebody else has to try.
-		const nobody = 65534
-		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		// root can read everything, so run as another user.
+		const unprivileged = 65534
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
 		command.Path = filepath.Join(home, "annex")
 		copyProgram(t, programs.annex, command.Path)
 		expect.NoError(t, os.Chmod(home, 0o755))
@@ -191,7 +190,7 @@ func TestRefusesAnUnreadableDataDir(t *testing.T) {
 	refuses(t, command, "--data-dir", dataDir, "permission denied")
 }
 
-// refuses runs annex, which must end as a refusal does.
+// refuses runs annex, which must exit as TestRefusesToStart describes.
 func refuses(t *testing.T, command *exec.Cmd, names ...string) {
 	t.Helper()
 	annex, err := process.StartCommand(command)
@@ -215,8 +214,8 @@ func refuses(t *testing.T, command *exec.Cmd, names ...string) {
 	}
 }
 
-// snapshot describes every file below a folder, but for the lock: a refused
-// annex may have held it for a moment.
+// snapshot describes every file below a folder, except the lock, which a refused annex may have
+// held briefly.
 func snapshot(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -239,8 +238,8 @@ func snapshot(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// replace puts content into a file, or moves the file away, and returns what
-// undoes that.
+// replace writes a file, or renames it if content is nil, and returns a function that undoes
+// this.
 func replace(t *testing.T, path string, content []byte) func() {
 	t.Helper()
 	away := filepath.Join(t.TempDir(), "away")
@@ -275,17 +274,17 @@ func copyProgram(t *testing.T, from, to string) {
 	expect.NoError(t, target.Close())
 }
 
-// pair are the files of a certificate and its key.
+// pair are the paths of a certificate and its key.
 type pair struct{ cert, key string }
 
-// writePair makes a self-signed certificate that is valid until a time.
+// writePair writes a self-signed certificate with an expiry time.
 func writePair(t *testing.T, until time.Time) pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	expect.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: "somebody else"},
+		Subject:               pkix.Name{CommonName: "another host"},
 		NotBefore:             until.Add(-48 * time.Hour),
 		NotAfter:              until,
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -302,12 +301,12 @@ func writePair(t *testing.T, until time.Time) pair {
 	return pair{cert: writeFile(t, certPEM.String()), key: writeFile(t, keyPEM.String())}
 }
 
-// oldEtcd answers as an etcd of the past would when it is asked who it is.
+// oldEtcd reports the version of an outdated etcd.
 type oldEtcd struct {
 	etcdserverpb.UnimplementedMaintenanceServer
 }
 
-// Status says which version this is.
+// Status returns the version.
 func (oldEtcd) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
 	return &etcdserverpb.StatusResponse{Version: "3.4.0", Leader: 1}, nil
 }
@@ -323,7 +322,7 @@ func startOldEtcd(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
-// canceled is a context for a look that does not wait.
+// canceled returns a canceled context, for a check without waiting.
 func canceled(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	cancel()

@@ -37,7 +37,7 @@ import (
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
-// write is a write that the server acknowledged.
+// write is an acknowledged write.
 type write struct {
 	resource schema.GroupVersionResource
 	name     string
@@ -45,8 +45,8 @@ type write struct {
 	revision int64
 }
 
-// TestKillLosesNothing kills annex again and again while objects are written,
-// and looks for every acknowledged one after each start.
+// TestKillLosesNothing kills annex repeatedly during writes, and reads every acknowledged object
+// after each start.
 func TestKillLosesNothing(t *testing.T) {
 	t.Parallel()
 	dataDir := t.TempDir()
@@ -65,12 +65,12 @@ func TestKillLosesNothing(t *testing.T) {
 	s.findAll(t, acknowledged)
 	t.Logf("%d acknowledged writes survived", len(acknowledged))
 	if len(acknowledged) < 100 {
-		t.Errorf("only %d writes were acknowledged, too few to prove anything", len(acknowledged))
+		t.Errorf("only %d writes were acknowledged, want at least 100", len(acknowledged))
 	}
 }
 
-// writeUntilKilled creates objects from several clients at once, kills the
-// server in the middle of it, and returns what was acknowledged.
+// writeUntilKilled creates objects from several clients, kills the server meanwhile, and returns
+// the acknowledged writes.
 func (s *server) writeUntilKilled(t *testing.T, round int, resources ...schema.GroupVersionResource) []write {
 	t.Helper()
 	var (
@@ -94,7 +94,7 @@ func (s *server) writeUntilKilled(t *testing.T, round int, resources ...schema.G
 				}
 				created, err := s.annexDynamicClient.Resource(resource).Namespace("default").Create(t.Context(), object, metav1.CreateOptions{})
 				if err != nil {
-					return // the server is gone: the fate of this one is open
+					return // the server was killed
 				}
 				revision, err := strconv.ParseInt(created.GetResourceVersion(), 10, 64)
 				if err != nil {
@@ -120,7 +120,7 @@ func (s *server) writeUntilKilled(t *testing.T, round int, resources ...schema.G
 	return acknowledged
 }
 
-// findAll looks for every write, and for a resource version that went back.
+// findAll fails if a write is lost, or if a resource version has decreased.
 func (s *server) findAll(t *testing.T, writes []write) {
 	t.Helper()
 	found := map[schema.GroupVersionResource]map[string]unstructured.Unstructured{}
@@ -146,8 +146,8 @@ func (s *server) findAll(t *testing.T, writes []write) {
 	}
 }
 
-// TestNeverNotFoundWhileStarting asks for things that exist from the moment
-// that the port is open: until all is loaded the answer is "later", never "no".
+// TestNeverNotFoundWhileStarting requests existing objects from the moment that the port is open:
+// until everything is loaded the response is 503, never 404.
 func TestNeverNotFoundWhileStarting(t *testing.T) {
 	t.Parallel()
 	dataDir := t.TempDir()
@@ -161,8 +161,7 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 	restarted, err := process.Start(programs.annex, dataDir, "--secure-port="+port)
 	expect.NoError(t, err)
 	t.Cleanup(func() { stop(t, restarted) })
-	// The certificates are those of before, so the client is made before the
-	// server answers.
+	// The certificates stay the same, so the client can be created before the server listens.
 	config := rest.CopyConfig(s.config)
 	config.Host = "https://127.0.0.1:" + port
 	admin, err := rest.HTTPClientFor(config)
@@ -177,7 +176,7 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 	}
 	allowed := []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusTooManyRequests}
 	answers := map[int]int{}
-	poll.UntilDone(t, "all paths answer", func() (bool, string) {
+	poll.UntilDone(t, "all paths return 200", func() (bool, string) {
 		good := 0
 		for _, path := range paths {
 			code, err := status(admin, config.Host+path, "")
@@ -186,7 +185,7 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 			}
 			answers[code]++
 			if !slices.Contains(allowed, code) {
-				t.Errorf("%s answers %d while annex starts", path, code)
+				t.Errorf("%s returns %d while annex starts", path, code)
 			}
 			if code == http.StatusOK {
 				good++
@@ -194,11 +193,11 @@ func TestNeverNotFoundWhileStarting(t *testing.T) {
 		}
 		return good == len(paths), fmt.Sprint(answers)
 	})
-	t.Logf("answers while starting: %v", answers)
+	t.Logf("responses while starting: %v", answers)
 }
 
-// TestTerminateDrains stops annex while requests run: each is either refused or
-// answered in full, and the process leaves with code 0.
+// TestTerminateDrains stops annex during requests: each is either refused or completed, and the
+// process exits with code 0.
 func TestTerminateDrains(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
@@ -232,7 +231,7 @@ func TestTerminateDrains(t *testing.T) {
 			expect.NoError(t, s.Signal(signal))
 			code, err := s.Wait(ctx)
 			if err != nil || code != 0 {
-				t.Errorf("annex left with code %d (%v): %s", code, err, s.Stderr())
+				t.Errorf("annex exited with code %d (%v): %s", code, err, s.Stderr())
 			}
 			t.Logf("drained in %s", time.Since(stopped).Round(time.Millisecond))
 			writer.Wait()
@@ -249,7 +248,7 @@ func TestTerminateDrains(t *testing.T) {
 	}
 }
 
-// TestFilesArePrivate looks at who may read what annex leaves on disk.
+// TestFilesArePrivate checks the modes of annex's files.
 func TestFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -264,7 +263,7 @@ func TestFilesArePrivate(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// A folder of 0700 hides what is in it; certificates may be read.
+		// A folder of mode 0700 protects its content; certificates are public.
 		if info.IsDir() && info.Mode().Perm()&0o077 != 0 && path != s.dataDir {
 			t.Errorf("%s has mode %v", path, info.Mode())
 		}
@@ -281,8 +280,8 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestOnlyOnePort makes sure that nothing but the API is listening: etcd is
-// reached through a socket in the data directory only.
+// TestOnlyOnePort checks that annex listens only for the API: etcd uses a socket in the data
+// directory.
 func TestOnlyOnePort(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -295,12 +294,12 @@ func TestOnlyOnePort(t *testing.T) {
 	connection, err := tls.Dial("tcp", s.URL[len("https://"):], &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11})
 	if err == nil {
 		_ = connection.Close()
-		t.Error("the server speaks TLS 1.1")
+		t.Error("the server accepts TLS 1.1")
 	}
 }
 
-// TestRunAnywhere runs annex from a folder with a long name, without a home
-// directory and with nothing in its environment.
+// TestRunAnywhere runs annex in a folder with a long path and spaces, without home directory and
+// environment.
 func TestRunAnywhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -322,8 +321,7 @@ func TestRunAnywhere(t *testing.T) {
 	contains(t, kubectl{kubeconfig: annex.Kubeconfig, home: t.TempDir()}.run(t, "get", "namespaces"), "default")
 }
 
-// freePort is a port that nothing listens on, for the tests that have to know
-// it before annex runs.
+// freePort returns a free port, for tests that need it before annex runs.
 func freePort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

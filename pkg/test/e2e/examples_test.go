@@ -18,11 +18,11 @@ import (
 
 const examplesDir = "../../../artifacts/examples"
 
-// widgetCRD is the example CRD, which the other tests use as well.
+// widgetCRD is the example CRD, which other tests use too.
 const widgetCRD = examplesDir + "/30-customresourcedefinition.yaml"
 
-// TestExamples applies the examples in the order of their numbers, twice, and
-// makes sure that each kind that annex has compiled in has one.
+// TestExamples applies the examples in the order of their numbers, twice, and fails if a
+// compiled-in kind has none.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -36,7 +36,7 @@ func TestExamples(t *testing.T) {
 		expect.NoError(t, yaml.Unmarshal(content, &object), "%s", file)
 		kind := strings.ToLower(object.Kind)
 		if !strings.HasSuffix(file, "-"+kind+".yaml") {
-			t.Errorf("%s holds a %s: its name should say so", file, object.Kind)
+			t.Errorf("%s holds a %s, which its name must contain", file, object.Kind)
 		}
 		kinds[kind] = true
 		contains(t, s.kubectl.run(t, "apply", "-f", file), " created")
@@ -45,7 +45,7 @@ func TestExamples(t *testing.T) {
 		}
 		contains(t, s.kubectl.run(t, "apply", "-f", file), " unchanged")
 	}
-	// Reviews are questions, not objects: they cannot be applied.
+	// Reviews are not stored, so they cannot be applied.
 	for _, row := range strings.Fields(s.kubectl.run(t, "api-resources", "--verbs=get", "--no-headers", "-o", "name")) {
 		plural, group, _ := strings.Cut(row, ".")
 		kind := strings.TrimSuffix(plural, "s")
@@ -53,7 +53,7 @@ func TestExamples(t *testing.T) {
 			kind = stem + "y"
 		}
 		if group == "apiregistration.k8s.io" {
-			continue // made by annex, not by people
+			continue // created by annex only
 		}
 		if !kinds[kind] {
 			t.Errorf("there is no example of %s", row)

@@ -20,9 +20,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestExternalEtcd serves from an etcd that is not annex's, which goes away and
-// comes back: in between nothing is answered with other data, and afterwards
-// everything works again without a restart of annex.
+// TestExternalEtcd serves from an external etcd that stops and starts: meanwhile writes fail, and
+// afterwards everything works without a restart of annex.
 func TestExternalEtcd(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "annex-e2e-") // short: it holds a socket
@@ -36,7 +35,7 @@ func TestExternalEtcd(t *testing.T) {
 		return etcd
 	}
 	etcd := startEtcd()
-	t.Cleanup(func() { _ = etcd.Close() }) // the last one; Close may be called twice
+	t.Cleanup(func() { _ = etcd.Close() }) // Close may be called twice
 
 	dataDir := t.TempDir()
 	s := startServerIn(t, dataDir, "--etcd-servers=unix://"+config.SocketPath, "--etcd-prefix=/elsewhere")
@@ -44,10 +43,10 @@ func TestExternalEtcd(t *testing.T) {
 	s.kubectl.run(t, "wait", "--for=condition=Established", "-f", widgetCRD)
 	s.kubectl.feed(t, widget("default", "before", `{}`), "create", "-f", "-")
 	if _, err := os.Stat(filepath.Join(dataDir, "etcd")); !os.IsNotExist(err) {
-		t.Errorf("annex made an etcd of its own: %v", err)
+		t.Errorf("annex created an embedded etcd: %v", err)
 	}
 	if kept, err := etcd.Client().Get(t.Context(), "/elsewhere/example.com/widgets/default/before"); err != nil || kept.Count != 1 {
-		t.Errorf("the widget is not where --etcd-prefix says: %v, %v", kept, err)
+		t.Errorf("the widget is not below --etcd-prefix: %v, %v", kept, err)
 	}
 	s.kubectl.run(t, "wait", "store/default", "--for=condition=Ready", "--timeout=60s")
 	contains(t, s.kubectl.run(t, "get", "store", "default", "-o", "jsonpath={.spec}"), config.SocketPath)
@@ -59,11 +58,11 @@ func TestExternalEtcd(t *testing.T) {
 		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "during"}, "spec": map[string]any{},
 	}}
 	if _, err := s.annexDynamicClient.Resource(widgets).Namespace("default").Create(ctx, during, metav1.CreateOptions{}); err == nil {
-		t.Error("a write was acknowledged while there was no etcd")
+		t.Error("a write was acknowledged without etcd")
 	}
 
 	etcd = startEtcd()
-	poll.UntilDone(t, "a write after etcd came back", func() (bool, string) {
+	poll.UntilDone(t, "a write after etcd is back", func() (bool, string) {
 		result := s.kubectl.try(t, widget("default", "after", `{}`), "apply", "-f", "-")
 		return result.code == 0, result.stderr
 	})

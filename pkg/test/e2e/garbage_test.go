@@ -13,8 +13,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// testCascade deletes owners as kubectl offers it: a ConfigMap that a Widget owns, and
-// a Widget that this ConfigMap owns.
+// testCascade deletes a Widget that owns a ConfigMap, which owns a Widget, with each of kubectl's
+// propagation policies.
 func testCascade(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	owned := func(manifest, kind, apiVersion, owner, finalizers string) string {
@@ -42,7 +42,7 @@ func testCascade(t *testing.T, s *server) {
 
 	family("background", "")
 	s.kubectl.run(t, "delete", "widget", "background", "-n", namespace)
-	poll.UntilDone(t, "all dependents are gone", func() (bool, string) { return left("background") == "", left("background") })
+	poll.UntilDone(t, "all dependents are deleted", func() (bool, string) { return left("background") == "", left("background") })
 
 	family("orphan", "")
 	s.kubectl.run(t, "delete", "widget", "orphan", "-n", namespace, "--cascade=orphan")

@@ -29,11 +29,10 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// patience is how long a wait may take on a busy machine. Nothing here takes
-// more than a second or two on an idle one.
+// patience bounds waits on a busy machine. On an idle one they take a second or two.
 const patience = 60 * time.Second
 
-// programs are the paths of what the tests run; TestMain finds them.
+// programs are the paths of the programs under test, set by TestMain.
 var programs struct{ annex, kubectl string }
 
 func TestMain(m *testing.M) {
@@ -58,7 +57,7 @@ func runTests(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// server is a running annex and ways to talk to it.
+// server is a running annex with clients.
 type server struct {
 	*process.Annex
 	dataDir string
@@ -71,7 +70,7 @@ type server struct {
 	annexHostingClient hostingclient.Interface
 }
 
-// startServer starts an annex for one test, on a fresh data directory.
+// startServer starts an annex for one test, on a new data directory.
 func startServer(t *testing.T, flags ...string) *server {
 	t.Helper()
 	return startServerIn(t, t.TempDir(), flags...)
@@ -88,7 +87,7 @@ func startServerIn(t *testing.T, dataDir string, flags ...string) *server {
 	return s
 }
 
-// newServer returns the server even if there is an error, if it has a process.
+// newServer returns the server also with an error, if its process was started.
 func newServer(ctx context.Context, dataDir string, flags ...string) (*server, error) {
 	annex, err := process.Start(programs.annex, dataDir, flags...)
 	if err != nil {
@@ -118,7 +117,7 @@ func (s *server) connect() error {
 	return errors.Join(errs[:]...)
 }
 
-// stop ends a server as a user would, and checks that it goes willingly.
+// stop stops a server with SIGTERM, and fails unless it exits with code 0.
 func stop(t testing.TB, annex *process.Annex) {
 	t.Helper()
 	select {
@@ -127,7 +126,7 @@ func stop(t testing.TB, annex *process.Annex) {
 	default:
 	}
 	if err := annex.Signal(syscall.SIGTERM); err != nil {
-		t.Errorf("ask annex to stop: %v", err)
+		t.Errorf("stop annex: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -145,8 +144,7 @@ func stop(t testing.TB, annex *process.Annex) {
 	}
 }
 
-// shared is one server for all tests that leave it running and use names and
-// namespaces of their own.
+// shared is a server for all tests that do not stop it and use their own names and namespaces.
 var shared struct {
 	once   sync.Once
 	dir    string
@@ -185,14 +183,14 @@ func stopShared() {
 	}
 }
 
-// kubectl runs the real kubectl against one server.
+// kubectl runs bin/kubectl with one server.
 type kubectl struct {
 	kubeconfig string
-	// home keeps kubectl's discovery cache away from other servers'.
+	// home holds kubectl's discovery cache.
 	home string
 }
 
-// output is what one run of kubectl left behind.
+// output is the result of a run of kubectl.
 type output struct {
 	stdout, stderr string
 	code           int
@@ -220,7 +218,7 @@ func (k kubectl) try(t *testing.T, stdin string, args ...string) output {
 	return output{stdout: stdout.String(), stderr: stderr.String(), code: command.ProcessState.ExitCode()}
 }
 
-// run runs kubectl, which must succeed, and returns what it printed.
+// run runs kubectl, which must succeed, and returns its output.
 func (k kubectl) run(t *testing.T, args ...string) string {
 	t.Helper()
 	return k.feed(t, "", args...)
@@ -236,7 +234,7 @@ func (k kubectl) feed(t *testing.T, stdin string, args ...string) string {
 	return result.stdout
 }
 
-// refuse runs kubectl, which must fail and say each of reasons.
+// refuse runs kubectl, which must fail and print all reasons.
 func (k kubectl) refuse(t *testing.T, stdin string, args []string, reasons ...string) {
 	t.Helper()
 	result := k.try(t, stdin, args...)
@@ -251,7 +249,7 @@ func (k kubectl) refuse(t *testing.T, stdin string, args []string, reasons ...st
 	}
 }
 
-// namespace makes a namespace that goes with the test.
+// namespace creates a namespace until the test ends.
 func (s *server) namespace(t *testing.T) string {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
@@ -259,7 +257,7 @@ func (s *server) namespace(t *testing.T) string {
 	return name
 }
 
-// contains fails for each part that text lacks.
+// contains fails for each part that is missing from text.
 func contains(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {

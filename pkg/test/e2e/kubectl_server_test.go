@@ -58,7 +58,7 @@ func testEvents(t *testing.T, s *server) {
 	s.kubectl.feed(t, fmt.Sprintf(event, namespace, namespace), "create", "-f", "-")
 	contains(t, s.kubectl.run(t, "events", "-n", namespace, "--for", "widgets.example.com/a"), "Warning", "Dull", "Widget/a", "needs paint")
 	contains(t, s.kubectl.run(t, "get", "events", "-n", namespace), "widget/a", "needs paint")
-	// One store behind two groups.
+	// Both groups show the same events.
 	contains(t, s.kubectl.run(t, "get", "events.events.k8s.io", "a.1", "-n", namespace, "-o", "yaml"), "apiVersion: events.k8s.io/v1", "note: needs paint", "regarding:")
 	if got := s.kubectl.run(t, "get", "events", "-n", namespace, "--field-selector", "involvedObject.name=a,reason=Dull", "-o", "name"); got != "event/a.1\n" {
 		t.Errorf("events of the widget: %q", got)
@@ -92,7 +92,7 @@ func testHosting(t *testing.T, s *server) {
 	s.kubectl.refuse(t, "", []string{"patch", "hostedresource", "widgets.example.com", "--type=merge", "-p", `{"spec":{"storeName":"other"}}`}, "spec.storeName")
 	s.kubectl.refuse(t, `{"apiVersion":"hosting.annex.dev/v1alpha1","kind":"HostedResource","metadata":{"name":"nodots"}}`, []string{"create", "-f", "-"}, "metadata.name")
 
-	// Said in advance, it waits for its CRD.
+	// Created in advance, it waits for its CRD.
 	s.kubectl.feed(t, `{"apiVersion":"hosting.annex.dev/v1alpha1","kind":"HostedResource","metadata":{"name":"laters.example.com"}}`, "create", "-f", "-")
 	s.kubectl.run(t, "wait", "hostedresource/laters.example.com", "--for=jsonpath={.status.phase}=Pending", "--timeout=60s")
 	s.kubectl.run(t, "delete", "hostedresource", "laters.example.com")
@@ -131,7 +131,7 @@ func testVersions(t *testing.T, s *server) {
 	old := strings.Replace(widget(namespace, "a", `{"color":"red"}`), "example.com/v1", "example.com/v1beta1", 1)
 	result := s.kubectl.try(t, old, "create", "-f", "-")
 	if result.code != 0 || !strings.Contains(result.stderr, "Warning: example.com/v1beta1 Widget is deprecated; use v1") {
-		t.Errorf("creating in a deprecated version: %+v", result)
+		t.Errorf("create in a deprecated version: %+v", result)
 	}
 	for _, version := range []string{"v1", "v1beta1"} {
 		got := s.kubectl.run(t, "get", "widgets."+version+".example.com", "a", "-n", namespace, "-o", "jsonpath={.apiVersion} {.spec.color}")
@@ -151,7 +151,7 @@ func testDeleteNamespace(t *testing.T, s *server) {
 	s.kubectl.feed(t, held, "create", "-f", "-")
 
 	s.kubectl.run(t, "delete", "namespace", namespace, "--wait=false")
-	poll.UntilDone(t, "the namespace keeps what has a finalizer, and only that", func() (bool, string) {
+	poll.UntilDone(t, "only the object with a finalizer remains in the namespace", func() (bool, string) {
 		left := s.kubectl.run(t, "get", "widgets,configmaps", "-n", namespace, "-o", "name")
 		return left == "widget.example.com/held\n", left
 	})
@@ -162,7 +162,7 @@ func testDeleteNamespace(t *testing.T, s *server) {
 	s.kubectl.run(t, "patch", "widget", "held", "-n", namespace, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	s.kubectl.run(t, "wait", "namespace/"+namespace, "--for=delete", "--timeout=60s")
 
-	// A namespace of the same name starts empty.
+	// A new namespace of the same name is empty.
 	s.kubectl.run(t, "create", "namespace", namespace)
 	if left := s.kubectl.run(t, "get", "widgets,configmaps,secrets,serviceaccounts,leases,events", "-n", namespace, "-o", "name"); strings.Contains(left, "widget") {
 		t.Errorf("a new namespace holds %s", left)
@@ -186,11 +186,11 @@ func testDeleteCRD(t *testing.T, s *server) {
 	s.kubectl.run(t, "wait", "hostedresource/gadgets.example.com", "--for=jsonpath={.status.objects}=1", "--timeout=60s")
 	s.kubectl.run(t, "delete", "crd", "gadgets.example.com")
 	s.kubectl.refuse(t, "", []string{"get", "gadgets", "-n", namespace}, "the server")
-	poll.UntilDone(t, "the HostedResource goes with its CRD", func() (bool, string) {
+	poll.UntilDone(t, "the HostedResource is deleted with its CRD", func() (bool, string) {
 		result := s.kubectl.try(t, "", "get", "hostedresource", "gadgets.example.com")
 		return strings.Contains(result.stderr, "NotFound"), result.stdout + result.stderr
 	})
-	// Its objects are gone for good.
+	// Its objects are not restored with a new CRD.
 	s.kubectl.feed(t, manifest, "create", "-f", "-")
 	s.kubectl.run(t, "wait", "crd/gadgets.example.com", "--for=condition=Established", "--timeout=60s")
 	poll.UntilDone(t, "gadgets are served again, without objects", func() (bool, string) {
@@ -249,14 +249,14 @@ func testBadRequests(t *testing.T, s *server) {
 
 func testTooLarge(t *testing.T, s *server) {
 	namespace := s.namespace(t)
-	// No object may have more than 16 MiB, and a request not much more.
+	// Objects are limited to 16 MiB, and requests to a little more.
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"big"},"data":{"a":%q}}`, namespace, strings.Repeat("a", 18<<20))
 	err := s.annexClient.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
 		SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 	if !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("a body of 18 MiB: %v", err)
 	}
-	// A configmap may hold 1 MiB.
+	// ConfigMaps are limited to 1 MiB.
 	body = fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":%q,"name":"big"},"data":{"a":%q}}`, namespace, strings.Repeat("a", 5<<18))
 	err = s.annexClient.Discovery().RESTClient().Post().AbsPath("/api/v1/namespaces/"+namespace+"/configmaps").
 		SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
@@ -264,7 +264,7 @@ func testTooLarge(t *testing.T, s *server) {
 		t.Errorf("a configmap of 1.25 MiB: %v", err)
 	}
 	if _, err := s.annexClient.CoreV1().ConfigMaps(namespace).Get(t.Context(), "big", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the configmap is there: %v", err)
+		t.Errorf("the configmap exists: %v", err)
 	}
 }
 
@@ -288,7 +288,7 @@ func testAuthorization(t *testing.T, s *server) {
 	} {
 		code, err := status(anonymous, s.URL+path, "")
 		if err != nil || !slices.Contains(want, code) {
-			t.Errorf("nobody gets %d for %s (%v), want one of %v", code, path, err, want)
+			t.Errorf("an anonymous request gets %d for %s (%v), want one of %v", code, path, err, want)
 		}
 	}
 	if code, err := status(anonymous, s.URL+"/api/v1/namespaces", "no-such-token"); err != nil || code != http.StatusUnauthorized {
@@ -303,11 +303,11 @@ func testAuthorization(t *testing.T, s *server) {
 		}
 	}
 	if code, err := status(admin, s.URL+"/no/such/path", ""); err != nil || code != http.StatusNotFound {
-		t.Errorf("an unknown path answers %d (%v)", code, err)
+		t.Errorf("an unknown path returns %d (%v)", code, err)
 	}
 }
 
-// status is the HTTP status of a GET.
+// status returns the HTTP status of a GET.
 func status(client *http.Client, url, token string) (code int, err error) {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

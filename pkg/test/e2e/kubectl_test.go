@@ -19,12 +19,12 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// widget is a manifest of one Widget.
+// widget returns the manifest of a Widget.
 func widget(namespace, name, spec string) string {
 	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":%q,"name":%q},"spec":%s}`, namespace, name, spec)
 }
 
-// TestKubectl walks through what people do with kubectl, on one server.
+// TestKubectl runs the commands of kubectl on one server.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -92,7 +92,7 @@ func testDiscovery(t *testing.T, s *server) {
 	}
 	expect.NoError(t, json.Unmarshal([]byte(version), &versions))
 	if got := versions.ServerVersion; got.Major != "1" || got.Minor != "37" || !strings.HasPrefix(got.GitVersion, "v1.37.") || !strings.Contains(got.GitVersion, "+annex.") {
-		t.Errorf("the server says it is %+v", got)
+		t.Errorf("the server version is %+v", got)
 	}
 }
 
@@ -102,7 +102,7 @@ func testExplain(t *testing.T, s *server) {
 	contains(t, s.kubectl.run(t, "explain", "store.spec"), "embedded", "etcd", "taints", "unschedulable")
 	contains(t, s.kubectl.run(t, "explain", "hostedresource.spec.storeName"), "FIELD: storeName", "Store that holds")
 	contains(t, s.kubectl.run(t, "explain", "hostedresource.status", "--recursive"), "storedBytes", "conditions", "lastTransitionTime")
-	// OpenAPI of a CRD follows a moment after its discovery.
+	// OpenAPI of a CRD is published shortly after its discovery.
 	poll.UntilDone(t, "explain of a custom resource", func() (bool, string) {
 		result := s.kubectl.try(t, "", "explain", "widget.spec.parts.count")
 		return strings.Contains(result.stdout, "How many of the part"), result.stdout + result.stderr
@@ -147,7 +147,7 @@ func testApplyClientSide(t *testing.T, s *server) {
 	namespace := s.namespace(t)
 	contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"color":"red","replicas":2}`), "apply", "-f", "-"), "created")
 	contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"color":"red","replicas":2}`), "apply", "-f", "-"), "unchanged")
-	// A field that is no longer applied goes back to its default.
+	// A field that is no longer applied gets its default.
 	contains(t, s.kubectl.feed(t, widget(namespace, "a", `{"replicas":3}`), "apply", "-f", "-"), "configured")
 	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.color} {.spec.replicas}"); got != "blue 3" {
 		t.Errorf("after apply the widget is %q", got)
@@ -169,7 +169,7 @@ func testApplyServerSide(t *testing.T, s *server) {
 	if result := apply(`{"color":"red","parts":[{"name":"wheel","count":4}]}`, "alice"); result.code != 0 {
 		t.Fatal(result.stderr)
 	}
-	// A part of one's own in a list that belongs to several.
+	// Another manager owns an item in the same list.
 	if result := apply(`{"parts":[{"name":"axle"}]}`, "bob"); result.code != 0 {
 		t.Fatal(result.stderr)
 	}
@@ -183,7 +183,7 @@ func testApplyServerSide(t *testing.T, s *server) {
 	if result := apply(`{}`, "alice"); result.code != 0 {
 		t.Fatal(result.stderr)
 	}
-	// Nobody owns the wheel any more, bob took over the color and gave up the axle.
+	// The wheel has no owner any more; bob took over the color and gave up the axle.
 	if got := s.kubectl.run(t, "get", "widget", "a", "-n", namespace, "-o", "jsonpath={.spec.color} {.spec.parts[*].name}"); got != "green " {
 		t.Errorf("the widget is %q", got)
 	}
@@ -315,7 +315,7 @@ func testSelectors(t *testing.T, s *server) {
 	if got := names("widgets"); got != "c" {
 		t.Errorf("after a delete by label: %q", got)
 	}
-	// Chunks of one object each.
+	// In chunks of one object.
 	if got := names("configmaps,widgets", "--chunk-size=1"); got != "kube-root-ca.crt c" {
 		t.Errorf("in chunks: %q", got)
 	}
@@ -330,7 +330,7 @@ func testValidation(t *testing.T, s *server) {
 	s.kubectl.refuse(t, widget(namespace, "a", `{"parts":[{"name":"x"},{"name":"x"}]}`), create, "Duplicate value")
 	s.kubectl.refuse(t, widget("nowhere-at-all", "a", `{}`), create, `namespaces "nowhere-at-all" not found`)
 
-	// What is not known is warned about and dropped.
+	// Unknown fields cause a warning and are dropped.
 	result := s.kubectl.try(t, widget(namespace, "a", `{"colour":"red","serial":"A-1"}`), "create", "--validate=warn", "-f", "-")
 	if result.code != 0 || !strings.Contains(result.stderr, `unknown field "spec.colour"`) {
 		t.Errorf("with --validate=warn: %+v", result)

@@ -22,11 +22,11 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// operatorUser is whom a token of the operator's service account logs in as.
+// operatorUser is the user name of the operator's service account.
 const operatorUser = "system:serviceaccount:broadcasting:operator"
 
-// TestOperator runs an operator that knows nothing of annex, built on
-// controller-runtime, with a token and the rights of its service account only.
+// TestOperator runs an unmodified operator on controller-runtime with the token and permissions
+// of its service account.
 func TestOperator(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -47,7 +47,7 @@ func TestOperator(t *testing.T) {
 
 	second := startOperator(t, kubeconfig)
 	if got := s.leader(t); got != leader {
-		t.Errorf("the lease went from %s to %s although the first is there", leader, got)
+		t.Errorf("the lease moved from %s to %s although the first holder runs", leader, got)
 	}
 	stopOperator(t, first)
 	s.waitLeader(t, leader)
@@ -55,7 +55,7 @@ func TestOperator(t *testing.T) {
 	s.wantBroadcast(t, "True Copied right", "hello again")
 	s.wantNoCopy(t, "left")
 
-	// Nobody else takes the finalizer away.
+	// Only the operator removes the finalizer.
 	stopOperator(t, second)
 	s.kubectl.run(t, "delete", "broadcast", "greeting", "-n", "broadcasting", "--wait=false")
 	s.kubectl.run(t, "get", "configmap", "greeting", "-n", "right")
@@ -73,7 +73,7 @@ func operatorManifests(t *testing.T) string {
 	return filepath.Join(root, "hack", "tools", "operator", "manifests")
 }
 
-// operatorKubeconfig writes one that logs in with a token of the service account.
+// operatorKubeconfig writes a kubeconfig with a token of the service account.
 func (s *server) operatorKubeconfig(t *testing.T) string {
 	t.Helper()
 	token := strings.TrimSpace(s.kubectl.run(t, "create", "token", "operator", "-n", "broadcasting", "--duration=1h"))
@@ -96,41 +96,41 @@ func startOperator(t *testing.T, kubeconfig string) *process.Annex {
 	t.Cleanup(func() {
 		operator.Kill()
 		if t.Failed() {
-			t.Logf("operator %d said:\n%s", operator.PID(), operator.Stderr())
+			t.Logf("log of operator %d:\n%s", operator.PID(), operator.Stderr())
 		}
 	})
 	return operator
 }
 
-// stopOperator asks it to stop and waits until it is gone.
+// stopOperator stops it and waits for its end.
 func stopOperator(t *testing.T, operator *process.Annex) {
 	t.Helper()
 	expect.NoError(t, operator.Signal(syscall.SIGTERM))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if code, err := operator.Wait(ctx); err != nil || code != 0 {
-		t.Fatalf("the operator ended with code %d, %v:\n%s", code, err, operator.Stderr())
+		t.Fatalf("the operator exited with code %d, %v:\n%s", code, err, operator.Stderr())
 	}
 }
 
-// leader is the identity that the operator's lease names.
+// leader returns the holder of the operator's lease.
 func (s *server) leader(t *testing.T) string {
 	t.Helper()
 	return s.kubectl.try(t, "", "get", "lease", "broadcast-operator", "-n", "broadcasting", "-o", "jsonpath={.spec.holderIdentity}").stdout
 }
 
-// waitLeader waits until an operator leads that is not the one before.
+// waitLeader waits for a leader different from the previous one.
 func (s *server) waitLeader(t *testing.T, before string) (leader string) {
 	t.Helper()
-	poll.UntilDone(t, "another operator leads than "+before, func() (bool, string) {
+	poll.UntilDone(t, "a leader different from "+before, func() (bool, string) {
 		leader = s.leader(t)
 		return leader != "" && leader != before, leader
 	})
 	return leader
 }
 
-// wantBroadcast waits for the status of the Broadcast and for what its copy in the
-// namespace right holds.
+// wantBroadcast waits for the status of the Broadcast and the content of its copy in namespace
+// right.
 func (s *server) wantBroadcast(t *testing.T, status, text string) {
 	t.Helper()
 	const template = `{range .status.conditions[?(@.type=="Ready")]}{.status} {.reason}{end} {.status.copies[*]}`
@@ -145,7 +145,7 @@ func (s *server) wantBroadcast(t *testing.T, status, text string) {
 
 func (s *server) wantNoCopy(t *testing.T, namespace string) {
 	t.Helper()
-	poll.UntilDone(t, "the copy in "+namespace+" is gone", func() (bool, string) {
+	poll.UntilDone(t, "the copy in "+namespace+" is deleted", func() (bool, string) {
 		got := s.kubectl.try(t, "", "get", "configmap", "greeting", "-n", namespace)
 		return strings.Contains(got.stderr, "NotFound"), got.stdout + got.stderr
 	})
@@ -192,7 +192,7 @@ func testOperatorApplied(t *testing.T, s *server) {
 	if owner != "broadcast-operator Apply" {
 		t.Errorf("the copy is managed by %q", owner)
 	}
-	// Its caches see what others do to its copies.
+	// Its caches receive changes of its copies by other clients.
 	s.kubectl.run(t, "delete", "configmap", "greeting", "-n", "right")
 	s.wantBroadcast(t, "True Copied left,right", "hello")
 	s.kubectl.run(t, "patch", "configmap", "greeting", "-n", "right", "--type=merge", "-p", `{"data":{"text":"changed by hand"}}`)
@@ -209,8 +209,8 @@ func testOperatorRefused(t *testing.T, s *server) {
 	}
 	setNamespaces(`["left","right","closed"]`)
 	s.wantBroadcast(t, "False Forbidden left,right", "hello")
-	said := s.kubectl.run(t, "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath={.status.conditions[0].message}")
-	contains(t, said, `configmaps "greeting" is forbidden: User "`+operatorUser+`" cannot patch resource "configmaps"`, `in the namespace "closed"`)
+	message := s.kubectl.run(t, "get", "broadcast", "greeting", "-n", "broadcasting", "-o", "jsonpath={.status.conditions[0].message}")
+	contains(t, message, `configmaps "greeting" is forbidden: User "`+operatorUser+`" cannot patch resource "configmaps"`, `in the namespace "closed"`)
 	s.kubectl.refuse(t, "", []string{"get", "configmap", "greeting", "-n", "closed"}, "NotFound")
 	setNamespaces(`["left","right"]`)
 	s.wantBroadcast(t, "True Copied left,right", "hello")

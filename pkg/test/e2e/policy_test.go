@@ -12,7 +12,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestPolicy has a policy of the examples refuse an object.
+// TestPolicy: a policy of the examples denies an object.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -22,7 +22,7 @@ func listeningPorts(t *testing.T, pid int) []string {
 	t.Helper()
 	sockets, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	if err != nil || len(sockets) == 0 {
-		t.Skipf("this system does not tell what a process listens on (%v)", err)
+		t.Skipf("this system does not report listening sockets (%v)", err)
 	}
 	inodes := map[string]bool{}
 	for _, socket := range sockets {

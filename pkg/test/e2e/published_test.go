@@ -33,8 +33,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestPublishedCRDs serves the CRDs of other projects and puts an object of
-// every kind, in each version, through its life with kubectl.
+// TestPublishedCRDs serves the CRDs of other projects, and creates, changes and deletes an object
+// of every kind and version with kubectl.
 func TestPublishedCRDs(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -45,8 +45,7 @@ func TestPublishedCRDs(t *testing.T) {
 	for module, sources := range byModule {
 		t.Run(module[strings.LastIndex(module, "/")+1:], func(t *testing.T) {
 			t.Parallel()
-			// Two channels of one project have the same CRDs: the second is an
-			// update of the first.
+			// Two channels of a project have the same CRDs: the second updates the first.
 			for _, source := range sources {
 				t.Run(source.Name, func(t *testing.T) { s.servePublished(t, source) })
 			}
@@ -54,7 +53,7 @@ func TestPublishedCRDs(t *testing.T) {
 	}
 }
 
-// use is one kind in one served version, with the objects made of it.
+// use is a kind in a served version, with its objects.
 type use struct {
 	crd      *apiextensionsv1.CustomResourceDefinition
 	version  apiextensionsv1.CustomResourceDefinitionVersion
@@ -109,7 +108,7 @@ func (s *server) establish(t *testing.T, manifests []crds.Manifest) {
 	s.kubectl.run(t, wait...)
 }
 
-// uses makes objects of every kind and starts an informer on each.
+// uses generates objects of every kind, and starts an informer for each.
 func (s *server) uses(t *testing.T, manifests []crds.Manifest, namespace string) []use {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,7 +142,7 @@ func (s *server) uses(t *testing.T, manifests []crds.Manifest, namespace string)
 	return uses
 }
 
-// client reaches the objects of one use.
+// client returns a client for the objects of a use.
 func (s *server) client(u use, namespace string) dynamic.ResourceInterface {
 	if u.crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
 		return s.annexDynamicClient.Resource(u.resource).Namespace(namespace)
@@ -194,7 +193,7 @@ func (s *server) checkListed(t *testing.T, u use, namespace string) {
 	}
 }
 
-// checkApplied finds the traces of every write in the object.
+// checkApplied fails unless the object has the effects of every write.
 func (s *server) checkApplied(t *testing.T, u use, namespace string) {
 	t.Helper()
 	object, err := s.client(u, namespace).Get(t.Context(), u.pair.Full.GetName(), metav1.GetOptions{})
@@ -220,8 +219,7 @@ func (s *server) checkApplied(t *testing.T, u use, namespace string) {
 	}
 }
 
-// checkUsage waits until the HostedResources tell the truth about objects and
-// bytes, which is what etcd holds.
+// checkUsage waits until the HostedResources report the objects and bytes in etcd.
 func (s *server) checkUsage(t *testing.T, uses []use, each int) {
 	t.Helper()
 	annexEtcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + filepath.Join(s.dataDir, "etcd", "client.sock")}})
@@ -256,7 +254,7 @@ func (s *server) checkUsage(t *testing.T, uses []use, each int) {
 	}
 }
 
-// within tells whether want is part of got, and if not where it is missing.
+// within reports whether want is part of got, or the path that is missing.
 func within(want, got any) (path string, ok bool) {
 	switch want := want.(type) {
 	case map[string]any:
@@ -286,7 +284,7 @@ func within(want, got any) (path string, ok bool) {
 	}
 }
 
-// asList is a manifest with one object of every use.
+// asList returns a manifest with one object of every use.
 func asList(t *testing.T, uses []use, pick func(use) *unstructured.Unstructured) string {
 	t.Helper()
 	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
@@ -298,7 +296,7 @@ func asList(t *testing.T, uses []use, pick func(use) *unstructured.Unstructured)
 	return string(manifest)
 }
 
-// journal is what an informer saw of each object.
+// journal records the events of an informer for each object.
 type journal struct {
 	mu      sync.Mutex
 	entries map[string][]string
@@ -316,21 +314,21 @@ func (j *journal) note(object any, event string) {
 	j.entries[name] = append(j.entries[name], event)
 }
 
-// OnAdd is called by the informer, as the two others are.
+// OnAdd implements cache.ResourceEventHandler.
 func (j *journal) OnAdd(object any, _ bool) { j.note(object, "added") }
 
-// OnUpdate notes a change.
+// OnUpdate records a change.
 func (j *journal) OnUpdate(_, object any) { j.note(object, "updated") }
 
-// OnDelete notes the end.
+// OnDelete records a deletion.
 func (j *journal) OnDelete(object any) { j.note(object, "deleted") }
 
-// check waits for the end of an object and looks at what came before: the
-// informer must have seen every write, in order.
+// check waits for the deletion of an object, and fails unless the informer has received every
+// write in order.
 func (j *journal) check(t *testing.T, name string, resource schema.GroupVersionResource) {
 	t.Helper()
 	want := []string{"added", "updated", "updated", "updated", "deleted"}
-	poll.UntilDone(t, fmt.Sprintf("what the informer of %s saw of %s", resource, name), func() (bool, string) {
+	poll.UntilDone(t, fmt.Sprintf("events of the informer of %s for %s", resource, name), func() (bool, string) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		return slices.Equal(j.entries[name], want), fmt.Sprintf("%q, want %q", j.entries[name], want)

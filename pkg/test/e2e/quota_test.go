@@ -25,7 +25,7 @@ func TestQuotaKubectl(t *testing.T) {
 	contains(t, s.kubectl.run(t, here("create", "quota", "objects", "--hard=secrets=1,count/configmaps=2")...), "resourcequota/objects created")
 	described := func(want ...string) {
 		t.Helper()
-		poll.UntilDone(t, "what is used", func() (bool, string) {
+		poll.UntilDone(t, "the usage", func() (bool, string) {
 			description := s.kubectl.run(t, here("describe", "quota", "objects")...)
 			lines := " " + strings.Join(strings.Fields(description), " ") + " "
 			for _, part := range want {
@@ -47,7 +47,7 @@ func TestQuotaKubectl(t *testing.T) {
 	contains(t, s.kubectl.run(t, here("describe", "namespace", namespace)...), "Resource Quotas", "count/configmaps")
 }
 
-// TestFlowControlKubectl looks at what orders requests.
+// TestFlowControlKubectl uses flow control objects.
 func TestFlowControlKubectl(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)

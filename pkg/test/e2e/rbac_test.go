@@ -13,7 +13,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestRBACKubectl gives a second user few rights with kubectl's own commands for it.
+// TestRBACKubectl grants permissions with kubectl's commands.
 func TestRBACKubectl(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -55,11 +55,11 @@ func TestRBACKubectl(t *testing.T) {
 	s.kubectl.run(t, here("set", "subject", "rolebinding", "readers", "--group=rbac-readers")...)
 	contains(t, s.kubectl.run(t, here("describe", "rolebinding", "readers")...), "carol", "rbac-readers")
 
-	// The keeper may do what admin says, and give away no more than that.
+	// The keeper has the role admin, and may grant no more than that.
 	keeper := func(args ...string) []string {
 		return append(here(args...), "--as=system:serviceaccount:"+namespace+":keeper", "--as-group=system:serviceaccounts", "--as-group=system:authenticated")
 	}
-	poll.UntilDone(t, "the keeper's rights", func() (bool, string) {
+	poll.UntilDone(t, "the keeper's permissions", func() (bool, string) {
 		result := s.kubectl.try(t, "", keeper("create", "role", "kept", "--verb=get", "--resource=secrets")...)
 		return result.code == 0, result.stderr
 	})
@@ -82,8 +82,8 @@ subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: dave}
 `
 
-// TestRBACReconcile runs kubectl auth reconcile: it adds what lacks, and makes
-// anew what cannot be changed.
+// TestRBACReconcile runs kubectl auth reconcile: it adds missing permissions, and recreates
+// immutable objects.
 func TestRBACReconcile(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestTokens asks for tokens with all that kubectl can ask for. That they log in, and
-// end, is in docs/service-accounts.md, which TestDocs follows.
+// TestTokens requests tokens with all options of kubectl. Their use and expiry are tested by
+// docs/service-accounts.md, which TestDocs types.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -32,7 +32,7 @@ func TestTokens(t *testing.T) {
 	var answer authenticationv1.TokenRequest
 	expect.NoError(t, json.Unmarshal([]byte(raw), &answer), "%s", raw)
 	if left := answer.Status.ExpirationTimestamp.Sub(asked); left < 2*time.Hour-time.Second || left > 2*time.Hour+patience {
-		t.Errorf("good for %s, want two hours", left)
+		t.Errorf("valid for %s, want two hours", left)
 	}
 	if !slices.Equal(answer.Spec.Audiences, []string{"vault", "registry"}) {
 		t.Errorf("audiences %q", answer.Spec.Audiences)
@@ -46,5 +46,5 @@ func TestTokens(t *testing.T) {
 	s.kubectl.refuse(t, "", append(create, "--bound-object-kind=Node", "--bound-object-name=worker"), "annex has no Nodes")
 	s.kubectl.refuse(t, "", append(create, "--bound-object-kind=Secret", "--bound-object-name=absent"), `secrets "absent" not found`)
 	s.kubectl.refuse(t, "", append(create, "--bound-object-kind=Secret", "--bound-object-name=lock", "--bound-object-uid=other"), "UID")
-	s.kubectl.refuse(t, "", []string{"create", "token", "nobody", "-n", namespace}, `serviceaccounts "nobody" not found`)
+	s.kubectl.refuse(t, "", []string{"create", "token", "missing", "-n", namespace}, `serviceaccounts "missing" not found`)
 }

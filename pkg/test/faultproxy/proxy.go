@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Proxy leads from a port of this machine to a unix socket. The port is taken for as
-// long as the Line lives, so that an endpoint is never another's.
+// Proxy forwards a TCP port of this machine to a unix socket, until Close.
 type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -23,120 +22,154 @@ type Proxy struct {
 	down   bool
 	delay  time.Duration
 	conns  map[net.Conn]struct{}
+	flows  chan struct{} // closed unless the Proxy is frozen
+	closed chan struct{}
 }
 
-// New returns a Line to a socket.
+// New returns a Proxy to a socket.
 func New(ctx context.Context, target string) (*Proxy, error) {
 	var listening net.ListenConfig
 	listener, err := listening.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	l := &Proxy{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
-	l.running.Go(l.accept)
-	return l, nil
+	p := &Proxy{listener: listener, target: target, conns: map[net.Conn]struct{}{}, flows: make(chan struct{}), closed: make(chan struct{})}
+	close(p.flows)
+	p.running.Go(p.accept)
+	return p, nil
 }
 
-// Address is where the Line begins, as host:port.
-func (l *Proxy) Address() string { return l.listener.Addr().String() }
+// Address returns its address, host:port.
+func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
-// Close ends the Line for good.
-func (l *Proxy) Close() {
-	_ = l.listener.Close() // nobody waits for what it says
-	l.Cut()
-	l.running.Wait()
+// Close stops the Proxy.
+func (p *Proxy) Close() {
+	close(p.closed)
+	_ = p.listener.Close() // the error does not matter
+	p.Cut()
+	p.running.Wait()
 }
 
-// Retarget has the Line lead elsewhere.
-func (l *Proxy) Retarget(target string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.target = target
-	l.hangUp()
+// Retarget forwards to another socket, and closes all connections.
+func (p *Proxy) Retarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+	p.hangUp()
 }
 
-// Cut ends all connections and lets no other begin.
-func (l *Proxy) Cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.down = true
-	l.hangUp()
+// Cut closes all connections and refuses new ones.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = true
+	p.hangUp()
 }
 
-// Restore takes back Cut.
-func (l *Proxy) Restore() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.down = false
+// Restore undoes Cut.
+func (p *Proxy) Restore() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = false
 }
 
-// SetDelay has everything take longer by delay, in each direction.
-func (l *Proxy) SetDelay(delay time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.delay = delay
+// Disconnect closes all connections, like a killed server. New ones are accepted.
+func (p *Proxy) Disconnect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hangUp()
 }
 
-func (l *Proxy) delayed() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.delay
+// Freeze stops forwarding until resume is called. Connections stay open, as in a network that
+// drops packets.
+func (p *Proxy) Freeze() (resume func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	flows := make(chan struct{})
+	p.flows = flows
+	return sync.OnceFunc(func() { close(flows) })
 }
 
-// hangUp has l.mu locked.
-func (l *Proxy) hangUp() {
-	for conn := range l.conns {
+// waitFlows waits until the Proxy is not frozen, and reports whether it is open.
+func (p *Proxy) waitFlows() bool {
+	p.mu.Lock()
+	flows := p.flows
+	p.mu.Unlock()
+	select {
+	case <-flows:
+		return true
+	case <-p.closed:
+		return false
+	}
+}
+
+// SetDelay delays the data in each direction.
+func (p *Proxy) SetDelay(delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = delay
+}
+
+func (p *Proxy) delayed() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.delay
+}
+
+// hangUp closes all connections. The caller holds the lock.
+func (p *Proxy) hangUp() {
+	for conn := range p.conns {
 		_ = conn.Close() // it may be closed already
 	}
-	clear(l.conns)
+	clear(p.conns)
 }
 
-func (l *Proxy) accept() {
+func (p *Proxy) accept() {
 	for {
-		near, err := l.listener.Accept()
+		near, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		l.connect(near)
+		p.connect(near)
 	}
 }
 
-func (l *Proxy) connect(near net.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.down {
-		_ = near.Close() // so the client learns
+func (p *Proxy) connect(near net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down {
+		_ = near.Close() // so that the client gets an error
 		return
 	}
-	far, err := (&net.Dialer{}).DialContext(context.Background(), "unix", l.target) // a socket answers at once
+	far, err := (&net.Dialer{}).DialContext(context.Background(), "unix", p.target) // a local socket connects at once
 	if err != nil {
-		_ = near.Close() // so the client learns
+		_ = near.Close() // so that the client gets an error
 		return
 	}
-	l.conns[near], l.conns[far] = struct{}{}, struct{}{}
-	l.carry(near, far)
-	l.carry(far, near)
+	p.conns[near], p.conns[far] = struct{}{}, struct{}{}
+	p.carry(near, far)
+	p.carry(far, near)
 }
 
-// parcel is what was read at once, and when it may be handed on.
-type parcel struct {
+// chunk is the result of one read, and the time at which it is forwarded.
+type chunk struct {
 	data []byte
 	due  time.Time
 }
 
-// carry copies one direction, as late as the line is slow. What follows waits no
-// longer for that.
-func (l *Proxy) carry(from, to net.Conn) {
-	parcels := make(chan parcel, 64)
+// carry copies one direction with the delay. Reading continues meanwhile, so delays do not add
+// up.
+func (p *Proxy) carry(from, to net.Conn) {
+	chunks := make(chan chunk, 64)
 	done := make(chan struct{})
-	l.running.Go(func() {
-		defer close(parcels)
+	p.running.Go(func() {
+		defer close(chunks)
 		for {
 			buffer := make([]byte, 64<<10)
 			n, err := from.Read(buffer)
 			if n > 0 {
 				select {
-				case parcels <- parcel{data: buffer[:n], due: time.Now().Add(l.delayed())}:
+				case chunks <- chunk{data: buffer[:n], due: time.Now().Add(p.delayed())}:
 				case <-done:
 					return
 				}
@@ -146,24 +179,27 @@ func (l *Proxy) carry(from, to net.Conn) {
 			}
 		}
 	})
-	l.running.Go(func() {
+	p.running.Go(func() {
 		defer close(done)
-		defer l.forget(from, to)
-		for p := range parcels {
-			time.Sleep(time.Until(p.due))
-			if _, err := to.Write(p.data); err != nil {
+		defer p.forget(from, to)
+		for c := range chunks {
+			time.Sleep(time.Until(c.due))
+			if !p.waitFlows() {
+				return
+			}
+			if _, err := to.Write(c.data); err != nil {
 				return
 			}
 		}
 	})
 }
 
-// forget ends both directions: what half is left of a connection is of no use.
-func (l *Proxy) forget(conns ...net.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// forget closes both ends of a connection.
+func (p *Proxy) forget(conns ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, conn := range conns {
 		_ = conn.Close() // it may be closed already
-		delete(l.conns, conn)
+		delete(p.conns, conn)
 	}
 }

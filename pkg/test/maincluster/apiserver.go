@@ -24,14 +24,14 @@ const (
 	pollInterval = 100 * time.Millisecond
 	portAttempts = 10
 
-	// Ports of this range are not handed out for outgoing connections, so nobody
-	// gets the port of an API server that is down for a while.
+	// The kernel does not use ports of this range for outgoing connections, so the port of a
+	// stopped API server stays free.
 	lowestPort, highestPort = 20000, 29999
 
 	portTaken = "address already in use"
 )
 
-// freePort finds a port that nobody listens on.
+// freePort returns an unused port.
 func freePort(ctx context.Context) (int, error) {
 	var err error
 	for range portAttempts {
@@ -46,7 +46,7 @@ func freePort(ctx context.Context) (int, error) {
 
 func localAddress(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// apiServerFlags are what every cluster needs; opts' own come after them.
+// apiServerFlags are the flags of every cluster, followed by those of the options.
 func (c *Cluster) apiServerFlags() []string {
 	file := func(name string) string { return filepath.Join(c.Dir, name) }
 	return append([]string{
@@ -72,7 +72,7 @@ func (c *Cluster) apiServerFlags() []string {
 		"--service-account-signing-key-file=" + file(serviceAccountKey),
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--endpoint-reconciler-type=none",
-		// A Service is then its external name or its cluster IP, never a pod.
+		// Requests go to the external name or cluster IP of a Service, not to its pods.
 		"--enable-aggregator-routing=false",
 	}, c.opts.APIServerFlags...)
 }
@@ -119,7 +119,7 @@ func (c *Cluster) waitReady(ctx context.Context, server *child) error {
 	var last error
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		if !server.running() {
-			return false, fmt.Errorf("kube-apiserver ended while starting: %w", server.exitErr)
+			return false, fmt.Errorf("kube-apiserver exited while starting: %w", server.exitErr)
 		}
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
@@ -132,17 +132,16 @@ func (c *Cluster) waitReady(ctx context.Context, server *child) error {
 	return err
 }
 
-// StopAPIServer stops the API server as an upgrade of the main cluster would; all
-// its connections end. etcd and the controller manager go on.
+// StopAPIServer stops the API server as an upgrade of the main cluster does, and ends its
+// connections. etcd and the controller manager continue to run.
 func (c *Cluster) StopAPIServer(ctx context.Context) error {
 	return c.currentAPIServer().stop(ctx)
 }
 
-// KillAPIServer ends the API server at once.
+// KillAPIServer kills the API server.
 func (c *Cluster) KillAPIServer() { c.currentAPIServer().kill() }
 
-// StartAPIServer starts the API server again where it was, and returns when it is
-// ready.
+// StartAPIServer restarts the API server at its address, and returns when it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if c.currentAPIServer().running() {
 		return errors.New("kube-apiserver runs already")

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// lifetime is that of every certificate; a cluster lives for minutes or days.
+	// lifetime of every certificate. A cluster runs for minutes or days.
 	lifetime = 365 * 24 * time.Hour
-	// backdate makes them valid where the clock jumps a little.
+	// backdate allows for small clock jumps.
 	backdate = time.Hour
 
 	privateMode = 0o600
@@ -57,7 +57,7 @@ func newAuthority(name string) (*authority, error) {
 	return &authority{cert: made, pem: encoded, key: key}, nil
 }
 
-// client signs a login.
+// client signs a client certificate.
 func (a *authority) client(user string, groups ...string) (keyPair, error) {
 	return a.sign(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -104,12 +104,12 @@ func (a *authority) sign(template *x509.Certificate) (keyPair, error) {
 	return pair, nil
 }
 
-// write puts the pair beside each other as NAME.crt and NAME.key.
+// write writes the pair as NAME.crt and NAME.key.
 func (p keyPair) write(dir, name string) error {
 	return errors.Join(replaceFile(filepath.Join(dir, name+".key"), p.key), replaceFile(filepath.Join(dir, name+".crt"), p.cert))
 }
 
-// replaceFile writes a file in one step: who watches it never reads half of it.
+// replaceFile writes a file atomically.
 func replaceFile(path string, content []byte) error {
 	temporary := path + ".new"
 	if err := os.WriteFile(temporary, content, privateMode); err != nil {
@@ -132,7 +132,7 @@ const (
 	servingName        = "apiserver"
 	serviceAccountKey  = "service-account.key"
 	frontProxyCAFile   = "front-proxy-ca.crt"
-	frontProxyName     = "front-proxy-client" // its login too
+	frontProxyName     = "front-proxy-client" // also its common name
 	adminKubeconfig    = "admin.kubeconfig"
 	controllerKubecfg  = "controller-manager.kubeconfig"
 	controllerIdentity = "system:kube-controller-manager"
@@ -161,7 +161,7 @@ func makeIdentities(dir string) (*identities, error) {
 	)
 }
 
-// renewFrontProxy makes a new CA for the front proxy and its login.
+// renewFrontProxy creates a new CA and client certificate for the front proxy.
 func (i *identities) renewFrontProxy(dir string) error {
 	ca, err := newAuthority(fmt.Sprintf("main-cluster-front-proxy-ca@%d", time.Now().UnixNano()))
 	if err != nil {

@@ -19,14 +19,13 @@ import (
 )
 
 const (
-	// stopGrace is how long a child may take to end by itself.
+	// stopGrace is the time from SIGTERM to SIGKILL.
 	stopGrace = 10 * time.Second
-	// tailBytes is how much of a child's log a failure shows.
+	// tailBytes is the length of a child's log in an error.
 	tailBytes = 32 << 10
 )
 
-// child is a program that runs until it is stopped, and no longer than this
-// process.
+// child is a program that runs until it is stopped or this process exits.
 type child struct {
 	name    string
 	logPath string
@@ -35,8 +34,7 @@ type child struct {
 	exitErr error // set before exited is closed
 }
 
-// startChild runs a program whose output goes to NAME.log, after what an earlier
-// one of that name has written there.
+// startChild runs a program, and appends its output to NAME.log.
 func startChild(dir, name, program string, args []string) (*child, error) {
 	c := &child{name: name, logPath: filepath.Join(dir, name+".log"), exited: make(chan struct{})}
 	log, err := os.OpenFile(c.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, privateMode)
@@ -51,8 +49,7 @@ func startChild(dir, name, program string, args []string) (*child, error) {
 
 	started := make(chan error)
 	go func() {
-		// The kernel ends the child when the thread that started it ends, so this
-		// one is kept.
+		// The kernel kills the child when the thread that started it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(c.exited)
@@ -68,7 +65,7 @@ func startChild(dir, name, program string, args []string) (*child, error) {
 	return c, nil
 }
 
-// stop asks the child to end and waits for it; in the end it is killed.
+// stop terminates the child and waits for its end; after a grace period it kills it.
 func (c *child) stop(ctx context.Context) error {
 	if err := c.command.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", c.name, err)
@@ -85,13 +82,13 @@ func (c *child) stop(ctx context.Context) error {
 	return nil
 }
 
-// kill ends the child at once and waits until it is gone.
+// kill kills the child and waits for its end.
 func (c *child) kill() {
 	_ = c.command.Process.Kill() // it may have ended already
 	<-c.exited
 }
 
-// running tells whether the child has not ended.
+// running reports whether the child has not exited.
 func (c *child) running() bool {
 	select {
 	case <-c.exited:
@@ -101,10 +98,10 @@ func (c *child) running() bool {
 	}
 }
 
-// information matches a line that reports what is ordinary.
+// information matches log lines of level info.
 var information = regexp.MustCompile(`(?m)^I\d{4} .*\n`)
 
-// tail is the end of what the child has written, without what is ordinary.
+// tail returns the end of the child's log, without level info.
 func (c *child) tail() string {
 	content, err := readTail(c.logPath, tailBytes)
 	if err != nil {

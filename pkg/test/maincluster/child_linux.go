@@ -5,9 +5,9 @@ package maincluster
 
 import "syscall"
 
-// dieWithParent has the kernel end a child when this process is gone, however it
-// went. The child leads a group of its own: Ctrl-C in a terminal is for the parent,
-// which stops its children in order.
+// dieWithParent makes the kernel kill a child when this process ends for any reason. The child
+// has its own process group, so Ctrl-C in a terminal reaches only the parent, which stops its
+// children in order.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

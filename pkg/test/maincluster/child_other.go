@@ -7,6 +7,6 @@ package maincluster
 
 import "syscall"
 
-// dieWithParent can only keep Ctrl-C from the child here: after a parent that was
-// killed, children are left behind.
+// dieWithParent only keeps Ctrl-C from the child: the children of a killed parent continue to
+// run.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -18,31 +18,31 @@ import (
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 )
 
-// Options say what kind of cluster is wanted. The zero value is a good one.
+// Options configure a cluster. The zero value is valid.
 type Options struct {
-	// Programs of the cluster; those of FindPrograms if not given.
+	// Programs of the cluster. Defaults to FindPrograms.
 	Programs Programs
-	// Dir keeps certificates, kubeconfigs, logs and etcd's data. It must belong to
-	// the user alone. A temporary one is made, and removed by Stop, if not given.
+	// Dir holds certificates, kubeconfigs, logs and etcd's data. Only the user may have access.
+	// Defaults to a temporary directory, which Stop removes.
 	Dir string
-	// Controllers of kube-controller-manager that run; DefaultControllers if not
-	// given, none for NoControllers.
+	// Controllers of kube-controller-manager. Defaults to DefaultControllers; NoControllers
+	// runs none.
 	Controllers []string
-	// APIServerFlags and ControllerManagerFlags are added to those that the cluster
-	// sets; of a flag that takes one value the last one counts.
+	// APIServerFlags and ControllerManagerFlags are added to the default flags, and override
+	// them.
 	APIServerFlags         []string
 	ControllerManagerFlags []string
 }
 
 // Cluster is a running main cluster.
 type Cluster struct {
-	// Config logs in as an administrator, without a limit on requests.
+	// Config is the administrator's, without a rate limit.
 	Config *restclient.Config
-	// Kubeconfig is the path of the same as a file.
+	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
-	// URL is where the API server serves.
+	// URL of the API server.
 	URL string
-	// Dir keeps everything of the cluster.
+	// Dir holds all files of the cluster.
 	Dir string
 
 	opts       Options
@@ -58,8 +58,8 @@ type Cluster struct {
 	stopped           bool
 }
 
-// Start runs a cluster and returns when it is ready. ctx bounds the start; the
-// cluster runs on until Stop.
+// Start starts a cluster and returns when it is ready. ctx bounds the start; the cluster runs
+// until Stop.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.Programs == (Programs{}) {
 		found, err := FindPrograms(ctx)
@@ -107,8 +107,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.startControllerManager(ctx)
 }
 
-// Stop ends the cluster at once and removes its directory if it is a temporary
-// one. More calls do nothing.
+// Stop kills the cluster, and removes its directory if it is temporary. More calls do nothing.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,8 +133,7 @@ func (c *Cluster) Stop() error {
 	return nil
 }
 
-// EtcdKeys are the keys in the cluster's etcd that begin with a prefix, such as
-// /registry/GROUP/: what the main cluster itself has stored.
+// EtcdKeys lists the keys in the cluster's etcd with a prefix such as /registry/GROUP/.
 func (c *Cluster) EtcdKeys(ctx context.Context, prefix string) ([]string, error) {
 	found, err := c.etcd.Client().Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
@@ -148,8 +146,7 @@ func (c *Cluster) EtcdKeys(ctx context.Context, prefix string) ([]string, error)
 	return keys, nil
 }
 
-// PutEtcdKey writes a key of the cluster's etcd, past every API server: to a test
-// that is a write through a server that nobody else has heard of.
+// PutEtcdKey writes a key of the cluster's etcd, past its API server.
 func (c *Cluster) PutEtcdKey(ctx context.Context, key, value string) error {
 	if _, err := c.etcd.Client().Put(ctx, key, value); err != nil {
 		return fmt.Errorf("write key %s of the main cluster's etcd: %w", key, err)
@@ -157,8 +154,8 @@ func (c *Cluster) PutEtcdKey(ctx context.Context, key, value string) error {
 	return nil
 }
 
-// DeleteEtcdKey deletes a key of the cluster's etcd, past every API server: so it is
-// after an older copy of the cluster was restored.
+// DeleteEtcdKey deletes a key of the cluster's etcd, past its API server, like a restore of an
+// older backup.
 func (c *Cluster) DeleteEtcdKey(ctx context.Context, key string) error {
 	if _, err := c.etcd.Client().Delete(ctx, key); err != nil {
 		return fmt.Errorf("delete key %s of the main cluster's etcd: %w", key, err)
@@ -166,8 +163,7 @@ func (c *Cluster) DeleteEtcdKey(ctx context.Context, key string) error {
 	return nil
 }
 
-// Logs are the ends of the logs of the cluster's programs, for a test that failed.
-// The whole ones are in Dir.
+// Logs returns the ends of the logs of the cluster's programs. The complete logs are in Dir.
 func (c *Cluster) Logs() string {
 	var all strings.Builder
 	for _, child := range []*child{c.currentAPIServer(), c.currentControllerManager()} {

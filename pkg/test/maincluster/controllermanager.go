@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The controllers of kube-controller-manager that API servers have to do with.
+// Controllers of kube-controller-manager that are relevant for API servers.
 const (
 	NamespaceController              = "namespace-controller"
 	GarbageCollectorController       = "garbage-collector-controller"
@@ -26,11 +26,11 @@ const (
 	RootCAPublisherController        = "root-ca-certificate-publisher-controller"
 	ClusterRoleAggregationController = "clusterrole-aggregation-controller"
 
-	// NoControllers as the only one means that kube-controller-manager is not run.
+	// NoControllers as the only entry disables kube-controller-manager.
 	NoControllers = "-*"
 )
 
-// DefaultControllers run where Options name no others.
+// DefaultControllers is the default of Options.Controllers.
 func DefaultControllers() []string {
 	return []string{
 		NamespaceController, GarbageCollectorController, ResourceQuotaController, ServiceAccountController,
@@ -41,10 +41,10 @@ func DefaultControllers() []string {
 func (c *Cluster) controllerManagerFlags() []string {
 	return append([]string{
 		"--kubeconfig=" + filepath.Join(c.Dir, controllerKubecfg),
-		"--secure-port=0", // nobody asks it anything
+		"--secure-port=0", // it needs no endpoint
 		"--leader-elect=false",
 		"--controllers=" + strings.Join(c.opts.Controllers, ","),
-		// Each controller with the rights that a real cluster gives it, no more.
+		// Each controller has the permissions of a real cluster.
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + filepath.Join(c.Dir, serviceAccountKey),
 		"--root-ca-file=" + filepath.Join(c.Dir, clusterCAFile),
@@ -57,7 +57,7 @@ func (c *Cluster) wantsControllers() bool {
 	return !slices.Equal(c.opts.Controllers, []string{NoControllers})
 }
 
-// startControllerManager returns when the controllers have begun to work.
+// startControllerManager returns when the controllers work.
 func (c *Cluster) startControllerManager(ctx context.Context) error {
 	if !c.wantsControllers() {
 		return nil
@@ -73,8 +73,8 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 	return nil
 }
 
-// waitForControllers waits for the service account of the default namespace, which
-// is what a user of a fresh cluster would stumble over.
+// waitForControllers waits for the service account of the default namespace, which users of a
+// new cluster need first.
 func (c *Cluster) waitForControllers(ctx context.Context, manager *child) error {
 	if !slices.Contains(c.opts.Controllers, ServiceAccountController) {
 		return nil
@@ -88,13 +88,13 @@ func (c *Cluster) waitForControllers(ctx context.Context, manager *child) error 
 	var last error
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		if !manager.running() {
-			return false, fmt.Errorf("kube-controller-manager ended while starting: %w", manager.exitErr)
+			return false, fmt.Errorf("kube-controller-manager exited while starting: %w", manager.exitErr)
 		}
 		_, last = mainClient.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return last == nil, nil
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("kube-controller-manager has not made the service account default/default: %w", errors.Join(context.Cause(ctx), last))
+		return fmt.Errorf("kube-controller-manager has not created the service account default/default: %w", errors.Join(context.Cause(ctx), last))
 	}
 	return err
 }
@@ -108,7 +108,7 @@ func (c *Cluster) StopControllerManager(ctx context.Context) error {
 	return manager.stop(ctx)
 }
 
-// StartControllerManager starts the controllers again.
+// StartControllerManager restarts the controllers.
 func (c *Cluster) StartControllerManager(ctx context.Context) error {
 	if manager := c.currentControllerManager(); manager != nil && manager.running() {
 		return errors.New("kube-controller-manager runs already")

@@ -1,11 +1,10 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maincluster runs the control plane of a real Kubernetes cluster on
-// loopback, for tests of API servers that stand behind one: etcd in this process,
-// kube-apiserver and kube-controller-manager as child processes. There are no
-// nodes, so nothing runs in it; everything that an aggregated API server meets is
-// there: logins, RBAC, the aggregator, namespaces, garbage collection, quota.
+// Package maincluster runs the control plane of a real Kubernetes cluster on loopback, for
+// tests of aggregated API servers: etcd in this process, kube-apiserver and
+// kube-controller-manager as child processes. There are no nodes, but everything that such a
+// server depends on: authentication, RBAC, the aggregator, namespaces, garbage collection, quota.
 //
 //	cluster, err := maincluster.Start(ctx, maincluster.Options{})
 //	if err != nil {
@@ -13,10 +12,9 @@
 //	}
 //	defer cluster.Stop()
 //
-// The server under test runs wherever the test runs it. The cluster reaches it by
-// a Service of type ExternalName (Cluster.ExternalNameService), either directly or
-// through a LoadBalancer, which does for several replicas what a Service and
-// kube-proxy do.
+// The test starts the server under test. The cluster reaches it through a Service of type
+// ExternalName (Cluster.ExternalNameService), either directly or through a LoadBalancer, which
+// replaces Service and kube-proxy for several replicas.
 //
-// The package knows no particular API server: use it for your own.
+// The package does not depend on annex: use it for your own server.
 package maincluster

@@ -22,20 +22,18 @@ const (
 	dialTimeout          = time.Second
 )
 
-// LoadBalancerOptions say how a LoadBalancer learns which endpoints are ready.
+// LoadBalancerOptions configure the readiness probes of a LoadBalancer.
 type LoadBalancerOptions struct {
-	// ReadyTLS is how an endpoint is asked at https://ENDPOINT/readyz, as the kubelet
-	// would for a readiness probe, except that the certificate is verified. Without
-	// it an endpoint is ready from the start, until SetReady says otherwise.
+	// ReadyTLS is used for probes of https://ENDPOINT/readyz, like readiness probes of a kubelet,
+	// but with verification of the certificate. Without it an endpoint is ready until SetReady.
 	ReadyTLS *tls.Config
-	// ProbeInterval is the time between two questions; 200 ms if not given.
+	// ProbeInterval is the time between two probes. Defaults to 200 ms.
 	ProbeInterval time.Duration
 }
 
-// LoadBalancer does on loopback what a Service and kube-proxy do in a cluster: each
-// new connection goes to the next ready endpoint, without a look at what is said on
-// it, and stays there also when the endpoint is no longer ready or removed. With no
-// ready endpoint a connection is reset at once.
+// LoadBalancer replaces a Service and kube-proxy on loopback: each new TCP connection goes to
+// the next ready endpoint, and stays there even if that becomes unready or is removed. Without
+// a ready endpoint the connection is reset.
 type LoadBalancer struct {
 	opts     LoadBalancerOptions
 	listener net.Listener
@@ -69,22 +67,21 @@ func NewLoadBalancer(opts LoadBalancerOptions) (*LoadBalancer, error) {
 	}
 	b := &LoadBalancer{opts: opts, listener: listener, cancel: cancel, open: map[net.Conn]string{}}
 	if opts.ReadyTLS != nil {
-		// A connection for each probe, as the kubelet does: an old one would still
-		// reach a server that no longer accepts any.
+		// Like the kubelet, probe with new connections: old ones reach a server that no longer
+		// accepts any.
 		b.probe = &http.Client{Timeout: probeTimeout, Transport: &http.Transport{TLSClientConfig: opts.ReadyTLS, DisableKeepAlives: true}}
 	}
 	b.tasks.Go(func() { b.accept(ctx) })
 	return b, nil
 }
 
-// Address is where it listens.
+// Address returns its address, host:port.
 func (b *LoadBalancer) Address() string { return b.listener.Addr().String() }
 
-// Port is the port it listens on, on 127.0.0.1.
+// Port returns its port on 127.0.0.1.
 func (b *LoadBalancer) Port() int { return b.listener.Addr().(*net.TCPAddr).Port }
 
-// Add takes an endpoint, host:port, among those that get connections. One that is
-// known already stays as it is.
+// Add adds an endpoint, host:port, unless it is known.
 func (b *LoadBalancer) Add(address string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,7 +96,7 @@ func (b *LoadBalancer) Add(address string) {
 	}
 }
 
-// Remove sends no more connections to an endpoint; those that it has go on.
+// Remove removes an endpoint. Its open connections continue.
 func (b *LoadBalancer) Remove(address string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,7 +108,7 @@ func (b *LoadBalancer) Remove(address string) {
 	})
 }
 
-// SetReady says by hand whether an endpoint is ready, where nothing probes it.
+// SetReady sets the readiness of an endpoint that is not probed.
 func (b *LoadBalancer) SetReady(address string, ready bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +119,7 @@ func (b *LoadBalancer) SetReady(address string, ready bool) {
 	}
 }
 
-// Ready are the endpoints that get new connections.
+// Ready returns the endpoints that receive new connections.
 func (b *LoadBalancer) Ready() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +155,7 @@ func (b *LoadBalancer) Close() error {
 		e.cancel()
 	}
 	for connection := range b.open {
-		_ = connection.Close() // it may have ended by itself
+		_ = connection.Close() // it may be closed already
 	}
 	b.mu.Unlock()
 	b.tasks.Wait()
@@ -207,7 +204,7 @@ func (b *LoadBalancer) accept(ctx context.Context) {
 	}
 }
 
-// serve joins a connection with one to the next ready endpoint.
+// serve forwards a connection to the next ready endpoint.
 func (b *LoadBalancer) serve(ctx context.Context, client *net.TCPConn) {
 	address, ok := b.pick()
 	if !ok {
@@ -230,7 +227,7 @@ func (b *LoadBalancer) serve(ctx context.Context, client *net.TCPConn) {
 		delete(b.open, client)
 		delete(b.open, server)
 	}()
-	// Close has closed what was in b.open; this one may have come later.
+	// Close has closed the connections in b.open; this one may be newer.
 	if ctx.Err() != nil {
 		return
 	}
@@ -240,7 +237,7 @@ func (b *LoadBalancer) serve(ctx context.Context, client *net.TCPConn) {
 	directions.Wait()
 }
 
-// pick goes round the ready endpoints.
+// pick returns the next ready endpoint, round robin.
 func (b *LoadBalancer) pick() (string, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -253,7 +250,7 @@ func (b *LoadBalancer) pick() (string, bool) {
 	return "", false
 }
 
-// forward copies one direction, and passes on how it ended.
+// forward copies one direction, and ends it in the same way.
 func forward(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
 		reset(to)

@@ -36,7 +36,7 @@ func newBalancer(t *testing.T, opts LoadBalancerOptions) *LoadBalancer {
 	return b
 }
 
-// newEcho starts a server that answers each line with its own name and the line.
+// newEcho starts a server that responds to each line with its address and the line.
 func newEcho(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -77,29 +77,29 @@ func tryDial(t *testing.T, b *LoadBalancer) (net.Conn, error) {
 	return connection, connection.SetDeadline(time.Now().Add(30 * time.Second))
 }
 
-// wantReset sees that a new connection is not answered.
+// wantReset fails if a new connection gets a response.
 func wantReset(t *testing.T, b *LoadBalancer) {
 	t.Helper()
 	connection, err := tryDial(t, b)
 	if err != nil {
 		return
 	}
-	if who, err := ask(connection); err == nil {
-		t.Errorf("a new connection was answered by %s", who)
+	if endpoint, err := endpointOf(connection); err == nil {
+		t.Errorf("a new connection reached %s", endpoint)
 	}
 }
 
-// ask returns who answers on a connection.
-func ask(connection net.Conn) (string, error) {
-	if _, err := fmt.Fprintln(connection, "who"); err != nil {
+// endpointOf returns the endpoint at the other end of a connection.
+func endpointOf(connection net.Conn) (string, error) {
+	if _, err := fmt.Fprintln(connection, "line"); err != nil {
 		return "", err
 	}
 	line, err := bufio.NewReader(connection).ReadString('\n')
-	who, _, _ := strings.Cut(line, " ")
-	return who, err
+	endpoint, _, _ := strings.Cut(line, " ")
+	return endpoint, err
 }
 
-func TestBalancerGoesRound(t *testing.T) {
+func TestBalancerIsRoundRobin(t *testing.T) {
 	t.Parallel()
 	b := newBalancer(t, LoadBalancerOptions{})
 	endpoints := []string{newEcho(t), newEcho(t), newEcho(t)}
@@ -108,9 +108,9 @@ func TestBalancerGoesRound(t *testing.T) {
 	}
 	answered := map[string]int{}
 	for range 9 {
-		who, err := ask(dial(t, b))
+		got, err := endpointOf(dial(t, b))
 		expect.NoError(t, err)
-		answered[who]++
+		answered[got]++
 	}
 	for _, endpoint := range endpoints {
 		if answered[endpoint] != 3 || b.Connections()[endpoint] != 3 {
@@ -119,9 +119,9 @@ func TestBalancerGoesRound(t *testing.T) {
 	}
 	b.SetReady(endpoints[0], false)
 	for range 6 {
-		who, err := ask(dial(t, b))
+		got, err := endpointOf(dial(t, b))
 		expect.NoError(t, err)
-		if who == endpoints[0] {
+		if got == endpoints[0] {
 			t.Error("an endpoint that is not ready got a connection")
 		}
 	}
@@ -133,12 +133,12 @@ func TestBalancerKeepsConnectionsOfRemovedEndpoints(t *testing.T) {
 	endpoint := newEcho(t)
 	b.Add(endpoint)
 	connection := dial(t, b)
-	if _, err := ask(connection); err != nil {
+	if _, err := endpointOf(connection); err != nil {
 		t.Fatal(err)
 	}
 	b.Remove(endpoint)
-	if who, err := ask(connection); err != nil || who != endpoint {
-		t.Errorf("an open connection got %q, %v after its endpoint was removed", who, err)
+	if got, err := endpointOf(connection); err != nil || got != endpoint {
+		t.Errorf("an open connection got %q, %v after its endpoint was removed", got, err)
 	}
 	wantReset(t, b)
 	connection.Close()
@@ -147,7 +147,7 @@ func TestBalancerKeepsConnectionsOfRemovedEndpoints(t *testing.T) {
 	})
 }
 
-func TestBalancerResetsWhereNobodyListens(t *testing.T) {
+func TestBalancerResetsWithoutListener(t *testing.T) {
 	t.Parallel()
 	b := newBalancer(t, LoadBalancerOptions{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -157,7 +157,7 @@ func TestBalancerResetsWhereNobodyListens(t *testing.T) {
 	wantReset(t, b)
 }
 
-func TestBalancerAsksForReadiness(t *testing.T) {
+func TestBalancerProbesReadiness(t *testing.T) {
 	t.Parallel()
 	ca, err := newAuthority("test-ca")
 	expect.NoError(t, err)
@@ -184,7 +184,7 @@ func TestBalancerAsksForReadiness(t *testing.T) {
 	b.Add(address)
 	wrong.Add(address)
 	if len(b.Ready()) > 0 {
-		t.Error("ready although the server says it is not")
+		t.Error("ready although /readyz fails")
 	}
 	ready.Store(true)
 	poll.Until(t, "ready", func() string { return cmp.Diff([]string{address}, b.Ready()) })

@@ -18,10 +18,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// tokenLifetime outlasts any test, and the afternoon of somebody who plays.
+// tokenLifetime is longer than any test or demo.
 const tokenLifetime = 24 * time.Hour
 
-// writeKubeconfigs makes the logins of the administrator and of the controllers.
+// writeKubeconfigs writes the kubeconfigs of the administrator and of the controllers.
 func (c *Cluster) writeKubeconfigs() error {
 	c.URL = "https://" + localAddress(c.port)
 	c.Kubeconfig = filepath.Join(c.Dir, adminKubeconfig)
@@ -45,14 +45,13 @@ func loadKubeconfig(path string) (*restclient.Config, error) {
 	return config, nil
 }
 
-// KubeconfigFor writes a kubeconfig for a user, who logs in with a client
-// certificate, and returns its path. What the user may do is up to RBAC.
+// KubeconfigFor writes a kubeconfig with a client certificate for a user, and returns its path.
 func (c *Cluster) KubeconfigFor(user string, groups ...string) (string, error) {
 	path := c.newKubeconfigPath()
 	return path, c.writeLogin(path, user, groups...)
 }
 
-// ConfigFor is KubeconfigFor as a client configuration, without a limit on requests.
+// ConfigFor is KubeconfigFor as a client configuration, without a rate limit.
 func (c *Cluster) ConfigFor(user string, groups ...string) (*restclient.Config, error) {
 	path, err := c.KubeconfigFor(user, groups...)
 	if err != nil {
@@ -61,8 +60,8 @@ func (c *Cluster) ConfigFor(user string, groups ...string) (*restclient.Config, 
 	return loadKubeconfig(path)
 }
 
-// ServiceAccountKubeconfig writes a kubeconfig for a service account, which has to
-// exist, with a token as a pod would get it, and returns its path.
+// ServiceAccountKubeconfig writes a kubeconfig with a token for an existing service account, and
+// returns its path.
 func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, namespace, name string) (string, error) {
 	mainClient, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {
@@ -106,10 +105,10 @@ func (c *Cluster) writeKubeconfig(path string, login *clientcmdapi.AuthInfo) err
 	return replaceFile(path, content)
 }
 
-// RotateFrontProxyCA replaces the CA and the login of the front proxy at once, as a
-// careless rotation does: an aggregated API server that has not read the new CA yet
-// refuses the proxied users. It returns when the main cluster has published the new
-// CA in ConfigMap kube-system/extension-apiserver-authentication.
+// RotateFrontProxyCA replaces CA and client certificate of the front proxy at once: an
+// aggregated API server that has not read the new CA refuses proxied requests. It returns when
+// the main cluster has published the new CA in ConfigMap
+// kube-system/extension-apiserver-authentication.
 func (c *Cluster) RotateFrontProxyCA(ctx context.Context) error {
 	if err := c.identities.renewFrontProxy(c.Dir); err != nil {
 		return err

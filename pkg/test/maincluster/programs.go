@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// ProgramsVariable names an environment variable with the directory that holds
-// kube-apiserver and kube-controller-manager.
+// ProgramsVariable is the environment variable with the directory of kube-apiserver and
+// kube-controller-manager.
 const ProgramsVariable = "MAINCLUSTER_BIN"
 
 // Programs are the paths of the programs of a cluster.
@@ -24,8 +24,8 @@ type Programs struct {
 	KubeControllerManager string
 }
 
-// FindPrograms looks for the programs in the directory that MAINCLUSTER_BIN names,
-// or else in bin/ of the Go module of the working directory.
+// FindPrograms returns the programs in the directory of MAINCLUSTER_BIN, by default bin/ of the
+// Go module of the working directory.
 func FindPrograms(ctx context.Context) (Programs, error) {
 	dir := os.Getenv(ProgramsVariable)
 	if dir == "" {
@@ -42,7 +42,7 @@ func FindPrograms(ctx context.Context) (Programs, error) {
 	return ProgramsIn(dir)
 }
 
-// ProgramsIn are the programs of a directory. An error says how to get them.
+// ProgramsIn returns the programs in a directory.
 func ProgramsIn(dir string) (Programs, error) {
 	found := Programs{
 		KubeAPIServer:         filepath.Join(dir, "kube-apiserver"),
@@ -51,11 +51,11 @@ func ProgramsIn(dir string) (Programs, error) {
 	for _, path := range []string{found.KubeAPIServer, found.KubeControllerManager} {
 		_, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return Programs{}, fmt.Errorf("%s is not there: run `make bin/kube-apiserver bin/kube-controller-manager` (3 to 8 minutes the first time), "+
+			return Programs{}, fmt.Errorf("%s is missing: run `make bin/kube-apiserver bin/kube-controller-manager` (3 to 8 minutes the first time), "+
 				"or set %s to a directory that holds both", path, ProgramsVariable)
 		}
 		if err != nil {
-			return Programs{}, fmt.Errorf("look for the programs of the main cluster: %w", err)
+			return Programs{}, fmt.Errorf("find the programs of the main cluster: %w", err)
 		}
 	}
 	return found, nil

@@ -17,9 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// ExternalNameService makes a Service that stands for this machine, and its
-// namespace if there is none. An APIService that names it with some port is
-// proxied to that port of localhost. The certificate there has to be good for
+// ExternalNameService creates a Service for this machine, and its namespace. An APIService with
+// this Service is proxied to its port on localhost. The certificate there must be valid for
 // NAME.NAMESPACE.svc.
 func (c *Cluster) ExternalNameService(ctx context.Context, namespace, name string) error {
 	mainClient, err := kubernetes.NewForConfig(c.Config)
@@ -41,18 +40,17 @@ func (c *Cluster) ExternalNameService(ctx context.Context, namespace, name strin
 	return nil
 }
 
-// CA is the certificate of the cluster's own authority, PEM: what an APIService
-// needs as caBundle for a server with a ServingCertificate.
+// CA returns the certificate of the cluster's CA, PEM: the caBundle of an APIService for a
+// server with a ServingCertificate.
 func (c *Cluster) CA() []byte { return bytes.Clone(c.identities.cluster.pem) }
 
-// ServingCertificate makes a certificate and its key, both PEM, for a server behind
-// a Service, and on localhost.
+// ServingCertificate returns a certificate and its key, both PEM, for a Service and localhost.
 func (c *Cluster) ServingCertificate(namespace, name string) (certificate, key []byte, err error) {
 	pair, err := c.identities.cluster.serving(fmt.Sprintf("%s.%s.svc", name, namespace))
 	return pair.cert, pair.key, err
 }
 
-// Where a cluster says how its front proxy logs in.
+// The ConfigMap with the CA of the front proxy.
 const (
 	authenticationConfigMap = "extension-apiserver-authentication"
 	frontProxyCAKey         = "requestheader-client-ca-file"

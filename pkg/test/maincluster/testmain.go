@@ -30,12 +30,11 @@ func StartForTest(t testing.TB, opts Options) *Cluster {
 	return cluster
 }
 
-// RunTests is what TestMain calls to share one cluster among the tests of a
-// package: it starts the cluster, hands it to use, runs the tests, stops the
-// cluster and returns the code to exit with. When tests fail it shows the ends of
-// the cluster's logs. m is the *testing.M.
+// RunTests shares one cluster among the tests of a package. TestMain calls it with its
+// *testing.M. It starts the cluster, calls use, runs the tests, stops the cluster and returns
+// the exit code. If tests fail, it prints the ends of the cluster's logs.
 func RunTests(m interface{ Run() int }, opts Options, use func(*Cluster)) int {
-	// etcd logs in this process; only failures of a test are of interest.
+	// etcd logs in this process.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -45,7 +44,7 @@ func RunTests(m interface{ Run() int }, opts Options, use func(*Cluster)) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// Interrupted tests end the process, and the kernel ends the children.
+	// An interrupt ends the process, and the kernel kills the children.
 	cancel()
 	use(cluster)
 	code := m.Run()

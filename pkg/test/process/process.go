@@ -1,8 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process runs bin/annex as a process of its own, as a user does, and
-// watches it from outside.
+// Package process runs bin/annex as a separate process, and observes it from outside.
 package process
 
 import (
@@ -25,12 +24,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// announcement is the line that annex prints when it is ready.
+// announcement matches the line that annex prints when it is ready.
 var announcement = regexp.MustCompile(`is ready at (https://\S+), use it with: export KUBECONFIG=(.+)$`)
 
 // Annex is a running `annex serve`.
 type Annex struct {
-	// URL and Kubeconfig are known once WaitReady has returned.
+	// URL and Kubeconfig are set by WaitReady.
 	URL        string
 	Kubeconfig string
 
@@ -64,19 +63,17 @@ func Bin(ctx context.Context, name string) (string, error) {
 	return path, nil
 }
 
-// Start starts `annex serve` on a data directory and a free port; flags come
-// after those two. It does not wait.
+// Start starts `annex serve` on a data directory and a free port, and does not wait.
 func Start(binary, dataDir string, flags ...string) (*Annex, error) {
 	//nolint:noctx // the process outlives what starts it
 	return StartCommand(exec.Command(binary, append([]string{"serve", "--data-dir=" + dataDir, "--secure-port=0"}, flags...)...))
 }
 
-// StartCommand is Start with a command line, environment and working directory
-// of the caller's choice.
+// StartCommand is Start with any command line, environment and working directory.
 func StartCommand(command *exec.Cmd) (*Annex, error) {
 	a := &Annex{command: command, readyc: make(chan [2]string, 1), exited: make(chan struct{})}
 	command.Stderr = &a.stderr
-	// An own pipe: Cmd.StdoutPipe is closed by Wait, before the last line is read.
+	// Wait would close Cmd.StdoutPipe before the last line is read.
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("create a pipe for %s: %w", command.Path, err)
@@ -103,13 +100,13 @@ func (a *Annex) watchOutput(output io.ReadCloser) {
 		if found := announcement.FindStringSubmatch(lines.Text()); found != nil {
 			select {
 			case a.readyc <- [2]string{found[1], found[2]}:
-			default: // annex announces itself once
+			default: // annex prints it once
 			}
 		}
 	}
 }
 
-// WaitReady waits for the line that says that annex is ready.
+// WaitReady waits until annex prints that it is ready.
 func (a *Annex) WaitReady(ctx context.Context) error {
 	select {
 	case ready := <-a.readyc:
@@ -122,7 +119,7 @@ func (a *Annex) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Config logs in as the administrator, without a limit on requests.
+// Config returns the administrator's client configuration, without a rate limit.
 func (a *Annex) Config() (*restclient.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", a.Kubeconfig)
 	if err != nil {
@@ -132,23 +129,22 @@ func (a *Annex) Config() (*restclient.Config, error) {
 	return config, nil
 }
 
-// PID is the process' id.
+// PID returns the ID of the process.
 func (a *Annex) PID() int { return a.command.Process.Pid }
 
-// Started is when the process was started.
+// Started returns the start time of the process.
 func (a *Annex) Started() time.Time { return a.started }
 
-// Stderr is what the process has written to stderr so far.
+// Stderr returns the stderr of the process so far.
 func (a *Annex) Stderr() string { return a.stderr.String() }
 
 // Signal sends a signal.
 func (a *Annex) Signal(signal os.Signal) error { return a.command.Process.Signal(signal) }
 
-// Exited is closed when the process has ended.
+// Exited is closed when the process has exited.
 func (a *Annex) Exited() <-chan struct{} { return a.exited }
 
-// Wait waits until the process has ended and returns its exit code, -1 if a
-// signal ended it.
+// Wait waits for the end of the process and returns its exit code, -1 after a signal.
 func (a *Annex) Wait(ctx context.Context) (int, error) {
 	select {
 	case <-a.exited:
@@ -166,13 +162,13 @@ func (a *Annex) exitCode() int {
 	return 0
 }
 
-// Kill ends the process at once, as kill -9 does, and waits for its end.
+// Kill kills the process and waits for its end.
 func (a *Annex) Kill() {
-	_ = a.command.Process.Kill() // it may have ended already
+	_ = a.command.Process.Kill() // it may have exited already
 	<-a.exited
 }
 
-// RSS is the resident memory of the process in bytes.
+// RSS returns the resident memory of the process in bytes.
 func (a *Annex) RSS() (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
 	if err != nil {
@@ -187,7 +183,7 @@ func (a *Annex) RSS() (int64, error) {
 			return kib << 10, nil
 		}
 	}
-	return 0, errors.New("the kernel does not say how much memory the process has")
+	return 0, errors.New("the kernel does not report the memory of the process")
 }
 
 // lockedBuffer can be read while the process writes to it.
@@ -196,14 +192,14 @@ type lockedBuffer struct {
 	buffer bytes.Buffer
 }
 
-// Write appends p.
+// Write implements io.Writer.
 func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buffer.Write(p)
 }
 
-// String returns what was written so far.
+// String returns the content.
 func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,7 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rbac decides by roles and bindings who may do what.
+// Package rbac authorizes requests by roles and bindings.
 package rbac
 
 import (
@@ -15,8 +15,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Authorizer allows what the bindings that informers know of grant. It denies
-// nothing: what no rule allows is left to others.
+// Authorizer allows what the bindings in informers grant. It has no opinion on the
+// rest.
 type Authorizer struct {
 	resolver  Resolver
 	hasSynced func() bool
@@ -27,9 +27,8 @@ var (
 	_ authorizer.RuleResolver = &Authorizer{}
 )
 
-// New returns an Authorizer over informers, which whoever owns them starts after
-// this. Until HasSynced it may know only some of what is granted and allows no
-// more than that.
+// New returns an Authorizer on informers, which their owner starts afterwards. Until
+// HasSynced it may have only some of the grants, and allows no more than those.
 func New(informers rbacinformers.Interface) (*Authorizer, error) {
 	source, hasSynced, err := newInformerSource(informers)
 	if err != nil {
@@ -38,8 +37,7 @@ func New(informers rbacinformers.Interface) (*Authorizer, error) {
 	return &Authorizer{resolver: Resolver{Source: source}, hasSynced: hasSynced}, nil
 }
 
-// HasSynced reports whether all roles and bindings that there were at the start
-// are known.
+// HasSynced reports whether all roles and bindings that existed at the start are known.
 func (a *Authorizer) HasSynced() bool { return a.hasSynced() }
 
 // Authorize implements authorizer.Authorizer. The reason of what is allowed names

@@ -106,7 +106,7 @@ func TestAuthorize(t *testing.T) {
 		clusterRole("everything", may("*", "*", "*"), mayURL("*", "*")),
 		clusterRole("scaler", may("update", "example.com", "*/scale"), may("get", "example.com", "widgets/status")),
 		role("ns", "one-secret", may("get", "", "secrets", "mine")),
-		clusterRoleBinding("readers", "reader", userSubject("nobody"), groupSubject("readers"), userSubject("reader")),
+		clusterRoleBinding("readers", "reader", userSubject("other"), groupSubject("readers"), userSubject("reader")),
 		clusterRoleBinding("root", "everything", userSubject("root")),
 		clusterRoleBinding("nowhere", "gone", userSubject("lost")),
 		clusterRoleBinding("homeless", "reader", serviceAccount("", "homeless")),
@@ -281,8 +281,8 @@ func TestFollowsInformers(t *testing.T) {
 	}
 }
 
-// BenchmarkAuthorize has 1,000 bindings of either kind, and a caller in four
-// groups who is a subject of few of them, or of all.
+// BenchmarkAuthorize uses 1,000 bindings of either kind, and a caller in four groups
+// that is a subject of few of them, or of all.
 func BenchmarkAuthorize(b *testing.B) {
 	const count = 1000
 	var objects []runtime.Object
@@ -306,8 +306,8 @@ func BenchmarkAuthorize(b *testing.B) {
 	}{
 		{"allowed", alice, "n-7", authorizer.DecisionAllow},
 		{"refused", alice, "n-8", authorizer.DecisionNoOpinion},
-		{"allowed-by-one-of-all-that-are-his", everyone, "n-7", authorizer.DecisionAllow},
-		{"refused-though-all-are-his", everyone, "none", authorizer.DecisionNoOpinion},
+		{"allowed-by-one-of-all", everyone, "n-7", authorizer.DecisionAllow},
+		{"denied-with-all", everyone, "none", authorizer.DecisionNoOpinion},
 	}
 	for _, test := range tests {
 		b.Run(test.name, func(b *testing.B) {

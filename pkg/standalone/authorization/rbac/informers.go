@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// subjectIndex finds bindings by whom they are for, so that a request costs what
-// the caller has and not what there is.
+// subjectIndex finds bindings by their subjects, so that a request costs as much as the
+// caller has bindings, not as there are.
 const subjectIndex = "annex.dev/rbac-subject"
 
-// informerSource is what informers know.
+// informerSource is a Source on informers.
 type informerSource struct {
 	roles               rbaclisters.RoleLister
 	clusterRoles        rbaclisters.ClusterRoleLister
@@ -59,37 +59,37 @@ func (s informerSource) ClusterRole(_ context.Context, name string) (*rbacv1.Clu
 }
 
 // RoleBindings implements Source.
-func (s informerSource) RoleBindings(_ context.Context, namespace string, who user.Info) ([]*rbacv1.RoleBinding, error) {
-	return bindingsOf(s.roleBindings, namespace, who, func(binding *rbacv1.RoleBinding) []rbacv1.Subject { return binding.Subjects })
+func (s informerSource) RoleBindings(_ context.Context, namespace string, u user.Info) ([]*rbacv1.RoleBinding, error) {
+	return bindingsOf(s.roleBindings, namespace, u, func(binding *rbacv1.RoleBinding) []rbacv1.Subject { return binding.Subjects })
 }
 
 // ClusterRoleBindings implements Source.
-func (s informerSource) ClusterRoleBindings(_ context.Context, who user.Info) ([]*rbacv1.ClusterRoleBinding, error) {
-	return bindingsOf(s.clusterRoleBindings, "", who, func(binding *rbacv1.ClusterRoleBinding) []rbacv1.Subject { return binding.Subjects })
+func (s informerSource) ClusterRoleBindings(_ context.Context, u user.Info) ([]*rbacv1.ClusterRoleBinding, error) {
+	return bindingsOf(s.clusterRoleBindings, "", u, func(binding *rbacv1.ClusterRoleBinding) []rbacv1.Subject { return binding.Subjects })
 }
 
-// bindingsOf looks up each name that who goes by.
-func bindingsOf[B any](index cache.Indexer, namespace string, who user.Info, subjects func(B) []rbacv1.Subject) ([]B, error) {
-	found, err := appendBindings(nil, index, namespace, who, subjects, userKey(namespace, who.GetName()))
-	for _, group := range who.GetGroups() {
+// bindingsOf looks up each name of a user.
+func bindingsOf[B any](index cache.Indexer, namespace string, u user.Info, subjects func(B) []rbacv1.Subject) ([]B, error) {
+	found, err := appendBindings(nil, index, namespace, u, subjects, userKey(namespace, u.GetName()))
+	for _, group := range u.GetGroups() {
 		if err != nil {
 			break
 		}
-		found, err = appendBindings(found, index, namespace, who, subjects, groupKey(namespace, group))
+		found, err = appendBindings(found, index, namespace, u, subjects, groupKey(namespace, group))
 	}
 	return found, err
 }
 
-// appendBindings appends the bindings under a key. One with several subjects that
-// who is, is found under several keys, and taken where its first one is.
-func appendBindings[B any](to []B, index cache.Indexer, namespace string, who user.Info, subjects func(B) []rbacv1.Subject, key string) ([]B, error) {
+// appendBindings appends the bindings under a key. A binding with several subjects that
+// match the user is under several keys, and is taken at its first.
+func appendBindings[B any](to []B, index cache.Indexer, namespace string, u user.Info, subjects func(B) []rbacv1.Subject, key string) ([]B, error) {
 	objects, err := index.ByIndex(subjectIndex, key)
 	if err != nil {
 		return nil, fmt.Errorf("look up bindings by subject: %w", err)
 	}
 	for _, object := range objects {
 		binding := object.(B)
-		if first := firstSubject(subjects(binding), namespace, who); first != nil && subjectKey(first, namespace) == key {
+		if first := firstSubject(subjects(binding), namespace, u); first != nil && subjectKey(first, namespace) == key {
 			to = append(to, binding)
 		}
 	}
@@ -122,8 +122,8 @@ func subjectKeys(subjects []rbacv1.Subject, namespace string) []string {
 	return keys
 }
 
-// subjectKey is what a subject of a binding in a namespace is found under, or
-// empty if it can be nobody. A service account is found as the user that it is.
+// subjectKey is the index key of a subject of a binding in a namespace, or empty if the
+// subject matches no user. A service account is indexed as its user.
 func subjectKey(subject *rbacv1.Subject, namespace string) string {
 	switch subject.Kind {
 	case rbacv1.UserKind:
@@ -138,6 +138,6 @@ func subjectKey(subject *rbacv1.Subject, namespace string) string {
 	return ""
 }
 
-// A namespace has no slash in its name, so that keys of two never meet.
+// The name of a namespace has no slash, so keys cannot collide.
 func userKey(namespace, name string) string  { return namespace + "/user/" + name }
 func groupKey(namespace, name string) string { return namespace + "/group/" + name }

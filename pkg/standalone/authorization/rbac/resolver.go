@@ -15,29 +15,28 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Source has roles and bindings. What it returns is shared and never changed.
+// Source provides roles and bindings. Its results are shared and must not be changed.
 type Source interface {
 	// Role and ClusterRole return one of them, or an error.
 	Role(ctx context.Context, namespace, name string) (*rbacv1.Role, error)
 	ClusterRole(ctx context.Context, name string) (*rbacv1.ClusterRole, error)
-	// RoleBindings and ClusterRoleBindings return, once each, at least those
-	// bindings that have who among their subjects.
-	RoleBindings(ctx context.Context, namespace string, who user.Info) ([]*rbacv1.RoleBinding, error)
-	ClusterRoleBindings(ctx context.Context, who user.Info) ([]*rbacv1.ClusterRoleBinding, error)
+	// RoleBindings and ClusterRoleBindings return, once each, at least the bindings
+	// that have the user among their subjects.
+	RoleBindings(ctx context.Context, namespace string, u user.Info) ([]*rbacv1.RoleBinding, error)
+	ClusterRoleBindings(ctx context.Context, u user.Info) ([]*rbacv1.ClusterRoleBinding, error)
 }
 
-// Resolver finds the rules that hold for somebody.
+// Resolver finds the rules that apply to a user.
 type Resolver struct {
 	Source Source
 }
 
-// RulesFor returns all rules that hold for who in a namespace, and where that is
-// empty, those that hold everywhere. Rules only ever add to each other: with an
-// error they are those that could be found.
-func (r Resolver) RulesFor(ctx context.Context, who user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
+// RulesFor returns all rules that apply to a user in a namespace or, if that is empty,
+// cluster-wide. Rules are purely additive: with an error, the result is incomplete.
+func (r Resolver) RulesFor(ctx context.Context, u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
 	var rules []rbacv1.PolicyRule
 	var errs []error
-	for from, err := range r.grants(ctx, who, namespace) {
+	for from, err := range r.grants(ctx, u, namespace) {
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -47,8 +46,8 @@ func (r Resolver) RulesFor(ctx context.Context, who user.Info, namespace string)
 	return rules, utilerrors.NewAggregate(errs)
 }
 
-// RoleRules returns the rules of the role that a binding in a namespace refers
-// to. The namespace is empty for a binding that holds everywhere.
+// RoleRules returns the rules of the role that a binding in a namespace refers to. The
+// namespace is empty for a cluster role binding.
 func (r Resolver) RoleRules(ctx context.Context, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
 	switch {
 	case ref.Kind == "ClusterRole":
@@ -67,17 +66,17 @@ func (r Resolver) RoleRules(ctx context.Context, ref rbacv1.RoleRef, namespace s
 	return nil, fmt.Errorf("unsupported role reference kind: %q", ref.Kind)
 }
 
-// grant is what one binding gives to one of its subjects.
+// grant is the role that one binding grants to one of its subjects.
 type grant struct {
-	// binding, name and namespace are kind and name of the binding; namespace is
-	// empty for one that holds everywhere.
+	// binding, name and namespace are kind, name and namespace of the binding;
+	// namespace is empty for a cluster role binding.
 	binding, name, namespace string
 	ref                      *rbacv1.RoleRef
 	subject                  *rbacv1.Subject
 	rules                    []rbacv1.PolicyRule
 }
 
-// String names the binding as every RBAC authorizer does.
+// String describes the binding as Kubernetes' RBAC authorizer does.
 func (g grant) String() string {
 	name := g.name
 	if g.namespace != "" {
@@ -90,24 +89,24 @@ func (g grant) String() string {
 	return fmt.Sprintf("%s %q of %s %q to %s %q", g.binding, name, g.ref.Kind, g.ref.Name, g.subject.Kind, subject)
 }
 
-// grants yields what every binding gives to who, and an error for each that
-// refers to a role that cannot be read. First come the bindings that hold
-// everywhere, then those of the namespace, if there is one.
-func (r Resolver) grants(ctx context.Context, who user.Info, namespace string) iter.Seq2[grant, error] {
+// grants yields the grants of every binding to a user, and an error for each that
+// refers to an unreadable role: first cluster role bindings, then the role bindings of
+// the namespace, if any.
+func (r Resolver) grants(ctx context.Context, u user.Info, namespace string) iter.Seq2[grant, error] {
 	return func(yield func(grant, error) bool) {
-		if r.everywhere(ctx, who, yield) && namespace != "" {
-			r.within(ctx, who, namespace, yield)
+		if r.everywhere(ctx, u, yield) && namespace != "" {
+			r.within(ctx, u, namespace, yield)
 		}
 	}
 }
 
-func (r Resolver) everywhere(ctx context.Context, who user.Info, yield func(grant, error) bool) bool {
-	bindings, err := r.Source.ClusterRoleBindings(ctx, who)
+func (r Resolver) everywhere(ctx context.Context, u user.Info, yield func(grant, error) bool) bool {
+	bindings, err := r.Source.ClusterRoleBindings(ctx, u)
 	if err != nil {
 		return yield(grant{}, err)
 	}
 	for _, binding := range bindings {
-		subject := firstSubject(binding.Subjects, "", who)
+		subject := firstSubject(binding.Subjects, "", u)
 		if subject == nil {
 			continue
 		}
@@ -120,14 +119,14 @@ func (r Resolver) everywhere(ctx context.Context, who user.Info, yield func(gran
 	return true
 }
 
-func (r Resolver) within(ctx context.Context, who user.Info, namespace string, yield func(grant, error) bool) {
-	bindings, err := r.Source.RoleBindings(ctx, namespace, who)
+func (r Resolver) within(ctx context.Context, u user.Info, namespace string, yield func(grant, error) bool) {
+	bindings, err := r.Source.RoleBindings(ctx, namespace, u)
 	if err != nil {
 		yield(grant{}, err)
 		return
 	}
 	for _, binding := range bindings {
-		subject := firstSubject(binding.Subjects, namespace, who)
+		subject := firstSubject(binding.Subjects, namespace, u)
 		if subject == nil {
 			continue
 		}
@@ -139,32 +138,32 @@ func (r Resolver) within(ctx context.Context, who user.Info, namespace string, y
 	}
 }
 
-// firstSubject returns the first of a binding's subjects that who is, or nil.
-func firstSubject(subjects []rbacv1.Subject, namespace string, who user.Info) *rbacv1.Subject {
+// firstSubject returns the first of a binding's subjects that matches the user, or nil.
+func firstSubject(subjects []rbacv1.Subject, namespace string, u user.Info) *rbacv1.Subject {
 	for i := range subjects {
-		if is(who, &subjects[i], namespace) {
+		if is(u, &subjects[i], namespace) {
 			return &subjects[i]
 		}
 	}
 	return nil
 }
 
-// is reports whether who is a subject of a binding in a namespace.
-func is(who user.Info, subject *rbacv1.Subject, namespace string) bool {
+// is reports whether the user matches a subject of a binding in a namespace.
+func is(u user.Info, subject *rbacv1.Subject, namespace string) bool {
 	switch subject.Kind {
 	case rbacv1.UserKind:
-		return who.GetName() == subject.Name
+		return u.GetName() == subject.Name
 	case rbacv1.GroupKind:
-		return slices.Contains(who.GetGroups(), subject.Name)
+		return slices.Contains(u.GetGroups(), subject.Name)
 	case rbacv1.ServiceAccountKind:
 		of := subjectNamespace(subject, namespace)
-		return of != "" && serviceaccount.MatchesUsername(of, subject.Name, who.GetName())
+		return of != "" && serviceaccount.MatchesUsername(of, subject.Name, u.GetName())
 	}
 	return false
 }
 
-// subjectNamespace is where a service account is: where its binding is unless it
-// says so.
+// subjectNamespace is the namespace of a service account, by default that of the
+// binding.
 func subjectNamespace(subject *rbacv1.Subject, namespace string) string {
 	if subject.Namespace != "" {
 		return subject.Namespace

@@ -34,7 +34,7 @@ func allows(rule *rbacv1.PolicyRule, request authorizer.Attributes) bool {
 		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, request.GetName()))
 }
 
-// hasOr reports whether a list has a value, or what stands for all of them.
+// hasOr reports whether a list has a value or the wildcard.
 func hasOr(list []string, all, value string) bool {
 	for _, candidate := range list {
 		if candidate == all || candidate == value {
@@ -45,7 +45,7 @@ func hasOr(list []string, all, value string) bool {
 }
 
 // anyResourceMatches reports whether one of the patterns matches a resource: `*`
-// matches everything, `*/scale` that subresource of everything.
+// matches all, `*/scale` that subresource of all.
 func anyResourceMatches(patterns []string, resource, subresource string) bool {
 	for _, pattern := range patterns {
 		if pattern == rbacv1.ResourceAll {
@@ -64,15 +64,14 @@ func anyResourceMatches(patterns []string, resource, subresource string) bool {
 	return false
 }
 
-// joins reports whether a name is that of a subresource of a resource, without
-// making it.
+// joins reports whether a name equals resource/subresource, without allocating.
 func joins(name, resource, subresource string) bool {
 	rest, found := strings.CutPrefix(name, resource)
 	return found && len(rest) == len(subresource)+1 && rest[0] == '/' && rest[1:] == subresource
 }
 
-// anyURLMatches reports whether one of the patterns matches a path: an asterisk
-// at the end stands for any rest, also for none.
+// anyURLMatches reports whether one of the patterns matches a path: an asterisk at the
+// end matches any suffix, also an empty one.
 func anyURLMatches(patterns []string, path string) bool {
 	for _, pattern := range patterns {
 		if pattern == path || strings.HasSuffix(pattern, "*") && strings.HasPrefix(path, strings.TrimRight(pattern, "*")) {

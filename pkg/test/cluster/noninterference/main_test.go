@@ -18,6 +18,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/embeddedetcd"
 	"github.com/annex-dev/annex/pkg/test/annextest"
+	"github.com/annex-dev/annex/pkg/test/faultproxy"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
@@ -59,14 +60,14 @@ func (s suite) Run() int {
 	return code
 }
 
-// sharedAnnex is one annex for all tests, behind a gate to its etcd. Only tests that do not
-// run in parallel may stop it or shut the gate, and must undo that.
+// sharedAnnex is one annex for all tests, behind a proxy to its etcd. Only tests that do not
+// run in parallel may stop it or freeze the proxy, and must undo that.
 type sharedAnnex struct {
 	once         sync.Once
 	err          error
 	dir          string
 	etcd         *embeddedetcd.Server
-	store        *gate
+	proxy        *faultproxy.Proxy
 	balancer     *maincluster.LoadBalancer
 	installation *annextest.Installation
 	annex        *annextest.Annex
@@ -105,7 +106,7 @@ func (s *sharedAnnex) start(ctx context.Context) error {
 	if s.etcd, err = embeddedetcd.Start(ctx, embeddedetcd.Config{Dir: filepath.Join(s.dir, "etcd"), SocketPath: socket, UnsafeNoFsync: true}); err != nil {
 		return err
 	}
-	if s.store, err = newGate(filepath.Join(s.dir, "gate.sock"), socket); err != nil {
+	if s.proxy, err = faultproxy.New(ctx, socket); err != nil {
 		return err
 	}
 	if s.balancer, err = maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{}); err != nil {
@@ -123,7 +124,7 @@ func (s *sharedAnnex) start(ctx context.Context) error {
 // launch starts or restarts annex.
 func (s *sharedAnnex) launch() error {
 	var err error
-	s.annex, err = s.installation.Launch(filepath.Join(s.dir, "data"), "--etcd-servers=unix://"+s.store.path)
+	s.annex, err = s.installation.Launch(filepath.Join(s.dir, "data"), "--etcd-servers=http://"+s.proxy.Address())
 	return err
 }
 
@@ -135,8 +136,8 @@ func (s *sharedAnnex) stop() error {
 	if s.balancer != nil {
 		errs = append(errs, s.balancer.Close())
 	}
-	if s.store != nil {
-		errs = append(errs, s.store.close())
+	if s.proxy != nil {
+		s.proxy.Close()
 	}
 	if s.etcd != nil {
 		errs = append(errs, s.etcd.Close())

@@ -48,10 +48,10 @@ func TestStoreDown(t *testing.T) {
 	})
 	for _, cut := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cut=%t", cut), func(t *testing.T) {
-			undo := s.store.shut()
+			undo := s.proxy.Freeze()
 			defer undo()
 			if cut {
-				s.store.cut()
+				s.proxy.Disconnect()
 			}
 			if _, err := w.by(mainClients).Create(shortly(t), w.object("during"), metav1.CreateOptions{}); err == nil {
 				t.Fatal("a write was acknowledged without etcd")
