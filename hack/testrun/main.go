@@ -101,7 +101,7 @@ type level struct {
 var levels = []level{
 	{
 		name:     "unit",
-		covers:   "every package by itself, and the import rules",
+		covers:   "each package, and the conventions",
 		flags:    []string{"-timeout=10m"},
 		packages: unitPackages,
 		skip:     never,

@@ -38,7 +38,7 @@ func TestExplainDecoding(t *testing.T) {
 		"unknown kind":         {"apiVersion: apiserver.config.k8s.io/v1\n\nkind: Foo\n", []string{`f:3: kind: there is no kind "Foo" of apiVersion "apiserver.config.k8s.io/v1" that could be used here`}},
 		"no kind":              {"apiVersion: apiserver.config.k8s.io/v1\nsecret: x\n", []string{"f:1: kind: is missing"}},
 		"no version":           {"kind: AuthorizationConfiguration\nsecret: x\n", []string{"f:1: apiVersion: is missing"}},
-		"strange version":      {"kind: x\napiVersion: a/b/c\n", []string{`f:2: apiVersion: "a/b/c" is not a version of an API group`}},
+		"unknown version":      {"kind: x\napiVersion: a/b/c\n", []string{`f:2: apiVersion: "a/b/c" is not a version of an API group`}},
 		"no mapping":           {"hello\n", []string{"f:1: must be a mapping with apiVersion and kind"}},
 	}
 	for name, test := range tests {

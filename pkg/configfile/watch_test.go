@@ -103,7 +103,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-func TestWatchSaysOnceThatAFileIsBroken(t *testing.T) {
+func TestWatchReportsABrokenFileOnce(t *testing.T) {
 	t.Parallel()
 	var recorded []error
 	w := &watcher{File: File{
@@ -153,7 +153,7 @@ func TestWatchFollowsSymlinks(t *testing.T) {
 }
 
 // Without polling: the notification of the file system is enough.
-func TestWatchIsTold(t *testing.T) {
+func TestWatchNotification(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, path, "first")

@@ -105,7 +105,7 @@ func TestOpenSecondTime(t *testing.T) {
 	mustClose(t, mustOpen(t, dir))
 }
 
-func TestOpenWaitsForOneThatGoes(t *testing.T) {
+func TestOpenWaitsForAnEndingAnnex(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := mustOpen(t, dir)
@@ -113,7 +113,7 @@ func TestOpenWaitsForOneThatGoes(t *testing.T) {
 	mustClose(t, mustOpen(t, dir))
 }
 
-func TestOpenGoesOnAfterAKilledFirstStart(t *testing.T) {
+func TestOpenAfterAKilledFirstStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, lockName), "12345\n")
@@ -121,7 +121,7 @@ func TestOpenGoesOnAfterAKilledFirstStart(t *testing.T) {
 	mustClose(t, mustOpen(t, dir))
 }
 
-func TestOpenTakesReadPermissionFromOthers(t *testing.T) {
+func TestOpenRemovesReadPermissionOfOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	mustClose(t, mustOpen(t, dir))

@@ -171,7 +171,7 @@ func TestLeaseIsHeldUntilEverythingStopped(t *testing.T) {
 	})
 }
 
-func TestLosingTheLeaseEndsTheTermOnly(t *testing.T) {
+func TestLosingTheLeaseEndsLeadershipOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()

@@ -22,7 +22,7 @@ import (
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func TestEnsureMakesEverythingOnce(t *testing.T) {
+func TestEnsureCreatesEverythingOnce(t *testing.T) {
 	t.Parallel()
 	dir, opts, _ := setup(t)
 	first := mustEnsure(t, dir, opts)
@@ -157,7 +157,7 @@ func TestEnsureRefuses(t *testing.T) {
 		"lost CA key":        {damage: func(t *testing.T, dir, _ string) { mustRemove(t, filepath.Join(dir, caKeyName)) }, file: caKeyName, want: "no such file"},
 		"expired CA":         {step: 3651 * day, file: caCertName, want: "expired on 2035-12-31T03:04:05Z: move "},
 		"CA from the future": {step: -day, file: caCertName, want: "is the clock right?"},
-		"folder others write to": {damage: func(t *testing.T, dir, _ string) {
+		"directory writable by others": {damage: func(t *testing.T, dir, _ string) {
 			if err := os.Chmod(dir, 0o777); err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestEnsureRefuses(t *testing.T) {
 	}
 }
 
-func TestEnsureGoesOnAfterAKilledFirstStart(t *testing.T) {
+func TestEnsureContinuesAfterAKilledFirstStart(t *testing.T) {
 	t.Parallel()
 	for _, kept := range [][]string{{caKeyName}, {caKeyName, caCertName}, {caKeyName, caCertName, servingName}} {
 		dir, opts, clock := setup(t)
@@ -206,7 +206,7 @@ func TestEnsureGoesOnAfterAKilledFirstStart(t *testing.T) {
 	}
 }
 
-func TestEnsureTakesReadPermissionFromOthers(t *testing.T) {
+func TestEnsureRemovesReadPermissionOfOthers(t *testing.T) {
 	t.Parallel()
 	dir, opts, _ := setup(t)
 	files := mustEnsure(t, dir, opts)
@@ -276,7 +276,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-func TestKubeconfigAsksForTheServerName(t *testing.T) {
+func TestKubeconfigHasTheServerName(t *testing.T) {
 	t.Parallel()
 	dir, opts, _ := setup(t)
 	opts.ServerName = "annex.test"

@@ -58,7 +58,7 @@ func TestRenewerRenewsWhatTheServerReads(t *testing.T) {
 	<-stopped
 }
 
-func TestRenewerGoesOnAfterAnError(t *testing.T) {
+func TestRenewerContinuesAfterAnError(t *testing.T) {
 	t.Parallel()
 	dir, opts, clock := setup(t)
 	files := mustEnsure(t, dir, opts)

@@ -73,7 +73,7 @@ func TestFramesInPieces(t *testing.T) {
 	}
 }
 
-func TestFarewell(t *testing.T) {
+func TestGoAway(t *testing.T) {
 	t.Parallel()
 	frame, err := http2.NewFramer(nil, bytes.NewReader(goAway)).ReadFrame()
 	if err != nil {
@@ -85,7 +85,7 @@ func TestFarewell(t *testing.T) {
 	}
 }
 
-func TestMaxStreamsIsTheMost(t *testing.T) {
+func TestMaxStreamsIsTheLimit(t *testing.T) {
 	t.Parallel()
 	if all := int64(streamBuffer) * MaxStreams; all > 1<<31-1 || all+streamBuffer <= 1<<31-1 {
 		t.Errorf("the buffers of %d streams are %d bytes", MaxStreams, all)

@@ -29,7 +29,7 @@ import (
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
-// sample is an object whose words a dictionary knows.
+// sample is an object whose words are in the dictionary.
 func sample(i int) string {
 	var object strings.Builder
 	fmt.Fprintf(&object, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w-%d"},"spec":{`, i)
@@ -67,7 +67,7 @@ func run(t *testing.T) *running {
 	return r
 }
 
-// learn has a dictionary made as annex makes it.
+// learn trains a dictionary as annex does.
 func (r *running) learn(t *testing.T) {
 	t.Helper()
 	manager := compression.NewManager()
@@ -128,7 +128,7 @@ func file(t *testing.T, content []byte) string {
 
 func line(data []byte) []byte { return append(bytes.Clone(data), '\n') }
 
-// base64Lines is how base64 prints data, slashed how etcdctl --hex does.
+// base64Lines formats data as base64 does, slashed as etcdctl --hex does.
 func base64Lines(data []byte) []byte {
 	text, lines := base64.StdEncoding.EncodeToString(data), []byte(nil)
 	for part := range slices.Chunk([]byte(text), 76) {
@@ -233,7 +233,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"not running":                 {annex.value, []string{"--data-dir", idle}, []string{"no annex", "runs there"}},
 		"another prefix":              {annex.value, []string{"--data-dir", annex.dataDir, "--etcd-prefix=/other"}, []string{"/other/_annex/dictionaries/", "--etcd-prefix"}},
 		"cut":                         {annex.value[:len(annex.value)-3], nil, []string{"damaged"}},
-		"more behind":                 {append(line(generic(t)), "more"...), nil, []string{"damaged", "follow"}},
+		"trailing data":               {append(line(generic(t)), "more"...), nil, []string{"damaged", "follow"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -250,7 +250,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// TestEncryptedDictionary finds what it cannot read.
+// TestEncryptedDictionary: an encrypted dictionary is an error.
 func TestEncryptedDictionary(t *testing.T) {
 	t.Parallel()
 	annex := run(t)

@@ -27,7 +27,7 @@ import (
 	"github.com/annex-dev/annex/pkg/pki"
 )
 
-// dialTimeout bounds the attempt to reach annex from here, which need not work.
+// dialTimeout bounds the attempt to reach annex from here, which may fail.
 const dialTimeout = 3 * time.Second
 
 // checkCertificates compares three things that must match: the CAs with which the main
@@ -148,7 +148,7 @@ func (e *environment) served(ctx context.Context, apiService string, authorities
 	return findings
 }
 
-// address is where annex may be reached from here, or why there is none.
+// address returns the address at which annex may be reached from here, or why there is none.
 func (e *environment) address(ctx context.Context) (address, why string) {
 	if e.annexServer != "" {
 		return e.annexServer, ""
@@ -173,7 +173,7 @@ const (
 )
 
 // checkFrontProxy checks how the main cluster proves to annex on whose behalf a
-// request is. That annex may read it is part of the check of rights.
+// request is. checkRBAC checks that annex can read it.
 func checkFrontProxy(ctx context.Context, e *environment) []finding {
 	where := maincluster.AuthenticationNamespace + "/" + maincluster.AuthenticationConfigMap
 	show := fmt.Sprintf("kubectl -n %s get configmap %s -o yaml", maincluster.AuthenticationNamespace, maincluster.AuthenticationConfigMap)
@@ -211,8 +211,8 @@ func subjects(certificates []*x509.Certificate) string {
 	return strings.Join(all, " or ")
 }
 
-// expiring are findings about certificates that have expired or soon will: in the
-// last tenth of its life one should have been replaced.
+// expiring returns findings about certificates that have expired or are in the last tenth
+// of their life, by which they should have been replaced.
 func expiring(certificates []*x509.Certificate, what string, now time.Time, mend string) []finding {
 	var findings []finding
 	for _, certificate := range certificates {

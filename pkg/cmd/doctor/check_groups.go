@@ -51,9 +51,9 @@ func checkGroupsRBAC(ctx context.Context, e *environment) []finding {
 			findings = append(findings, ok("annex may look for objects of %s in the main cluster", group))
 		case ours[group]:
 			// Already taken over: the right is needed only for new resources of the group.
-			findings = append(findings, warn(letIn(group), "annex may not %s, which it needs to take over more of %s", listRights(missing), group))
+			findings = append(findings, warn(grantListCommand(group), "annex may not %s, which it needs to take over more of %s", listRights(missing), group))
 		default:
-			findings = append(findings, fail(letIn(group), "annex may not %s, and so cannot take over %s", listRights(missing), group))
+			findings = append(findings, fail(grantListCommand(group), "annex may not %s, and so cannot take over %s", listRights(missing), group))
 		}
 	}
 	findings = append(findings, e.checkParameters(ctx)...)
@@ -88,8 +88,8 @@ func listAndWatch(of schema.GroupResource) []right {
 	return rights
 }
 
-// letIn is the command that lets annex list objects of a group.
-func letIn(group string) string {
+// grantListCommand is the command that lets annex list objects of a group.
+func grantListCommand(group string) string {
 	role := "annex-hosted-" + group
 	return fmt.Sprintf("kubectl create clusterrole %s --verb=list,watch --resource='*.%s' && kubectl label clusterrole %s %s=true",
 		role, group, role, hostingv1alpha1.AggregateLabel)

@@ -50,8 +50,8 @@ func firstLine(body []byte) string {
 	return string(body)
 }
 
-// checkLeader checks whether a replica runs the controllers: without one annex
-// serves, and nothing that is published is kept right.
+// checkLeader checks whether a replica runs the controllers. Without one, annex serves and
+// nothing is published or updated.
 func checkLeader(ctx context.Context, e *environment) []finding {
 	name := e.service.Lease()
 	lease, err := e.main.CoordinationV1().Leases(e.service.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -76,13 +76,13 @@ func checkLeader(ctx context.Context, e *environment) []finding {
 }
 
 const (
-	// Leases and caches bear some seconds; certificates and tokens a minute.
+	// Leases and caches tolerate seconds of skew, certificates and tokens a minute.
 	skewToMention = 5 * time.Second
 	skewToMend    = time.Minute
 )
 
-// checkClock compares three clocks by the Date that servers answer with. A
-// request for annex's group carries annex's.
+// checkClock compares three clocks with the Date header of responses. Responses of annex's
+// group have annex's.
 func checkClock(ctx context.Context, e *environment) []finding {
 	const mend = "timedatectl status"
 	mainSkew, mainError, err := skew(ctx, e, "/version")
@@ -108,8 +108,8 @@ func checkClock(ctx context.Context, e *environment) []finding {
 	return []finding{ok("%s", message)}
 }
 
-// skew is how far a server's clock is ahead, and how exactly that is known: a Date
-// has whole seconds, and the answer took its time.
+// skew returns how far a server's clock is ahead, and the uncertainty: Date has whole
+// seconds, and the response took some time.
 func skew(ctx context.Context, e *environment, path string) (ahead, exactness time.Duration, err error) {
 	answer, err := e.getMain(ctx, path, "application/json")
 	if err != nil {
@@ -127,7 +127,7 @@ func skew(ctx context.Context, e *environment, path string) (ahead, exactness ti
 	return date.Add(500 * time.Millisecond).Sub(middle), time.Second + took/2, nil
 }
 
-// apart words a skew no more exactly than it is known.
+// apart formats a skew with its precision.
 func apart(ahead, exactness time.Duration) string {
 	if ahead.Abs() <= exactness {
 		return "within " + exactness.Round(100*time.Millisecond).String()

@@ -79,7 +79,7 @@ func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
 			continue
 		}
 		if kind == hostingv1alpha1.HostedResourceReady && len(findings) > 0 {
-			continue // sums up the others
+			continue // summarizes the others
 		}
 		report := fail
 		if condition.Status == metav1.ConditionUnknown || condition.Reason == "Terminating" {
@@ -94,7 +94,7 @@ func conditionsOf(resource *hostingv1alpha1.HostedResource) []finding {
 	return findings
 }
 
-// splitCommand takes the command off the end of a message of annex.
+// splitCommand splits the command from the end of a condition's message.
 func splitCommand(message string) (text, command string) {
 	const start = "kubectl "
 	index := strings.Index(message, start)
@@ -138,7 +138,7 @@ func checkDeletions(ctx context.Context, e *environment) []finding {
 			continue
 		}
 		held++
-		switch letGo := letGoCommand(crd.Name, finalizer, index); {
+		switch letGo := removeFinalizerCommand(crd.Name, finalizer, index); {
 		case crd.DeletionTimestamp.IsZero() && !leads:
 			findings = append(findings, warn(letGo, "if %s is deleted, it waits for annex, of which no replica runs the controllers. Start annex, "+
 				"or let the definition go if annex was removed for good", crd.Name))
@@ -162,8 +162,8 @@ func terminatingMessage(crd *apiextensionsv1.CustomResourceDefinition) string {
 	return "the reason is unknown"
 }
 
-// letGoCommand takes one finalizer off a definition, and no other.
-func letGoCommand(name, finalizer string, index int) string {
+// removeFinalizerCommand takes one finalizer off a definition, and no other.
+func removeFinalizerCommand(name, finalizer string, index int) string {
 	path := fmt.Sprintf("/metadata/finalizers/%d", index)
 	return fmt.Sprintf(`kubectl patch crd %s --type=json -p='[{"op":"test","path":%q,"value":%q},{"op":"remove","path":%q}]'`, name, path, finalizer, path)
 }

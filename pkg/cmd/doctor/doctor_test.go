@@ -31,7 +31,7 @@ import (
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
 )
 
-// noon is when everything happens.
+// noon is the current time of the tests.
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
 // fixture is a main cluster with the objects that checks read.
@@ -216,7 +216,7 @@ func TestMainCluster(t *testing.T) {
 		want    want
 	}{
 		"fine":             {map[string]answer{"/version": version, "/readyz": found(200, "ok")}, want{statusOK, "https://main answers, Kubernetes v1.36.3", ""}},
-		"away":             {nil, want{statusFail, "does not answer: connection refused", "kubectl cluster-info"}},
+		"unavailable":      {nil, want{statusFail, "does not answer: connection refused", "kubectl cluster-info"}},
 		"another server":   {map[string]answer{"/version": found(200, []byte("<html>\nhello"))}, want{statusFail, "not answer as an API server: 200: <html>", "kubectl cluster-info"}},
 		"not ready":        {map[string]answer{"/version": version, "/readyz": found(500, []byte("etcd failed"))}, want{statusFail, "not ready: 500: etcd failed", "readyz?verbose"}},
 		"not let in":       {map[string]answer{"/version": version, "/readyz": found(403, []byte("no"))}, want{statusFail, "does not let you in", "kubectl auth whoami"}},
@@ -241,10 +241,10 @@ func TestClock(t *testing.T) {
 		main, annex time.Duration
 		want        want
 	}{
-		"together":     {0, 0, want{statusOK, "within 1s of the one here, annex's within 1s", ""}},
-		"main ahead":   {30 * time.Second, 30 * time.Second, want{statusWarn, "30s ahead of the one here", "timedatectl"}},
-		"annex behind": {0, -10 * time.Minute, want{statusFail, "annex's 10m0s behind", "timedatectl"}},
-		"far apart":    {40 * time.Second, -40 * time.Second, want{statusFail, "seem expired", "timedatectl"}},
+		"together":   {0, 0, want{statusOK, "within 1s of the one here, annex's within 1s", ""}},
+		"main ahead": {30 * time.Second, 30 * time.Second, want{statusWarn, "30s ahead of the one here", "timedatectl"}},
+		"annex slow": {0, -10 * time.Minute, want{statusFail, "annex's 10m0s behind", "timedatectl"}},
+		"far apart":  {40 * time.Second, -40 * time.Second, want{statusFail, "seem expired", "timedatectl"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

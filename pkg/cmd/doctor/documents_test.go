@@ -32,9 +32,9 @@ func TestThroughMain(t *testing.T) {
 		objects []runtime.Object
 		want    want
 	}{
-		"fine":    {[]runtime.Object{store}, want{statusOK, `store "default" is read through the main cluster in 0s`, ""}},
-		"away":    {nil, want{statusFail, "cannot be read through the main cluster", "kubectl get --raw"}},
-		"no etcd": {[]runtime.Object{down}, want{statusFail, "its store is not ready: Unreachable: m", "kubectl get store default"}},
+		"fine":        {[]runtime.Object{store}, want{statusOK, `store "default" is read through the main cluster in 0s`, ""}},
+		"unavailable": {nil, want{statusFail, "cannot be read through the main cluster", "kubectl get --raw"}},
+		"no etcd":     {[]runtime.Object{down}, want{statusFail, "its store is not ready: Unreachable: m", "kubectl get store default"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -110,10 +110,10 @@ func TestDiscovery(t *testing.T) {
 			[]want{{statusFail, "discovery of a.example.com/v1 is stale", "logs"}}},
 		"another is stale": {answers(aggregatedGroups(map[string]apidiscoveryv2.DiscoveryFreshness{"a.example.com": fresh, "b.example.com": stale}), legacy, nil),
 			[]want{{statusOK, "2 group versions", ""}, {statusWarn, "b.example.com/v1, which is not annex's, is stale", "kubectl get apiservices"}}},
-		"missing": {missing, []want{{statusFail, "discovery has no a.example.com/v1", "kubectl api-resources"}, {statusFail, "unaggregated discovery has no", "kubectl api-resources"}}},
-		"broken":  {broken, []want{{statusFail, "503 Service Unavailable: service unavailable", "kubectl get --raw /apis/a.example.com/v1"}}},
-		"old":     {answers(metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList"}}, legacy, nil), []want{{statusFail, "too old for aggregated discovery", "kubectl get --raw /apis"}}},
-		"away":    {nil, []want{{statusFail, "connection refused", "kubectl get --raw /apis"}}},
+		"missing":     {missing, []want{{statusFail, "discovery has no a.example.com/v1", "kubectl api-resources"}, {statusFail, "unaggregated discovery has no", "kubectl api-resources"}}},
+		"broken":      {broken, []want{{statusFail, "503 Service Unavailable: service unavailable", "kubectl get --raw /apis/a.example.com/v1"}}},
+		"old":         {answers(metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList"}}, legacy, nil), []want{{statusFail, "too old for aggregated discovery", "kubectl get --raw /apis"}}},
+		"unavailable": {nil, []want{{statusFail, "connection refused", "kubectl get --raw /apis"}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -334,14 +334,14 @@ func TestCertificates(t *testing.T) {
 		"one of two wrong": {[]runtime.Object{good, published("v1.a.example.com", bundle(theirs.CertPEM()))}, []runtime.Object{secret}, address, []want{
 			{statusFail, "caBundle of APIService v1.a.example.com", "kubectl patch apiservice v1.a.example.com"}, {statusOK, "valid until", ""},
 		}},
-		"no bundle":        {[]runtime.Object{published(hostingAPIService)}, []runtime.Object{secret}, "", []want{{statusFail, "contains no PEM certificate", "kubectl patch apiservice"}}},
-		"not rotated":      {[]runtime.Object{published(hostingAPIService, bundle(old.CertPEM()))}, []runtime.Object{clusterIP}, "", []want{{statusWarn, `"old" expires at`, "logs"}, {statusOK, "verifies annex", ""}, {statusOK, "not reached", ""}}},
-		"damaged Secret":   {[]runtime.Object{good}, []runtime.Object{damaged, clusterIP}, "", []want{{statusFail, "it has the type", "kubectl -n annex-system delete secret annex-serving-ca"}, {statusOK, "not reached", ""}}},
-		"not renewed":      {[]runtime.Object{good}, []runtime.Object{secret}, soon, []want{{statusOK, "verifies annex", ""}, {statusWarn, `annex's certificate "annex" expires`, "logs"}}},
-		"expired":          {[]runtime.Object{good}, []runtime.Object{secret}, expired, []want{{statusOK, "verifies annex", ""}, {statusFail, "has expired and was not renewed", "logs"}}},
-		"server away":      {[]runtime.Object{good}, []runtime.Object{secret}, closedPort(t), []want{{statusOK, "verifies annex", ""}, {statusFail, "--annex-server", "logs"}}},
-		"reached by name":  {[]runtime.Object{good}, []runtime.Object{secret, externalName}, "", []want{{statusOK, "verifies annex", ""}, {statusOK, "", ""}}},
-		"no Service to it": {[]runtime.Object{good}, []runtime.Object{secret}, "", []want{{statusOK, "verifies annex", ""}, {statusOK, "its Service cannot be read", ""}}},
+		"no bundle":          {[]runtime.Object{published(hostingAPIService)}, []runtime.Object{secret}, "", []want{{statusFail, "contains no PEM certificate", "kubectl patch apiservice"}}},
+		"not rotated":        {[]runtime.Object{published(hostingAPIService, bundle(old.CertPEM()))}, []runtime.Object{clusterIP}, "", []want{{statusWarn, `"old" expires at`, "logs"}, {statusOK, "verifies annex", ""}, {statusOK, "not reached", ""}}},
+		"damaged Secret":     {[]runtime.Object{good}, []runtime.Object{damaged, clusterIP}, "", []want{{statusFail, "it has the type", "kubectl -n annex-system delete secret annex-serving-ca"}, {statusOK, "not reached", ""}}},
+		"not renewed":        {[]runtime.Object{good}, []runtime.Object{secret}, soon, []want{{statusOK, "verifies annex", ""}, {statusWarn, `annex's certificate "annex" expires`, "logs"}}},
+		"expired":            {[]runtime.Object{good}, []runtime.Object{secret}, expired, []want{{statusOK, "verifies annex", ""}, {statusFail, "has expired and was not renewed", "logs"}}},
+		"server unavailable": {[]runtime.Object{good}, []runtime.Object{secret}, closedPort(t), []want{{statusOK, "verifies annex", ""}, {statusFail, "--annex-server", "logs"}}},
+		"reached by name":    {[]runtime.Object{good}, []runtime.Object{secret, externalName}, "", []want{{statusOK, "verifies annex", ""}, {statusOK, "", ""}}},
+		"no Service to it":   {[]runtime.Object{good}, []runtime.Object{secret}, "", []want{{statusOK, "verifies annex", ""}, {statusOK, "its Service cannot be read", ""}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

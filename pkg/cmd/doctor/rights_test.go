@@ -147,7 +147,7 @@ var hostedLabel = map[string]string{"annex.dev/hosted": "true"}
 func TestGroupsRBAC(t *testing.T) {
 	t.Parallel()
 	one := []runtime.Object{definition("a.example.com", hostedLabel), definition("b.example.com", nil)}
-	const letIn = "kubectl create clusterrole annex-hosted-example.com --verb=list,watch --resource='*.example.com' && " +
+	const grantListCommand = "kubectl create clusterrole annex-hosted-example.com --verb=list,watch --resource='*.example.com' && " +
 		"kubectl label clusterrole annex-hosted-example.com annex.dev/aggregate-to-annex=true"
 	tests := map[string]struct {
 		fixture fixture
@@ -155,10 +155,10 @@ func TestGroupsRBAC(t *testing.T) {
 	}{
 		"none":       {fixture{}, []want{{statusOK, "no definition is labelled annex.dev/hosted=true", ""}}},
 		"let in":     {fixture{definitions: one}, []want{{statusOK, "objects of example.com", ""}}},
-		"not let in": {fixture{definitions: one, denied: []string{"list a.example.com"}}, []want{{statusFail, "annex may not list a.example.com", letIn}}},
+		"not let in": {fixture{definitions: one, denied: []string{"list a.example.com"}}, []want{{statusFail, "annex may not list a.example.com", grantListCommand}}},
 		"no longer": {fixture{
 			definitions: one, denied: []string{"list a.example.com", "watch a.example.com"}, apiServices: []runtime.Object{published("v1.example.com")},
-		}, []want{{statusWarn, "may not list/watch a.example.com", letIn}}},
+		}, []want{{statusWarn, "may not list/watch a.example.com", grantListCommand}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -359,3 +359,17 @@ func TestNoBackendAfterDestroy(t *testing.T) {
 		t.Errorf("error %v, want %v", err, errDestroyed)
 	}
 }
+
+// TestPinnedStorageIsRetried builds the storage of a pinned resource while the Store default
+// is still starting: upstream panics if that fails.
+func TestPinnedStorageIsRetried(t *testing.T) {
+	t.Parallel()
+	store := startStore(t, "default")
+	w := newFixture(t, store)
+	store.set(errors.New("etcdserver: request timed out"))
+	time.AfterFunc(100*time.Millisecond, func() { store.set(nil) })
+	pinned := w.storageOf(t, w.Pinned(plainOptions{}), schema.GroupResource{Group: "example.com", Resource: "gears"})
+	if err := create(t.Context(), pinned, "/example.com/gears/ns/a"); err != nil {
+		t.Error(err)
+	}
+}

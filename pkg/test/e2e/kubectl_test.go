@@ -100,7 +100,7 @@ func testExplain(t *testing.T, s *server) {
 	contains(t, s.kubectl.run(t, "explain", "configmap.data"), "KIND:", "ConfigMap", "FIELD: data")
 	contains(t, s.kubectl.run(t, "explain", "crd.spec.versions.schema"), "openAPIV3Schema")
 	contains(t, s.kubectl.run(t, "explain", "store.spec"), "embedded", "etcd", "taints", "unschedulable")
-	contains(t, s.kubectl.run(t, "explain", "hostedresource.spec.storeName"), "FIELD: storeName", "Store that holds")
+	contains(t, s.kubectl.run(t, "explain", "hostedresource.spec.storeName"), "FIELD: storeName", "the Store of the objects")
 	contains(t, s.kubectl.run(t, "explain", "hostedresource.status", "--recursive"), "storedBytes", "conditions", "lastTransitionTime")
 	// OpenAPI of a CRD is published shortly after its discovery.
 	poll.UntilDone(t, "explain of a custom resource", func() (bool, string) {
@@ -112,7 +112,7 @@ func testExplain(t *testing.T, s *server) {
 
 func testGetWatch(t *testing.T, s *server) {
 	namespace := s.namespace(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
 	defer cancel()
 	command := s.kubectl.command(ctx, "get", "widgets", "-n", namespace, "-w", "--output-watch-events", "-o", "custom-columns=E:.type,N:.object.metadata.name,R:.object.spec.replicas", "--no-headers")
 	stdout, err := command.StdoutPipe()
