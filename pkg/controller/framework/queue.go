@@ -46,6 +46,7 @@ type Result struct {
 // ReconcileFunc brings the object of a key to its desired state.
 type ReconcileFunc[K comparable] func(ctx context.Context, key K) (Result, error)
 
+// QueueConfig configures a Queue.
 type QueueConfig[K comparable] struct {
 	// Name is the controller's name, used for the logger and the queue's metrics.
 	Name string

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// ControllerName is the name of this controller.
+	// ControllerName names the controller in logs and metrics.
 	ControllerName = "resourcequota"
 
 	// interval is the minimum time between two reconciles of one quota: a reconcile reads
