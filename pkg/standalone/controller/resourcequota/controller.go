@@ -29,6 +29,7 @@ import (
 )
 
 const (
+	// ControllerName is the name of this controller.
 	ControllerName = "resourcequota"
 
 	// interval is the minimum time between two reconciles of one quota: a reconcile reads
